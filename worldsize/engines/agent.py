@@ -1,0 +1,82 @@
+"""The agent: a small process that owns one fork server and runs jobs on it, so that the kernel does neither.
+
+It starts ranks with PyTorch's elastic (`start_processes`), listens to them, decides how a run ended, and ends every
+rank when the kernel's pipe closes. It runs in a session of its own: the kernel's interrupt does not reach it.
+Left out: pickles of the student (they pass by as files), rendering (the kernel's part).
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import multiprocessing.connection as mpc
+import os
+import pickle
+import shutil
+import socket
+import sys
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+PRELOAD = ["worldsize.engines.rank"]
+
+
+def main(kernel_fd: int, kernel_pid: int, session_dir: str, start_method: str) -> None:
+    """Entry point: serve jobs from the kernel until it is gone."""
+    os.environ["TORCH_MP_PARALLEL_START"] = "1"
+    kernel = mpc.Connection(kernel_fd)
+    watched = [kernel, *_death_watch(kernel_pid)]
+    try:
+        with suppress(EOFError, OSError):
+            _serve(kernel, watched, Path(session_dir), start_method)
+    finally:
+        shutil.rmtree(session_dir, ignore_errors=True)
+
+
+def _death_watch(pid: int) -> list[int]:
+    """A pidfd of the kernel: a forked child of the kernel can keep the pipe open after the kernel died."""
+    try:
+        return [os.pidfd_open(pid)]
+    except (AttributeError, OSError):
+        return []
+
+
+def _serve(kernel: mpc.Connection, watched: list, session_dir: Path, start_method: str) -> None:
+    warm_up(start_method)
+    from worldsize.engines.session import Session  # imports torch: after the fork server has begun to
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
+    address = str(session_dir / "agent.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(128)
+        _rehearse(start_method)
+        kernel.send("ready")
+        while kernel in mpc.wait(watched):
+            message = kernel.recv()
+            if message != "stop":  # a stop that crossed the end of its run
+                Session(message, kernel, watched, listener, address, start_method).run()
+
+
+def warm_up(start_method: str) -> None:
+    """Start the fork server and let it import torch while this process does the same on another core."""
+    if start_method != "forkserver":
+        return
+    from multiprocessing import forkserver
+
+    multiprocessing.set_forkserver_preload(PRELOAD)
+    resource_tracker.ensure_running()
+    forkserver.ensure_running()
+
+
+def _rehearse(start_method: str) -> None:
+    """One empty process: when it has ended, the fork server has imported everything."""
+    if start_method == "forkserver":
+        process = multiprocessing.get_context(start_method).Process(target=os.getpid)
+        process.start()
+        process.join()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -1,0 +1,187 @@
+"""The engine of this machine: the kernel's side of the agent. One agent a kernel, started once, warm ever after.
+
+The kernel keeps no process of a rank and no signal handler; it holds one end of a pipe. When that end closes, however
+the kernel ended, the agent ends every rank. Left out: what the agent does (`agent.py`, `session.py`).
+`WORLDSIZE_START_METHOD=spawn` selects fresh interpreters in place of the fork server.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from worldsize.engines import Job, Setup
+from worldsize.failures import EngineLost, Outcome
+
+_START_METHODS = ("forkserver", "spawn")
+_AGENT_START_S = 90.0
+
+
+def start_method() -> str:
+    """ "forkserver" or "spawn", as `WORLDSIZE_START_METHOD` says. Raises ValueError for another word."""
+    chosen = os.environ.get("WORLDSIZE_START_METHOD", "forkserver")
+    if chosen not in _START_METHODS:
+        raise ValueError(f"WORLDSIZE_START_METHOD: expected one of {', '.join(_START_METHODS)}, got {chosen!r}")
+    return chosen
+
+
+class Agent:
+    """The agent process and the line to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.session_dir = Path(tempfile.mkdtemp(prefix="worldsize-"))
+        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.ready = False
+        self._runs = 0
+        ours, theirs = multiprocessing.Pipe()
+        self.connection: Connection = ours
+        with open(self.session_dir / "agent.log", "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.session_dir), method],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
+                start_new_session=True, env=_agent_environment(),
+            )  # fmt: skip
+        theirs.close()
+        threading.Thread(target=self._read, name="worldsize-agent", daemon=True).start()
+
+    def _read(self) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                self.events.put(self.connection.recv())
+        self.events.put(None)  # the agent is gone
+
+    def wait_ready(self) -> None:
+        try:
+            first = self.events.get(timeout=_AGENT_START_S)
+        except queue.Empty:
+            first = None
+        if first != "ready":
+            raise EngineLost(f"the process that starts ranks did not start. What it said: {self.last_words()}")
+
+    def new_run_dir(self) -> Path:
+        self._runs += 1
+        made = self.session_dir / f"run{self._runs:04d}"
+        made.mkdir()
+        return made
+
+    def last_words(self) -> str:
+        try:
+            return (self.session_dir / "agent.log").read_text(errors="replace")[-1500:].strip() or "nothing"
+        except OSError:
+            return "nothing"
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def close(self, patience_s: float = 3.0) -> None:
+        """Hang up; the agent ends its ranks and leaves. One that does not is killed."""
+        with suppress(OSError):
+            self.connection.close() if not self.alive() else self._hang_up()
+        try:
+            self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.session_dir, ignore_errors=True)
+
+    def _hang_up(self) -> None:
+        import socket
+
+        end = socket.socket(fileno=os.dup(self.connection.fileno()))
+        end.shutdown(socket.SHUT_RDWR)  # wakes our reader and the agent, whoever else holds a copy
+        end.close()
+
+
+_BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
+
+
+def _agent_environment() -> dict[str, str]:
+    """The kernel's, with this package importable and nothing that would make a fork server unsafe."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+class LocalRanks:
+    """A job that runs on the agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def next_event(self, timeout_s: float) -> Setup | Outcome | None:
+        try:
+            event = self._agent.events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if event is None:
+            raise EngineLost(
+                f"the process that starts ranks has ended in the middle of a run; the next launch starts a new one. "
+                f"What it said: {self._agent.last_words()}"
+            )
+        return event
+
+    def stop(self) -> None:
+        with suppress(OSError):
+            self._agent.connection.send("stop")
+
+
+class LocalEngine:
+    """Starts ranks on this machine. Keeps one warm agent for each start method."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, Agent] = {}
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        atexit.register(self.close)
+
+    def warm(self) -> None:
+        """Start the agent in the background, so that the first launch finds it ready."""
+        self._agent()
+
+    def _agent(self) -> Agent:
+        with self._lock:
+            if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's line
+                self._agents, self._pid = {}, os.getpid()
+            method = start_method()
+            known = self._agents.get(method)
+            if known is None or not known.alive():
+                known = self._agents[method] = Agent(method)
+            return known
+
+    def ready_agent(self) -> Agent:
+        agent = self._agent()
+        if not agent.ready:
+            agent.wait_ready()
+            agent.ready = True
+        return agent
+
+    def start(self, job: Job) -> LocalRanks:
+        agent = self.ready_agent()
+        agent.connection.send(job)
+        return LocalRanks(agent)
+
+    def new_run_dir(self) -> Path:
+        return self._agent().new_run_dir()
+
+    def abandon(self) -> None:
+        """Kill the agents: a run that does not end when it is told to."""
+        for agent in self._agents.values():
+            agent.close(patience_s=0.5)
+        self._agents.clear()
+
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            for agent in self._agents.values():
+                agent.close()
+            self._agents.clear()

@@ -1,0 +1,279 @@
+"""One job in the agent: start its ranks, listen to all of them at once, decide how it ended, leave nothing behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection as mpc
+import os
+import pickle
+import signal
+import socket
+import time
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+
+from worldsize.engines import Job, Setup
+from worldsize.engines.rank import main as rank_main
+from worldsize.engines.waits import Wait, deadlock
+from worldsize.failures import Failure, Outcome, Standing
+
+_SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
+_ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
+_ANSWER_S = 0.3  # for a rank to say where it stands
+_LEAVE_S = 2.0  # for a rank to leave after its result
+
+
+class Session:
+    """A job from start to outcome. One thread; everything is a file descriptor in one wait."""
+
+    def __init__(
+        self, job: Job, kernel: mpc.Connection, watched: list, listener: socket.socket, address: str, start_method: str
+    ) -> None:
+        self.job, self.kernel, self.watched, self.listener = job, kernel, watched, listener
+        self.address, self.start_method = address, start_method
+        self.lines: dict[int, mpc.Connection] = {}
+        self.pids: dict[int, int] = {}
+        self.entered_s: dict[int, float] = {}
+        self.results: dict[int, dict] = {}
+        self.failures: dict[int, Failure] = {}
+        self.silent: dict[int, float] = {}  # rank -> when its line closed with nothing said
+        self.blocked: dict[int, int] = {}
+        self.answers: dict[str, dict[int, object]] = {"waits": {}, "where": {}}
+        self.stopped = False
+
+    def run(self) -> None:
+        """Start, follow, end. The kernel gets a Setup first and an Outcome last."""
+        deadline_s = time.monotonic() + self.job.timeout_s
+        try:
+            setup = choose(self.job, self.start_method)
+        except ValueError as error:
+            self.kernel.send(Outcome("refused", reason=str(error)))
+            return
+        self.kernel.send(setup)
+        store = _store()
+        context = None
+        try:
+            context = self._start(store.port, setup)
+            status, waits = self._follow(deadline_s)
+            standings = self._ask_standings() if status != "done" else ()
+        finally:
+            self._end(context)
+        failures = tuple(sorted(self.failures.values(), key=lambda f: f.at_s))
+        self.kernel.send(Outcome(status, failures, standings, self.entered_s, self.results, waits))
+
+    def _start(self, port: int, setup: Setup):
+        job = self.job
+        path = job.dir / "job.pkl"
+        path.write_bytes(pickle.dumps(job))
+        env = _environment(job, port, setup)
+        ranks = range(job.world_size)
+        context = start_processes(
+            "worldsize",
+            rank_main,
+            {r: (r, self.address, str(path), env, setup.threads) for r in ranks},
+            {r: {} for r in ranks},
+            DefaultLogsSpecs(log_dir=str(job.dir / "elastic")),
+            start_method=self.start_method,
+        )
+        self.pids = context.pids()
+        own = {p.pid: p for p in multiprocessing.active_children()}
+        self.processes = {rank: own[pid] for rank, pid in self.pids.items() if pid in own}
+        self.silent = {rank: time.monotonic() for rank in ranks if rank not in self.processes}
+        return context
+
+    def _follow(self, deadline_s: float) -> tuple[str, tuple[str, ...]]:
+        """Listen until the run is decided: (status, who waits for whom)."""
+        while len(self.results) < self.job.world_size:
+            self._listen(deadline_s - time.monotonic())
+            if self.stopped:
+                return "stopped", ()
+            if self.failures or self.silent:
+                self._settle()
+                return "failed", ()
+            if self.blocked and set(self.blocked) >= self._live():
+                waits = self._deadlocked()
+                if waits:
+                    return "deadlock", waits
+            if time.monotonic() >= deadline_s:
+                return "timeout", ()
+        return "done", ()
+
+    def _live(self) -> set[int]:
+        return set(range(self.job.world_size)) - set(self.results) - set(self.failures) - set(self.silent)
+
+    def _listen(self, timeout_s: float) -> None:
+        """Wait for news of anyone, at most `timeout_s`, and take it in."""
+        ends = {self.processes[r].sentinel: r for r in self._live() - set(self.lines) if r in self.processes}
+        ready = mpc.wait([*self.watched, self.listener, *self.lines.values(), *ends], max(0.0, timeout_s))
+        for item in ready:
+            if item is self.kernel:
+                self.kernel.recv()  # "stop"; an EOFError ends the agent, which ends the ranks
+                self.stopped = True
+            elif item is self.listener:
+                self._welcome()
+            elif item in ends:
+                self.silent[ends[item]] = time.monotonic()  # it died before it said hello
+            elif isinstance(item, int):
+                raise EOFError  # the kernel's pidfd
+            else:
+                self._hear(item)
+
+    def _welcome(self) -> None:
+        accepted, _ = self.listener.accept()
+        line = mpc.Connection(accepted.detach())
+        if not line.poll(1.0):
+            line.close()
+            return
+        with suppress(EOFError, OSError):
+            _, rank, pid = line.recv()
+            if self.pids.get(rank) == pid:  # not a rank of an earlier run that was slow to die
+                self.lines[rank] = line
+                return
+        line.close()
+
+    def _hear(self, line: mpc.Connection) -> None:
+        rank = next(r for r, known in self.lines.items() if known is line)
+        try:
+            kind, content = line.recv()
+        except (EOFError, OSError):
+            self.lines.pop(rank).close()
+            if rank in self._live():
+                self.silent[rank] = time.monotonic()
+            return
+        if kind == "entered":
+            self.entered_s[rank] = content
+        elif kind == "result":
+            self.results[rank] = content
+        elif kind == "failure":
+            self.failures[rank] = content
+        elif kind == "blocked":
+            self.blocked[rank] = content
+        else:
+            self.answers[kind][rank] = content
+
+    def _settle(self) -> None:
+        """Hear the other ranks out for a moment, then give every silent death its exit code."""
+        self._listen_until(time.monotonic() + _SETTLE_S, lambda: False)
+        echoes_until = time.monotonic() + _ECHO_S
+        self._listen_until(echoes_until, lambda: self.silent or any(not f.lost_a_peer for f in self.failures.values()))
+        for rank, at_s in self.silent.items():
+            self.failures[rank] = self._silent_failure(rank, at_s)
+
+    def _listen_until(self, moment_s: float, enough) -> None:
+        while not enough() and (left_s := moment_s - time.monotonic()) > 0:
+            self._listen(left_s)
+
+    def _silent_failure(self, rank: int, at_s: float) -> Failure:
+        process = self.processes.get(rank)
+        if process is not None:
+            process.join(_LEAVE_S)
+        code = process.exitcode if process is not None else None
+        if code is not None and code < 0:
+            return Failure(rank, "signal", at_s, code=-code)
+        return Failure(rank, "exit", at_s, code=0 if code is None else code)
+
+    def _deadlocked(self) -> tuple[str, ...]:
+        """Ask every rank what it waits for; a deadlock is one in which nothing can match, twice the same."""
+        everyone = set(range(self.job.world_size))
+        first = self._ask("waits", everyone)
+        waits = deadlock(_waits(first), self._live())
+        if waits and first == self._ask("waits", everyone):
+            return waits
+        for rank in list(self.blocked):  # those that went on will report again when they block again
+            if not first.get(rank) or first[rank][0] != self.blocked[rank]:
+                del self.blocked[rank]
+        return ()
+
+    def _ask(self, question: str, ranks: set[int]) -> dict[int, object]:
+        """Put a question to `ranks` and hear what comes in time."""
+        answers = self.answers[question] = {}
+        asked = ranks & set(self.lines)
+        for rank in asked:
+            with suppress(OSError):
+                self.lines[rank].send(question)
+        self._listen_until(time.monotonic() + _ANSWER_S, lambda: asked <= set(answers) | set(self.silent))
+        return dict(answers)
+
+    def _ask_standings(self) -> tuple[Standing, ...]:
+        answers = self._ask("where", self._live())
+        return tuple(answers.get(r) or Standing(r, answered=False) for r in sorted(self._live()))
+
+    def _end(self, context) -> None:
+        """Let the ranks that are done leave, end the others with all their children, and reap them."""
+        if context is None:
+            return
+        done = not self._live() and not self.failures
+        for line in self.lines.values():
+            with suppress(OSError):
+                line.send("bye")
+        if done:
+            moment_s = time.monotonic() + _LEAVE_S
+            for process in self.processes.values():
+                process.join(max(0.0, moment_s - time.monotonic()))
+        for pid in self.pids.values():  # with the children that a rank left behind, such as data loaders
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        context.close(signal.SIGKILL, timeout=5)
+        for line in self.lines.values():
+            line.close()
+
+
+def choose(job: Job, start_method: str) -> Setup:
+    """Devices, backend and threads: one rank a GPU over NCCL where there are enough GPUs, else gloo on the CPU."""
+    gpus = torch.cuda.device_count() if job.device != "cpu" else 0
+    n = job.world_size
+    own_gpu = gpus >= n and dist.is_nccl_available()
+    if job.device == "cuda" and not gpus:
+        raise ValueError('launch: expected device="cpu" or "auto", got device="cuda" on a machine with no GPU')
+    if own_gpu:
+        backend, where = "nccl", f"nccl, one GPU each ({torch.cuda.get_device_name(0)})"
+        devices = tuple(f"cuda:{r}" for r in range(n))
+    elif job.device == "cuda":
+        backend, where = "gloo", f"gloo, {n} ranks share {gpus} GPU{'s' * (gpus > 1)}"
+        devices = tuple(f"cuda:{r % gpus}" for r in range(n))
+    else:
+        backend, where = "gloo", "gloo on CPU"
+        devices = ("cpu",) * n
+    threads = max(1, len(os.sched_getaffinity(0)) // n) if hasattr(os, "sched_getaffinity") else 1
+    way = "fork server" if start_method == "forkserver" else start_method
+    text = f"{n} rank{'s' * (n > 1)} · {where} · {threads} thread{'s' * (threads > 1)} each · {way}"
+    return Setup(text + (f" · links {job.link}" if job.link else ""), backend, devices, threads, way)
+
+
+def _environment(job: Job, port: int, setup: Setup) -> dict[str, str]:
+    """What torchrun would set, so that `dist.init_process_group()` just works."""
+    n = str(job.world_size)
+    env = {
+        "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": n,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": job.dir.name,
+        "OMP_NUM_THREADS": str(setup.threads),
+    }  # fmt: skip
+    if setup.devices[0] == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    if "GLOO_SOCKET_IFNAME" not in job.env:
+        loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+        if loopback:
+            env["GLOO_SOCKET_IFNAME"] = loopback
+    return env
+
+
+def _store() -> dist.TCPStore:
+    """The rendezvous of one run: a socket that is bound before anyone is told its port, on loopback alone."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen(128)
+    return dist.TCPStore(
+        "127.0.0.1", listening.getsockname()[1], is_master=True, wait_for_workers=False,
+        timeout=timedelta(seconds=60), master_listen_fd=listening.detach(),
+    )  # fmt: skip
+
+
+def _waits(answers: dict[int, object]) -> dict[int, Wait]:
+    return {r: Wait(a[1], Counter(a[2]), Counter(a[3])) for r, a in answers.items() if a}

@@ -1,0 +1,235 @@
+"""What can go wrong with ranks, as plain data and as errors that a student can read.
+
+A rank never sends an exception object: it sends a `Failure` (type name, text, frames), and the kernel renders it
+against the notebook's own cells. Left out: how failures are noticed (`engines/`).
+The idea of leading with the first failure is `torch.distributed.elastic.multiprocessing.errors`.
+
+    LaunchError
+      RankFailed      a rank raised, was killed, or left without a result
+      Deadlock        every rank waits in the fabric for something that cannot come
+      RunTimedOut     the time limit passed
+      EngineLost      the process that starts the ranks is gone
+    Interrupted       the stop button (a KeyboardInterrupt)
+    NotYet            a stub of an exercise that nobody has written yet
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import signal
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+
+_PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
+_LIBRARY_DIRS = tuple(
+    {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"), _PACKAGE_DIR}
+)
+_MAX_FRAMES = 6
+_MAX_ROWS = 6
+
+
+class NotYet(NotImplementedError):
+    """Raised by a stub: `raise NotYet("Exercise 6.2: reduce-scatter")`. A launch answers with a run "not yet"."""
+
+
+class LaunchError(RuntimeError):
+    """A launch that did not end well. `run` is what there is of it: logs, partial trace, results so far."""
+
+    def __init__(self, message: str, run: object = None) -> None:
+        super().__init__(message)
+        self.run = run
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of the launcher's own frames."""
+        return f"{type(self).__name__}: {self}".splitlines()
+
+
+class RankFailed(LaunchError):
+    """The first rank that failed. `failure` is a `Failure`; `rank` its number."""
+
+    def __init__(self, message: str, run: object = None, failure: Failure | None = None) -> None:
+        super().__init__(message, run)
+        self.failure = failure
+        self.rank = failure.rank if failure else None
+
+
+class Deadlock(LaunchError):
+    """Every live rank is blocked in the fabric and no message can match."""
+
+
+class RunTimedOut(LaunchError):
+    """`timeout_s` passed before every rank returned."""
+
+
+class EngineLost(LaunchError):
+    """The agent that owns the ranks could not start or has ended."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was interrupted; `run` holds the logs and the trace so far."""
+
+    def __init__(self, message: str, run: object = None) -> None:
+        super().__init__(message)
+        self.run = run
+
+    def _render_traceback_(self) -> list[str]:
+        return f"{type(self).__name__}: {self}".splitlines()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a traceback: file, 1-based line, function, source text ("" where the rank cannot see it)."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a rank ended. `kind` is "raised", "signal" or "exit"; `at_s` is on the machine's monotonic clock."""
+
+    rank: int
+    kind: str
+    at_s: float
+    type: str = ""
+    message: str = ""
+    frames: tuple[Frame, ...] = ()
+    code: int | None = None
+    not_yet: bool = False
+    cause: str = ""
+
+    @property
+    def lost_a_peer(self) -> bool:
+        """True where this looks like the echo of another rank's end, not the first failure."""
+        return self.kind == "raised" and _PEER_LOST.search(self.message) is not None
+
+
+_PEER_LOST = re.compile(
+    r"connection (was )?(closed|reset|refused|aborted)|closed by peer|broken pipe|remote process|"
+    r"peer (has )?(closed|exited)|NCCL (communicator|WARN|error)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a rank stood when the run was stopped: `doing` in words, its stack, its last message."""
+
+    rank: int
+    doing: str = ""
+    frames: tuple[Frame, ...] = ()
+    last_transfer: str = ""
+    answered: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a launch ended. `status`: "done", "failed", "deadlock", "timeout", "stopped" or "refused" (`reason`)."""
+
+    status: str
+    failures: tuple[Failure, ...] = ()
+    standings: tuple[Standing, ...] = ()
+    entered_s: dict[int, float] = field(default_factory=dict)
+    notes: dict[int, dict] = field(default_factory=dict)
+    waits: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def first_failure(failures: list[Failure]) -> Failure:
+    """The culprit: the earliest, but an echo ("connection closed by peer") never goes before its cause."""
+    causes = [f for f in failures if not f.lost_a_peer]
+    return min(causes or failures, key=lambda f: f.at_s)
+
+
+def is_library(frame: Frame) -> bool:
+    return frame.file.startswith(_LIBRARY_DIRS) or frame.file.startswith("<frozen")
+
+
+def place(frame: Frame) -> str:
+    """A frame's place in a reader's words: "Exercise 6.2 (cell In[3]), line 7, in ring"."""
+    lines = linecache.getlines(frame.file)
+    title = re.match(r"#\s*((?:Exercise|Example)\s+[\d.]+\d)", lines[0]) if lines else None
+    cell = _cell_name(frame.file)
+    if title:
+        where = f"{title[1]} ({cell})" if cell else title[1]
+    else:
+        where = cell or frame.file
+    return f"{where}, line {frame.line}, in {frame.function}"
+
+
+def _cell_name(file: str) -> str:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    namer = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    named = namer(file) if namer else None
+    return f"cell {named[1]}" if named and named[0] == "Cell" else ""
+
+
+def source_line(frame: Frame) -> str:
+    return (frame.text or linecache.getline(frame.file, frame.line)).strip()
+
+
+def render_frames(frames: tuple[Frame, ...]) -> list[str]:
+    """The reader's own frames with their lines; frames of libraries folded to one line."""
+    rows: list[str] = []
+    folded = 0
+    own = [f for f in frames if not is_library(f)]
+    skipped = set(own[1 : len(own) - _MAX_FRAMES + 1]) if len(own) > _MAX_FRAMES else set()
+    for frame in frames:
+        if is_library(frame):
+            folded += 1
+            continue
+        if frame in skipped:
+            continue
+        rows += [f"  {place(frame)}", f"      {source_line(frame)}"]
+    if skipped:
+        rows.insert(2, f"  … {len(skipped)} more of your frames")
+    if folded:
+        last = frames[-1]
+        inside = f", the last in {last.function}" if is_library(last) else ""
+        rows.append(f"  … {folded} frame{'s' * (folded > 1)} of libraries{inside}")
+    return rows
+
+
+def headline(failure: Failure, world_size: int) -> str:
+    """One line: who failed and how."""
+    who = f"rank {failure.rank} of {world_size}"
+    if failure.kind == "raised":
+        return f"{who} failed first: {failure.type}: {failure.message}".rstrip(": ")
+    if failure.kind == "signal":
+        name = signal.Signals(failure.code).name if failure.code in list(signal.Signals) else f"signal {failure.code}"
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"{who} was killed by {name}{hint} before it returned a result"
+    return f"{who} exited with code {failure.code} and no result: return from the function instead of leaving the process"
+
+
+def render_standing(standing: Standing) -> str:
+    """One line: where a rank stood."""
+    own = [f for f in standing.frames if not is_library(f)]
+    doing = standing.doing or ("in native code, it did not answer" if not standing.answered else "running")
+    if not standing.doing and standing.frames and is_library(standing.frames[-1]):
+        inside = [f for f in standing.frames[len(standing.frames) - 3 :] if is_library(f)]
+        outer = next((f for f in standing.frames if is_library(f)), inside[-1])
+        doing = f"in {outer.function}"
+    at = f" at {place(own[-1])}: {source_line(own[-1])}" if own else ""
+    last = f" (last message: {standing.last_transfer})" if standing.last_transfer else ""
+    return f"rank {standing.rank} {doing}{at}{last}"
+
+
+def names(ranks: list[int]) -> str:
+    """[0, 1, 3] -> "ranks 0, 1, 3"; long lists are shortened."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(str(r) for r in ranks[:_MAX_ROWS])
+    return f"ranks {shown}" + (f" and {len(ranks) - _MAX_ROWS} more" if len(ranks) > _MAX_ROWS else "")
+
+
+def render_standings(standings: tuple[Standing, ...]) -> list[str]:
+    rows = [f"  {render_standing(s)}" for s in standings[:_MAX_ROWS]]
+    if len(standings) > _MAX_ROWS:
+        rows.append(f"  … and {len(standings) - _MAX_ROWS} more ranks")
+    return rows

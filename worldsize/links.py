@@ -1,0 +1,72 @@
+"""Links: what one rank's network card can do, in the units that vendors print.
+
+A link is full duplex and belongs to a rank: everything the rank sends leaves through one egress, everything it
+receives enters through one ingress. Left out: switches and topologies (every pair of ranks is one hop apart).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
+_BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]?)(i?)(bit|b|B|byte|bytes)\s*(?:/\s*s|ps)\s*$")
+_LATENCY = re.compile(_NUMBER + r"(s|ms|us|µs|μs|ns)\s*$")
+_PREFIX = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+
+
+def bandwidth_bytes_per_s(text: str | float) -> float:
+    """Bytes a second from "1 Gbit/s", "20 MB/s", "3 GiB/s", or a number that is bytes a second already."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return _positive(float(text), "bandwidth", text)
+    found = _BANDWIDTH.match(text) if isinstance(text, str) else None
+    if not found:
+        raise ValueError(_wrong("bandwidth", text, '"1 Gbit/s", "20 MB/s", "3 GiB/s" or a number of bytes a second'))
+    number, prefix, binary, unit = found.groups()
+    scale = (1024 if binary else 1000) ** _PREFIX[prefix]
+    bits = unit in ("bit", "b")
+    return _positive(float(number) * scale / (8 if bits else 1), "bandwidth", text)
+
+
+def latency_s(text: str | float) -> float:
+    """Seconds from "50 us", "1 ms", "0.2 s", or a number that is seconds already."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return _positive(float(text), "latency", text, zero=True)
+    found = _LATENCY.match(text) if isinstance(text, str) else None
+    if not found:
+        raise ValueError(_wrong("latency", text, '"50 us", "1 ms", "0.2 s" or a number of seconds'))
+    return _positive(float(found[1]) * _SECONDS[found[2]], "latency", text, zero=True)
+
+
+def _positive(value: float, what: str, got: object, zero: bool = False) -> float:
+    if not (value > 0 or (zero and value == 0)) or value == float("inf"):
+        raise ValueError(_wrong(what, got, "a number above zero" if not zero else "zero or more"))
+    return value
+
+
+def _wrong(what: str, got: object, expected: str) -> str:
+    return f'Link: the {what} is {got!r}; expected {expected}. Write for example Link("1 Gbit/s", "50 us").'
+
+
+@dataclass(frozen=True, init=False)
+class Link:
+    """A rank's network card: bandwidth each way, and the latency of one message.
+
+    `Link("1 Gbit/s", "50 us")`; numbers are bytes a second and seconds.
+    Raises ValueError for text that is no bandwidth or no latency.
+    """
+
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+    def __init__(self, bandwidth: str | float, latency: str | float = 0.0) -> None:
+        object.__setattr__(self, "bandwidth_bytes_per_s", bandwidth_bytes_per_s(bandwidth))
+        object.__setattr__(self, "latency_s", latency_s(latency))
+
+    def seconds(self, size_bytes: float) -> float:
+        """Seconds from the first byte's departure to the last byte's arrival: alpha + n / beta."""
+        return self.latency_s + size_bytes / self.bandwidth_bytes_per_s
+
+    def __str__(self) -> str:
+        return f"{self.bandwidth_bytes_per_s / 1e6:g} MB/s, {self.latency_s * 1e6:g} us"

@@ -1,0 +1,137 @@
+"""What travels to the ranks: the function, its arguments, and every cell variable that it uses.
+
+It is pickled once, by value where it comes from a notebook cell (cloudpickle). What cannot travel is named, with the
+remedy; what is large is named; what a rank changed in its own copy is noticed. Left out: how the bytes travel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+LARGE_BYTES = 50_000_000
+_WATCHED = (list, dict, set)
+_MAX_WATCHED_BYTES = 5_000_000
+
+
+@dataclass(frozen=True)
+class Parcel:
+    fn: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+
+
+def wants_fabric(fn: Callable) -> bool:
+    """True where the function's first parameter is named `fabric`."""
+    try:
+        return next(iter(inspect.signature(fn).parameters), None) == "fabric"
+    except (TypeError, ValueError):
+        return False
+
+
+def pack(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> bytes:
+    """The parcel's bytes. Raises ValueError that names what cannot be pickled and says what to do."""
+    try:
+        return cloudpickle.dumps((fn, args, kwargs))
+    except Exception as error:
+        raise ValueError(_unpicklable(fn, args, kwargs, error)) from None
+
+
+def open_parcel(data: bytes) -> Parcel:
+    return Parcel(*pickle.loads(data))
+
+
+def captured(fn: Callable) -> dict[str, Any]:
+    """The outside variables that a function of a cell takes along: its closure and the globals that it names."""
+    fn = inspect.unwrap(fn) if callable(fn) else fn
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return {}
+    found = {}
+    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=False):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet
+    names = _global_names(code)
+    found.update({n: fn.__globals__[n] for n in names if n in fn.__globals__ and n not in found})
+    return found
+
+
+def _global_names(code: Any) -> set[str]:
+    inner = [c for c in code.co_consts if inspect.iscode(c)]
+    return set(code.co_names).union(*(_global_names(c) for c in inner))
+
+
+def reachable(fn: Callable) -> dict[str, Any]:
+    """`captured`, and what the captured functions of the same module capture in turn."""
+    found: dict[str, Any] = {}
+    todo = [fn]
+    while todo:
+        current = todo.pop()
+        for name, value in captured(current).items():
+            if name not in found:
+                found[name] = value
+                if inspect.isfunction(value) and value.__module__ == getattr(fn, "__module__", None):
+                    todo.append(value)
+    return found
+
+
+def sizes(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[tuple[str, int]]:
+    """(name, bytes) of everything that travels, largest first."""
+    named = {**reachable(fn), **{f"args[{i}]": a for i, a in enumerate(args)}, **kwargs}
+    found = []
+    for name, value in named.items():
+        if inspect.ismodule(value):
+            continue
+        try:
+            found.append((name, len(cloudpickle.dumps(value))))
+        except Exception:
+            continue
+    return sorted(found, key=lambda row: -row[1])
+
+
+def _unpicklable(fn: Callable, args: tuple, kwargs: dict[str, Any], error: Exception) -> str:
+    culprit = _culprit({**reachable(fn), **{f"args[{i}]": a for i, a in enumerate(args)}, **kwargs})
+    if culprit is None:
+        what, reason = f"`{getattr(fn, '__name__', fn)}`", error
+    else:
+        name, value, reason = culprit
+        what = f"`{name}` (a {type(value).__module__}.{type(value).__qualname__})".replace("builtins.", "")
+    return (
+        f"launch: {what} cannot travel to the ranks, which are other processes: expected something that can be "
+        f"pickled, got {type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else ''}. "
+        f"Make it inside the function, or pass the plain data it is made from."
+    )
+
+
+def _culprit(named: dict[str, Any]) -> tuple[str, Any, Exception] | None:
+    """The first name that cannot travel; a function that only carries a culprit comes last."""
+    for name, value in sorted(named.items(), key=lambda row: inspect.isfunction(row[1])):
+        if inspect.ismodule(value):
+            continue
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            return name, value, error
+    return None
+
+
+def fingerprint(fn: Callable) -> dict[str, bytes]:
+    """A digest of every list, dict and set that the function captured, to notice a change in the rank's own copy."""
+    marks = {}
+    for name, value in reachable(fn).items():
+        if isinstance(value, _WATCHED):
+            try:
+                data = pickle.dumps(value)
+            except Exception:
+                continue
+            if len(data) <= _MAX_WATCHED_BYTES:
+                marks[name] = hashlib.blake2b(data).digest()
+    return marks

@@ -1,0 +1,101 @@
+"""What came of a launch (`Run`), who is told while it goes (`Observer`), and reading a log while it grows (`Tail`).
+
+The logs, results and records are files in the run's own folder, which goes when the run is no longer referenced.
+Left out: how a run comes about (`launch.py`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from worldsize import failures
+from worldsize.failures import Outcome
+from worldsize.trace import Trace, merge
+
+
+@dataclass(eq=False)
+class Run:
+    """What came of a launch. `run[2]` is what rank 2 returned; `run.log(2)` all that it printed.
+
+    `state` is "done", "not yet" (an exercise's stub was met: `not_yet` says which), "failed" or "interrupted".
+    `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
+    """
+
+    world_size: int
+    dir: Path
+    seed: int
+    state: str = "running"
+    not_yet: str | None = None
+    results: list[Any] = field(default_factory=list)
+    setup: str = ""
+    wall_s: float = 0.0
+    startup_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    outcome: Outcome | None = None
+    _trace: Trace | None = None
+
+    def __getitem__(self, rank: int) -> Any:
+        if self.state == "not yet":
+            raise failures.NotYet(self.not_yet)
+        return self.results[rank]
+
+    def __len__(self) -> int:
+        return self.world_size
+
+    def log_path(self, rank: int) -> Path:
+        """The file that holds every line that the rank printed."""
+        if not 0 <= rank < self.world_size:
+            raise ValueError(f"log: expected a rank from 0 to {self.world_size - 1}, got {rank}")
+        return self.dir / f"rank{rank}.log"
+
+    def log(self, rank: int | None = None) -> str:
+        """Everything that `rank` printed; without a rank, every rank's lines, tagged."""
+        if rank is None:
+            return "".join(f"[rank {r}] {line}\n" for r in range(self.world_size) for line in self.log(r).splitlines())
+        path = self.log_path(rank)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def trace(self) -> Trace:
+        """The transfers and spans of all ranks on one clock, which starts at the launch."""
+        if self._trace is None:
+            paths = [self.dir / f"rank{r}.record.pkl" for r in range(self.world_size)]
+            self._trace = merge([pickle.loads(p.read_bytes()) for p in paths if p.exists()], self.world_size)
+        return self._trace
+
+    def __repr__(self) -> str:
+        if self.state == "not yet":
+            return f"Run(not yet: {self.not_yet})"
+        return f"Run({self.world_size} rank{'s' * (self.world_size > 1)}, {self.state} in {self.wall_s:.2f} s)"
+
+
+class Observer:
+    """Told of a launch as it goes: override what you need. Called in the thread that launched."""
+
+    def started(self, run: Run) -> None: ...
+    def printed(self, run: Run, rank: int, text: str) -> None: ...
+    def ended(self, run: Run) -> None: ...
+
+
+class Tail:
+    """New text of a growing file, whole lines at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read, self._rest = path, 0, b""
+
+    def new_text(self) -> str:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return ""
+        self._read += len(data)
+        whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
+        return (whole + mark).decode(errors="replace")
+
+    def rest(self) -> str:
+        return self.new_text() + self._rest.decode(errors="replace")

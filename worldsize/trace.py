@@ -1,0 +1,178 @@
+"""What happened in a run, as plain events on one clock: messages, spans, collectives.
+
+The list is the evidence: drawings, checks, grades and the cost model all read it. Left out: drawing it.
+The file format for ui.perfetto.dev is Chrome's Trace Event Format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True)
+class Transfer:
+    """One message from `src` to `dst`: posted at `start_s`, wholly received at `end_s` (seconds since the launch).
+
+    `size_bytes` is the tensor alone; the fabric's own header is not counted.
+    """
+
+    src: int
+    dst: int
+    size_bytes: int
+    start_s: float
+    end_s: float
+    tag: int = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one rank did from `start_s` to `end_s`. `kind`: "compute", "send", "recv" or "wait"."""
+
+    rank: int
+    kind: str
+    start_s: float
+    end_s: float
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One rank's part in a framework's collective (its messages do not pass through the fabric)."""
+
+    op: str
+    size_bytes: int
+    rank: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """One rank's side of a message, as its recorder wrote it; `merge` makes transfers of two such sides."""
+
+    kind: str  # "send" or "recv"
+    peer: int
+    tag: int
+    size_bytes: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """All that one rank recorded."""
+
+    rank: int
+    events: tuple[Event, ...] = ()
+    spans: tuple[Span, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The events of all ranks of a run, in order of their start."""
+
+    world_size: int
+    transfers: tuple[Transfer, ...] = ()
+    spans: tuple[Span, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+
+    def sent_bytes(self, rank: int) -> int:
+        return sum(t.size_bytes for t in self.transfers if t.src == rank)
+
+    def received_bytes(self, rank: int) -> int:
+        return sum(t.size_bytes for t in self.transfers if t.dst == rank)
+
+    def total_bytes(self) -> int:
+        return sum(t.size_bytes for t in self.transfers)
+
+    def bytes_by_link(self) -> dict[tuple[int, int], int]:
+        """{(src, dst): bytes}, only links that carried something."""
+        found: dict[tuple[int, int], int] = defaultdict(int)
+        for t in self.transfers:
+            found[t.src, t.dst] += t.size_bytes
+        return dict(found)
+
+    def between(self, start_s: float, end_s: float) -> Trace:
+        """The part of the trace that begins in [start_s, end_s)."""
+
+        def keep(events: tuple) -> tuple:
+            return tuple(e for e in events if start_s <= e.start_s < end_s)
+
+        return Trace(self.world_size, keep(self.transfers), keep(self.spans), keep(self.collectives))
+
+    def save_chrome(self, path: str | Path) -> Path:
+        """Write a file that ui.perfetto.dev and chrome://tracing open. Returns the path."""
+        path = Path(path)
+        path.write_text(json.dumps({"traceEvents": chrome_events(self), "displayTimeUnit": "ms"}))
+        return path
+
+
+def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
+    """One trace of all ranks: the k-th send from a to b under a tag is the k-th receive of b from a under it."""
+    records = list(records)
+    sends: dict[tuple, list[Event]] = defaultdict(list)
+    for record in records:
+        for event in record.events:
+            if event.kind == "send":
+                sends[record.rank, event.peer, event.tag].append(event)
+    transfers = [_transfer(record.rank, e, sends) for record in records for e in record.events if e.kind == "recv"]
+    spans = [span for record in records for span in record.spans]
+    for record in records:
+        spans += [Span(record.rank, e.kind, e.start_s, e.end_s, _label(e)) for e in record.events]
+    collectives = [c for record in records for c in record.collectives]
+    return Trace(
+        world_size,
+        tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s))),
+        tuple(sorted(spans, key=lambda s: s.start_s)),
+        tuple(sorted(collectives, key=lambda c: c.start_s)),
+    )
+
+
+def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Transfer:
+    queue = sends.get((event.peer, rank, event.tag))
+    sent = queue.pop(0) if queue else event  # the sender's side is lost where it was killed
+    return Transfer(event.peer, rank, event.size_bytes, sent.start_s, event.end_s, event.tag)
+
+
+def _label(event: Event) -> str:
+    return f"{'to' if event.kind == 'send' else 'from'} rank {event.peer}"
+
+
+def chrome_events(trace: Trace) -> list[dict]:
+    """The trace in Chrome's Trace Event Format: a row a rank, an arrow a message. Times in microseconds."""
+    rows = [
+        {"ph": "M", "name": "process_name", "pid": r, "tid": 0, "args": {"name": f"rank {r}"}}
+        for r in range(trace.world_size)
+    ]
+    for s in trace.spans:
+        rows.append(_slice(s.rank, 0, f"{s.kind} {s.label}".strip(), s.start_s, s.end_s, {}))
+    for c in trace.collectives:
+        rows.append(_slice(c.rank, 1, c.op, c.start_s, c.end_s, {"size_bytes": c.size_bytes}))
+    for number, t in enumerate(trace.transfers):
+        common = {"name": "message", "cat": "message", "id": number, "tid": 0}
+        rows.append({**common, "ph": "s", "pid": t.src, "ts": t.start_s * 1e6})
+        rows.append({**common, "ph": "f", "bp": "e", "pid": t.dst, "ts": t.end_s * 1e6})
+    return rows
+
+
+def _slice(rank: int, row: int, name: str, start_s: float, end_s: float, args: dict) -> dict:
+    return {
+        "ph": "X", "pid": rank, "tid": row, "name": name, "ts": start_s * 1e6, "dur": (end_s - start_s) * 1e6,
+        "args": args,
+    }  # fmt: skip
+
+
+def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
+    """Audit: the transfers on links that are not allowed, such as any but a ring's."""
+    links = set(allowed)
+    return [t for t in trace.transfers if (t.src, t.dst) not in links]
+
+
+def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
+    """The links of a ring: rank r to rank r + step, modulo the world size."""
+    return {(r, (r + step) % world_size) for r in range(world_size)}
