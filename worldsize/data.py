@@ -1,0 +1,244 @@
+"""Data sets by name, checksummed, as NumPy arrays.
+
+`load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own
+archive, and downloads it only when asked. Both are read with no framework, so that a rank of either
+framework may load them. Left out: batching, shuffling and sharding, which the labs teach.
+
+Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers
+of Features from Tiny Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CHECKOUT_FOLDER = Path(__file__).resolve().parents[1] / "datasets"
+DOWNLOAD_STALL_S = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images uint8 `[n, height, width]`, in colour `[n, height, width, 3]`; labels int64 `[n]`."""
+
+    name: str
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    classes: tuple[str, ...]  # the name of each label
+
+    @property
+    def shape(self) -> str:
+        """The sizes in words, to print."""
+        size = " x ".join(str(length) for length in self.train_images.shape[1:])
+        counts = f"{len(self.train_images):,} training and {len(self.test_images):,} test images"
+        return f"{counts} of {size} bytes, {len(self.classes)} classes"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that must be, byte for byte, the one that the digest was taken from."""
+
+    name: str
+    size_bytes: int
+    algorithm: str
+    digest: str
+    remedy: str  # how to get the file again
+    url: str = ""
+
+
+FASHION_MNIST = DataFile(
+    name="fashion-mnist.npz",
+    size_bytes=5_278_835,
+    algorithm="sha256",
+    digest="efefbe05b9d7eaf04f28ae39025070e3f555b25bf705ff9319bf8a7a4784fc6b",
+    remedy="Restore it in the checkout with: git checkout -- datasets/fashion-mnist.npz",
+)
+FASHION_MNIST_CLASSES = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+# MD5, because the data set's own page gives no stronger digest.
+CIFAR10 = DataFile(
+    name="cifar-10-python.tar.gz",
+    size_bytes=170_498_071,
+    algorithm="md5",
+    digest="c58f30108f718f92721af3b95e74349a",
+    remedy="Delete it and fetch the Python version again from https://www.cs.toronto.edu/~kriz/cifar.html",
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+)
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def load(name: str, *, download: bool = False) -> Dataset:
+    """Return the data set `name`, "fashion-mnist" or "cifar10".
+
+    `download=True` lets "cifar10" fetch 170 MB from its own page when the archive is not on this machine.
+    Raises ValueError for an unknown name or a damaged file, FileNotFoundError for a missing one,
+    ConnectionError for a download that fails; each says what to do next.
+    """
+    if name == "fashion-mnist":
+        return load_fashion_mnist(data_folders())
+    if name == "cifar10":
+        return load_cifar10([*data_folders(), cache_folder()], download=download)
+    raise ValueError(
+        f"data.load: expected the name of a data set, 'fashion-mnist' or 'cifar10', got {name!r}. "
+        "Pass one of these two names."
+    )
+
+
+def data_folders() -> list[Path]:
+    """Where files are looked for: the folder that WORLDSIZE_DATA names, then the checkout's."""
+    named = os.environ.get("WORLDSIZE_DATA")
+    folders = [Path(named).expanduser()] if named else []
+    # Our README is the mark: beside an installed package, `datasets` may be somebody else's package.
+    if (CHECKOUT_FOLDER / "README.md").is_file():
+        folders.append(CHECKOUT_FOLDER)
+    return folders
+
+
+def cache_folder() -> Path:
+    """The user's cache, where a download goes."""
+    import pooch  # here, because most labs need no download and ranks should start fast
+
+    return Path(pooch.os_cache("worldsize"))
+
+
+def find(file: DataFile, folders: Sequence[Path]) -> Path | None:
+    """The first of `folders` that holds `file`, checked; None when none holds it."""
+    for folder in folders:
+        if (folder / file.name).is_file():
+            check_digest(folder / file.name, file)
+            return folder / file.name
+    return None
+
+
+def check_digest(path: Path, file: DataFile) -> None:
+    """Raise ValueError unless `path` holds exactly the bytes of `file`."""
+    got_bytes = path.stat().st_size
+    with path.open("rb") as stream:
+        got = hashlib.file_digest(stream, file.algorithm).hexdigest()
+    if got != file.digest:
+        short = "it is cut short, " if got_bytes < file.size_bytes else ""
+        raise ValueError(
+            f"data.load: {path} is damaged: {short}expected {file.size_bytes:,} bytes with {file.algorithm} "
+            f"{file.digest}, got {got_bytes:,} bytes with {file.algorithm} {got}. {file.remedy}"
+        )
+
+
+def load_fashion_mnist(folders: Sequence[Path], file: DataFile = FASHION_MNIST) -> Dataset:
+    """The Fashion-MNIST subset, images `[n, 28, 28]`, from the first of `folders` that holds it."""
+    path = find(file, folders)
+    if path is None:
+        raise FileNotFoundError(
+            f"data.load('fashion-mnist'): expected the file {file.name}, looked in {listed(folders)}. It is "
+            "in datasets/ of the course's repository: set the variable WORLDSIZE_DATA to that folder."
+        )
+    with np.load(path, allow_pickle=False) as arrays:
+        train = arrays["train_images"], arrays["train_labels"].astype(np.int64)
+        test = arrays["test_images"], arrays["test_labels"].astype(np.int64)
+    return Dataset("fashion-mnist", *train, *test, FASHION_MNIST_CLASSES)
+
+
+def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataFile = CIFAR10) -> Dataset:
+    """CIFAR-10, images `[n, 32, 32, 3]`, from the first of `folders` that holds the archive.
+
+    A download goes to the last of them. Raises FileNotFoundError, or ConnectionError when a download fails.
+    """
+    path = find(file, folders)
+    if path is None and download:
+        path = fetch(file, folders)
+    if path is None:
+        raise FileNotFoundError(
+            f"data.load('cifar10'): expected the file {file.name}, looked in {listed(folders)}. "
+            f"{by_hand(file, folders)} Or let data.load('cifar10', download=True) fetch it."
+        )
+    batches = read_batches(path)
+    test = batches.pop("test_batch")
+    train = [batches[name] for name in sorted(batches)]
+    images, labels = (np.concatenate(parts) for parts in zip(*train, strict=True))
+    return Dataset("cifar10", images, labels, *test, CIFAR10_CLASSES)
+
+
+def listed(folders: Sequence[Path]) -> str:
+    """The folders as a message names them."""
+    return ", ".join(map(str, folders)) or "no folder, as there is no checkout beside this installation"
+
+
+def by_hand(file: DataFile, folders: Sequence[Path]) -> str:
+    """The sentence that says how to put the file in place without us."""
+    return (
+        f"Download {file.url} ({file.size_bytes / 1e6:.0f} MB, {file.algorithm} {file.digest}) and put it, "
+        f"not unpacked, in {folders[0]}."
+    )
+
+
+def fetch(file: DataFile, folders: Sequence[Path], stall_s: float = DOWNLOAD_STALL_S) -> Path:
+    """Download `file` into the last of `folders`, with a progress bar; a broken one leaves nothing behind."""
+    import pooch
+    from tqdm import tqdm
+
+    print(f"Fetching {file.name}. If it is slow, stop this cell. {by_hand(file, folders)}")
+    known = f"{file.algorithm}:{file.digest}"
+    try:
+        with tqdm(desc=file.name, total=file.size_bytes, unit="B", unit_scale=True) as bar:
+            downloader = pooch.HTTPDownloader(progressbar=bar, timeout=stall_s)
+            got = pooch.retrieve(file.url, known, fname=file.name, path=folders[-1], downloader=downloader)
+    except (OSError, ValueError) as error:
+        refused = getattr(error, "response", None)
+        if refused is not None:
+            refused.close()  # pooch leaves the socket of a refused request open
+        raise ConnectionError(
+            f"data.load('cifar10'): expected to fetch {file.url}, got {type(error).__name__}: "
+            f"{' '.join(str(error).split())}. {by_hand(file, folders)}"
+        ) from error
+    return Path(got)
+
+
+def read_batches(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Images uint8 `[n, 32, 32, 3]` and labels int64 `[n]` of every batch in CIFAR's archive, by name."""
+    from tqdm import tqdm
+
+    batches = {}
+    # One pass over the stream: a look-up by name would unpack the archive once for each batch.
+    with tarfile.open(path, "r|gz") as archive:
+        for member in tqdm(archive, desc=f"reading {path.name}", unit=" files", delay=1.0):
+            name = Path(member.name).name
+            if name.startswith("data_batch_") or name == "test_batch":
+                batch = unpickle_arrays(archive.extractfile(member).read())
+                images = batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+                batches[name] = np.ascontiguousarray(images), np.array(batch[b"labels"], np.int64)
+    return batches
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Rebuilds NumPy arrays and plain values; any other name in the pickle is refused, not looked up."""
+
+    rebuild = np.empty(0).__reduce__()[0]
+    admitted = {
+        ("numpy.core.multiarray", "_reconstruct"): rebuild,  # as NumPy 1 wrote it
+        ("numpy._core.multiarray", "_reconstruct"): rebuild,
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self.admitted:
+            return self.admitted[module, name]
+        raise ValueError(
+            f"data.load: expected a pickle of NumPy arrays, got one that asks for {module}.{name}. "
+            "It was not run. Delete the archive and fetch it again from the data set's own page."
+        )
+
+
+def unpickle_arrays(raw: bytes) -> Any:
+    """What a pickle of arrays holds, with Python 2's strings as bytes; it never runs code from the pickle."""
+    return ArrayUnpickler(io.BytesIO(raw), encoding="bytes").load()
