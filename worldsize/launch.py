@@ -73,19 +73,32 @@ def launch(
     Raises ValueError for a wrong argument or one that cannot travel, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".
     """
+    return _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, tuple(_observers), _last)
+
+
+def quiet_launch(fn: Callable, world_size: int, args: tuple, link: Link | None, timeout_s: float) -> Run:
+    """`launch` on the CPU for a check: observers are not told, and `last_run` stays the student's own."""
+    return _launch(fn, world_size, args, None, link, timeout_s, None, "cpu", (), [])
+
+
+def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observers, last) -> Run:
     _check(fn, world_size, args, link, timeout_s, seed, device)
     payload = parcel.pack(fn, tuple(args), dict(kwargs or {}))
     with _one_at_a_time:
         origin_s = time.monotonic()
         _engine.ready_agent()
-        job = _job(fn, world_size, payload, origin_s, link, timeout_s, seed, device)
+        job = _job(world_size, payload, origin_s, link, timeout_s, seed, device)
         run = Run(world_size, job.dir, job.seed)
         weakref.finalize(run, shutil.rmtree, job.dir, ignore_errors=True)
-        _last[:] = [run]
+        last[:] = [run]
         if len(payload) > parcel.LARGE_BYTES:
             run.notes.append(_large(payload, fn, tuple(args), dict(kwargs or {})))
-        outcome = _follow(run, job)
-    _settle(run, job, outcome)
+        outcome = _follow(run, job, observers)
+    error = _settle(run, job, outcome)
+    for observer in observers:
+        observer.ended(run)
+    if error is not None:
+        raise error
     return run
 
 
@@ -109,7 +122,7 @@ def _check(fn: Any, world_size: Any, args: Any, link: Any, timeout_s: Any, seed:
         raise ValueError(f'launch: expected device "auto", "cpu" or "cuda", got {device!r}')
 
 
-def _job(fn: Callable, world_size: int, payload: bytes, origin_s: float, link, timeout_s, seed, device) -> Job:
+def _job(world_size: int, payload: bytes, origin_s: float, link, timeout_s, seed, device) -> Job:
     job = Job(
         world_size=world_size,
         dir=_engine.new_run_dir(),
@@ -141,7 +154,7 @@ def _large(payload: bytes, fn: Callable, args: tuple, kwargs: dict) -> str:
     )
 
 
-def _follow(run: Run, job: Job) -> Outcome:
+def _follow(run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes."""
     tails = [Tail(job.log_path(r)) for r in range(job.world_size)]
     ranks = _engine.start(job)
@@ -150,14 +163,14 @@ def _follow(run: Run, job: Job) -> Outcome:
             event = ranks.next_event(_TICK_S)
             if isinstance(event, Setup):
                 run.setup = event.text
-                for observer in _observers:
+                for observer in observers:
                     observer.started(run)
-            _publish(run, tails, last=isinstance(event, Outcome))
+            _publish(run, tails, observers, last=isinstance(event, Outcome))
             if isinstance(event, Outcome):
                 return event
     except KeyboardInterrupt:
         outcome = _stop(ranks)
-        _publish(run, tails, last=True)
+        _publish(run, tails, observers, last=True)
         return outcome
     except BaseException:
         run.state = "failed"
@@ -179,17 +192,17 @@ def _stop(ranks: Any) -> Outcome:
     return Outcome("stopped")
 
 
-def _publish(run: Run, tails: list[Tail], last: bool = False) -> None:
-    if _observers:
+def _publish(run: Run, tails: list[Tail], observers: tuple[Observer, ...], last: bool) -> None:
+    if observers:
         for rank, tail in enumerate(tails):
             text = tail.rest() if last else tail.new_text()
             if text:
-                for observer in _observers:
+                for observer in observers:
                     observer.printed(run, rank, text)
 
 
-def _settle(run: Run, job: Job, outcome: Outcome) -> None:
-    """Fill in the run, tell the observers, and raise what is to be raised."""
+def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
+    """Fill in the run, and give back what is to be raised."""
     run.outcome = outcome
     if outcome.entered_s:
         run.startup_s = max(outcome.entered_s.values()) - job.origin_s
@@ -204,10 +217,7 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> None:
         run.state = "interrupted" if outcome.status == "stopped" else "failed"
         error = _error(run, job, outcome)
     run.wall_s = time.monotonic() - job.origin_s
-    for observer in _observers:
-        observer.ended(run)
-    if error is not None:
-        raise error
+    return error
 
 
 def _notes(outcome: Outcome) -> list[str]:

@@ -1,0 +1,88 @@
+# Every target is a line or two that calls the package. CONTRIBUTING.md says what each is for.
+#   make lab [LAB=06] [HEADLESS=1] [TORCH=cpu|auto] [PYTHON=python3.12]
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+LAB ?= 00
+# empty: pip's PyTorch; cpu or auto: uv takes the build without CUDA, or the one that fits the GPU's driver
+TORCH ?=
+
+PY := $(VENV)/bin/python
+# nbgrader starts programs of the virtual environment by name
+RUN := PATH="$(abspath $(VENV))/bin:$$PATH"
+NOTEBOOK = $(or $(wildcard labs/$(LAB)_*.ipynb),$(error There is no lab $(LAB). Expected the number of one that is \
+  ready, got LAB=$(LAB). The folder labs/ has: $(sort $(notdir $(wildcard labs/*.ipynb)))))
+HEADLESSLY := $(filter-out 0,$(HEADLESS))
+# Jupyter refuses to start as root, as one is in many containers, unless it is told so
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+define no_python
+{ printf '%s\n' "World Size needs Python 3.11, 3.12 or 3.13 with its venv module." \
+  "Got: $(PYTHON), which says: $$($(PYTHON) --version 2>&1 | tail -n 1)" \
+  "On Debian and Ubuntu install the packages that the README names, python3-venv among them. Where the machine" \
+  "has one of these versions under another name, say so, for example: make $(or $(MAKECMDGOALS),lab) PYTHON=python3.12" >&2; exit 1; }
+endef
+
+# $(call install,what): one line of progress in a terminal; the whole log is kept beside the environment
+PIP_INSTALL = $(if $(TORCH),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
+define install
+	@echo "Installing $(1) into $(VENV): some minutes the first time. Log: $(VENV)/install.log"
+	$(if $(TORCH),@$(PY) -m pip install -q -c $(CONSTRAINTS) uv)
+	@$(PIP_INSTALL) -c $(CONSTRAINTS) -e '$(1)' 2>&1 | tee $(VENV)/install.log | \
+	  while IFS= read -r line; do if [ -t 1 ]; then printf '\r\033[K%.76s' "$$line"; fi; done \
+	  || { tail -n 12 $(VENV)/install.log; exit 1; }
+	@if [ -t 1 ]; then printf '\r\033[K'; fi; touch $@
+endef
+
+.PHONY: lab known-lab setup test quick soak build bench constraints clean
+
+lab: known-lab setup
+	@$(RUN) worldsize doctor
+	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) jupyter lab $(AS_ROOT) $(NOTEBOOK) $(ARGS))
+
+known-lab:
+	@: $(NOTEBOOK)
+
+setup: $(VENV)/.lab
+
+test: $(VENV)/.dev
+	$(RUN) pytest $(ARGS)
+
+quick: $(VENV)/.dev
+	$(RUN) pytest -m quick $(ARGS)
+
+soak: $(VENV)/.dev
+	$(RUN) pytest -m soak $(ARGS)
+
+build: $(VENV)/.dev
+	@$(RUN) worldsize build $(ARGS)
+
+bench: $(VENV)/.dev
+	@for peer in bench/*.py; do $(RUN) python "$$peer" || exit 1; done
+
+# The newest versions that pyproject.toml admits, in a fresh environment. Test them, then commit.
+constraints:
+	rm -rf build/constraints
+	$(MAKE) build/constraints/.dev VENV=build/constraints CONSTRAINTS=/dev/null
+	@{ sed -n '/^#/p' constraints.txt; build/constraints/bin/pip freeze --all --exclude pip --exclude-editable \
+	  | sed 's/+[^ ]*$$//'; } > build/constraints.txt && mv build/constraints.txt constraints.txt
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .import_linter_cache
+
+$(VENV)/.lab: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(call install,.)
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(call install,.[dev])
+	@touch $(VENV)/.lab
+
+# pip comes last into a virtual environment, so its presence means that the environment is whole
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2> /dev/null \
+	  || $(no_python)
+	@$(PYTHON) -m venv $(VENV) || $(no_python)

@@ -1,0 +1,54 @@
+"""What every test shares: the repository's root, a home of its own for Jupyter and IPython, and the markers' skips."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's root."""
+    return ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home_for_jupyter() -> object:
+    """Kernels started by tests neither read nor write what the person running them has configured."""
+    changed = {"MPLBACKEND": "Agg", "JUPYTER_PLATFORM_DIRS": "1"}
+    before = {name: os.environ.get(name) for name in (*changed, "IPYTHONDIR", "JUPYTER_CONFIG_DIR")}
+    with tempfile.TemporaryDirectory(prefix="worldsize-tests-", ignore_cleanup_errors=True) as folder:
+        changed |= {"IPYTHONDIR": f"{folder}/ipython", "JUPYTER_CONFIG_DIR": f"{folder}/jupyter"}
+        os.environ.update(changed)
+        yield
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU or a browser where there is none."""
+    if any("gpu" in item.keywords for item in items) and not _has_gpu():
+        _skip(items, "gpu", "no GPU that CUDA can use")
+    if shutil.which("chromium") is None:
+        _skip(items, "browser", "no chromium on PATH")
+
+
+def _has_gpu() -> bool:
+    import torch  # here, because most test runs need no GPU and should start fast
+
+    return torch.cuda.is_available()
+
+
+def _skip(items: list[pytest.Item], marker: str, reason: str) -> None:
+    for item in items:
+        if item.get_closest_marker(marker):
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,124 @@
+"""The rules of the house that a program can check: order of imports, sizes, docstrings, what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = sorted((ROOT / "worldsize").rglob("*.py"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MAX_LINES = 300
+# Modules that only instructors or contributors run, and so may import what the extra `instructor` brings.
+FOR_INSTRUCTORS = {"build", "labsource"}
+# Words that belong to one person's machine or network, not to the project.
+PRIVATE = ("/home/", "/root/", "/work/", "/tmp/ws", "pypi" ".org", "index-url", "find-links")
+
+
+def _name(module: Path) -> str:
+    return str(module.relative_to(ROOT))
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _imported(module: Path) -> set[str]:
+    """Top-level names that a module imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def _declared(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def test_imports_point_one_way() -> None:
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ruff_finds_nothing() -> None:
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--quiet", "."]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_module_is_read_in_one_sitting(module: Path) -> None:
+    assert len(module.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_module_says_what_it_is(module: Path) -> None:
+    assert ast.get_docstring(ast.parse(module.read_text())), f"{_name(module)} has no docstring"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_what_a_module_imports_is_declared(module: Path) -> None:
+    allowed = _declared(PROJECT["dependencies"])
+    if module.stem in FOR_INSTRUCTORS:
+        allowed |= _declared(PROJECT["optional-dependencies"]["instructor"])
+    distributions = importlib.metadata.packages_distributions()
+    for name in _imported(module) - sys.stdlib_module_names - {"worldsize"}:
+        brought_by = {canonicalize_name(found) for found in distributions.get(name, [name])}
+        assert brought_by & allowed, f"{_name(module)} imports {name}; pyproject.toml does not name {brought_by}"
+
+
+def test_no_module_of_the_package_uses_pyplot() -> None:
+    using = [_name(module) for module in MODULES if "pyplot" in _code(module)]
+    assert using == []
+
+
+def _code(module: Path) -> str:
+    """The module's source without comments and docstrings, which may name what they forbid."""
+    tree = ast.parse(module.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value = ast.Constant(None)
+    return ast.unparse(tree)
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    loaded = _python("import sys; before = set(sys.modules); import worldsize; print(*(set(sys.modules) - before))")
+    assert loaded.split() == ["worldsize"]
+
+
+@pytest.mark.parametrize("heavy", ["torch", "tensorflow", "numpy", "matplotlib", "IPython", "papermill", "nbgrader"])
+def test_the_command_line_starts_without(heavy: str) -> None:
+    assert _python(f"import sys, worldsize.cli; print({heavy!r} in sys.modules)").strip() == "False"
+
+
+def test_the_repository_names_no_private_place() -> None:
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    ).stdout.split("\0")
+    texts = {".py", ".md", ".toml", ".txt", ".yml", ".js", ".ipynb", ""}
+    mine = Path(__file__).name
+    found = [
+        f"{name}: {word}"
+        for name in files
+        if name and Path(name).suffix in texts and Path(name).name != mine and (ROOT / name).is_file()
+        for word in PRIVATE
+        if word in (ROOT / name).read_text(encoding="utf-8")
+    ]
+    assert found == []

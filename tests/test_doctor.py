@@ -1,0 +1,163 @@
+"""The capability sheet: what it finds, how it is shown, and what it says when ranks do not run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from worldsize import cli, doctor, machine
+from worldsize.doctor import Row, Sheet, examine
+
+pytestmark = pytest.mark.quick
+
+FACTS = {"sum": [3.0, 30.0], "expected": [3.0, 30.0], "backends": ["gloo"], "gpus": []}
+
+
+@dataclass
+class FakeRun:
+    results: list[dict]
+    wall_s: float = 0.25
+    startup_s: float = 0.2
+    setup: str = "2 ranks"
+
+
+def launch_with(**facts: object):
+    return lambda fn, world_size, timeout_s: FakeRun([FACTS | facts] * world_size)
+
+
+def launch_that_fails(fn: object, world_size: int, timeout_s: float) -> FakeRun:
+    raise RuntimeError("rank 1 of 2 failed first: no shared memory")
+
+
+def test_two_real_ranks_add_up() -> None:
+    sheet = examine()
+    assert sheet["two ranks"].state == "ok", str(sheet)
+    assert "gloo" in sheet["backends"].value
+    assert sheet.ok
+
+
+def test_the_caller_imports_neither_torch_nor_tensorflow() -> None:
+    code = (
+        "import sys; from worldsize.doctor import examine; examine();"
+        "print({'torch', 'tensorflow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_ranks_that_do_not_run_fail_the_sheet_with_reason_and_next_step() -> None:
+    sheet = examine(launch_that_fails)
+    row = sheet["two ranks"]
+    assert not sheet.ok
+    assert "no shared memory" in row.value
+    assert "make setup" in row.remark
+
+
+def test_a_wrong_sum_fails_the_sheet() -> None:
+    sheet = examine(launch_with(sum=[1.0, 10.0]))
+    assert not sheet.ok
+    assert "rank 0 has the sum [1.0, 10.0], expected [3.0, 30.0]" in sheet["two ranks"].value
+
+
+def test_equal_gpus_are_counted() -> None:
+    assert examine(launch_with(gpus=["H200", "H200"]))["GPUs"].value == "2 × H200"
+
+
+def test_one_gpu_says_that_nccl_needs_one_a_rank() -> None:
+    assert "a GPU for each rank" in examine(launch_with(gpus=["H200"]))["GPUs"].remark
+
+
+def test_a_package_that_is_missing_fails_with_the_next_step() -> None:
+    row = doctor._version("Nothing", "worldsize-no-such-package")
+    assert (row.state, row.remark) == ("fails", "run `make setup` in the course's folder")
+
+
+def test_no_bubblewrap_is_a_note_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    row = doctor.sandbox()
+    assert row.state == "note"
+    assert "install the package bubblewrap" in row.remark
+
+
+def test_a_bubblewrap_that_does_not_start_is_a_note_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho no user namespaces >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    row = doctor.sandbox()
+    assert row.state == "note"
+    assert "no user namespaces" in row.value
+
+
+def test_a_notebook_shows_a_table_with_escaped_text() -> None:
+    html = Sheet((Row("a", "<b>", "c", "fails"),))._repr_html_()
+    assert "<table>" in html
+    assert "FAILS: &lt;b&gt;" in html
+
+
+def test_plain_text_has_one_entry_a_row_and_no_line_over_100_characters() -> None:
+    lines = str(Sheet((Row("cores", "2"), Row("memory", "word " * 40, state="fails")))).splitlines()
+    assert lines[0] == "  cores   2"
+    assert lines[1].startswith("! memory  word")
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_row_that_is_not_there_is_named() -> None:
+    with pytest.raises(KeyError, match="no row 'disk'; rows: cores"):
+        Sheet((Row("cores", "2"),))["disk"]
+
+
+def test_the_command_ends_with_1_when_ranks_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_launcher", lambda: launch_that_fails)
+    answer = CliRunner().invoke(cli.app, ["doctor"])
+    assert answer.exit_code == 1
+    assert "no shared memory" in " ".join(answer.output.split())
+
+
+def test_the_command_ends_with_0_when_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_launcher", lambda: launch_with())
+    assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "cores"),
+    [("cpu.max", "50000 100000\n", 0.5), ("cpu.max", "max 100000\n", None), (None, "", None)],
+    ids=["half a core", "no quota", "no control group"],
+)
+def test_a_quota_of_the_control_group_limits_the_cores(
+    tmp_path: Path, file: str | None, text: str, cores: float | None
+) -> None:
+    if file:
+        (tmp_path / file).write_text(text)
+    assert machine.usable_cores(tmp_path) == (cores or machine.usable_cores(tmp_path / "absent"))
+
+
+def test_the_quota_of_control_groups_version_1_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("25000\n")
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    assert machine.usable_cores(tmp_path) == 0.25
+
+
+def test_a_memory_limit_of_the_control_group_is_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("400000\n")
+    assert machine.memory_bytes(tmp_path) == (1_000_000, 600_000)
+
+
+def test_a_parameter_without_a_value_is_explained_in_one_paragraph() -> None:
+    answer = CliRunner().invoke(cli.app, ["run", "labs/00_start_here.ipynb", "-p", "ranks"])
+    assert answer.exit_code == 1
+    assert "expected name=value" in " ".join(answer.output.split())
+    assert "Traceback" not in answer.output
+
+
+def test_parameters_are_json_where_they_can_be() -> None:
+    assert cli._parameters(["ranks=4", "name=ring", "sizes=[1, 2]"]) == {"ranks": 4, "name": "ring", "sizes": [1, 2]}

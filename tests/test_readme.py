@@ -1,0 +1,85 @@
+"""What the README says still holds: its commands, packages, links and its table of labs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from worldsize.lab import LABS
+
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+BOTH = README + CONTRIBUTING
+CODE = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", BOTH, re.MULTILINE | re.DOTALL))
+ROW = re.compile(r"^\| (\d\d) \| (.+?) \| (\d+) \| (\d+) \| (ready|planned) \|$", re.MULTILINE)
+PATTERNS = {"solutions/NN_topic.py"}
+PATHS = set(re.findall(r"`([\w./]+/[\w./]*|[\w]+\.(?:txt|toml|yml))`", BOTH)) - PATTERNS
+LABS_IN_README = {found[0]: found[1:] for found in ROW.findall(README)}
+
+
+def debian_packages() -> list[str]:
+    """The one list, apt.txt, without its comments."""
+    lines = (ROOT / "apt.txt").read_text().splitlines()
+    return [name for line in lines for name in line.partition("#")[0].split()]
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?<!install )\bmake ([a-z]+)", CODE))))
+def test_a_make_target_that_is_named_exists(target: str) -> None:
+    done = subprocess.run(["make", "-n", target, "HEADLESS=1"], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("variable", sorted(set(re.findall(r"\b([A-Z]+)=", BOTH))))
+def test_a_make_variable_that_is_named_is_used(variable: str) -> None:
+    assert f"$({variable})" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)", BOTH))))
+def test_a_link_leads_to_a_file_of_the_repository(link: str) -> None:
+    assert (ROOT / link).exists()
+
+
+@pytest.mark.parametrize("path", sorted(PATHS))
+def test_a_path_that_is_named_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+def test_the_debian_packages_are_those_of_apt_txt() -> None:
+    named = re.search(r"apt-get install ([a-z0-9 .+-]+)`", README)
+    assert named is not None
+    assert sorted(named[1].split()) == sorted(debian_packages())
+
+
+def test_every_lab_of_the_course_has_its_row() -> None:
+    assert {number: (title, str(points)) for number, (title, points) in LABS.items()} == {
+        number: (title, points) for number, (title, _, points, _) in LABS_IN_README.items()
+    }
+
+
+def test_the_points_add_up_to_100() -> None:
+    assert sum(int(points) for _, _, points, _ in LABS_IN_README.values()) == 100
+
+
+@pytest.mark.parametrize("number", sorted(LABS))
+def test_a_lab_is_ready_exactly_when_its_notebooks_are_there(number: str) -> None:
+    parts = [ROOT.glob(f"solutions/{number}_*.py"), ROOT.glob(f"labs/{number}_*.ipynb")]
+    there = all(list(part) for part in parts)
+    assert LABS_IN_README[number][3] == ("ready" if there else "planned")
+
+
+@pytest.mark.parametrize("number", sorted(LABS))
+def test_a_lab_has_the_minutes_and_points_that_its_opening_says(number: str) -> None:
+    for source in ROOT.glob(f"solutions/{number}_*.py"):
+        says = re.search(r"\*\*Minutes:\*\* (\d+) · \*\*Points:\*\* (\d+)", source.read_text())
+        assert says is not None, f"{source.name} does not open with its minutes and points"
+        assert LABS_IN_README[number][1:3] == says.groups()
+
+
+def test_the_readme_is_one_screen_of_prose_and_one_table() -> None:
+    assert len(README.splitlines()) <= 80

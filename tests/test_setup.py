@@ -1,0 +1,156 @@
+"""Setting up: one list of dependencies, one set of versions, and the same set through `make` and through conda."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PINS = {
+    canonicalize_name(name): version
+    for name, _, version in (
+        line.partition("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] != "#"
+    )
+}
+ALL_REQUIREMENTS = [Requirement(text) for text in PROJECT["dependencies"] + EXTRAS["instructor"] + EXTRAS["dev"]]
+
+
+def conda_environment() -> dict:
+    return yaml.safe_load((ROOT / "environment.yml").read_text())
+
+
+def conda_pip_lines() -> list[str]:
+    """The lines that conda hands to pip as a requirements file."""
+    return next(entry["pip"] for entry in conda_environment()["dependencies"] if isinstance(entry, dict))
+
+
+def dry_run(target: str, folder: Path, **variables: str) -> str:
+    """What `make` would do in a checkout that has no environment yet."""
+    words = [f"{name}={value}" for name, value in {"VENV": str(folder / "venv"), **variables}.items()]
+    done = subprocess.run(["make", "-n", target, *words], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pip_install_words(commands: str) -> list[str]:
+    """The arguments of the one `pip install` among the commands."""
+    found = re.findall(r"-m (?:uv )?pip install (?!-q)(.*?) 2>&1", commands)
+    assert len(found) == 1, commands
+    return found[0].replace("'", "").split()
+
+
+def test_conda_and_make_install_the_same(tmp_path: Path) -> None:
+    by_make = pip_install_words(dry_run("setup", tmp_path))
+    by_conda = [word for line in conda_pip_lines() for word in line.split()]
+    assert by_conda == by_make == ["-c", "constraints.txt", "-e", "."]
+
+
+def test_conda_brings_python_and_pip_and_leaves_the_rest_to_pip() -> None:
+    names = [Requirement(entry).name for entry in conda_environment()["dependencies"] if isinstance(entry, str)]
+    assert names == ["python", "pip"]
+
+
+def test_conda_takes_the_pythons_that_the_project_takes() -> None:
+    python = next(entry for entry in conda_environment()["dependencies"] if str(entry).startswith("python "))
+    assert Requirement(python).specifier == Requirement(f"python {PROJECT['requires-python']}").specifier
+
+
+def test_the_tests_install_the_same_and_the_extra_dev(tmp_path: Path) -> None:
+    assert pip_install_words(dry_run("test", tmp_path)) == ["-c", "constraints.txt", "-e", ".[dev]"]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "auto"])
+def test_another_build_of_torch_comes_under_the_same_constraints(tmp_path: Path, backend: str) -> None:
+    words = pip_install_words(dry_run("setup", tmp_path, TORCH=backend))
+    assert words == [f"--torch-backend={backend}", "-c", "constraints.txt", "-e", "."]
+
+
+def test_the_headless_lab_runs_through_the_command_line_and_opens_no_jupyter(tmp_path: Path) -> None:
+    commands = dry_run("lab", tmp_path, HEADLESS="1")
+    assert "worldsize run labs/00" in commands
+    assert "jupyter lab" not in commands
+
+
+def test_headless_0_is_not_headless(tmp_path: Path) -> None:
+    assert "jupyter lab" in dry_run("lab", tmp_path, HEADLESS="0")
+
+
+def test_a_second_call_installs_nothing(tmp_path: Path) -> None:
+    for part in ("venv/bin/pip", "venv/.lab", "venv/.dev"):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).touch()
+    assert "pip install" not in dry_run("setup", tmp_path) + dry_run("test", tmp_path)
+
+
+def explained(tmp_path: Path, python: str) -> str:
+    """What `make setup` says with this Python; it must fail."""
+    command = ["make", "setup", f"VENV={tmp_path / 'venv'}", f"PYTHON={python}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert done.returncode != 0
+    assert len(done.stderr.splitlines()) <= 5
+    return done.stderr
+
+
+def test_a_python_that_is_too_old_is_explained_in_one_paragraph(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo Python 3.9.2\nexit 1\n')
+    old.chmod(0o755)
+    said = explained(tmp_path, str(old))
+    assert "needs Python 3.11, 3.12 or 3.13" in said
+    assert "Python 3.9.2" in said
+
+
+def test_a_python_that_is_not_there_is_explained_in_one_paragraph(tmp_path: Path) -> None:
+    said = explained(tmp_path, "no-such-python")
+    assert "not found" in said
+    assert "python3-venv" in said
+
+
+def test_a_lab_that_is_not_there_is_explained_in_one_paragraph(tmp_path: Path) -> None:
+    command = ["make", "-n", "lab", "LAB=99", f"VENV={tmp_path / 'venv'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert done.returncode != 0
+    assert "no lab 99" in done.stderr
+    assert "install" not in done.stdout
+
+
+def test_every_requirement_has_its_exact_version() -> None:
+    missing = [r.name for r in ALL_REQUIREMENTS if r.name != "worldsize" and canonicalize_name(r.name) not in PINS]
+    assert missing == []
+
+
+def test_every_exact_version_is_one_that_the_project_admits() -> None:
+    others = [r for r in ALL_REQUIREMENTS if r.name != "worldsize"]
+    assert [str(r) for r in others if PINS[canonicalize_name(r.name)] not in r.specifier] == []
+
+
+def test_the_exact_versions_hold_for_builds_with_and_without_cuda() -> None:
+    assert [name for name, version in PINS.items() if "+" in version] == []
+    assert PINS["torch"] == "2.13.0"
+
+
+def test_no_requirement_stands_twice() -> None:
+    names = [canonicalize_name(r.name) for r in ALL_REQUIREMENTS]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_the_package_ships_its_scripts() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert config["tool"]["setuptools"]["package-data"] == {"*": ["*.js"]}
+
+
+def test_ci_runs_what_the_readme_calls() -> None:
+    script = (ROOT / ".ci/run").read_text().splitlines()
+    assert script[-2:] == ["make lab HEADLESS=1", "make test"]
+    assert ".ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()

@@ -1,0 +1,158 @@
+"""Bars of measured numbers, each with its prediction beside it: a race of algorithms, and a lab's questions.
+
+Measured is filled, predicted is a dashed outline, and both are written out as numbers. Left out: error
+bars.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from worldsize import quantity
+from worldsize.picture import INK, QUIET_INK, Picture, colour, hatch, headline, notice, plain_style
+
+ROOM_FOR_TEXT = 1.4
+QUESTION_COLUMNS = 95
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted."""
+
+    name: str
+    measured_s: float | None
+    predicted_s: float | None = None
+    world_size: int | None = None
+
+
+@plain_style
+def race(rows: Sequence[Timing], title: str = "") -> Picture:
+    """Horizontal bars in groups of one world size; a name keeps its colour and hatch through all groups."""
+    if not rows:
+        return notice("nothing has raced yet")
+    groups = {n: [r for r in rows if r.world_size == n] for n in dict.fromkeys(r.world_size for r in rows)}
+    names = list(dict.fromkeys(row.name for row in rows))
+    picture = Picture(8.5, 1.2 + 0.36 * len(rows) + 0.3 * len(groups))
+    ax = picture.plot_area()
+    y, ticks = 0.0, []
+    for world_size, members in groups.items():
+        y = _group_title(ax, y, world_size)
+        for row in members:
+            _timing(ax, y, row, names.index(row.name))
+            ticks.append((y, row.name))
+            y += 1
+    _finish_race(ax, rows, ticks)
+    words = [words for n, members in groups.items() if (words := _fastest(n, members))]
+    headline(ax, title or (words[-1][0].upper() + words[-1][1:] if words else "Not measured yet"))
+    picture.alt = ". ".join([*([title] if title else []), *words, *map(_words, rows)]) + "."
+    return picture
+
+
+def _group_title(ax: Axes, y: float, world_size: int | None) -> float:
+    if world_size is None:
+        return y
+    ax.text(0, y + 0.1, quantity.count(world_size, "rank"), fontsize=10, weight="bold", color=INK, va="center")
+    return y + 0.85
+
+
+def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
+    text = {"fontsize": 9, "va": "center"}
+    top = y if row.predicted_s is None else y - 0.12
+    if row.measured_s is None:
+        ax.text(0, top, " not yet", color=INK, **text)
+    else:
+        look = {"color": colour(index), "edgecolor": INK, "linewidth": 0.6, "hatch": hatch(index)}
+        ax.barh(top, row.measured_s, 0.42, **look)
+        ax.text(row.measured_s, top, f" {quantity.seconds(row.measured_s)}", color=INK, **text)
+    if row.predicted_s is not None:
+        _outline(ax, y + 0.22, row.predicted_s, 0.2)
+        predicted = f" predicted {quantity.seconds(row.predicted_s)}"
+        ax.text(row.predicted_s, y + 0.24, predicted, color=QUIET_INK, **{**text, "fontsize": 8})
+
+
+def _outline(ax: Axes, y: float, width: float, height: float) -> None:
+    ax.barh(y, width, height, facecolor="white", edgecolor=INK, linewidth=0.9, linestyle=(0, (3, 2)))
+
+
+def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]]) -> None:
+    largest_s = max((s for row in rows for s in (row.measured_s, row.predicted_s) if s is not None), default=0) or 1
+    scale, unit = quantity.time_unit(largest_s)
+    ax.set_xlim(0, largest_s * ROOM_FOR_TEXT)
+    ax.set_yticks(*zip(*ticks, strict=True))
+    ax.set_ylim(ticks[-1][0] + 0.6, -0.6)
+    ax.xaxis.set_major_formatter(lambda value, _: quantity.number(round(value * scale, 9)))
+    ax.set_xlabel(f"time ({unit}), shorter is better", fontsize=9, color=INK)
+    _legend(ax)
+
+
+def _legend(ax: Axes) -> None:
+    measured = Patch(facecolor="#9a9a9a", edgecolor=INK, label="measured")
+    predicted = Patch(facecolor="white", edgecolor=INK, linestyle=(0, (3, 2)), label="predicted")
+    ax.legend(handles=[measured, predicted], loc="upper right", fontsize=9, frameon=False)
+
+
+def _fastest(world_size: int | None, rows: Sequence[Timing]) -> str:
+    """Who won and by how much; empty where nothing was measured."""
+    order = sorted((row for row in rows if row.measured_s is not None), key=lambda row: row.measured_s)
+    at = "" if world_size is None else f"at {quantity.count(world_size, 'rank')} "
+    if len(order) < 2:
+        return "".join(f"{at}{row.name} takes {quantity.seconds(row.measured_s)}" for row in order)
+    first, last = order[0], order[-1]
+    times = quantity.times(last.measured_s / first.measured_s) if first.measured_s else "many"
+    return f"{at}{first.name} is fastest, {last.name} takes {times} times as long"
+
+
+def _words(row: Timing) -> str:
+    at = "" if row.world_size is None else f" at {quantity.count(row.world_size, 'rank')}"
+    measured = "not yet" if row.measured_s is None else quantity.seconds(row.measured_s)
+    predicted = "" if row.predicted_s is None else f", predicted {quantity.seconds(row.predicted_s)}"
+    return f"{row.name}{at}: {measured}{predicted}"
+
+
+@plain_style
+def predictions(rows: Sequence[Any]) -> Picture:
+    """A lab's rows (`summary.Row`), one pair of bars each; every pair has its own scale, since units differ."""
+    wrapped = [textwrap.wrap(row.question, QUESTION_COLUMNS) for row in rows]
+    picture = Picture(8.5, 0.5 + sum(0.62 + 0.19 * len(lines) for lines in wrapped))
+    ax = picture.plot_area()
+    y = 0.0
+    for row, lines in zip(rows, wrapped, strict=True):
+        ax.text(0, y, "\n".join(lines), fontsize=10, color=INK, va="top", linespacing=1.15)
+        y += 0.19 * len(lines)
+        _pair(ax, y, row)
+        y += 0.62
+    ax.set_xlim(0, 1.8)
+    ax.set_ylim(y, -0.05)
+    ax.set_axis_off()
+    headline(ax, "Predictions beside measurements", "each pair of bars has its own scale")
+    picture.alt = "Predictions beside measurements. " + " ".join(_row_words(row) for row in rows)
+    return picture
+
+
+def _pair(ax: Axes, y: float, row: Any) -> None:
+    comparable = row.predicted is None or row.measured is None or row.unit == row.measured_unit
+    numbers = [abs(n) for n in (row.predicted, row.measured) if n is not None] if comparable else []
+    largest = max(numbers, default=0) or 1
+    for offset, value, words in (
+        (0.13, row.measured, row.measured_text if row.measured is None else f"measured {row.measured_text}"),
+        (0.33, row.predicted, row.predicted_text if row.predicted is None else f"predicted {row.predicted_text}"),
+    ):
+        width = abs(value) / largest if value is not None and numbers else 0
+        if width and value is row.measured:
+            ax.barh(y + offset, width, 0.16, color=colour(0), edgecolor=INK, linewidth=0.6)
+        elif width:
+            _outline(ax, y + offset, width, 0.16)
+        ax.text(width + 0.01, y + offset, words, fontsize=9, color=INK, va="center")
+    if row.comparison:
+        ax.text(1.8, y + 0.23, row.comparison, fontsize=9, color=INK, va="center", ha="right", style="italic")
+
+
+def _row_words(row: Any) -> str:
+    comparison = f"; {row.comparison}" if row.comparison else ""
+    return f"{row.question} Predicted: {row.predicted_text}; measured: {row.measured_text}{comparison}."

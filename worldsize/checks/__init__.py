@@ -1,0 +1,22 @@
+"""The checks of exercises, one module a topic. A check is open: a property over fresh inputs and recorded messages.
+
+A check is `check(arena, fn, …) -> Verdict`; `CHECKS` names them by exercise. They hold no answers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from worldsize.verdict import Verdict
+
+CHECKS = {
+    "pass_right": "neighbours",
+}
+
+
+def run_check(exercise: str, arena: object, fn: object, *more: object) -> Verdict:
+    """The verdict on `fn` for `exercise`. Raises ValueError for an exercise that is not there."""
+    if exercise not in CHECKS:
+        raise ValueError(f"check: expected one of {', '.join(sorted(CHECKS))}, got {exercise!r}")
+    module = import_module(f"worldsize.checks.{CHECKS[exercise]}")
+    return getattr(module, exercise)(arena, fn, *more)

@@ -1,0 +1,123 @@
+"""The command line: `worldsize doctor`, `run`, `build`. Each command calls one function and shows what came back.
+
+Left out: all logic, and what the modules import: a command imports its module when it runs, so that `--help`
+answers at once. A mistake of the caller is shown as one paragraph, without a traceback, with exit code 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from worldsize.doctor import Sheet
+
+app = typer.Typer(
+    help="World Size: a hands-on course on distributed training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@contextmanager
+def _one_paragraph(*more: type[Exception]) -> Iterator[None]:
+    """Show the errors that a person can do something about as a paragraph; a bug keeps its traceback."""
+    try:
+        yield
+    except (ValueError, OSError, *more) as error:
+        Console(stderr=True, highlight=False, markup=False).print(str(error), style="red", soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def doctor() -> None:
+    """Show what this machine can do, and prove it with two real ranks. Exit code 1 if they do not run."""
+    from worldsize.doctor import examine
+
+    console = Console(highlight=False)
+    with console.status("two ranks, twice …"):
+        sheet = examine()
+    console.print(_table(sheet))
+    raise typer.Exit(0 if sheet.ok else 1)
+
+
+def _table(sheet: Sheet) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("what", "here", "remark", title="This machine", title_justify="left")
+    style = {"ok": None, "note": "yellow", "fails": "bold red"}
+    for row in sheet.rows:
+        table.add_row(row.what, escape(row.value), escape(row.remark), style=style[row.state])
+    return table
+
+
+@app.command()
+def run(
+    notebook: Annotated[Path, typer.Argument(help="a notebook, for example labs/00_start_here.ipynb")],
+    out: Annotated[Path | None, typer.Option(help="where the executed notebook goes")] = None,
+    parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated")] = None,
+) -> None:
+    """Run a notebook from top to bottom without a browser, and print its summary table."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from worldsize import headless
+
+    shown = (TextColumn("cell {task.completed} of {task.total}"), BarColumn(), TimeElapsedColumn())
+    with _one_paragraph(headless.NotebookFailed):
+        given = _parameters(parameter or [])
+        with Progress(*shown, TextColumn("{task.description}", markup=False), transient=True) as progress:
+            task = progress.add_task("", total=None)
+            done = headless.run(
+                notebook, out, given,
+                progress=lambda cell, cells, line: progress.update(
+                    task, completed=cell, total=cells, description=line[:60]
+                ),
+            )
+    typer.echo(done.summary_text)
+    typer.echo(f"{done.seconds:.1f} s; executed notebook: {done.out}")
+
+
+def _parameters(words: list[str]) -> dict[str, object]:
+    """["ranks=4"] -> {"ranks": 4}; a value is JSON, or else the text itself."""
+    import json
+
+    parameters: dict[str, object] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"the parameter {word!r}: expected name=value, for example -p ranks=4")
+        try:
+            parameters[name] = json.loads(value)
+        except json.JSONDecodeError:
+            parameters[name] = value
+    return parameters
+
+
+@app.command()
+def build(
+    root: Annotated[Path, typer.Argument(help="the repository")] = Path("."),
+    check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 if something is stale")] = False,
+) -> None:
+    """Write the notebooks in solutions/ and labs/ from the sources solutions/NN_topic.py."""
+    from worldsize import build as builder
+
+    with _one_paragraph():
+        paths = builder.build(root, check=check)
+    for path in paths:
+        typer.echo(f"{'stale' if check else 'wrote'} {path}")
+    if not paths:
+        typer.echo("every notebook is as its source says")
+    raise typer.Exit(1 if check and paths else 0)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,204 @@
+"""What this machine can do for a course on distributed training: the capability sheet, as data.
+
+`examine()` looks at the machine and really launches two ranks that all-reduce, twice: the first launch starts the
+fork server, the second shows what every later one costs. Whatever needs torch (backends, GPUs) is asked of those
+ranks, so that neither torch nor CUDA starts up in the caller. Left out: printing (`cli.py`), and repairing
+anything. The idea is `brew doctor`'s: each row that is not well says what to do next.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from worldsize import machine
+
+Launch = Callable[..., "object"]
+BACKENDS = ("gloo", "nccl", "mpi")
+_COLUMNS = ("what", "here", "remark")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark`: the next step)."""
+
+    what: str
+    value: str
+    remark: str = ""
+    state: str = "ok"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The capability sheet of one machine at one time."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def ok(self) -> bool:
+        """False where something that every lab needs does not work."""
+        return all(row.state != "fails" for row in self.rows)
+
+    def __getitem__(self, what: str) -> Row:
+        for row in self.rows:
+            if row.what == what:
+                return row
+        raise KeyError(f"no row {what!r}; rows: {', '.join(row.what for row in self.rows)}")
+
+    def __str__(self) -> str:
+        width = max(len(row.what) for row in self.rows)
+        lines = []
+        for row in self.rows:
+            mark = "!" if row.state == "fails" else " "
+            text = f"{row.value} ({row.remark})" if row.remark else row.value
+            hanging = " " * (width + 4)
+            start = f"{mark} {row.what:{width}}  "
+            lines.append(textwrap.fill(text, 100, initial_indent=start, subsequent_indent=hanging))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        def line(tag: str, cells: tuple[str, ...]) -> str:
+            inner = "".join(f'<{tag} style="text-align:left">{html.escape(cell)}</{tag}>' for cell in cells)
+            return f"<tr>{inner}</tr>"
+
+        body = [line("td", (row.what, _marked(row), row.remark)) for row in self.rows]
+        return f"<table><caption>This machine</caption>{line('th', _COLUMNS)}{''.join(body)}</table>"
+
+
+def _marked(row: Row) -> str:
+    return f"FAILS: {row.value}" if row.state == "fails" else row.value
+
+
+def examine(launch: Launch | None = None) -> Sheet:
+    """Look at this machine and launch two real ranks on it, twice. A few seconds; raises nothing.
+
+    `launch` takes the place of `worldsize.launch.launch`, for a test or for another engine.
+    """
+    rows = [_system(), _cores(), _memory(), _version("PyTorch", "torch"), _version("TensorFlow", "tensorflow")]
+    rows += _ranks(launch)
+    return Sheet((*rows, sandbox()))
+
+
+def _launcher() -> Launch:
+    from worldsize.launch import launch  # here, so that a broken torch still gives a sheet
+
+    return launch
+
+
+def _system() -> Row:
+    return Row("system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}")
+
+
+def _cores() -> Row:
+    usable, present = machine.usable_cores(), machine.present_cores()
+    if usable < present:
+        return Row("cores", f"{usable:g} of {present}", "an affinity mask or a container's limit holds the rest back")
+    remark = "real speedup ends there; the labs say where that shows" if usable < 4 else ""
+    return Row("cores", f"{usable:g}", remark)
+
+
+def _memory() -> Row:
+    total, free = machine.memory_bytes()
+    value = f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free"
+    if free < 2 * 2**30:
+        return Row("memory", value, "8 ranks take about 2.5 GiB: close something first", "note")
+    return Row("memory", value)
+
+
+def _version(name: str, distribution: str) -> Row:
+    try:
+        return Row(name, importlib.metadata.version(distribution))
+    except importlib.metadata.PackageNotFoundError:
+        return Row(name, "not installed", "run `make setup` in the course's folder", "fails")
+
+
+def _rank_facts() -> dict:
+    """What one rank finds out. It sums [rank + 1, 10 (rank + 1)] over all ranks, so that every rank counts."""
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    x = torch.tensor([1.0, 10.0]) * (rank + 1)
+    if dist.get_backend() == "nccl":
+        x = x.cuda()
+    dist.all_reduce(x)
+    cuda = torch.cuda.is_available()
+    return {
+        "sum": x.tolist(),
+        "expected": [world_size * (world_size + 1) / 2, world_size * (world_size + 1) * 5.0],
+        "backends": [name for name in BACKENDS if dist.is_backend_available(name)],
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
+    }
+
+
+def _ranks(launch: Launch | None) -> list[Row]:
+    try:
+        launch = launch or _launcher()
+        first = launch(_rank_facts, world_size=2, timeout_s=60)
+        second = launch(_rank_facts, world_size=2, timeout_s=60)
+        facts = _checked(second.results)
+    except Exception as error:  # whatever it is, it belongs in the sheet
+        return [_no_ranks(error)]
+    value = f"the all-reduce is right; first launch {first.wall_s:.2f} s, second {second.wall_s:.2f} s"
+    return [
+        Row("two ranks", value),
+        Row("a launch here", second.setup),
+        Row("backends", ", ".join(facts["backends"]), _absent(facts["backends"])),
+        _gpus(facts["gpus"]),
+    ]
+
+
+def _absent(backends: list[str]) -> str:
+    absent = [name for name in BACKENDS if name not in backends]
+    return f"not in this build of PyTorch: {', '.join(absent)}" if absent else ""
+
+
+def _checked(results: list[dict]) -> dict:
+    for rank, facts in enumerate(results):
+        if facts["sum"] != facts["expected"]:
+            raise ValueError(f"rank {rank} has the sum {facts['sum']}, expected {facts['expected']}")
+    return results[0]
+
+
+def _no_ranks(error: Exception) -> Row:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    remark = (
+        "no lab can run so: if this machine is short of memory or processes, close something; if packages are "
+        "missing, run `make setup`; then `worldsize doctor` again"
+    )
+    return Row("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, "fails")
+
+
+def _gpus(names: list[str]) -> Row:
+    if not names:
+        return Row("GPUs", "none that CUDA can use", "ranks compute on the CPU and talk over gloo")
+    kinds = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+    if len(names) == 1:
+        return Row("GPUs", kinds, "NCCL needs a GPU for each rank: ranks share this one only where a lab asks for it")
+    return Row("GPUs", kinds)
+
+
+def sandbox() -> Row:
+    """Whether bubblewrap is here and really starts; only grading needs it."""
+    program = shutil.which("bwrap")
+    if program is None:
+        remark = "only grading needs it: install the package bubblewrap (Linux)"
+        return Row("sandbox", "none", remark, "note")
+    try:
+        command = [program, "--ro-bind", "/", "/", "--unshare-all", "true"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Row("sandbox", f"bubblewrap does not start: {error}", "only grading needs it", "note")
+    if done.returncode:
+        reason = textwrap.shorten(done.stderr, 120, placeholder=" …") or f"exit code {done.returncode}"
+        remark = "only grading needs it; this system may forbid user namespaces"
+        return Row("sandbox", f"bubblewrap does not start: {reason}", remark, "note")
+    return Row("sandbox", "bubblewrap starts")

@@ -1,0 +1,229 @@
+"""A notebook run from top to bottom with no browser, by papermill, and what its summary says.
+
+The kernel is the Python that calls `run`, whatever kernels are registered under the name "python3".
+It works in a temporary folder with a state of its own, so that a student's predictions and points are
+neither read nor written. It leaves out: grading (points are what the notebook's own checks say), and
+the time that a good run may take. Widget state is not stored: it makes nbconvert hide the pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+Progress = Callable[[int, int, str], None]
+
+
+class NotebookFailed(RuntimeError):
+    """A cell raised, ran out of time, or lost its kernel; `out` is the notebook as far as it came."""
+
+    def __init__(self, message: str, out: Path) -> None:
+        super().__init__(message)
+        self.out = out
+
+
+@dataclass(frozen=True)
+class HeadlessRun:
+    """`out`: the executed notebook; points are None where the notebook keeps none."""
+
+    out: Path
+    summary_text: str
+    points: float | None
+    possible: float | None
+    seconds: float
+
+
+def run(
+    path: Path | str,
+    out: Path | str | None = None,
+    parameters: dict[str, Any] | None = None,
+    timeout_s: float = 600,
+    progress: Progress | None = None,
+) -> HeadlessRun:
+    """Executes the notebook `path`; the executed copy goes to `out`, by default
+    `.worldsize/headless/` beside the notebook.
+
+    `parameters` replace those of the cell tagged "parameters"; `timeout_s` is for the whole notebook;
+    `progress(cell, cells, first_line)` is called as each code cell starts, counting code cells from 1.
+    Raises ValueError for a notebook or a parameter that is not there, NotebookFailed for the rest.
+    """
+    path = _existing(Path(path))
+    _check_parameters(path, parameters or {})
+    out = Path(out) if out else path.parent / ".worldsize" / "headless" / path.name
+    out = out.resolve()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
+        room = _room(Path(folder), path)
+        watch = _Watch(room / path.name, timeout_s, progress)
+        with _plain_failures(watch, out):
+            notebook = _execute(room, watch, out, parameters)
+        points, possible = _points(room / "state")
+    return HeadlessRun(out, summary_of(notebook), points, possible, time.monotonic() - started_s)
+
+
+def summary_of(notebook: nbformat.NotebookNode) -> str:
+    """The plain text that the cells tagged "summary" put out; "" where there is none."""
+    tagged = [cell for cell in notebook.cells if "summary" in cell.metadata.get("tags", ())]
+    outputs = [output for cell in tagged for output in cell.get("outputs", ())]
+    return "\n".join(text for text in map(_plain, outputs) if text)
+
+
+class _Watch:
+    """How far a run has come and how long it may still take."""
+
+    def __init__(self, path: Path, timeout_s: float, progress: Progress | None) -> None:
+        cells = nbformat.read(path, as_version=4).cells
+        self.path = path
+        self.timeout_s = timeout_s
+        self.deadline_s = time.monotonic() + timeout_s
+        self.sources = [cell.source for cell in cells if cell.cell_type == "code"]
+        self.cell = 0
+        self._progress = progress
+
+    def cell_starts(self, cell: nbformat.NotebookNode, cell_index: int) -> None:
+        # papermill puts in a cell of its own where it is given parameters
+        if cell.cell_type != "code" or "injected-parameters" in cell.metadata.get("tags", ()):
+            return
+        self.cell += 1
+        if self._progress is not None:
+            self._progress(self.cell, len(self.sources), self.first_line)
+
+    @property
+    def first_line(self) -> str:
+        return self.sources[self.cell - 1].strip().split("\n", 1)[0]
+
+    def left_s(self, cell: object) -> int:
+        return max(1, math.ceil(self.deadline_s - time.monotonic()))
+
+
+def _room(folder: Path, path: Path) -> Path:
+    """A folder with a copy of the notebook and nothing else; its path has no link in it."""
+    room = folder.resolve()
+    shutil.copy(path, room)
+    return room
+
+
+def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None) -> nbformat.NotebookNode:
+    import papermill
+
+    return papermill.execute_notebook(
+        watch.path,
+        out,
+        parameters=parameters,
+        kernel_name="python3",
+        language="python",
+        progress_bar=False,
+        # not papermill's cwd, which moves this process too
+        resources={"metadata": {"path": str(room)}},
+        kernel_manager_class=_this_python(room),
+        store_widget_state=False,
+        coalesce_streams=True,
+        timeout_func=watch.left_s,
+        on_cell_start=watch.cell_starts,
+    )
+
+
+def _this_python(room: Path) -> type:
+    """A kernel manager that starts this Python, with the environment of a headless run."""
+    from ipykernel.kernelspec import get_kernel_dict
+    from jupyter_client import AsyncKernelManager
+    from jupyter_client.kernelspec import KernelSpec
+
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    env = {
+        "WORLDSIZE_HEADLESS": "1",
+        "WORLDSIZE_STATE_DIR": str(room / "state"),
+        # a user's own start-up files would be part of the run
+        "IPYTHONDIR": str(room / "ipython"),
+        "PATH": programs,
+    }
+    spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
+    # Sockets in the room need no port that another run could take, and nobody else can read them.
+    traits = {} if os.name == "nt" else {"transport": "ipc", "connection_file": str(room / "kernel.json")}
+
+    class ThisPython(AsyncKernelManager):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**(kwargs | traits))
+
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            return spec
+
+    return ThisPython
+
+
+def _points(state: Path) -> tuple[float | None, float | None]:
+    """(earned, possible) of every lab that the notebook opened: the files that `Lab` keeps."""
+    files = sorted(state.glob("lab_*.json"))
+    if not files:
+        return None, None
+    scores = [score for file in files for score in json.loads(file.read_text())["points"].values()]
+    return sum(s["earned"] or 0 for s in scores), sum(s["possible"] or 0 for s in scores)
+
+
+def _plain(output: nbformat.NotebookNode) -> str:
+    text = output.text if output.output_type == "stream" else output.get("data", {}).get("text/plain", "")
+    return "".join(text).rstrip("\n")
+
+
+# ---- complaints ------------------------------------------------------------------------------
+
+
+def _existing(path: Path) -> Path:
+    if path.is_file() and path.suffix == ".ipynb":
+        return path.resolve()
+    got = "a folder" if path.is_dir() else "another kind of file" if path.exists() else "no such file"
+    labs = ", ".join(sorted(p.name for p in path.parent.glob("[0-9][0-9]_*.ipynb")))
+    raise ValueError(
+        f"{path}: expected a notebook, got {got}; the labs in {path.parent} are: {labs or 'none'}. Name one"
+        " that is there, or run this from the root of the repository."
+    )
+
+
+def _check_parameters(path: Path, parameters: dict[str, Any]) -> None:
+    cells = nbformat.read(path, as_version=4).cells
+    sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", ())]
+    known = re.findall(r"^(\w+) *(?::[^=\n]*)?=", "\n".join(sources), re.MULTILINE)
+    for name in parameters:
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise ValueError(
+                f'{path.name}: expected parameters of its cell tagged "parameters" ({names}), got {name!r};'
+                " mend the name, or leave it out."
+            )
+
+
+@contextmanager
+def _plain_failures(watch: _Watch, out: Path) -> Iterator[None]:
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    try:
+        yield
+    except PapermillExecutionError as failed:
+        # not always the last: a cell tagged "raises-exception" is found wanting only at the end
+        watch.cell = watch.sources.index(failed.source) + 1
+        what = f"raised {failed.ename}: {str(failed.evalue).strip().split(chr(10), 1)[0]}"
+    except CellTimeoutError:
+        what = f"was still running when the {watch.timeout_s:g} s for the notebook were over"
+    except DeadKernelError:
+        what = "lost its kernel, which died"
+    else:
+        return
+    where = f"{watch.path.name}, code cell {watch.cell} of {len(watch.sources)} ({watch.first_line!r})"
+    next_step = f"Read {out}, which holds the outputs as far as they came, or run that cell in JupyterLab."
+    raise NotebookFailed(f"{where}: expected it to end without an error, but it {what}. {next_step}", out) from None

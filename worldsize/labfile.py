@@ -1,0 +1,165 @@
+"""The file in which a lab keeps what a student predicted, measured and earned.
+
+Every change reads the file again under a lock and replaces it whole, so that two kernels never lose each
+other's keys and a crash leaves the old file or the new one. A file that can't be read is moved aside,
+never overwritten; what this kernel knew of it, and the entries that are still sound, are written back.
+Keys that this version doesn't know are kept. Left out: what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+SECTIONS = ("predictions", "measurements", "points")
+LOCK_TIMEOUT_S = 10
+
+State = dict[str, Any]
+
+
+def state_folder() -> Path:
+    """`WORLDSIZE_STATE_DIR`, or `.worldsize` under the current directory, as an absolute path."""
+    return Path(os.environ.get("WORLDSIZE_STATE_DIR") or ".worldsize").absolute()
+
+
+class LabFile:
+    """One JSON file: {"predictions": {id: ...}, "measurements": {id: ...}, "points": {exercise: ...}}."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known = _empty()
+
+    def read(self) -> State:
+        """The file's content now; an empty state when there is no file yet."""
+        try:
+            self._known = _load(self.path)
+        except FileNotFoundError:
+            self._known = _empty()
+        except (ValueError, RecursionError):
+            self.update(lambda state: None)
+        except OSError as error:
+            raise OSError(self._cannot_keep(error)) from error
+        return self._known
+
+    def update(self, change: Callable[[State], None]) -> None:
+        """Apply `change` to the newest content and replace the file; OSError where it can't be written."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(self._sibling(".lock"), timeout=LOCK_TIMEOUT_S):
+                state = self._newest()
+                change(state)
+                self._replace(state)
+        except OSError as error:
+            raise OSError(self._cannot_keep(error)) from error
+        self._known = state
+
+    def _newest(self) -> State:
+        try:
+            return _load(self.path)
+        except FileNotFoundError:
+            return _empty()
+        except (ValueError, RecursionError) as error:
+            return self._move_aside(error)
+
+    def _move_aside(self, reason: Exception) -> State:
+        kept = _merge(self._known, _sound_part(self.path))
+        aside = next(p for p in map(self._numbered, range(1, 10_000)) if not p.exists())
+        os.replace(self.path, aside)
+        entries = sum(len(kept[section]) for section in SECTIONS)
+        print(
+            f"{self.path.name} could not be read ({reason}), so it was moved to {aside} and a new one begun. "
+            f"Entries saved: {entries}. For the others, type the predictions and run the checks again."
+        )
+        return kept
+
+    def _replace(self, state: State) -> None:
+        draft = self._sibling(".draft")
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(state, file, indent=1, ensure_ascii=False, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, self.path)
+
+    def _sibling(self, ending: str) -> Path:
+        return self.path.with_name(f".{self.path.name}{ending}")
+
+    def _numbered(self, count: int) -> Path:
+        return self.path.with_name(f"{self.path.stem}.damaged-{count}.json")
+
+    def _cannot_keep(self, error: OSError) -> str:
+        if isinstance(error, TimeoutError):
+            return (
+                f"{self.path} stayed locked for {LOCK_TIMEOUT_S} s; expected another kernel to let go of it "
+                "at once. Stop other notebooks of this lab that hang, then run the cell again."
+            )
+        return (
+            f"{self.path} can't be kept ({error.strerror or error}); expected a folder in which this "
+            "notebook may write. Set WORLDSIZE_STATE_DIR to such a folder and restart the kernel."
+        )
+
+
+def _empty() -> State:
+    return {section: {} for section in SECTIONS}
+
+
+def _load(path: Path) -> State:
+    """The file's state; ValueError where a part of it isn't sound."""
+    raw = json.loads(path.read_bytes())
+    if not isinstance(raw, dict):
+        raise ValueError("expected one JSON object")
+    for section in SECTIONS:
+        entries = raw.setdefault(section, {})
+        if not isinstance(entries, dict):
+            raise ValueError(f'"{section}" is no JSON object')
+        for key, entry in entries.items():
+            if not _is_sound(section, entry):
+                raise ValueError(f'"{section}" of "{key}" is damaged')
+    return raw
+
+
+def _sound_part(path: Path) -> State:
+    try:
+        raw = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return _empty()
+    if not isinstance(raw, dict):
+        return _empty()
+    kept = {**raw, **_empty()}
+    for section in SECTIONS:
+        entries = raw.get(section)
+        if isinstance(entries, dict):
+            kept[section] = {k: e for k, e in entries.items() if _is_sound(section, e)}
+    return kept
+
+
+def _is_sound(section: str, entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    if section == "points":
+        return all(_is_number(entry.get(key)) for key in ("earned", "possible")) and _is_text(
+            entry.get("state")
+        )
+    value = entry.get("value")
+    return (
+        (value is None or _is_number(value))
+        and _is_text(entry.get("unit"))
+        and _is_text(entry.get("question", ""))
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _merge(older: State, newer: State) -> State:
+    return {**older, **newer, **{section: {**older[section], **newer[section]} for section in SECTIONS}}

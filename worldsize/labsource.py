@@ -1,0 +1,262 @@
+"""A lab's source read into cells: what each cell is, its id, its exercise and its answer.
+
+The one module that knows the markers of an answer and the tags of a cell, and so the one
+that complains about them: each mistake is one paragraph with the file, the line and the cell.
+It leaves out: notebooks as files, and nbgrader (`build.py`). The format is jupytext's percent
+format; the markers are nbgrader's, held to one spelling, because nbgrader itself passes over a
+marker it does not recognise and so ships the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+BEGIN = "### BEGIN SOLUTION"
+END = "### END SOLUTION"
+
+_FILE_NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.py")
+_HEADER = re.compile(r"# %%%*(\s|$)")
+_TITLE = re.compile(r"# Exercise (\d+)\.(\d+): (\S.*)")
+# "check_ring" is the name of the cell that checks "ring"
+_ID = re.compile(r"(?!check_)[a-z][a-z0-9_]{0,50}")
+# Three hashes and begin or end, or any hash before the words that nbgrader's markers use.
+_LIKE_A_MARKER = re.compile(
+    r"#{3,}\s*(begin|end)(?![a-rt-z])|#\s*(begin|end)[\s_-]*(sol\w*\s*$|hidden|mark)", re.IGNORECASE
+)
+# Prose may have a heading "### Begin with two ranks", so lower case needs the second word.
+_LIKE_A_MARKER_IN_PROSE = re.compile(r"#{3,}\s*(BEGIN|END)\b|#\s*(?i:(begin|end)[\s_-]*(solu|hidden|mark))")
+
+
+class BuildError(ValueError):
+    """A lab's source breaks a rule; the message says where, expected, got and the next step."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell. `line` is the line of `text` in the file, None where it cannot be told."""
+
+    number: int
+    line: int | None
+    kind: str
+    text: str
+    tags: tuple[str, ...] = ()
+    points: int | float | None = None
+    id: str = ""
+
+    def tagged(self, prefix: str) -> str | None:
+        """What follows `prefix:` in this cell's tags, such as the id in `exercise:<id>`."""
+        return next((t.split(":", 1)[1] for t in self.tags if t.startswith(prefix + ":")), None)
+
+    @property
+    def exercise(self) -> str | None:
+        return self.tagged("exercise")
+
+    @property
+    def check(self) -> str | None:
+        return self.tagged("check")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A lab's source that keeps every rule."""
+
+    path: Path
+    lab: str
+    cells: tuple[Cell, ...]
+
+
+def read(path: Path) -> Source:
+    """The cells of `path` with their ids. Raises BuildError for the first broken rule."""
+    named = _FILE_NAME.fullmatch(path.name)
+    if named is None:
+        raise BuildError(
+            f"{_short(path)}: expected a file name such as 06_ring_all_reduce.py, got"
+            f" {path.name!r}; rename it: two digits, an underscore, a topic in lower case."
+        )
+    cells = _cells(path)
+    for cell in cells:
+        _check_markers(path, cell)
+    _check_tags(path, cells)
+    _check_exercises(path, cells, int(named[1]))
+    _check_checks(path, cells)
+    return Source(path, named[1], _with_ids(cells, named[1]))
+
+
+def stub(text: str) -> str:
+    """The line that stands for the answer in the exercise whose cell holds `text`."""
+    title = text.split("\n", 1)[0].rstrip().removeprefix("# ")
+    return f"raise NotYet({json.dumps(title, ensure_ascii=False)})"
+
+
+def split_answer(text: str) -> tuple[list[str], list[str]]:
+    """(given lines, answer lines) of a cell; markers are in neither."""
+    given, answer, inside = [], [], False
+    for line in text.split("\n"):
+        if line.strip() in (BEGIN, END):
+            inside = line.strip() == BEGIN
+        else:
+            (answer if inside else given).append(line)
+    return given, answer
+
+
+# ---- reading ---------------------------------------------------------------------------------
+
+
+def _cells(path: Path) -> list[Cell]:
+    import jupytext
+
+    text = path.read_text(encoding="utf-8")
+    parsed = jupytext.reads(text, fmt="py:percent").cells
+    headers = [n for n, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
+    # A header inside a string, or text before the first one: then lines cannot be told.
+    lines = [n + 1 for n in headers] if len(headers) == len(parsed) else [None] * len(parsed)
+    cells = []
+    for number, (cell, line) in enumerate(zip(parsed, lines, strict=True), 1):
+        meta = cell.metadata
+        read_cell = Cell(number, line, cell.cell_type, cell.source)
+        if "incorrectly_encoded_metadata" in meta:
+            got = meta["incorrectly_encoded_metadata"]
+            expected = 'a header such as # %% tags=["check:ring"] points=2'
+            _fail(path, read_cell, 0, expected, f"{got!r}", "mend the cell's header")
+        cells.append(replace(read_cell, tags=tuple(meta.get("tags", ())), points=meta.get("points")))
+    return cells
+
+
+def _with_ids(cells: list[Cell], lab: str) -> tuple[Cell, ...]:
+    slug, counts, named = "top", {}, []
+    for cell in cells:
+        heading = cell.kind == "markdown" and re.search(r"^#{1,6} +(.+)$", cell.text, re.MULTILINE)
+        slug = _slug(heading[1]) if heading else slug
+        if cell.exercise or cell.check:
+            name = cell.exercise or f"check_{cell.check}"
+        else:
+            counts[slug] = counts.get(slug, 0) + 1
+            name = f"{lab}-{slug}-{counts[slug]}"
+        named.append(replace(cell, id=name))
+    return tuple(named)
+
+
+def _slug(heading: str) -> str:
+    words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFKD", heading).lower())
+    words = words.encode("ascii", "ignore").decode().strip("-")
+    # A cell id holds at most 64 characters; lab and ordinal need a few.
+    return words[:50].strip("-") or "section"
+
+
+# ---- complaints ------------------------------------------------------------------------------
+
+
+def _short(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _fail(path: Path, cell: Cell, offset: int, expected: str, got: str, do: str) -> NoReturn:
+    name = cell.tags[0] if cell.tags else cell.kind
+    in_file = "" if cell.line is None else f" (line {cell.line + offset} of the file)"
+    where = f"{_short(path)}, cell {cell.number} ({name}), line {offset + 1}{in_file}"
+    raise BuildError(f"{where}: expected {expected}, got {got}; {do}.")
+
+
+def _check_markers(path: Path, cell: Cell) -> None:
+    like = _LIKE_A_MARKER if cell.kind == "code" else _LIKE_A_MARKER_IN_PROSE
+    opened = None
+    for offset, line in enumerate(cell.text.split("\n")):
+        if not like.search(line):
+            continue
+        opened = _step(path, cell, offset, line.strip(), opened)
+    if opened is not None:
+        _fail(path, cell, opened, f"{END!r} after this line", "the end of the cell", "close it")
+
+
+def _step(path: Path, cell: Cell, offset: int, got: str, opened: int | None) -> int | None:
+    """The line of the region that is open after the marker `got`."""
+    if cell.kind != "code":
+        do = "move the answer to a code cell, or reword the prose"
+        _fail(path, cell, offset, f"no marker in a {cell.kind} cell", repr(got), do)
+    if got not in (BEGIN, END):
+        do = "write the marker alone on its line, in exactly these letters and spaces"
+        _fail(path, cell, offset, f"{BEGIN!r} or {END!r}", repr(got), do)
+    if got == BEGIN and opened is not None:
+        expected = f"{END!r} for the region opened on line {opened + 1} of the cell"
+        _fail(path, cell, offset, expected, f"{got!r} nested in it", "close the first one")
+    if got == END and opened is None:
+        do = "open the region, or remove this line"
+        _fail(path, cell, offset, f"{BEGIN!r} above this line", f"a stray {got!r}", do)
+    if cell.exercise is None:
+        do = 'tag the cell "exercise:<id>", or remove the markers'
+        _fail(path, cell, offset, "a marker only in an exercise cell", repr(got), do)
+    return offset if got == BEGIN else None
+
+
+def _check_tags(path: Path, cells: list[Cell]) -> None:
+    for cell in cells:
+        tags = [t for t in cell.tags if t.startswith(("exercise:", "check:"))]
+        for tag in tags:
+            if len(tags) > 1 or cell.kind != "code":
+                expected = "one tag exercise:<id> or check:<id>, on a code cell"
+                got = f"{', '.join(tags)} on a {cell.kind} cell"
+                _fail(path, cell, 0, expected, got, "split the cell or mend its tags")
+            if not _ID.fullmatch(tag.split(":", 1)[1]):
+                expected = "an id of lower-case letters, digits and underscores, not begun with check_"
+                _fail(path, cell, 0, expected, repr(tag), "rename it")
+
+
+def _check_exercises(path: Path, cells: list[Cell], lab: int) -> None:
+    ids: dict[str, Cell] = {}
+    numbers: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.exercise is None:
+            continue
+        if not any(line.strip() for line in split_answer(cell.text)[1]):
+            got = "none" if BEGIN not in cell.text else "an empty region"
+            do = "put the markers around the answer"
+            _fail(path, cell, 0, f"an answer between {BEGIN!r} and {END!r}", got, do)
+        first = cell.text.split("\n", 1)[0]
+        found = _TITLE.fullmatch(first.rstrip())
+        if found is None or int(found[1]) != lab:
+            do = "number and name the exercise there"
+            _fail(path, cell, 0, f"'# Exercise {lab}.<number>: <title>'", repr(first), do)
+        for seen, key in ((ids, f"id {cell.exercise}"), (numbers, f"number {lab}.{int(found[2])}")):
+            if key in seen:
+                got = f"{key} again, first used in cell {seen[key].number}"
+                _fail(path, cell, 0, "an id and a number of its own", got, "rename one of them")
+            seen[key] = cell
+
+
+def _check_checks(path: Path, cells: list[Cell]) -> None:
+    above: dict[str, bool] = {}
+    for cell in cells:
+        if cell.exercise:
+            above[cell.exercise] = False
+        if cell.check:
+            _check_check(path, cell, above)
+            above[cell.check] = True
+        elif cell.points is not None:
+            do = "move the points to the check cell of an exercise"
+            _fail(path, cell, 0, "points only on a check cell", f"points={cell.points!r}", do)
+    for cell in cells:
+        if cell.exercise and not above[cell.exercise]:
+            do = "add the check cell, with points=0 if nothing is to be earned"
+            _fail(path, cell, 0, f"a cell tagged 'check:{cell.exercise}' below it", "none", do)
+
+
+def _check_check(path: Path, cell: Cell, above: dict[str, bool]) -> None:
+    """`above`: the exercises so far, and whether each has been checked."""
+    if cell.check not in above:
+        known = ", ".join(above) or "no exercise"
+        do = "mend the id, or put the check below its exercise"
+        _fail(path, cell, 0, f"an exercise above it ({known})", f"check:{cell.check}", do)
+    if above[cell.check]:
+        do = "keep one check for each exercise"
+        _fail(path, cell, 0, "a single check", f"check:{cell.check} again", do)
+    points = cell.points
+    if isinstance(points, bool) or not isinstance(points, (int, float)) or not 0 <= points < math.inf:
+        got = "none" if points is None else f"points={points!r}"
+        do = "add points=<number> to the cell's header"
+        _fail(path, cell, 0, "points of 0 or more", got, do)

@@ -1,0 +1,145 @@
+"""The front that a notebook imports: `from worldsize.notebook import *`. Wiring only, and nothing imports it.
+
+It alone knows that it is in a notebook: it starts the agent at once, prints what ranks print, draws verdicts, and
+rebuilds a student's function from the cells that count before a check runs it.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from typing import Any
+
+from worldsize import cells, data, figures
+from worldsize.arena import LaunchArena
+from worldsize.checks import CHECKS, run_check
+from worldsize.doctor import examine as capability_sheet
+from worldsize.failures import Deadlock, Interrupted, LaunchError, NotYet, RankFailed, RunTimedOut
+from worldsize.lab import Lab
+from worldsize.launch import Observer, Run, last_run, launch, observe, warm
+from worldsize.links import Link
+from worldsize.verdict import Verdict
+
+__all__ = [
+    "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "NotYet", "RankFailed", "Run", "RunTimedOut",
+    "capability_sheet", "data", "figures", "last_run", "launch", "open_lab",
+]  # fmt: skip
+
+_SHOWN_LINES = 30
+
+
+class TextLines(Observer):
+    """Prints the set-up line and each rank's lines, tagged; past a screenful it counts them instead."""
+
+    def started(self, run: Run) -> None:
+        self._shown = self._kept_back = 0
+        print(run.setup)
+
+    def printed(self, run: Run, rank: int, text: str) -> None:
+        for line in text.splitlines():
+            if self._shown < _SHOWN_LINES:
+                print(f"[rank {rank}] {line}")
+                self._shown += 1
+            else:
+                self._kept_back += 1
+
+    def ended(self, run: Run) -> None:
+        if getattr(self, "_kept_back", 0):
+            print(f"… {self._kept_back} more lines; all of rank 0's: print(run.log(0))")
+        if run.state == "not yet":
+            print(f"not yet: {run.not_yet}")
+        for note in run.notes:
+            print(f"note: {note}")
+
+
+class Checker:
+    """`check.<exercise>(fn)`: run the check, keep its points in the lab, and show the verdict."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._arena = LaunchArena()
+
+    def __dir__(self) -> list[str]:
+        return sorted(CHECKS)
+
+    def __getattr__(self, exercise: str) -> Callable[..., Verdict]:
+        if exercise.startswith("_"):
+            raise AttributeError(exercise)
+        if exercise not in CHECKS:
+            raise AttributeError(f"check.{exercise}: expected one of {', '.join(sorted(CHECKS))}")
+
+        def run(fn: Callable, *more: Any) -> Verdict:
+            if not callable(fn):
+                raise ValueError(f"check.{exercise}: expected your function, got {type(fn).__name__}")
+            verdict = run_check(exercise, self._arena, *[_as_handed_in(f) for f in (fn, *more)])
+            self._lab.record(verdict)
+            return verdict
+
+        return run
+
+
+def open_lab(number: str) -> tuple[Lab, Checker]:
+    """The lab's predictions and points, kept in a file beside the notebook, and its checks."""
+    lab = Lab(number)
+    return lab, Checker(lab)
+
+
+def _as_handed_in(fn: Callable) -> Callable:
+    """The function as the cells that count make it, so that what passes here passes for a grade."""
+    shell = _shell()
+    if shell is None or not hasattr(fn, "__code__"):
+        return fn
+    sources = cells.counting(shell.user_ns.get("In", ()))
+    namespace = cells.rebuild(sources, lambda source: shell.compile.get_code_name(source, source, 0))
+    rebuilt = namespace.get(fn.__name__)
+    if rebuilt is None or not hasattr(rebuilt, "__code__"):
+        print(f"note: `{fn.__name__}` is not in a cell that starts with `# Exercise …`: only such cells are handed in.")
+        return fn
+    outside = [name for name in cells.missing_names(rebuilt, namespace) if name in shell.user_ns]
+    if outside:
+        print(
+            f"note: `{fn.__name__}` uses {', '.join(f'`{name}`' for name in outside)} from a cell that is not handed "
+            f"in: move it into the exercise's own cell."
+        )
+    return rebuilt
+
+
+def _shell() -> Any:
+    from IPython import get_ipython
+
+    return get_ipython()
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """A verdict as a small table; marks and words say it, colour is not needed."""
+    head, *_ = str(verdict).splitlines()
+    if verdict.state == "pass":
+        return f"<p><strong>{html.escape(head)}</strong></p>"
+    marks = {True: "✔ holds", False: "✘ does not hold", None: "– not reached"}
+    rows = "".join(
+        f'<tr><td style="text-align:left">{html.escape(p.name)}</td><td>{marks[p.passed]}</td><td>{p.points:g}</td></tr>'
+        for p in verdict.properties
+        if verdict.state != "not yet"
+    )
+    table = f"<table><tr><th>property</th><th>result</th><th>points</th></tr>{rows}</table>" if rows else ""
+    words = f'<pre style="white-space:pre-wrap">{html.escape(verdict.mismatch or "")}</pre>'
+    return f"<p><strong>{html.escape(head)}</strong></p>{table}{words if rows else ''}{_messages_html(verdict)}"
+
+
+def _messages_html(verdict: Verdict) -> str:
+    if verdict.state == "not yet" or verdict.trace is None or not verdict.trace.transfers:
+        return ""
+    picture = figures.messages(verdict.trace)._repr_html_()
+    return f"<details><summary>the messages of that run</summary>{picture}</details>"
+
+
+def _wire() -> None:
+    warm()
+    observe(TextLines())
+    shell = _shell()
+    if shell is not None:
+        shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
+        shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
+
+
+_wire()

@@ -1,0 +1,135 @@
+"""A picture in a notebook: a matplotlib Figure that carries its finding as alt text.
+
+Shown as `<img alt=…>` with a PNG inside, which is what Lab, GitHub and a reopened notebook all keep (Lab
+writes no alt for image outputs). White background and dark text, so that light and dark themes both read.
+Ranks are told apart by colour and by marker or hatch: M. Okabe and K. Ito, "Color universal design", 2008,
+with grey for their yellow, which can't be seen on white. Left out: what is drawn.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import html
+import io
+
+import matplotlib
+import numpy as np
+import PIL.Image
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+MOST_DPI, LEAST_DPI = 144, 80
+SHOWN_DPI = 96
+MOST_BYTES = 80_000
+INK = "#1a1a1a"
+QUIET_INK = "#595959"  # 7:1 on white
+RULE = "#c8c8c8"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#767676")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
+HEAT = matplotlib.colormaps["Blues"]
+BLENDS = (0.25, 0.5, 0.75, 1.0)
+HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "---")
+
+plain_style = style.context("default")  # a student's own matplotlib style stays out of the course's pictures
+
+
+class Picture(Figure):
+    """A Figure with `alt`, one or two sentences that state the finding."""
+
+    def __init__(self, width_in: float, height_in: float) -> None:
+        super().__init__(figsize=(width_in, height_in), dpi=MOST_DPI, facecolor="white")
+        self.set_layout_engine("constrained", h_pad=0.1, w_pad=0.1)
+        FigureCanvasAgg(self)
+        self.alt = ""
+
+    @plain_style
+    def png(self) -> bytes:
+        """The picture as a PNG of few colours, coarser where it would else be over `MOST_BYTES`."""
+        data = self._png_at(MOST_DPI)
+        if len(data) <= MOST_BYTES:
+            return data
+        # A crowded drawing's size grows with about the 1.25th power of the resolution.
+        return self._png_at(max(LEAST_DPI, int(MOST_DPI * (MOST_BYTES / len(data)) ** 0.8)))
+
+    def _png_at(self, dpi: int) -> bytes:
+        self.dpi = dpi
+        self.canvas.draw()
+        image = PIL.Image.fromarray(np.asarray(self.canvas.buffer_rgba())).convert("RGB")
+        small = image.quantize(palette=_palette(), dither=PIL.Image.Dither.NONE)
+        file = io.BytesIO()
+        small.save(file, "PNG", optimize=True)
+        return file.getvalue()
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.png()).decode()
+        width = round(self.get_figwidth() * SHOWN_DPI)
+        return (
+            f'<img alt="{html.escape(self.alt)}" width="{width}" style="max-width:100%;height:auto" '
+            f'src="data:image/png;base64,{data}">'
+        )
+
+    def _ipython_display_(self) -> None:
+        """Shows the HTML alone: with `%matplotlib inline` IPython would store every figure a second time, as a PNG."""
+        from IPython.display import display
+
+        display({"text/html": self._repr_html_(), "text/plain": self.alt}, raw=True)
+
+    def plot_area(self) -> Axes:
+        """The one pair of axes, plain: no frame but the bottom line, quiet ticks."""
+        ax = self.add_subplot()
+        for side in ("top", "right", "left"):
+            ax.spines[side].set_visible(False)
+        ax.spines["bottom"].set_color(QUIET_INK)
+        ax.tick_params(colors=INK, labelsize=9, length=0)
+        return ax
+
+
+@functools.cache
+def _palette() -> PIL.Image.Image:
+    """Every colour in use and its blends with white; a palette fitted to each picture would merge ranks' colours."""
+    flat = [to_rgb(name) for name in (*COLOURS, INK, QUIET_INK, RULE)]
+    blends = [1 - strength * (1 - np.array(rgb)) for rgb in flat for strength in BLENDS]
+    ramp = HEAT(np.linspace(0, 1, 32))[:, :3]
+    palette = PIL.Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255 * np.vstack([blends, ramp, (1, 1, 1)])).astype("uint8").tobytes())
+    return palette
+
+
+def colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
+def marker(index: int) -> str:
+    return MARKERS[index % len(MARKERS)]
+
+
+def hatch(index: int) -> str:
+    return HATCHES[index % len(HATCHES)]
+
+
+def headline(ax: Axes, text: str, small: str = "") -> None:
+    """The finding as a title at the left, with a quiet line under it."""
+    ax.set_title(text, loc="left", fontsize=11, color=INK, pad=22 if small else 8, wrap=True)
+    if small:
+        ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9, color=QUIET_INK)
+
+
+@plain_style
+def notice(text: str, alt: str | None = None) -> Picture:
+    """A picture that holds words alone, for where there is nothing to draw."""
+    picture = Picture(7, 1.1)
+    picture.alt = alt or text
+    picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=12, color=INK, wrap=True)
+    picture.patch.set_edgecolor(QUIET_INK)
+    picture.patch.set_linewidth(2)
+    return picture
+
+
+def not_yet(text: str) -> Picture:
+    """In place of a picture that needs an exercise: "not yet: Exercise 6.2 …"."""
+    words = text if text.startswith("not yet") else f"not yet: {text}"
+    return notice(words, f"{words}. The picture comes once the exercise is written.")

@@ -1,0 +1,65 @@
+"""Numbers as text for people: seconds, bytes, and plain numbers with a unit.
+
+Left out: parsing (a link parses its own units). Sizes are decimal (1 MB is 10**6 bytes), as links are.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float, unit: str = "") -> str:
+    """Three significant digits, whole numbers whole: 1234.5 -> '1,234', 0.01234 -> '0.0123'."""
+    magnitude = abs(value)
+    if not math.isfinite(value):
+        text = str(value)
+    elif magnitude >= 1e6 or 0 < magnitude < 1e-4:
+        text = f"{value:.3g}"
+    elif magnitude >= 100:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.3g}"
+    if magnitude < 1e7 and value == int(value):
+        text = f"{int(value):,}"
+    if unit == "%":
+        return f"{text} %"
+    return f"{text} {unit}".rstrip()
+
+
+def times(ratio: float) -> str:
+    """A ratio to two digits: 8.056 -> '8.1', 0.1714 -> '0.17', 123.4 -> '123'."""
+    return number(float(f"{ratio:.2g}") if abs(ratio) < 100 else ratio)
+
+
+def seconds(value_s: float) -> str:
+    """A duration in the unit that reads best: 0.0123 -> '12.3 ms'."""
+    scale, unit = time_unit(value_s)
+    return number(value_s * scale, unit)
+
+
+def count(number_of: int, noun: str) -> str:
+    """'1 rank', '4,800 messages'."""
+    return f"{number_of:,} {noun}{'' if number_of == 1 else 's'}"
+
+
+def size(size_bytes: float) -> str:
+    """A size in the unit that reads best: 4_000_000 -> '4 MB'."""
+    scale, unit = byte_unit(size_bytes)
+    return number(size_bytes * scale, unit)
+
+
+def time_unit(largest_s: float) -> tuple[float, str]:
+    """Factor and name of the unit for values up to `largest_s`; 's', 'ms' or 'us'."""
+    if abs(largest_s) >= 1 or largest_s == 0:
+        return 1.0, "s"
+    if abs(largest_s) >= 1e-3:
+        return 1e3, "ms"
+    return 1e6, "us"
+
+
+def byte_unit(largest_bytes: float) -> tuple[float, str]:
+    """Factor and name of the unit for sizes up to `largest_bytes`; 'B', 'kB', 'MB' or 'GB'."""
+    for factor, unit in ((1e-9, "GB"), (1e-6, "MB"), (1e-3, "kB")):
+        if abs(largest_bytes) * factor >= 1:
+            return factor, unit
+    return 1.0, "B"

@@ -1,0 +1,45 @@
+"""What a check found, as data: points by property, the first mismatch, the messages. Left out: drawing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from worldsize.trace import Trace
+
+
+@dataclass(frozen=True)
+class Property:
+    """One thing that an exercise is checked for. `passed` is None where the check did not get that far."""
+
+    name: str
+    points: float
+    passed: bool | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of a check. `state`: "pass", "fail" or "not yet"."""
+
+    exercise: str
+    state: str
+    properties: tuple[Property, ...]
+    mismatch: str | None = None
+    trace: Trace | None = field(default=None, compare=False)
+
+    @property
+    def points(self) -> float:
+        return sum(p.points for p in self.properties if p.passed) if self.state != "not yet" else 0
+
+    @property
+    def possible(self) -> float:
+        return sum(p.points for p in self.properties)
+
+    def __str__(self) -> str:
+        head = f"{self.exercise}: {self.points:g} of {self.possible:g} points"
+        if self.state == "pass":
+            return f"✔ {head}"
+        if self.state == "not yet":
+            return f"○ {self.exercise}: not yet ({self.possible:g} points). {self.mismatch or ''}".rstrip()
+        marks = {True: "✔", False: "✘", None: "–"}
+        rows = [f"  {marks[p.passed]} {p.name} ({p.points:g})" for p in self.properties]
+        return "\n".join([f"✘ {head}", *rows, self.mismatch or ""])
