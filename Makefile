@@ -62,7 +62,7 @@ build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
 
 bench: $(VENV)/.dev
-	@for peer in bench/*.py; do $(RUN) python "$$peer" || exit 1; done
+	@for peer in $$(grep -l __main__ bench/*.py); do $(RUN) python "$$peer" || exit 1; done
 
 # The newest versions that pyproject.toml admits, in a fresh environment. Test them, then commit.
 constraints:

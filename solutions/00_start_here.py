@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Lab 00. Start here: your first ranks
 #
-# **After this lab you are able to** start real processes from a notebook cell, tell them apart, send a message from one to
-# another, and read what comes back when one of them fails or when all of them wait for each other.
+# **After this lab you are able to** start real processes from a notebook cell, tell them apart, send a message from
+# one to another, and read what comes back when one of them fails or when all of them wait for each other.
 #
 # **Minutes:** 25 · **Points:** 4 · **Prerequisites:** Python functions, and PyTorch tensors on one device.
 # Nothing about distributed computing.
@@ -201,7 +201,8 @@ lab.measure("swapped", len(last_run().trace.transfers))
 # Ranks often stand in a **ring**: rank 0 sends to 1, 1 to 2, and the last one to 0 again. If all of them `send` first,
 # they deadlock. `isend` does not wait: it returns a handle at once, and the handle's `wait` method waits later.
 #
-# <details><summary>Hint 1</summary>The rank to the right is <code>(fabric.rank + 1) % fabric.world_size</code>.</details>
+# <details><summary>Hint 1</summary>
+# The rank to the right is <code>(fabric.rank + 1) % fabric.world_size</code>.</details>
 # <details><summary>Hint 2</summary>Begin the isend, then recv, then wait for the handle.</details>
 
 # %% tags=["exercise:pass_right"]
@@ -249,6 +250,7 @@ figures.messages(run)
 lab.summary()
 
 # %% [markdown]
-# **Further reading.** [Writing Distributed Applications with PyTorch](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html)
-# shows the same ideas with `torch.distributed` alone. Ranks, tags and the rendezvous of `send` are those of the
+# **Further reading.** PyTorch's tutorial
+# [Writing Distributed Applications](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html) shows the same ideas
+# with `torch.distributed` alone. Ranks, tags and the rendezvous of `send` are those of the
 # [MPI standard](https://www.mpi-forum.org/docs/), chapter 3.

@@ -22,7 +22,7 @@ MAX_LINES = 300
 # Modules that only instructors or contributors run, and so may import what the extra `instructor` brings.
 FOR_INSTRUCTORS = {"build", "labsource"}
 # Words that belong to one person's machine or network, not to the project.
-PRIVATE = ("/home/", "/root/", "/work/", "/tmp/ws", "pypi" ".org", "index-url", "find-links")
+PRIVATE = ("/home/", "/root/", "pypi" ".org", "index-url", "find-links")
 
 
 def _name(module: Path) -> str:

@@ -15,19 +15,25 @@ from worldsize.doctor import Row, Sheet, examine
 
 pytestmark = pytest.mark.quick
 
-FACTS = {"sum": [3.0, 30.0], "expected": [3.0, 30.0], "backends": ["gloo"], "gpus": []}
+FACTS = {"sum": [3.0, 30.0], "expected": [3.0, 30.0], "backends": ["gloo"]}
 
 
 @dataclass
 class FakeRun:
-    results: list[dict]
+    results: list
     wall_s: float = 0.25
     startup_s: float = 0.2
     setup: str = "2 ranks"
 
+    def __getitem__(self, rank: int) -> object:
+        return self.results[rank]
 
-def launch_with(**facts: object):
-    return lambda fn, world_size, timeout_s: FakeRun([FACTS | facts] * world_size)
+
+def launch_with(gpus: tuple[str, ...] = (), **facts: object):
+    def launch(fn: object, world_size: int, timeout_s: float) -> FakeRun:
+        return FakeRun([list(gpus) if fn is doctor._gpu_names else FACTS | facts] * world_size)
+
+    return launch
 
 
 def launch_that_fails(fn: object, world_size: int, timeout_s: float) -> FakeRun:
@@ -65,11 +71,11 @@ def test_a_wrong_sum_fails_the_sheet() -> None:
 
 
 def test_equal_gpus_are_counted() -> None:
-    assert examine(launch_with(gpus=["H200", "H200"]))["GPUs"].value == "2 × H200"
+    assert examine(launch_with(gpus=("H200", "H200")))["GPUs"].value == "2 × H200"
 
 
 def test_one_gpu_says_that_nccl_needs_one_a_rank() -> None:
-    assert "a GPU for each rank" in examine(launch_with(gpus=["H200"]))["GPUs"].remark
+    assert "a GPU for each rank" in examine(launch_with(gpus=("H200",)))["GPUs"].remark
 
 
 def test_a_package_that_is_missing_fails_with_the_next_step() -> None:

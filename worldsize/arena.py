@@ -67,7 +67,7 @@ class LaunchArena:
         from worldsize.launch import quiet_launch
 
         try:
-            run = quiet_launch(body, len(inputs), (fn, list(inputs), more), link, self._timeout_s)
+            run = quiet_launch(body, len(inputs), (fn, list(inputs), more), link, self._timeout_s, device="cpu")
         except LaunchError as error:
             trace = error.run.trace if error.run else Trace(len(inputs))
             return Ended(_STATES.get(type(error), "raised"), str(error), trace=trace)

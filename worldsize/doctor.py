@@ -127,16 +127,19 @@ def _rank_facts() -> dict:
         dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     x = torch.tensor([1.0, 10.0]) * (rank + 1)
-    if dist.get_backend() == "nccl":
-        x = x.cuda()
     dist.all_reduce(x)
-    cuda = torch.cuda.is_available()
     return {
         "sum": x.tolist(),
         "expected": [world_size * (world_size + 1) / 2, world_size * (world_size + 1) * 5.0],
         "backends": [name for name in BACKENDS if dist.is_backend_available(name)],
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
     }
+
+
+def _gpu_names() -> list[str]:
+    """Asked of a rank that is alone: it sees every GPU, and this process never initialises CUDA."""
+    import torch
+
+    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
 def _ranks(launch: Launch | None) -> list[Row]:
@@ -145,6 +148,7 @@ def _ranks(launch: Launch | None) -> list[Row]:
         first = launch(_rank_facts, world_size=2, timeout_s=60)
         second = launch(_rank_facts, world_size=2, timeout_s=60)
         facts = _checked(second.results)
+        gpus = launch(_gpu_names, world_size=1, timeout_s=60)[0]
     except Exception as error:  # whatever it is, it belongs in the sheet
         return [_no_ranks(error)]
     value = f"the all-reduce is right; first launch {first.wall_s:.2f} s, second {second.wall_s:.2f} s"
@@ -152,7 +156,7 @@ def _ranks(launch: Launch | None) -> list[Row]:
         Row("two ranks", value),
         Row("a launch here", second.setup),
         Row("backends", ", ".join(facts["backends"]), _absent(facts["backends"])),
-        _gpus(facts["gpus"]),
+        _gpus(gpus),
     ]
 
 

@@ -93,7 +93,8 @@ class Fabric:
             self._check_peer("recv", frm, "from")
         self._check_tag("recv", tag)
         view = self._tensor("recv", out)
-        landing = view if view.is_contiguous() and view.device.type == "cpu" else _host(torch.empty_like(view))
+        direct = view.is_contiguous() and view.device.type == "cpu"
+        landing = view if direct else torch.empty(view.shape, dtype=view.dtype)
         arrival = self._wire.take(landing, frm, tag)
         if landing is not view:
             view.copy_(landing)

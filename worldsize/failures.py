@@ -204,17 +204,17 @@ def headline(failure: Failure, world_size: int) -> str:
         name = signal.Signals(failure.code).name if failure.code in list(signal.Signals) else f"signal {failure.code}"
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         return f"{who} was killed by {name}{hint} before it returned a result"
-    return f"{who} exited with code {failure.code} and no result: return from the function instead of leaving the process"
+    left = f"{who} exited with code {failure.code} and no result"
+    return f"{left}: return from the function instead of leaving the process"
 
 
 def render_standing(standing: Standing) -> str:
     """One line: where a rank stood."""
     own = [f for f in standing.frames if not is_library(f)]
+    inside = [f for f in standing.frames if is_library(f) and f.function != "wrapper"]
     doing = standing.doing or ("in native code, it did not answer" if not standing.answered else "running")
-    if not standing.doing and standing.frames and is_library(standing.frames[-1]):
-        inside = [f for f in standing.frames[len(standing.frames) - 3 :] if is_library(f)]
-        outer = next((f for f in standing.frames if is_library(f)), inside[-1])
-        doing = f"in {outer.function}"
+    if not standing.doing and inside and is_library(standing.frames[-1]):
+        doing = f"in {inside[0].function}"
     at = f" at {place(own[-1])}: {source_line(own[-1])}" if own else ""
     last = f" (last message: {standing.last_transfer})" if standing.last_transfer else ""
     return f"rank {standing.rank} {doing}{at}{last}"

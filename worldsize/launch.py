@@ -76,9 +76,16 @@ def launch(
     return _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, tuple(_observers), _last)
 
 
-def quiet_launch(fn: Callable, world_size: int, args: tuple, link: Link | None, timeout_s: float) -> Run:
-    """`launch` on the CPU for a check: observers are not told, and `last_run` stays the student's own."""
-    return _launch(fn, world_size, args, None, link, timeout_s, None, "cpu", (), [])
+def quiet_launch(
+    fn: Callable,
+    world_size: int,
+    args: tuple = (),
+    link: Link | None = None,
+    timeout_s: float = 120.0,
+    device: str = "auto",
+) -> Run:
+    """`launch` for a check or a sheet: observers are not told, and `last_run` stays the student's own."""
+    return _launch(fn, world_size, args, None, link, timeout_s, None, device, (), [])
 
 
 def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observers, last) -> Run:
@@ -104,7 +111,8 @@ def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observe
 
 def _check(fn: Any, world_size: Any, args: Any, link: Any, timeout_s: Any, seed: Any, device: Any) -> None:
     if not callable(fn):
-        raise ValueError(f"launch: expected a function, got {type(fn).__name__}. Write launch(train), not launch(train()).")
+        got = type(fn).__name__
+        raise ValueError(f"launch: expected a function, got {got}. Write launch(train), not launch(train()).")
     if not isinstance(world_size, int) or isinstance(world_size, bool) or not 1 <= world_size <= _MAX_WORLD_SIZE:
         raise ValueError(
             f"launch: expected a world_size from 1 to {_MAX_WORLD_SIZE} (the number of ranks), got {world_size!r}. "
@@ -157,8 +165,9 @@ def _large(payload: bytes, fn: Callable, args: tuple, kwargs: dict) -> str:
 def _follow(run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes."""
     tails = [Tail(job.log_path(r)) for r in range(job.world_size)]
-    ranks = _engine.start(job)
+    ranks = None
     try:
+        ranks = _engine.start(job)
         while True:
             event = ranks.next_event(_TICK_S)
             if isinstance(event, Setup):
@@ -174,17 +183,16 @@ def _follow(run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
         return outcome
     except BaseException:
         run.state = "failed"
-        ranks.stop()
         _engine.abandon()
         raise
 
 
 def _stop(ranks: Any) -> Outcome:
     """Stop the ranks after an interrupt; a second interrupt, or no answer, ends the agent too."""
-    ranks.stop()
-    deadline_s = time.monotonic() + _STOP_S
     with suppress(KeyboardInterrupt, failures.EngineLost):
-        while time.monotonic() < deadline_s:
+        ranks and ranks.stop()
+        deadline_s = time.monotonic() + _STOP_S
+        while ranks and time.monotonic() < deadline_s:
             event = ranks.next_event(_TICK_S)
             if isinstance(event, Outcome):
                 return Outcome("stopped", event.failures, event.standings, event.entered_s, event.notes)
@@ -245,7 +253,7 @@ def _error(run: Run, job: Job, outcome: Outcome) -> BaseException:
         return failures.Interrupted(f"stopped after {after_s:.1f} s\n{where}\n{hint}", run)
     if outcome.status == "timeout":
         return failures.RunTimedOut(
-            f"after timeout_s={job.timeout_s:g} s these ranks of {job.world_size} had not finished:\n{where}\n{hint}", run
+            f"after timeout_s={job.timeout_s:g} s these of {job.world_size} ranks had not finished:\n{where}\n{hint}", run
         )
     if outcome.status == "deadlock":
         return failures.Deadlock(f"deadlock: {', '.join(outcome.waits)}\n{where}\n{hint}", run)

@@ -13,10 +13,10 @@ from typing import Any
 from worldsize import cells, data, figures
 from worldsize.arena import LaunchArena
 from worldsize.checks import CHECKS, run_check
-from worldsize.doctor import examine as capability_sheet
+from worldsize.doctor import Sheet, examine
 from worldsize.failures import Deadlock, Interrupted, LaunchError, NotYet, RankFailed, RunTimedOut
 from worldsize.lab import Lab
-from worldsize.launch import Observer, Run, last_run, launch, observe, warm
+from worldsize.launch import Observer, Run, last_run, launch, observe, quiet_launch, warm
 from worldsize.links import Link
 from worldsize.verdict import Verdict
 
@@ -78,6 +78,11 @@ class Checker:
         return run
 
 
+def capability_sheet() -> Sheet:
+    """What this machine can do, from a real run of two ranks."""
+    return examine(quiet_launch)
+
+
 def open_lab(number: str) -> tuple[Lab, Checker]:
     """The lab's predictions and points, kept in a file beside the notebook, and its checks."""
     lab = Lab(number)
@@ -95,6 +100,8 @@ def _as_handed_in(fn: Callable) -> Callable:
     if rebuilt is None or not hasattr(rebuilt, "__code__"):
         print(f"note: `{fn.__name__}` is not in a cell that starts with `# Exercise …`: only such cells are handed in.")
         return fn
+    if fn.__code__.co_code != rebuilt.__code__.co_code:
+        print(f"note: `{fn.__name__}` was defined again elsewhere; the one in the exercise's own cell was checked.")
     outside = [name for name in cells.missing_names(rebuilt, namespace) if name in shell.user_ns]
     if outside:
         print(
@@ -117,7 +124,7 @@ def verdict_html(verdict: Verdict) -> str:
         return f"<p><strong>{html.escape(head)}</strong></p>"
     marks = {True: "✔ holds", False: "✘ does not hold", None: "– not reached"}
     rows = "".join(
-        f'<tr><td style="text-align:left">{html.escape(p.name)}</td><td>{marks[p.passed]}</td><td>{p.points:g}</td></tr>'
+        f"<tr><td>{html.escape(p.name)}</td><td>{marks[p.passed]}</td><td>{p.points:g}</td></tr>"
         for p in verdict.properties
         if verdict.state != "not yet"
     )

@@ -52,8 +52,8 @@ class Picture(Figure):
         data = self._png_at(MOST_DPI)
         if len(data) <= MOST_BYTES:
             return data
-        # A crowded drawing's size grows with about the 1.25th power of the resolution.
-        return self._png_at(max(LEAST_DPI, int(MOST_DPI * (MOST_BYTES / len(data)) ** 0.8)))
+        # A crowded drawing's size grows with about the 1.1th power of the resolution.
+        return self._png_at(max(LEAST_DPI, int(MOST_DPI * (MOST_BYTES / len(data)) ** 0.9)))
 
     def _png_at(self, dpi: int) -> bytes:
         self.dpi = dpi

@@ -19,7 +19,8 @@ from worldsize import quantity
 from worldsize.picture import INK, QUIET_INK, RULE, Picture, colour, hatch, headline, marker, plain_style
 
 MOST_ARROWS_A_RANK = 32
-MOST_CROSSINGS = 900
+MOST_INK = 640
+LONG_ARROW = 6
 MOST_EQUAL_LABELS = 12
 MOST_LABELS = 80
 LABEL_PLACES = (0.5, 0.35, 0.65, 0.2, 0.8)
@@ -52,11 +53,11 @@ def diagram(trace: Any, finding: str) -> Picture:
 
 
 def _legible(trace: Any) -> list[Any]:
-    """The first messages, as many as can be told apart: a long arrow crosses many lanes and costs more."""
-    shown, crossings = [], 0
+    """The first messages, as many as can be told apart: an arrow over many lanes counts for up to `LONG_ARROW`."""
+    shown, ink = [], 0
     for t in sorted(trace.transfers, key=lambda t: (t.start_s, t.end_s)):
-        crossings += abs(t.dst - t.src)
-        if shown and (crossings > MOST_CROSSINGS or len(shown) >= MOST_ARROWS_A_RANK * trace.world_size):
+        ink += min(abs(t.dst - t.src), LONG_ARROW)
+        if shown and (ink > MOST_INK or len(shown) >= MOST_ARROWS_A_RANK * trace.world_size):
             break
         shown.append(t)
     return shown

@@ -2,8 +2,9 @@
 
 The shaper works in user space: the sender stamps when the first byte leaves (its egress clock), the receiver waits
 until the last byte would be there (its ingress clock). Both clocks make a fan-in queue up, as on a real network card.
-Left out: packets, congestion control, switches. The model is alpha-beta (Hockney 1994, doi 10.1016/S0167-8191(06)80021-9)
-with the message cut through, so that one message takes latency + size / bandwidth.
+Left out: packets, congestion control, switches. A message leaves when it is posted, whether or not its receiver is
+ready, and is cut through, so that one message takes latency + size / bandwidth: the alpha-beta model of Hockney (1994,
+doi 10.1016/S0167-8191(06)80021-9).
 """
 
 from __future__ import annotations

@@ -11,27 +11,37 @@ import logging
 import multiprocessing
 import multiprocessing.connection as mpc
 import os
-import pickle
 import shutil
+import signal
 import socket
 import sys
-from contextlib import suppress
+import threading
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 PRELOAD = ["worldsize.engines.rank"]
+_TICK_S = 0.2
 
 
-def main(kernel_fd: int, kernel_pid: int, session_dir: str, start_method: str) -> None:
-    """Entry point: serve jobs from the kernel until it is gone."""
+def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str) -> None:
+    """Entry point: serve jobs from the kernel until it is gone. `own_dir` lies in the folder of the kernel's runs."""
     os.environ["TORCH_MP_PARALLEL_START"] = "1"
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *_death_watch(kernel_pid)]
     try:
-        with suppress(EOFError, OSError):
-            _serve(kernel, watched, Path(session_dir), start_method)
+        _serve(kernel, watched, Path(own_dir), start_method)
+    except (EOFError, OSError):
+        if not mpc.wait(watched, 0):
+            raise  # not the kernel's end: it reads this in the agent's log
     finally:
-        shutil.rmtree(session_dir, ignore_errors=True)
+        if mpc.wait(watched, 0):
+            _clear_up(Path(own_dir))
+
+
+def _clear_up(own_dir: Path) -> None:
+    """Remove every run of a kernel that has died. One that only hangs up removes `own_dir` before, and keeps its runs."""
+    if own_dir.exists():
+        shutil.rmtree(own_dir.parent, ignore_errors=True)
 
 
 def _death_watch(pid: int) -> list[int]:
@@ -42,16 +52,27 @@ def _death_watch(pid: int) -> list[int]:
         return []
 
 
-def _serve(kernel: mpc.Connection, watched: list, session_dir: Path, start_method: str) -> None:
+def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
+    """A kernel that ends while this process imports: nobody is served yet, so end it with its fork server at once."""
+    while not warm.is_set():
+        if mpc.wait(watched, _TICK_S) and not warm.is_set():
+            _clear_up(own_dir)
+            os.killpg(0, signal.SIGKILL)  # the agent leads a session; ranks lead their own, and there are none yet
+
+
+def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: str) -> None:
+    warm = threading.Event()
+    threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()
     warm_up(start_method)
     from worldsize.engines.session import Session  # imports torch: after the fork server has begun to
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
-    address = str(session_dir / "agent.sock")
+    address = str(own_dir / "agent.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(128)
         _rehearse(start_method)
+        warm.set()
         kernel.send("ready")
         while kernel in mpc.wait(watched):
             message = kernel.recv()

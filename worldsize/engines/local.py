@@ -25,6 +25,7 @@ from worldsize.failures import EngineLost, Outcome
 
 _START_METHODS = ("forkserver", "spawn")
 _AGENT_START_S = 90.0
+_MAX_BASE_BYTES = 48  # the name of a socket has room for 104 on macOS, 108 on Linux
 
 
 def start_method() -> str:
@@ -38,46 +39,39 @@ def start_method() -> str:
 class Agent:
     """The agent process and the line to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
 
-    def __init__(self, method: str) -> None:
-        self.method = method
-        self.session_dir = Path(tempfile.mkdtemp(prefix="worldsize-"))
+    def __init__(self, method: str, own_dir: Path) -> None:
+        self.dir = own_dir
         self.events: queue.SimpleQueue = queue.SimpleQueue()
-        self.ready = False
-        self._runs = 0
+        self.ready = self.busy = False
+        self._decided = threading.Event()  # whether it is ready
         ours, theirs = multiprocessing.Pipe()
         self.connection: Connection = ours
-        with open(self.session_dir / "agent.log", "wb") as log:
+        with open(self.dir / "agent.log", "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.session_dir), method],
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.dir), method],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
-                start_new_session=True, env=_agent_environment(),
+                start_new_session=True, env=_agent_environment(self.dir),
             )  # fmt: skip
         theirs.close()
         threading.Thread(target=self._read, name="worldsize-agent", daemon=True).start()
 
     def _read(self) -> None:
         with suppress(EOFError, OSError):
+            self.ready = self.connection.recv() == "ready"
+            self._decided.set()
             while True:
                 self.events.put(self.connection.recv())
+        self._decided.set()
         self.events.put(None)  # the agent is gone
 
     def wait_ready(self) -> None:
-        try:
-            first = self.events.get(timeout=_AGENT_START_S)
-        except queue.Empty:
-            first = None
-        if first != "ready":
+        self._decided.wait(_AGENT_START_S)
+        if not self.ready:
             raise EngineLost(f"the process that starts ranks did not start. What it said: {self.last_words()}")
-
-    def new_run_dir(self) -> Path:
-        self._runs += 1
-        made = self.session_dir / f"run{self._runs:04d}"
-        made.mkdir()
-        return made
 
     def last_words(self) -> str:
         try:
-            return (self.session_dir / "agent.log").read_text(errors="replace")[-1500:].strip() or "nothing"
+            return (self.dir / "agent.log").read_text(errors="replace")[-1500:].strip() or "nothing"
         except OSError:
             return "nothing"
 
@@ -85,7 +79,8 @@ class Agent:
         return self.process.poll() is None
 
     def close(self, patience_s: float = 3.0) -> None:
-        """Hang up; the agent ends its ranks and leaves. One that does not is killed."""
+        """Hang up; the agent ends its ranks and leaves. One that does not is killed. The files of its runs stay."""
+        shutil.rmtree(self.dir, ignore_errors=True)  # before: it tells the agent that this process lives on
         with suppress(OSError):
             self.connection.close() if not self.alive() else self._hang_up()
         try:
@@ -93,7 +88,6 @@ class Agent:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(self.session_dir, ignore_errors=True)
 
     def _hang_up(self) -> None:
         import socket
@@ -106,11 +100,17 @@ class Agent:
 _BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
 
 
-def _agent_environment() -> dict[str, str]:
-    """The kernel's, with this package importable and nothing that would make a fork server unsafe."""
+def _base() -> str:
+    """The temporary folder; /tmp where that one's name is too long for the sockets in it."""
+    usual = tempfile.gettempdir()
+    return "/tmp" if len(os.fsencode(usual)) > _MAX_BASE_BYTES and os.access("/tmp", os.W_OK) else usual
+
+
+def _agent_environment(own_dir: Path) -> dict[str, str]:
+    """The kernel's, with this package importable, and with temporary files where the kernel finds them afterwards."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(own_dir)}
 
 
 class LocalRanks:
@@ -129,6 +129,7 @@ class LocalRanks:
                 f"the process that starts ranks has ended in the middle of a run; the next launch starts a new one. "
                 f"What it said: {self._agent.last_words()}"
             )
+        self._agent.busy = not isinstance(event, Outcome)
         return event
 
     def stop(self) -> None:
@@ -141,6 +142,8 @@ class LocalEngine:
 
     def __init__(self) -> None:
         self._agents: dict[str, Agent] = {}
+        self._dir: Path | None = None
+        self._made = 0
         self._lock = threading.Lock()
         self._pid = os.getpid()
         atexit.register(self.close)
@@ -152,27 +155,39 @@ class LocalEngine:
     def _agent(self) -> Agent:
         with self._lock:
             if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's line
-                self._agents, self._pid = {}, os.getpid()
+                self._agents, self._dir, self._pid = {}, None, os.getpid()
             method = start_method()
             known = self._agents.get(method)
+            if known and not known.alive():
+                known.close()
             if known is None or not known.alive():
-                known = self._agents[method] = Agent(method)
+                known = self._agents[method] = Agent(method, self._new_dir("a"))
             return known
+
+    def _new_dir(self, prefix: str) -> Path:
+        if self._dir is None:
+            self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=_base()))
+        self._made += 1
+        made = self._dir / f"{prefix}{self._made}"
+        made.mkdir()
+        return made
 
     def ready_agent(self) -> Agent:
         agent = self._agent()
-        if not agent.ready:
-            agent.wait_ready()
-            agent.ready = True
+        if agent.busy:  # with a run that an interrupt, at the worst moment, kept from being ended
+            self.abandon()
+            agent = self._agent()
+        agent.wait_ready()
         return agent
 
     def start(self, job: Job) -> LocalRanks:
         agent = self.ready_agent()
+        agent.busy = True
         agent.connection.send(job)
         return LocalRanks(agent)
 
     def new_run_dir(self) -> Path:
-        return self._agent().new_run_dir()
+        return self._new_dir("run")
 
     def abandon(self) -> None:
         """Kill the agents: a run that does not end when it is told to."""
@@ -185,3 +200,6 @@ class LocalEngine:
             for agent in self._agents.values():
                 agent.close()
             self._agents.clear()
+            if self._dir:
+                shutil.rmtree(self._dir, ignore_errors=True)
+                self._dir = None

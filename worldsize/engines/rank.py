@@ -13,9 +13,11 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,9 +29,11 @@ import torch
 import torch.distributed as dist
 
 from worldsize import parcel
+from worldsize.collectives import CollectiveLog
 from worldsize.engines import Job
 from worldsize.fabric import Fabric, Recorded
 from worldsize.failures import Failure, Frame, NotYet, Standing
+from worldsize.trace import RankRecord
 from worldsize.wires import GlooWire, Shaped, gloo_group
 
 _TICK_S = 0.05
@@ -44,6 +48,8 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         job: Job = pickle.loads(Path(job_path).read_bytes())
         _prepare(rank, job, env, threads)
         line.job = job
+        line.collectives = CollectiveLog(rank, job.origin_s)
+        line.collectives.install()
         line.watch()
         parcel_in = parcel.open_parcel(job.payload_path().read_bytes())
         arguments = _arguments(parcel_in, rank, job, line)
@@ -65,6 +71,7 @@ def _prepare(rank: int, job: Job, env: dict[str, str], threads: int) -> None:
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update({**job.env, **env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    tempfile.tempdir = None  # the fork server may have settled on the agent's
     sys.path[:] = job.sys_path
     os.chdir(job.cwd)
     for name, text in job.sources:
@@ -160,6 +167,7 @@ class Line:
         self.job: Job | None = None
         self.fabric: Fabric | None = None
         self.recorded: Recorded | None = None
+        self.collectives: CollectiveLog | None = None
         self._lock = threading.Lock()
         self._released = threading.Event()
         joint = socket.socket(socket.AF_UNIX)
@@ -213,22 +221,28 @@ class Line:
             self.tell(("where", self._standing()))
 
     def _save_record(self) -> None:
-        if self.recorded and self.job:
-            _write(self.job.record_path(self.rank), pickle.dumps(self.recorded.record()))
+        record = self.recorded.record() if self.recorded else RankRecord(self.rank)
+        rows = self.collectives.rows() if self.collectives else ()
+        if self.job and (rows or record.events or record.spans):
+            _write(self.job.record_path(self.rank), pickle.dumps(replace(record, collectives=rows)))
 
     def _standing(self) -> Standing:
         frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
         doing = self.recorded.state.doing if self.recorded else None
-        last = self.recorded.events[-1] if self.recorded and self.recorded.events else None
         return Standing(
             self.rank,
             doing=waiting_in_words(doing) if doing else "",
             frames=_own(traceback.extract_stack(frame)) if frame else (),
-            last_transfer=f"{'sent' if last[0] == 'send' else 'received'} {last[3]} bytes "
-            f"{'to' if last[0] == 'send' else 'from'} rank {last[1]}"
-            if last
-            else "",
+            last_transfer=_last_in_words(self.recorded),
         )
+
+
+def _last_in_words(recorded: Recorded | None) -> str:
+    ended = (e for e in reversed(recorded.events if recorded else []) if e[5] > e[4])  # one on its way has no end yet
+    for kind, peer, _, size_bytes, *_ in ended:
+        way = "sent {} bytes to rank {}" if kind == "send" else "received {} bytes from rank {}"
+        return way.format(size_bytes, peer)
+    return ""
 
 
 def waiting_in_words(doing: tuple[str, int | None, int]) -> str:

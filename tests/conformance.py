@@ -1,0 +1,213 @@
+"""What every fabric must do, as functions of (run, world_size): real processes, shaped links, brokers, simulations.
+
+`run(fn, world_size, *args)` runs `fn(fabric, *args)` on every rank and returns a `Run`-like object with `results` and
+`trace`. A new fabric passes when every function of `SUITE` passes at world sizes 2, 3 and 4.
+"""
+
+from __future__ import annotations
+
+import torch
+
+DTYPES = [
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64,
+]  # fmt: skip
+
+
+def of_rank(rank: int, length: int = 5, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Values that differ by rank and by element."""
+    return (torch.arange(length) + 1000 * rank).to(dtype)
+
+
+def round_the_ring(fabric, dtype_index):
+    dtype = DTYPES[dtype_index]
+    right, left = (fabric.rank + 1) % fabric.world_size, (fabric.rank - 1) % fabric.world_size
+    out = torch.empty(5, dtype=dtype)
+    handle = fabric.isend(of_rank(fabric.rank, dtype=dtype), right)
+    source = fabric.recv(out, left)
+    handle.wait()
+    return source, bool(torch.equal(out, of_rank(left, dtype=dtype)))
+
+
+def every_dtype_arrives_unchanged(run, n):
+    for index in range(len(DTYPES)):
+        assert run(round_the_ring, n, index).results == [((r - 1) % n, True) for r in range(n)], DTYPES[index]
+
+
+def shapes_of_any_kind(fabric):
+    """0 dimensions, 0 elements, many dimensions, a slice, a transposed view."""
+    base = torch.arange(24.0).reshape(2, 3, 4)
+    given = [torch.tensor(7.0), torch.empty(0), base, base[:, 1:2], base.permute(2, 0, 1)]
+    right = []
+    for x in given:
+        if fabric.rank == 0:
+            fabric.send(x, 1)
+        elif fabric.rank == 1:
+            out = torch.full_like(x, -1.0)
+            fabric.recv(out, 0)
+            right.append(bool(torch.equal(out, x)))
+    return right
+
+
+def every_shape_arrives_unchanged(run, n):
+    assert run(shapes_of_any_kind, n).results[1] == [True] * 5
+
+
+def into_a_view(fabric):
+    if fabric.rank == 0:
+        fabric.send(torch.tensor([1.0, 2.0]), 1)
+    elif fabric.rank == 1:
+        whole = torch.zeros(2, 3)
+        fabric.recv(whole[:, 1], 0)
+        return whole.tolist()
+
+
+def a_message_is_received_into_a_view_that_is_not_contiguous(run, n):
+    assert run(into_a_view, n).results[1] == [[0, 1, 0], [0, 2, 0]]
+
+
+def in_order(fabric, count):
+    if fabric.rank == 0:
+        for handle in [fabric.isend(torch.tensor([float(i)]), 1) for i in range(count)]:
+            handle.wait()
+    elif fabric.rank == 1:
+        got = []
+        for _ in range(count):
+            out = torch.empty(1)
+            fabric.recv(out, 0)
+            got.append(out.item())
+        return got
+
+
+def messages_of_one_tag_arrive_in_the_order_they_were_sent(run, n):
+    assert run(in_order, n, 20).results[1] == list(range(20))
+
+
+def tags_apart(fabric):
+    if fabric.rank == 0:
+        handles = [fabric.isend(torch.tensor([float(tag)]), 1, tag=tag) for tag in (3, 1, 2)]
+        [h.wait() for h in handles]
+    elif fabric.rank == 1:
+        got = []
+        for tag in (1, 2, 3):
+            out = torch.empty(1)
+            fabric.recv(out, 0, tag=tag)
+            got.append(out.item())
+        return got
+
+
+def a_receive_takes_only_its_tag(run, n):
+    assert run(tags_apart, n).results[1] == [1, 2, 3]
+
+
+def from_anyone(fabric):
+    if fabric.rank:
+        fabric.send(of_rank(fabric.rank), 0)
+        return None
+    got = {}
+    for _ in range(fabric.world_size - 1):
+        out = torch.empty(5)
+        source = fabric.recv(out)
+        got[source] = torch.equal(out, of_rank(source))
+    return sorted(source for source, right in got.items() if right)
+
+
+def a_receive_from_anyone_says_who_sent(run, n):
+    assert run(from_anyone, n).results[0] == list(range(1, n))
+
+
+def send_is_a_rendezvous(fabric):
+    if fabric.rank == 0:
+        fabric.send(torch.zeros(1), 1)
+    elif fabric.rank == 1:
+        fabric.compute(0.2)
+        fabric.recv(torch.empty(1), 0)
+
+
+def a_send_returns_only_when_the_receiver_takes_it(run, n):
+    trace = run(send_is_a_rendezvous, n).trace
+    (sent,) = [s for s in trace.spans if s.kind == "send"]
+    (worked,) = [s for s in trace.spans if s.kind == "compute"]
+    assert sent.end_s >= worked.end_s
+
+
+def ping_pong(fabric, count):
+    x = torch.zeros(10)
+    for _ in range(count):
+        if fabric.rank == 0:
+            fabric.send(x, 1)
+            fabric.recv(x, 1)
+        elif fabric.rank == 1:
+            fabric.recv(x, 0)
+            fabric.send(x, 0)
+
+
+def every_message_is_recorded_once_with_its_bytes(run, n):
+    transfers = run(ping_pong, n, 4).trace.transfers
+    assert [(t.src, t.dst, t.size_bytes, t.tag) for t in transfers] == [(0, 1, 40, 0), (1, 0, 40, 0)] * 4
+    assert all(t.start_s <= t.end_s for t in transfers)
+    assert all(a.end_s <= b.end_s for a, b in zip(transfers, transfers[1:], strict=False))
+
+
+def says(fabric, what):
+    """The words of the ValueError that a wrong call raises on rank 0."""
+    calls = {
+        "rank": lambda: fabric.send(torch.zeros(1), 9),
+        "itself": lambda: fabric.send(torch.zeros(1), fabric.rank),
+        "from": lambda: fabric.recv(torch.zeros(1), -1),
+        "type": lambda: fabric.send(3.0, 1),
+        "tag": lambda: fabric.send(torch.zeros(1), 1, tag=-1),
+        "time": lambda: fabric.compute(-1),
+    }
+    if fabric.rank == 0:
+        try:
+            calls[what]()
+        except ValueError as error:
+            return str(error)
+
+
+def a_wrong_call_is_a_value_error_that_says_expected_and_got(run, n):
+    expected = {
+        "rank": [f"expected a rank from 0 to {n - 1}", "9"],
+        "itself": ["expected another rank", "Copy the tensor instead"],
+        "from": [f"expected a rank from 0 to {n - 1}", "-1"],
+        "type": ["expected a torch tensor", "float", "torch.tensor([3.0])"],
+        "tag": ["expected a tag from 0", "-1"],
+        "time": ["0 s or more", "-1"],
+    }
+    for what, parts in expected.items():
+        said = run(says, n, what).results[0]
+        assert all(part in said for part in parts), said
+
+
+def mismatched(fabric, kind):
+    """Rank 1 receives what rank 0 sent into a tensor of another kind, and says what it was told."""
+    if fabric.rank == 0:
+        handle = fabric.isend(torch.zeros(4), 1)
+        return handle is not None
+    if fabric.rank == 1:
+        out = torch.zeros(4, dtype=torch.float64) if kind == "dtype" else torch.zeros(5)
+        try:
+            fabric.recv(out, 0)
+        except ValueError as error:
+            return str(error)
+
+
+def a_mismatch_is_a_value_error_with_both_kinds(run, n):
+    said = run(mismatched, n, "dtype").results[1]
+    assert "expected float64[4]" in said and "got float32[4]" in said and "rank 0" in said
+    said = run(mismatched, n, "shape").results[1]
+    assert "expected float32[5]" in said and "got float32[4]" in said
+
+
+SUITE = [
+    every_dtype_arrives_unchanged,
+    every_shape_arrives_unchanged,
+    a_message_is_received_into_a_view_that_is_not_contiguous,
+    messages_of_one_tag_arrive_in_the_order_they_were_sent,
+    a_receive_takes_only_its_tag,
+    a_receive_from_anyone_says_who_sent,
+    a_send_returns_only_when_the_receiver_takes_it,
+    every_message_is_recorded_once_with_its_bytes,
+    a_wrong_call_is_a_value_error_that_says_expected_and_got,
+    a_mismatch_is_a_value_error_with_both_kinds,
+]

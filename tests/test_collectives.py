@@ -1,0 +1,44 @@
+"""Framework collectives are recorded as events of every rank, on the launch's clock."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import all_reduce as imported_by_name
+
+from worldsize.launch import launch
+
+pytestmark = pytest.mark.quick
+
+
+def several():
+    dist.init_process_group("gloo")
+    rank, n = dist.get_rank(), dist.get_world_size()
+    x = torch.ones(4) * rank
+    dist.all_reduce(x)
+    imported_by_name(torch.ones(2))
+    dist.broadcast(torch.zeros(8), src=0)
+    dist.all_gather([torch.zeros(4) for _ in range(n)], x)
+    dist.barrier()
+    return x.tolist()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_each_call_is_an_event_of_each_rank_with_its_own_bytes(world_size):
+    run = launch(several, world_size)
+    expected = [("all_reduce", 16), ("all_reduce", 8), ("broadcast", 32), ("all_gather", 16), ("barrier", 0)]
+    for rank in range(world_size):
+        mine = [c for c in run.trace.collectives if c.rank == rank]
+        assert [(c.op, c.size_bytes) for c in mine] == expected
+        assert all(0 <= a.start_s <= a.end_s <= b.end_s for a, b in zip(mine, mine[1:], strict=False))
+    assert run[0] == [float(sum(range(world_size)))] * 4
+
+
+def test_an_asynchronous_call_ends_when_its_work_is_done():
+    def later():
+        dist.init_process_group("gloo")
+        work = dist.all_reduce(torch.ones(1000), async_op=True)
+        work.wait()
+        dist.barrier()
+
+    ops = [c.op for c in launch(later, 2).trace.collectives if c.rank == 0]
+    assert sorted(ops) == ["all_reduce", "barrier"]
