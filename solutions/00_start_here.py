@@ -251,6 +251,6 @@ lab.summary()
 
 # %% [markdown]
 # **Further reading.** PyTorch's tutorial
-# [Writing Distributed Applications](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html) shows the same ideas
-# with `torch.distributed` alone. Ranks, tags and the rendezvous of `send` are those of the
+# [Writing Distributed Applications](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html) shows the same
+# ideas with `torch.distributed` alone. Ranks, tags and the rendezvous of `send` are those of the
 # [MPI standard](https://www.mpi-forum.org/docs/), chapter 3.

@@ -253,7 +253,7 @@ def _error(run: Run, job: Job, outcome: Outcome) -> BaseException:
         return failures.Interrupted(f"stopped after {after_s:.1f} s\n{where}\n{hint}", run)
     if outcome.status == "timeout":
         return failures.RunTimedOut(
-            f"after timeout_s={job.timeout_s:g} s these of {job.world_size} ranks had not finished:\n{where}\n{hint}", run
+            f"after timeout_s={job.timeout_s:g} s these of {job.world_size} ranks were not done:\n{where}\n{hint}", run
         )
     if outcome.status == "deadlock":
         return failures.Deadlock(f"deadlock: {', '.join(outcome.waits)}\n{where}\n{hint}", run)
