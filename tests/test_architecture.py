@@ -17,6 +17,10 @@ pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "worldsize").rglob("*.py"))
+SOURCES = sorted((ROOT / "solutions").glob("*.py"))
+PROGRAMS = sorted(path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py"))
+OURS = {path.stem for path in PROGRAMS} | {path.parent.name for path in PROGRAMS}
+DISTRIBUTIONS = importlib.metadata.packages_distributions()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAX_LINES = 300
 # Modules that only instructors or contributors run, and so may import what the extra `instructor` brings.
@@ -46,10 +50,6 @@ def _imported(module: Path) -> set[str]:
     return names
 
 
-def _declared(requirements: list[str]) -> set[str]:
-    return {canonicalize_name(Requirement(text).name) for text in requirements}
-
-
 def test_imports_point_one_way() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
@@ -72,15 +72,30 @@ def test_a_module_says_what_it_is(module: Path) -> None:
     assert ast.get_docstring(ast.parse(module.read_text())), f"{_name(module)} has no docstring"
 
 
+def _undeclared(module: Path, *extras: str) -> list[str]:
+    """What a module imports that is not ours, not Python's, and in no list that it may use."""
+    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
+    allowed = {canonicalize_name(Requirement(text).name) for texts in lists for text in texts}
+    names = _imported(module) - sys.stdlib_module_names - {"worldsize", *OURS}
+    # a name that is not installed is one that a test makes for itself, or it fails by itself
+    brought_by = {n: {canonicalize_name(found) for found in DISTRIBUTIONS[n]} for n in names if n in DISTRIBUTIONS}
+    return [name for name, found in brought_by.items() if not found & allowed]
+
+
 @pytest.mark.parametrize("module", MODULES, ids=_name)
-def test_what_a_module_imports_is_declared(module: Path) -> None:
-    allowed = _declared(PROJECT["dependencies"])
-    if module.stem in FOR_INSTRUCTORS:
-        allowed |= _declared(PROJECT["optional-dependencies"]["instructor"])
-    distributions = importlib.metadata.packages_distributions()
-    for name in _imported(module) - sys.stdlib_module_names - {"worldsize"}:
-        brought_by = {canonicalize_name(found) for found in distributions.get(name, [name])}
-        assert brought_by & allowed, f"{_name(module)} imports {name}; pyproject.toml does not name {brought_by}"
+def test_what_a_module_imports_is_a_dependency(module: Path) -> None:
+    extras = ["instructor"] if module.stem in FOR_INSTRUCTORS else []
+    assert _undeclared(module, *extras) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=_name)
+def test_what_a_lab_imports_is_a_dependency(source: Path) -> None:
+    assert _undeclared(source) == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=_name)
+def test_what_a_test_or_a_bench_imports_is_a_dependency(program: Path) -> None:
+    assert _undeclared(program, "instructor", "dev") == []
 
 
 def test_no_module_of_the_package_uses_pyplot() -> None:

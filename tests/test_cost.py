@@ -233,9 +233,7 @@ def test_beta_is_never_below_zero():
 def test_the_residuals_are_measured_minus_predicted():
     sizes, times = [1000, 2000, 4000], [1e-3, 3e-3, 4e-3]
     found = cost.fit(sizes, times)
-    assert [found.predict(m) + r for m, r in zip(sizes, found.residuals_s, strict=True)] == pytest.approx(
-        times
-    )
+    assert [found.predict(m) + r for m, r in zip(sizes, found.residuals_s, strict=True)] == pytest.approx(times)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from worldsize import cli, doctor, machine
+from worldsize import doctor, machine
 from worldsize.doctor import Row, Sheet, examine
 
 pytestmark = pytest.mark.quick
@@ -120,18 +119,6 @@ def test_a_row_that_is_not_there_is_named() -> None:
         Sheet((Row("cores", "2"),))["disk"]
 
 
-def test_the_command_ends_with_1_when_ranks_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_launcher", lambda: launch_that_fails)
-    answer = CliRunner().invoke(cli.app, ["doctor"])
-    assert answer.exit_code == 1
-    assert "no shared memory" in " ".join(answer.output.split())
-
-
-def test_the_command_ends_with_0_when_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_launcher", lambda: launch_with())
-    assert CliRunner().invoke(cli.app, ["doctor"]).exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("file", "text", "cores"),
     [("cpu.max", "50000 100000\n", 0.5), ("cpu.max", "max 100000\n", None), (None, "", None)],
@@ -156,14 +143,3 @@ def test_a_memory_limit_of_the_control_group_is_what_there_is(tmp_path: Path) ->
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("400000\n")
     assert machine.memory_bytes(tmp_path) == (1_000_000, 600_000)
-
-
-def test_a_parameter_without_a_value_is_explained_in_one_paragraph() -> None:
-    answer = CliRunner().invoke(cli.app, ["run", "labs/00_start_here.ipynb", "-p", "ranks"])
-    assert answer.exit_code == 1
-    assert "expected name=value" in " ".join(answer.output.split())
-    assert "Traceback" not in answer.output
-
-
-def test_parameters_are_json_where_they_can_be() -> None:
-    assert cli._parameters(["ranks=4", "name=ring", "sizes=[1, 2]"]) == {"ranks": 4, "name": "ring", "sizes": [1, 2]}

@@ -153,6 +153,24 @@ def test_a_picture_of_up_to_16_ranks_stays_under_80_kB_and_is_laid_out(draw, pat
         assert len(draw(pattern(n)).png()) < 80_000
 
 
+LONG = "a sharded parameter server with a long name"
+CROWDED = {
+    **{name: make for name, make in EVERY_KIND.items() if name not in ("not_yet", "empty")},  # those have a frame
+    "sixteen ranks": lambda: figures.messages(server(16, 12_345_678)),
+    "sixteen rows": lambda: figures.links(sharded(16, 12_345_678)),
+    "long names": lambda: figures.race([Timing(f"{LONG} {i}", i + 1, i + 0.7, 8) for i in range(3)]),
+    "long questions": lambda: figures.predicted(
+        lab(Row("a", "word " * 60, "bytes a rank", 1234567, 345, "bytes a rank"))
+    ),
+}
+
+
+@pytest.mark.parametrize("make", CROWDED.values(), ids=CROWDED)
+def test_nothing_touches_the_edge(make):
+    image = np.asarray(PIL.Image.open(io.BytesIO(make().png())).convert("L"))
+    assert min(image[:3].min(), image[-3:].min(), image[:, :3].min(), image[:, -3:].min()) == 255
+
+
 def test_text_has_a_contrast_of_at_least_4_5():
     assert all(contrast(ink, "white") >= 4.5 for ink in (picture.INK, picture.QUIET_INK))
 

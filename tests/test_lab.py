@@ -270,9 +270,7 @@ def test_an_emptied_field_takes_the_prediction_back(live):
 def test_a_field_whose_file_cannot_be_written_says_so(live, monkeypatch):
     Lab("06").predict("ring", QUESTION, "s")
     box, status = boxes_of(live)
-    monkeypatch.setattr(
-        "os.replace", lambda *paths: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
-    )
+    monkeypatch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
     box.value = "0.25"
     assert "not saved" in status.value and "WORLDSIZE_STATE_DIR" in status.value
 
@@ -396,10 +394,7 @@ def test_the_text_holds_every_question_whole_with_its_numbers():
     lab.measure("ring", 4)
     text = str(lab.summary())
     assert text.split().count("word") == 40
-    assert all(
-        words in text
-        for words in ("2 s", "4 s", "2 times the prediction", "no prediction", "not measured yet")
-    )
+    assert all(words in text for words in ("2 s", "4 s", "2 times the prediction", "no prediction", "not measured yet"))
 
 
 def test_the_text_is_at_most_as_wide_as_a_terminal():

@@ -15,10 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import quantity
-from worldsize.picture import INK, QUIET_INK, Picture, colour, hatch, headline, notice, plain_style
+from worldsize.picture import INK, QUIET_INK, WIDTH_IN, Picture, colour, hatch, headline, notice, plain_style
 
 ROOM_FOR_TEXT = 1.4
-QUESTION_COLUMNS = 95
+QUESTION_COLUMNS = 85
+TITLE_COLUMNS = 80
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def race(rows: Sequence[Timing], title: str = "") -> Picture:
         return notice("nothing has raced yet")
     groups = {n: [r for r in rows if r.world_size == n] for n in dict.fromkeys(r.world_size for r in rows)}
     names = list(dict.fromkeys(row.name for row in rows))
-    picture = Picture(8.5, 1.2 + 0.36 * len(rows) + 0.3 * len(groups))
+    picture = Picture(WIDTH_IN, 1.2 + 0.36 * len(rows) + 0.3 * len(groups))
     ax = picture.plot_area()
     y, ticks = 0.0, []
     for world_size, members in groups.items():
@@ -49,7 +50,8 @@ def race(rows: Sequence[Timing], title: str = "") -> Picture:
             y += 1
     _finish_race(ax, rows, ticks)
     words = [words for n, members in groups.items() if (words := _fastest(n, members))]
-    headline(ax, title or (words[-1][0].upper() + words[-1][1:] if words else "Not measured yet"))
+    finding = title or (words[-1][0].upper() + words[-1][1:] if words else "Not measured yet")
+    picture.suptitle(textwrap.fill(finding, TITLE_COLUMNS), x=0.013, ha="left", fontsize=11, color=INK)
     picture.alt = ". ".join([*([title] if title else []), *words, *map(_words, rows)]) + "."
     return picture
 
@@ -119,7 +121,7 @@ def _words(row: Timing) -> str:
 def predictions(rows: Sequence[Any]) -> Picture:
     """A lab's rows (`summary.Row`), one pair of bars each; every pair has its own scale, since units differ."""
     wrapped = [textwrap.wrap(row.question, QUESTION_COLUMNS) for row in rows]
-    picture = Picture(8.5, 0.5 + sum(0.62 + 0.19 * len(lines) for lines in wrapped))
+    picture = Picture(WIDTH_IN, 0.5 + sum(0.62 + 0.19 * len(lines) for lines in wrapped))
     ax = picture.plot_area()
     y = 0.0
     for row, lines in zip(rows, wrapped, strict=True):

@@ -192,9 +192,7 @@ def fit(sizes_bytes: Sequence[float], seconds: Sequence[float]) -> Fit:
 def _least_squares(ones: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
     """Non-negative (a, b) for which a·ones + b·sizes is nearest to 1; both are divided by the times."""
     scale = sizes.max()
-    both = np.linalg.lstsq(
-        np.stack([ones / ones.max(), sizes / scale], axis=1), np.ones(len(ones)), rcond=None
-    )[0]
+    both = np.linalg.lstsq(np.stack([ones / ones.max(), sizes / scale], axis=1), np.ones(len(ones)), rcond=None)[0]
     alpha_s, beta = both[0] / ones.max(), both[1] / scale
     if alpha_s < 0:
         return 0.0, float(sizes.sum() / (sizes @ sizes))
@@ -219,9 +217,7 @@ def _check(n: int, size_bytes: float) -> None:
     if not isinstance(n, Integral) or n < 1:
         raise ValueError(f"cost: the world size n is {n!r}; expected a whole number of ranks, 1 or more.")
     if not size_bytes >= 0:
-        raise ValueError(
-            f"cost: size_bytes is {size_bytes!r}; expected 0 or more. Give the whole tensor's bytes."
-        )
+        raise ValueError(f"cost: size_bytes is {size_bytes!r}; expected 0 or more. Give the whole tensor's bytes.")
 
 
 def _check_samples(sizes: np.ndarray, times: np.ndarray) -> None:
@@ -230,12 +226,8 @@ def _check_samples(sizes: np.ndarray, times: np.ndarray) -> None:
             f"cost.fit: expected one time for each size, got {sizes.size} sizes and {times.size} times. "
             "Give two lists of one length."
         )
-    if not (
-        np.isfinite(sizes).all() and np.isfinite(times).all() and (sizes >= 0).all() and (times > 0).all()
-    ):
-        raise ValueError(
-            "cost.fit: expected sizes of 0 or more and times above 0, all finite. Leave out the others."
-        )
+    if not (np.isfinite(sizes).all() and np.isfinite(times).all() and (sizes >= 0).all() and (times > 0).all()):
+        raise ValueError("cost.fit: expected sizes of 0 or more and times above 0, all finite. Leave out the others.")
     if len(np.unique(sizes)) < 2:
         raise ValueError(
             f"cost.fit: expected at least two different sizes, got {len(np.unique(sizes))}; α and β can't be "

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import quantity
-from worldsize.picture import HEAT, INK, QUIET_INK, RULE, Picture, headline, plain_style
+from worldsize.picture import HEAT, INK, QUIET_INK, RULE, WIDTH_IN, Picture, headline, plain_style
 
 MOST_NUMBERED_RANKS = 16
 
@@ -22,7 +22,7 @@ def links(trace: Any, finding: str) -> Picture:
     """`trace` has at least one transfer; `finding` says in words what the messages do."""
     table = _table(trace)
     n = trace.world_size
-    picture = Picture(max(7.2, min(9.5, 1.6 + 0.48 * (n + 1))), min(8.5, 1.9 + 0.36 * (n + 1)))
+    picture = Picture(WIDTH_IN if n <= 12 else 8.5, min(8.5, 1.9 + 0.36 * (n + 1)))
     ax = picture.plot_area()
     scale, unit = quantity.byte_unit(max(table.sum(0).max(), table.sum(1).max()))
     _cells(ax, table, scale)
@@ -69,7 +69,7 @@ def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
             ax.plot([rank - 0.5, rank + 0.5], [rank - 0.5, rank + 0.5], color=RULE, linewidth=1)
     if n > MOST_NUMBERED_RANKS:
         return
-    size = 9 if n <= 10 else 7
+    size = 9 if n <= 10 else 8
     for (src, dst), value in np.ndenumerate(table):
         if value:
             ink = _ink_on(HEAT(value / largest))

@@ -156,9 +156,7 @@ def _finite(value: Any, where: str) -> float:
     except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError for a tensor of many
         result = math.nan
     if not math.isfinite(result):
-        raise ValueError(
-            f"{where}: expected one finite number, got {value!r}. Give it in the question's unit."
-        )
+        raise ValueError(f"{where}: expected one finite number, got {value!r}. Give it in the question's unit.")
     return result
 
 

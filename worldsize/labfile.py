@@ -142,15 +142,9 @@ def _is_sound(section: str, entry: object) -> bool:
     if not isinstance(entry, dict):
         return False
     if section == "points":
-        return all(_is_number(entry.get(key)) for key in ("earned", "possible")) and _is_text(
-            entry.get("state")
-        )
+        return all(_is_number(entry.get(key)) for key in ("earned", "possible")) and _is_text(entry.get("state"))
     value = entry.get("value")
-    return (
-        (value is None or _is_number(value))
-        and _is_text(entry.get("unit"))
-        and _is_text(entry.get("question", ""))
-    )
+    return (value is None or _is_number(value)) and _is_text(entry.get("unit")) and _is_text(entry.get("question", ""))
 
 
 def _is_number(value: object) -> bool:

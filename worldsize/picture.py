@@ -22,6 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+WIDTH_IN = 7.6
 MOST_DPI, LEAST_DPI = 144, 80
 SHOWN_DPI = 96
 MOST_BYTES = 80_000
@@ -121,7 +122,7 @@ def headline(ax: Axes, text: str, small: str = "") -> None:
 @plain_style
 def notice(text: str, alt: str | None = None) -> Picture:
     """A picture that holds words alone, for where there is nothing to draw."""
-    picture = Picture(7, 1.1)
+    picture = Picture(WIDTH_IN, 1.1)
     picture.alt = alt or text
     picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=12, color=INK, wrap=True)
     picture.patch.set_edgecolor(QUIET_INK)

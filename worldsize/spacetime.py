@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.transforms import Bbox
 
 from worldsize import quantity
-from worldsize.picture import INK, QUIET_INK, RULE, Picture, colour, hatch, headline, marker, plain_style
+from worldsize.picture import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, hatch, headline, marker, plain_style
 
 MOST_ARROWS_A_RANK = 32
 MOST_INK = 640
@@ -34,7 +34,7 @@ def diagram(trace: Any, finding: str) -> Picture:
     start_s = min(e.start_s for e in (*shown, *spans))
     end_s = max(t.end_s for t in shown)
     scale, unit = quantity.time_unit(end_s - start_s)
-    picture = Picture(8.5, min(8.5, 1.75 + 0.42 * trace.world_size))
+    picture = Picture(WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
     ax = picture.plot_area()
     _lanes(ax, trace.world_size)
     _bars(ax, [s for s in spans if s.start_s < end_s], start_s, end_s, scale)
@@ -117,7 +117,7 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[tuple[float, float
     taken: list[Bbox] = []
     for begin, end, transfer in arrows:
         label = ax.text(
-            0, 0, quantity.size(transfer.size_bytes), fontsize=7.5, color=INK, ha="center", va="center", zorder=3,
+            0, 0, quantity.size(transfer.size_bytes), fontsize=8, color=INK, ha="center", va="center", zorder=3,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )  # fmt: skip
         for place in LABEL_PLACES:

@@ -15,6 +15,7 @@ from worldsize import quantity
 CLOSE_RATIO = 1.05
 HEADS = ("question", "predicted", "measured", "comparison")
 QUESTION_COLUMNS = 40
+LEFT = 'style="text-align:left"'
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         escape = html.escape
-        head = "".join(f'<th scope="col">{name}</th>' for name in HEADS)
+        head = "".join(f'<th scope="col" {LEFT}>{name}</th>' for name in HEADS)
         body = "".join(_html_of(row) for row in self.rows) or '<tr><td colspan="4">no predictions</td></tr>'
         points = "<br>".join(escape(line) for line in self.point_lines())
         return (
@@ -137,5 +138,5 @@ def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
 
 def _html_of(row: Row) -> str:
     first, *others = map(html.escape, row.cells)
-    question = f'<th scope="row" style="text-align:left;font-weight:normal">{first}</th>'
-    return f"<tr>{question}{''.join(f'<td>{cell}</td>' for cell in others)}</tr>"
+    question = f'<th scope="row" {LEFT[:-1]};font-weight:normal">{first}</th>'
+    return f"<tr>{question}{''.join(f'<td {LEFT}>{cell}</td>' for cell in others)}</tr>"

@@ -1,0 +1,86 @@
+"""The command line: what a person sees, exit codes, and one paragraph for a mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from typer.testing import CliRunner, Result
+
+from worldsize import build, cli, doctor
+from worldsize.doctor import Row, Sheet
+
+pytestmark = pytest.mark.quick
+
+
+def worldsize(*words: str | Path) -> Result:
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def said(answer: Result) -> str:
+    """Everything that was printed, on one line."""
+    return " ".join(answer.output.split())
+
+
+def notebook(folder: Path, *sources: str) -> Path:
+    path = folder / "some.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell(source) for source in sources]), path)
+    return path
+
+
+def test_help_names_every_command() -> None:
+    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build"))
+
+
+@pytest.mark.parametrize(("state", "code"), [("ok", 0), ("note", 0), ("fails", 1)])
+def test_the_doctor_ends_with_1_only_when_a_row_fails(monkeypatch: pytest.MonkeyPatch, state: str, code: int) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: Sheet((Row("two ranks", "[no] memory", "close something", state),)))
+    answer = worldsize("doctor")
+    assert answer.exit_code == code
+    assert "[no] memory" in said(answer)
+
+
+def test_a_notebook_runs_and_says_where_its_executed_copy_is(tmp_path: Path) -> None:
+    answer = worldsize("run", notebook(tmp_path, "1 + 1"), "--out", tmp_path / "executed.ipynb")
+    assert answer.exit_code == 0, answer.output
+    assert f"executed notebook: {tmp_path / 'executed.ipynb'}" in said(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "explained"),
+    [
+        (["run", "labs/99_nothing.ipynb"], "expected a notebook, got no such file"),
+        (["run", "labs/00_start_here.ipynb", "-p", "ranks"], "expected name=value"),
+        (["build", "no/such/folder"], "expected sources such as"),
+    ],
+    ids=["no such notebook", "no value", "no sources"],
+)
+def test_a_mistake_is_one_paragraph_and_exit_code_1(words: list[str], explained: str) -> None:
+    answer = worldsize(*words)
+    assert answer.exit_code == 1
+    assert explained in said(answer)
+    assert "Traceback" not in answer.output
+    assert len(answer.output.strip().splitlines()) == 1
+
+
+def test_a_cell_that_raises_is_one_paragraph_and_exit_code_1(tmp_path: Path) -> None:
+    answer = worldsize("run", notebook(tmp_path, "1 / 0"), "--out", tmp_path / "executed.ipynb")
+    assert answer.exit_code == 1
+    assert "ZeroDivisionError" in said(answer)
+    assert "Traceback" not in answer.output
+
+
+def test_parameters_are_json_where_they_can_be() -> None:
+    assert cli._parameters(["ranks=4", "name=ring", "sizes=[1, 2]"]) == {"ranks": 4, "name": "ring", "sizes": [1, 2]}
+
+
+@pytest.mark.parametrize(("stale", "code"), [(["labs/06_ring.ipynb"], 1), ([], 0)], ids=["stale", "fresh"])
+def test_build_check_ends_with_1_and_the_path_of_what_is_stale(
+    monkeypatch: pytest.MonkeyPatch, stale: list[str], code: int
+) -> None:
+    monkeypatch.setattr(build, "build", lambda root, check: stale if check else pytest.fail("it would write"))
+    answer = worldsize("build", "--check")
+    assert answer.exit_code == code
+    assert all(f"stale {path}" in said(answer) for path in stale)
