@@ -69,6 +69,15 @@ def test_a_wrong_sum_fails_the_sheet() -> None:
     assert "rank 0 has the sum [1.0, 10.0], expected [3.0, 30.0]" in sheet["two ranks"].value
 
 
+def test_observers_that_print_do_not_print_into_the_sheets_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    def launch(fn: object, world_size: int, timeout_s: float) -> FakeRun:
+        print("2 ranks")
+        return launch_with()(fn, world_size, timeout_s)
+
+    examine(launch)
+    assert capsys.readouterr().out == ""
+
+
 def test_equal_gpus_are_counted() -> None:
     assert examine(launch_with(gpus=("H200", "H200")))["GPUs"].value == "2 × H200"
 

@@ -4,6 +4,7 @@ import os
 import random
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -255,4 +256,7 @@ def test_the_folder_of_a_run_goes_with_the_run():
     assert folder.exists()
     launch(lambda: None, 1)  # `last_run` now holds this one
     del run
+    until_s = time.monotonic() + 5
+    while folder.exists() and time.monotonic() < until_s:
+        time.sleep(0.01)
     assert not folder.exists()

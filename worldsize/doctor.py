@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import html
 import importlib.metadata
+import io
 import platform
 import shutil
 import subprocess
 import textwrap
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 from worldsize import machine
@@ -34,7 +36,7 @@ class Row:
     state: str = "ok"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sheet:
     """The capability sheet of one machine at one time."""
 
@@ -61,6 +63,8 @@ class Sheet:
             start = f"{mark} {row.what:{width}}  "
             lines.append(textwrap.fill(text, 100, initial_indent=start, subsequent_indent=hanging))
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         def line(tag: str, cells: tuple[str, ...]) -> str:
@@ -145,10 +149,11 @@ def _gpu_names() -> list[str]:
 def _ranks(launch: Launch | None) -> list[Row]:
     try:
         launch = launch or _launcher()
-        first = launch(_rank_facts, world_size=2, timeout_s=60)
-        second = launch(_rank_facts, world_size=2, timeout_s=60)
+        with redirect_stdout(io.StringIO()):  # a notebook's observers print a line a launch; the sheet has it in a row
+            first = launch(_rank_facts, world_size=2, timeout_s=60)
+            second = launch(_rank_facts, world_size=2, timeout_s=60)
+            gpus = launch(_gpu_names, world_size=1, timeout_s=60)[0]
         facts = _checked(second.results)
-        gpus = launch(_gpu_names, world_size=1, timeout_s=60)[0]
     except Exception as error:  # whatever it is, it belongs in the sheet
         return [_no_ranks(error)]
     value = f"the all-reduce is right; first launch {first.wall_s:.2f} s, second {second.wall_s:.2f} s"

@@ -13,7 +13,6 @@ import linecache
 import os
 import pickle
 import secrets
-import shutil
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from worldsize import failures, parcel
-from worldsize.engines import Job, Setup
+from worldsize.engines import Job, Progress, Setup
 from worldsize.engines.local import LocalEngine
 from worldsize.failures import Outcome
 from worldsize.links import Link
@@ -96,7 +95,7 @@ def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observe
         _engine.ready_agent()
         job = _job(world_size, payload, origin_s, link, timeout_s, seed, device)
         run = Run(world_size, job.dir, job.seed)
-        weakref.finalize(run, shutil.rmtree, job.dir, ignore_errors=True)
+        weakref.finalize(run, _engine.rubbish.put, job.dir)
         last[:] = [run]
         if len(payload) > parcel.LARGE_BYTES:
             run.notes.append(_large(payload, fn, tuple(args), dict(kwargs or {})))
@@ -168,17 +167,17 @@ def _follow(run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
     ranks = None
     try:
         ranks = _engine.start(job)
+        due_s = 0.0
         while True:
             event = ranks.next_event(_TICK_S)
-            if isinstance(event, Setup):
-                run.setup = event.text
-                for observer in observers:
-                    observer.started(run)
-            _publish(run, tails, observers, last=isinstance(event, Outcome))
+            _take_in(run, event, observers)
+            if isinstance(event, Outcome) or time.monotonic() >= due_s:
+                _publish(run, tails, observers, last=isinstance(event, Outcome))
+                due_s = time.monotonic() + _TICK_S
             if isinstance(event, Outcome):
                 return event
     except KeyboardInterrupt:
-        outcome = _stop(ranks)
+        outcome = _stop(run, ranks)
         _publish(run, tails, observers, last=True)
         return outcome
     except BaseException:
@@ -187,15 +186,31 @@ def _follow(run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
         raise
 
 
-def _stop(ranks: Any) -> Outcome:
-    """Stop the ranks after an interrupt; a second interrupt, or no answer, ends the agent too."""
-    with suppress(KeyboardInterrupt, failures.EngineLost):
-        ranks and ranks.stop()
-        deadline_s = time.monotonic() + _STOP_S
+def _take_in(run: Run, event: Setup | Progress | Outcome | None, observers: tuple[Observer, ...]) -> None:
+    if isinstance(event, Setup):
+        run.setup = event.text
+        for observer in observers:
+            observer.started(run)
+    elif isinstance(event, Progress):
+        run.reports[event.rank] += event.reports
+        for observer in observers:
+            observer.progressed(run, event)
+
+
+def _stop(run: Run, ranks: Any) -> Outcome:
+    """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
+    deadline_s = time.monotonic() + _STOP_S
+    told = False
+    with suppress(failures.EngineLost):
         while ranks and time.monotonic() < deadline_s:
-            event = ranks.next_event(_TICK_S)
-            if isinstance(event, Outcome):
-                return Outcome("stopped", event.failures, event.standings, event.entered_s, event.notes)
+            with suppress(KeyboardInterrupt):
+                if not told:
+                    ranks.stop()
+                told = True
+                event = ranks.next_event(_TICK_S)
+                _take_in(run, event, ())
+                if isinstance(event, Outcome):
+                    return Outcome("stopped", event.failures, event.standings, event.entered_s, event.notes)
     _engine.abandon()
     return Outcome("stopped")
 
@@ -207,6 +222,8 @@ def _publish(run: Run, tails: list[Tail], observers: tuple[Observer, ...], last:
             if text:
                 for observer in observers:
                     observer.printed(run, rank, text)
+    for observer in observers:
+        observer.ticked(run)
 
 
 def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
@@ -262,13 +279,17 @@ def _error(run: Run, job: Job, outcome: Outcome) -> BaseException:
 
 def _rank_failed(run: Run, job: Job, outcome: Outcome, hint: str) -> failures.RankFailed:
     first = failures.first_failure(list(outcome.failures))
-    rows = [failures.headline(first, job.world_size), *failures.render_frames(first.frames)]
+    rows = [failures.headline(first, job.world_size)]
+    if first.kind == "signal" and first.frames:
+        rows.append("  last seen here:")
+    rows += failures.render_frames(first.frames)
     if first.cause:
         rows.append(f"  caused by {first.cause.splitlines()[0][:200]}")
     others = [f for f in outcome.failures if f is not first]
     if others:
         rows.append(f"{failures.names([f.rank for f in others])} failed after it")
     if outcome.standings:
-        rows.append(f"{failures.names([s.rank for s in outcome.standings])} were stopped:")
+        were = "were" if len(outcome.standings) > 1 else "was"
+        rows.append(f"{failures.names([s.rank for s in outcome.standings])} {were} stopped:")
         rows += failures.render_standings(outcome.standings)
     return failures.RankFailed("\n".join([*rows, hint]), run, first)

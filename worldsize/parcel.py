@@ -85,9 +85,8 @@ def reachable(fn: Callable) -> dict[str, Any]:
 
 def sizes(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[tuple[str, int]]:
     """(name, bytes) of everything that travels, largest first."""
-    named = {**reachable(fn), **{f"args[{i}]": a for i, a in enumerate(args)}, **kwargs}
     found = []
-    for name, value in named.items():
+    for name, value in _named(fn, args, kwargs).items():
         if inspect.ismodule(value):
             continue
         try:
@@ -97,8 +96,16 @@ def sizes(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[tuple[str, 
     return sorted(found, key=lambda row: -row[1])
 
 
+def _named(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All that travels by name, with what a function among the arguments takes along."""
+    named = {**{f"args[{i}]": a for i, a in enumerate(args)}, **kwargs}
+    for function in [fn, *filter(inspect.isfunction, named.values())]:
+        named = {**reachable(function), **named}
+    return named
+
+
 def _unpicklable(fn: Callable, args: tuple, kwargs: dict[str, Any], error: Exception) -> str:
-    culprit = _culprit({**reachable(fn), **{f"args[{i}]": a for i, a in enumerate(args)}, **kwargs})
+    culprit = _culprit(_named(fn, args, kwargs))
     if culprit is None:
         what, reason = f"`{getattr(fn, '__name__', fn)}`", error
     else:

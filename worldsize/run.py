@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize import failures
+from worldsize.engines import Progress
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
 
@@ -21,6 +22,7 @@ class Run:
     """What came of a launch. `run[2]` is what rank 2 returned; `run.log(2)` all that it printed.
 
     `state` is "done", "not yet" (an exercise's stub was met: `not_yet` says which), "failed" or "interrupted".
+    `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
     `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
     """
 
@@ -31,11 +33,15 @@ class Run:
     not_yet: str | None = None
     results: list[Any] = field(default_factory=list)
     setup: str = ""
+    reports: list[list[dict]] = field(default_factory=list)
     wall_s: float = 0.0
     startup_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     outcome: Outcome | None = None
     _trace: Trace | None = None
+
+    def __post_init__(self) -> None:
+        self.reports = self.reports or [[] for _ in range(self.world_size)]
 
     def __getitem__(self, rank: int) -> Any:
         if self.state == "not yet":
@@ -77,6 +83,8 @@ class Observer:
 
     def started(self, run: Run) -> None: ...
     def printed(self, run: Run, rank: int, text: str) -> None: ...
+    def progressed(self, run: Run, progress: Progress) -> None: ...
+    def ticked(self, run: Run) -> None: ...
     def ended(self, run: Run) -> None: ...
 
 

@@ -23,7 +23,8 @@ _DTYPES = [
     torch.uint8, torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
 ]  # fmt: skip
 _MAX_DIMS = 12
-_HEADER_LENGTH = 3 + _MAX_DIMS  # stamp in ns, dtype, number of dimensions, shape
+_HEADER_BYTES = 8 * (3 + _MAX_DIMS)  # stamp in ns, dtype, number of dimensions, shape
+_SMALL_BYTES = 2**17  # to here, a copy into the header's message is cheaper than a second message
 _NEVER = timedelta(days=30)  # the launch's own time limit ends a run, not gloo's
 
 
@@ -42,35 +43,43 @@ class _GlooPending:
 
 
 class GlooWire:
-    """Bytes between processes of one machine (or several) over gloo: a header, then the tensor."""
+    """Bytes between processes of one machine (or several) over gloo: a header, then the tensor.
+
+    A small tensor travels in its header's message. Both are a rendezvous: gloo sends nothing before the receiver asks.
+    """
 
     def __init__(self, group: dist.ProcessGroupGloo) -> None:
         self._group = group
+        self._landings: list[torch.Tensor] = []  # where headers land; kept, because fresh memory costs page faults
         self.rank, self.world_size = group.rank(), group.size()
 
     def now(self) -> float:
         return time.monotonic()
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        header = _header(x, stamp_s)
-        payload = _bytes(x)
-        works = [self._group.send([header], to, 2 * tag)]
-        if payload.numel():
-            works.append(self._group.send([payload], to, 2 * tag + 1))
+        header, payload = _header(x, stamp_s), _bytes(x)
+        if x.nbytes <= _SMALL_BYTES:
+            both = torch.cat([header, payload])
+            return _GlooPending([self._group.send([both], to, 2 * tag)], (both,))
+        works = [self._group.send([header], to, 2 * tag), self._group.send([payload], to, 2 * tag + 1)]
         return _GlooPending(works, (header, payload))
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
-        header = torch.zeros(_HEADER_LENGTH, dtype=torch.int64)
+        landing = self._landings.pop() if self._landings else torch.empty(_HEADER_BYTES + _SMALL_BYTES, dtype=torch.uint8)
         if frm is None:
-            work = self._group.recv_anysource([header], 2 * tag)
+            work = self._group.recv_anysource([landing], 2 * tag)
             work.wait()
             frm = work._source_rank()
         else:
-            self._group.recv([header], frm, 2 * tag).wait()
-        _check(header, out, self.rank, frm, tag)
-        if out.numel():
+            self._group.recv([landing], frm, 2 * tag).wait()
+        stamp_ns, *kind = landing[:_HEADER_BYTES].view(torch.int64).tolist()
+        _check(kind, out, self.rank, frm, tag)
+        if out.nbytes <= _SMALL_BYTES:
+            _bytes(out).copy_(landing[_HEADER_BYTES : _HEADER_BYTES + out.nbytes])
+        else:
             self._group.recv([_bytes(out)], frm, 2 * tag + 1).wait()
-        return Arrival(frm, out.nbytes, int(header[0]) * 1e-9)
+        self._landings.append(landing)
+        return Arrival(frm, out.nbytes, stamp_ns * 1e-9)
 
     def compute(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -84,11 +93,12 @@ def _header(x: torch.Tensor, stamp_s: float) -> torch.Tensor:
     if x.dtype not in _DTYPES or x.dim() > _MAX_DIMS:
         raise ValueError(f"send: expected a plain dtype and at most {_MAX_DIMS} dimensions, got {x.dtype}, {x.dim()}")
     shape = list(x.shape) + [0] * (_MAX_DIMS - x.dim())
-    return torch.tensor([round(stamp_s * 1e9), _DTYPES.index(x.dtype), x.dim(), *shape], dtype=torch.int64)
+    words = torch.tensor([round(stamp_s * 1e9), _DTYPES.index(x.dtype), x.dim(), *shape], dtype=torch.int64)
+    return words.view(torch.uint8)
 
 
-def _check(header: torch.Tensor, out: torch.Tensor, rank: int, frm: int, tag: int) -> None:
-    _, dtype, dims, *shape = header.tolist()
+def _check(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> None:
+    dtype, dims, *shape = kind
     if _DTYPES[dtype] != out.dtype or shape[:dims] != list(out.shape):
         raise ValueError(
             f"recv on rank {rank} from rank {frm} (tag {tag}): expected {_kind(out.dtype, list(out.shape))}, which is "

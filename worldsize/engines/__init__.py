@@ -39,6 +39,9 @@ class Job:
     def result_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.result.pkl"
 
+    def place_path(self, rank: int) -> Path:
+        return self.dir / f"rank{rank}.place.pkl"
+
     def record_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.record.pkl"
 
@@ -54,10 +57,22 @@ class Setup:
     start_method: str
 
 
+@dataclass(frozen=True)
+class Progress:
+    """News of one rank while it runs: new `report` rows, bytes so far, and what it does in words. At most 10 a second."""
+
+    rank: int
+    at_s: float
+    reports: tuple[dict, ...] = ()
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    doing: str = "running"
+
+
 class Ranks(Protocol):
     """A running job."""
 
-    def next_event(self, timeout_s: float) -> Setup | Outcome | None:
+    def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
         """The next event, or None when `timeout_s` passed without one. `Outcome` is the last."""
 
     def stop(self) -> None:

@@ -33,15 +33,18 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str) -> No
     except (EOFError, OSError):
         if not mpc.wait(watched, 0):
             raise  # not the kernel's end: it reads this in the agent's log
-    finally:
-        if mpc.wait(watched, 0):
-            _clear_up(Path(own_dir))
+    _leave(Path(own_dir))
 
 
-def _clear_up(own_dir: Path) -> None:
-    """Remove every run of a kernel that has died. One that only hangs up removes `own_dir` before, and keeps its runs."""
+def _leave(own_dir: Path) -> None:
+    """End with the fork server, without the second that each takes to unload torch, and remove the runs of a kernel
+    that has died. One that only hangs up has moved `own_dir` away before, and keeps its runs.
+    """
     if own_dir.exists():
         shutil.rmtree(own_dir.parent, ignore_errors=True)
+    # Ranks lead groups of their own. In this one the resource tracker ignores SIGTERM, and clears up after them.
+    os.killpg(0, signal.SIGTERM)
+    os._exit(0)
 
 
 def _death_watch(pid: int) -> list[int]:
@@ -53,11 +56,10 @@ def _death_watch(pid: int) -> list[int]:
 
 
 def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
-    """A kernel that ends while this process imports: nobody is served yet, so end it with its fork server at once."""
+    """Watch a kernel that ends while this process imports, when there are no ranks yet."""
     while not warm.is_set():
         if mpc.wait(watched, _TICK_S) and not warm.is_set():
-            _clear_up(own_dir)
-            os.killpg(0, signal.SIGKILL)  # the agent leads a session; ranks lead their own, and there are none yet
+            _leave(own_dir)
 
 
 def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: str) -> None:

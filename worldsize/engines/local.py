@@ -20,7 +20,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from worldsize.engines import Job, Setup
+from worldsize.engines import Job, Progress, Setup
 from worldsize.failures import EngineLost, Outcome
 
 _START_METHODS = ("forkserver", "spawn")
@@ -80,7 +80,9 @@ class Agent:
 
     def close(self, patience_s: float = 3.0) -> None:
         """Hang up; the agent ends its ranks and leaves. One that does not is killed. The files of its runs stay."""
-        shutil.rmtree(self.dir, ignore_errors=True)  # before: it tells the agent that this process lives on
+        left = self.dir.with_suffix(".left")
+        with suppress(OSError):
+            self.dir.rename(left)  # tells the agent that this process lives on and will clear up
         with suppress(OSError):
             self.connection.close() if not self.alive() else self._hang_up()
         try:
@@ -88,6 +90,7 @@ class Agent:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        shutil.rmtree(left, ignore_errors=True)
 
     def _hang_up(self) -> None:
         import socket
@@ -119,7 +122,7 @@ class LocalRanks:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def next_event(self, timeout_s: float) -> Setup | Outcome | None:
+    def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
         try:
             event = self._agent.events.get(timeout=timeout_s)
         except queue.Empty:
@@ -143,6 +146,7 @@ class LocalEngine:
     def __init__(self) -> None:
         self._agents: dict[str, Agent] = {}
         self._dir: Path | None = None
+        self.rubbish: queue.SimpleQueue[Path] = queue.SimpleQueue()  # folders of runs that nobody refers to
         self._made = 0
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -165,12 +169,18 @@ class LocalEngine:
             return known
 
     def _new_dir(self, prefix: str) -> Path:
-        if self._dir is None:
+        if self._dir is None or not self._dir.is_dir():
             self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=_base()))
+            threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True).start()
         self._made += 1
         made = self._dir / f"{prefix}{self._made}"
         made.mkdir()
         return made
+
+    def _sweep(self) -> None:
+        """Remove rubbish in a thread: an interrupt that hits a finalizer of the main thread would be lost."""
+        while True:
+            shutil.rmtree(self.rubbish.get(), ignore_errors=True)
 
     def ready_agent(self) -> Agent:
         agent = self._agent()

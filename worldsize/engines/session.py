@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 
 from worldsize.engines import Job, Setup
+from worldsize.engines.place import last_seen
 from worldsize.engines.rank import main as rank_main
 from worldsize.engines.waits import Wait, deadlock
 from worldsize.failures import Failure, Outcome, Standing
@@ -145,7 +146,9 @@ class Session:
             if rank in self._live():
                 self.silent[rank] = time.monotonic()
             return
-        if kind == "entered":
+        if kind == "progress":
+            self.kernel.send(content)
+        elif kind == "entered":
             self.entered_s[rank] = content
         elif kind == "result":
             self.results[rank] = content
@@ -173,9 +176,10 @@ class Session:
         if process is not None:
             process.join(_LEAVE_S)
         code = process.exitcode if process is not None else None
+        frames = last_seen(self.job.place_path(rank))
         if code is not None and code < 0:
-            return Failure(rank, "signal", at_s, code=-code)
-        return Failure(rank, "exit", at_s, code=0 if code is None else code)
+            return Failure(rank, "signal", at_s, frames=frames, code=-code)
+        return Failure(rank, "exit", at_s, frames=frames, code=0 if code is None else code)
 
     def _deadlocked(self) -> tuple[str, ...]:
         """Ask every rank what it waits for; a deadlock is one in which nothing can match, twice the same."""

@@ -1,0 +1,63 @@
+"""What a rank tells while it runs: `report(step=3, loss=0.21)` and `with span("forward"): …`.
+
+Both only append to lists of the rank's process; its line to the agent carries them away ten times a second. Outside a
+rank they do nothing, so that a function can be tried in the notebook first. Left out: drawing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+KINDS = ("compute", "wait")
+
+
+class Notebookward:
+    """Where a rank's reports and spans gather. Times are seconds since the launch."""
+
+    def __init__(self, origin_s: float) -> None:
+        self.origin_s = origin_s
+        self.rows: list[dict[str, Any]] = []
+        self.spans: list[tuple[str, float, float, str]] = []  # kind, start, end, label
+
+
+_gathering: list[Notebookward] = []  # at most one: the rank that this process is
+
+
+def gather(origin_s: float) -> Notebookward:
+    """Begin to gather in this process, which is a rank."""
+    _gathering[:] = [Notebookward(origin_s)]
+    return _gathering[0]
+
+
+def report(**values: float) -> None:
+    """Tell the notebook a few numbers: `report(step=3, loss=0.21)`. `step` is the x axis, the others are curves.
+
+    Raises ValueError for a value that is not a number.
+    """
+    row = {name: _number(name, value) for name, value in values.items()}
+    for gathered in _gathering:
+        gathered.rows.append({"t": time.monotonic() - gathered.origin_s, **row})
+
+
+@contextmanager
+def span(label: str, kind: str = "compute") -> Iterator[None]:
+    """Mark a stretch of this rank's time, to be drawn in the timeline: `with span("forward"): …`."""
+    if kind not in KINDS:
+        raise ValueError(f"span({label!r}): expected kind as one of {', '.join(KINDS)}, got {kind!r}")
+    start_s = time.monotonic()
+    try:
+        yield
+    finally:
+        for gathered in _gathering:
+            zero = gathered.origin_s
+            gathered.spans.append((kind, start_s - zero, time.monotonic() - zero, label))
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"report({name}=…): expected a number, got {type(value).__name__}") from None
