@@ -12,6 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,42 @@ from jupyter_client.kernelspec import KernelSpec
 _MARK = "WORLDSIZE_TEST_KERNEL"
 _START_S = 60.0
 _POLL_S = 0.02
+
+# functions of a cell that do not end by themselves, each at work once its rank's file is there
+BUSY = """\
+def note(rank):
+    print("at work")
+    Path(f"rank{rank}").write_text(str(os.getpid()))
+
+def loop(fabric):
+    note(fabric.rank)
+    while True:
+        pass
+
+def linger(fabric):
+    end_s = time.monotonic() + 0.5
+    while time.monotonic() < end_s:
+        pass
+    note(fabric.rank)
+    while True:
+        pass
+
+def collective(fabric):
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    note(fabric.rank)
+    if fabric.rank == 0:
+        dist.all_reduce(torch.ones(3))
+
+def receive(fabric):
+    import torch
+    note(fabric.rank)
+    if fabric.rank == 0:
+        fabric.recv(torch.empty(3), 1)
+    x = torch.rand(500, 500)
+    while True:
+        x = x @ x / 500
+"""
 
 
 @dataclass
@@ -111,6 +148,12 @@ class Kernel:
         """The agents that the kernel started."""
         return [p for p in psutil.Process(self.pid).children() if "worldsize.engines.agent" in " ".join(p.cmdline())]
 
+    def nothing_left(self, timeout_s: float = 5) -> float:
+        """How long it took until every process and file was gone. Raises AssertionError with those that are not."""
+        with suppress(TimeoutError):
+            return seconds_until(lambda: not self.processes() and not self.files(), timeout_s)
+        raise AssertionError(f"left after {timeout_s:g} s: {self.processes()} {self.files()}")
+
     def files(self) -> list[str]:
         """What lies in the kernel's temporary folder."""
         return sorted(p.name for p in self.tmp.iterdir())
@@ -125,6 +168,21 @@ def _mark_of(process: psutil.Process) -> str | None:
 
 def _plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def printed(answer: Answer) -> str:
+    assert answer.error == ""
+    return answer.text.strip()
+
+
+def launch_busy(kernel: Kernel, function: str, world_size: int = 2) -> tuple[str, list[int]]:
+    """Begin a run that does not end; returns the cell and the pids of its ranks, which are all at work."""
+    notes = [kernel.folder / f"rank{rank}" for rank in range(world_size)]
+    for path in notes:
+        path.unlink(missing_ok=True)
+    cell = kernel.begin(f"launch({function}, {world_size}, timeout_s=1000)")
+    seconds_until(lambda: all(path.exists() and path.read_text() for path in notes), 60)
+    return cell, [int(path.read_text()) for path in notes]
 
 
 def seconds_until(ready: Callable[[], object], timeout_s: float) -> float:

@@ -18,7 +18,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from worldsize import figures, heatmap, picture
-from worldsize.figures import Timing
+from worldsize.figures import Curve, Timing
 from worldsize.summary import Row
 from worldsize.trace import Collective, Span, Trace, Transfer
 
@@ -91,12 +91,18 @@ def lab(*rows):
     return SimpleNamespace(rows=lambda: rows)
 
 
+def done(results):
+    return SimpleNamespace(state="done", results=results)
+
+
 NOT_YET = SimpleNamespace(state="not yet", not_yet="Exercise 6.2: the ring", trace=trace(4))
 EVERY_KIND = {
     "messages": lambda: figures.messages(ring(4)),
     "links": lambda: figures.links(server(4)),
     "race": lambda: figures.race([Timing("ring", 0.2, 0.21, 4), Timing("server", 1.0, None, 4)]),
     "predicted": lambda: figures.predicted(lab(row("a", 1, 2), row("b", None, 3))),
+    "curves": lambda: figures.curves([Curve("ring", [(2, 1.0), (8, 1.75)], [(2, 1), (8, 1.75)])], "Flat", "ranks", "tensors"),
+    "contributions": lambda: figures.contributions(done([[1, 11], [11, 10]])),
     "not_yet": lambda: figures.not_yet("Exercise 6.2: the ring"),
     "empty": lambda: figures.messages(trace(4)),
 }
@@ -287,6 +293,11 @@ def test_an_exercise_not_yet_written_is_a_row_that_says_so():
     assert " not yet" in texts(shown) and "ring at 8 ranks: not yet, predicted 300 ms" in shown.alt
 
 
+def test_bars_of_one_group_stand_under_its_name():
+    shown = figures.race([Timing("ring", 0.2, group="1 kB"), Timing("gloo", 0.1, group="1 kB")])
+    assert "1 kB" in texts(shown) and "at 1 kB gloo is fastest, ring takes 2 times as long" in shown.alt
+
+
 def test_a_name_keeps_its_colour_in_every_group():
     rows = [Timing(name, 1.0, None, n) for n in (2, 4) for name in ("ring", "server")]
     colours = [bar.get_facecolor() for bar in figures.race(rows).axes[0].patches]
@@ -296,6 +307,48 @@ def test_a_name_keeps_its_colour_in_every_group():
 @pytest.mark.parametrize("rows", [[], [Timing("ring", None)], [Timing("ring", 0.0, 0.0)]])
 def test_a_race_with_no_times_is_a_picture_too(rows):
     assert figures.race(rows).png()
+
+
+# curves
+
+
+def test_a_measured_point_is_a_marker_and_a_prediction_a_line():
+    shown = figures.curves([Curve("ring", [(2, 1.0), (4, 1.5)], [(2, 1.0), (3, 1.3), (4, 1.5)])], "", "ranks", "tensors")
+    line, points = shown.axes[0].lines
+    assert (len(line.get_xdata()), line.get_marker()) == (3, "None")
+    assert (len(points.get_xdata()), points.get_linestyle()) == (2, "None")
+
+
+def test_the_alt_text_of_curves_gives_every_measured_point_in_its_unit():
+    shown = figures.curves([Curve("ring", [(1000, 0.02), (2_000_000, 1.5)])], "A title", "size (bytes)", "time (s)", log=True)
+    assert shown.alt == "A title. ring: 20 ms at 1 kB, 1.5 s at 2 MB."
+
+
+def test_a_curve_of_an_exercise_not_yet_written_says_so_and_keeps_its_prediction():
+    shown = figures.curves([Curve("ring", [(2, None), (4, None)], [(2, 1.0), (4, 1.5)])], "", "ranks", "tensors")
+    assert "ring: not yet" in texts(shown) and "ring: not yet" in shown.alt
+    assert list(shown.axes[0].lines[0].get_ydata()) == [1.0, 1.5]
+
+
+# contributions
+
+
+def test_each_cell_names_the_ranks_whose_numbers_are_in_it():
+    shown = figures.contributions(done([[1, 101, 1000], [111, 10, 0], [2, 0.5, 100]]))
+    assert {"0", "0+2", "?", "all", "1", "nothing", "0+0", "2"} <= set(texts(shown))
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ([[1, 11], [11, 10]], "Every rank holds the whole sum of one chunk"),
+        ([[11, 11], [11, 11]], "Every rank holds the whole sum of every chunk"),
+        ([[11, 11], [11, 10]], "3 whole sums in 4 cells"),
+        ([[1, 1], [10, 10]], "No rank holds the whole sum of any chunk yet"),
+    ],
+)
+def test_the_finding_counts_whole_sums(results, words):
+    assert figures.contributions(done(results)).alt.startswith(words)
 
 
 # predictions
@@ -328,7 +381,7 @@ def test_a_lab_without_questions_is_a_picture_too():
 # not yet, and nothing to draw
 
 
-@pytest.mark.parametrize("draw", [figures.messages, figures.links])
+@pytest.mark.parametrize("draw", [figures.messages, figures.links, figures.contributions])
 def test_a_run_that_is_not_yet_gives_a_picture_that_says_which_exercise(draw):
     shown = draw(NOT_YET)
     assert texts(shown) == ["not yet: Exercise 6.2: the ring"] and "not yet: Exercise 6.2" in shown.alt

@@ -70,13 +70,18 @@ class LaunchArena:
             run = quiet_launch(body, len(inputs), (fn, list(inputs), more), link, self._timeout_s, device="cpu")
         except LaunchError as error:
             trace = error.run.trace if error.run else Trace(len(inputs))
-            return Ended(_STATES.get(type(error), "raised"), str(error), trace=trace)
+            return Ended(_STATES.get(type(error), "raised"), _words(error), trace=trace)
         except ValueError as error:  # it cannot travel to the ranks
             return Ended("raised", str(error), trace=Trace(len(inputs)))
         if run.state == "not yet":
             return Ended("not yet", run.not_yet or "", trace=run.trace)
         returned, after = zip(*run.results, strict=True)
         return Ended("done", returned=returned, inputs=after, trace=run.trace)
+
+
+def _words(error: LaunchError) -> str:
+    """What happened, without the hint at the logs of the last run, which a check's run is not."""
+    return "\n".join(row for row in str(error).splitlines() if not row.startswith("full logs: "))
 
 
 _STATES = {Deadlock: "deadlock", RunTimedOut: "timeout", RankFailed: "raised"}

@@ -24,42 +24,51 @@ TITLE_COLUMNS = 80
 
 @dataclass(frozen=True)
 class Timing:
-    """One bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted."""
+    """One bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted.
+
+    Bars of one world size stand together; `group` names another reason to, such as a size.
+    """
 
     name: str
     measured_s: float | None
     predicted_s: float | None = None
     world_size: int | None = None
+    group: str = ""
+
+    @property
+    def at(self) -> str:
+        """What its group has in common, in words; empty where there is nothing."""
+        return self.group or ("" if self.world_size is None else quantity.count(self.world_size, "rank"))
 
 
 @plain_style
 def race(rows: Sequence[Timing], title: str = "") -> Picture:
-    """Horizontal bars in groups of one world size; a name keeps its colour and hatch through all groups."""
+    """Horizontal bars in groups; a name keeps its colour and hatch through all groups."""
     if not rows:
         return notice("nothing has raced yet")
-    groups = {n: [r for r in rows if r.world_size == n] for n in dict.fromkeys(r.world_size for r in rows)}
+    groups = {at: [r for r in rows if r.at == at] for at in dict.fromkeys(r.at for r in rows)}
     names = list(dict.fromkeys(row.name for row in rows))
     picture = Picture(WIDTH_IN, 1.2 + 0.36 * len(rows) + 0.3 * len(groups))
     ax = picture.plot_area()
     y, ticks = 0.0, []
-    for world_size, members in groups.items():
-        y = _group_title(ax, y, world_size)
+    for at, members in groups.items():
+        y = _group_title(ax, y, at)
         for row in members:
             _timing(ax, y, row, names.index(row.name))
             ticks.append((y, row.name))
             y += 1
     _finish_race(ax, rows, ticks)
-    words = [words for n, members in groups.items() if (words := _fastest(n, members))]
+    words = [words for at, members in groups.items() if (words := _fastest(at, members))]
     finding = title or (words[-1][0].upper() + words[-1][1:] if words else "Not measured yet")
     picture.suptitle(textwrap.fill(finding, TITLE_COLUMNS), x=0.013, ha="left", fontsize=11, color=INK)
     picture.alt = ". ".join([*([title] if title else []), *words, *map(_words, rows)]) + "."
     return picture
 
 
-def _group_title(ax: Axes, y: float, world_size: int | None) -> float:
-    if world_size is None:
+def _group_title(ax: Axes, y: float, at: str) -> float:
+    if not at:
         return y
-    ax.text(0, y + 0.1, quantity.count(world_size, "rank"), fontsize=10, weight="bold", color=INK, va="center")
+    ax.text(0, y + 0.1, at, fontsize=10, weight="bold", color=INK, va="center")
     return y + 0.85
 
 
@@ -99,10 +108,10 @@ def _legend(ax: Axes) -> None:
     ax.legend(handles=[measured, predicted], loc="upper right", fontsize=9, frameon=False)
 
 
-def _fastest(world_size: int | None, rows: Sequence[Timing]) -> str:
+def _fastest(at: str, rows: Sequence[Timing]) -> str:
     """Who won and by how much; empty where nothing was measured."""
     order = sorted((row for row in rows if row.measured_s is not None), key=lambda row: row.measured_s)
-    at = "" if world_size is None else f"at {quantity.count(world_size, 'rank')} "
+    at = at and f"at {at} "
     if len(order) < 2:
         return "".join(f"{at}{row.name} takes {quantity.seconds(row.measured_s)}" for row in order)
     first, last = order[0], order[-1]
@@ -111,7 +120,7 @@ def _fastest(world_size: int | None, rows: Sequence[Timing]) -> str:
 
 
 def _words(row: Timing) -> str:
-    at = "" if row.world_size is None else f" at {quantity.count(row.world_size, 'rank')}"
+    at = row.at and f" at {row.at}"
     measured = "not yet" if row.measured_s is None else quantity.seconds(row.measured_s)
     predicted = "" if row.predicted_s is None else f", predicted {quantity.seconds(row.predicted_s)}"
     return f"{row.name}{at}: {measured}{predicted}"

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -93,8 +94,7 @@ class Fabric:
             self._check_peer("recv", frm, "from")
         self._check_tag("recv", tag)
         view = self._tensor("recv", out)
-        direct = view.is_contiguous() and view.device.type == "cpu"
-        landing = view if direct else torch.empty(view.shape, dtype=view.dtype)
+        landing = view if _plain(view) else torch.empty(view.shape, dtype=view.dtype)
         arrival = self._wire.take(landing, frm, tag)
         if landing is not view:
             view.copy_(landing)
@@ -113,7 +113,10 @@ class Fabric:
     def _post(self, op: str, x: torch.Tensor, to: int, tag: int) -> Pending:
         self._check_peer(op, to, "to")
         self._check_tag(op, tag)
-        data = _host(self._tensor(op, x).detach()).contiguous()
+        data = self._tensor(op, x)
+        data = data.detach() if data.requires_grad else data
+        if not _plain(data):
+            data = torch.empty(data.shape, dtype=data.dtype).copy_(data)
         return self._wire.post(data, to, tag, self._wire.now())
 
     def _check_peer(self, op: str, peer: object, way: str) -> None:
@@ -143,48 +146,61 @@ class Fabric:
         )
 
 
-MAX_TAG = 2**24
+MAX_TAG = 2**15  # what MPI promises at least
 
 
-def _host(x: torch.Tensor) -> torch.Tensor:
-    return x if x.device.type == "cpu" else x.cpu()
+def _plain(x: torch.Tensor) -> bool:
+    """Whether its values lie one after the other in this machine's memory, so that a wire can read or write them."""
+    return x.is_contiguous() and x.device.type == "cpu" and not (x.is_conj() or x.is_neg())
 
 
-@dataclass
 class WaitState:
-    """What a rank waits for, published for the deadlock detector. `doing` is (op, peer or None, tag) or None."""
+    """What a rank waits for, published for the deadlock detector. `doing` is (op, peer or None, tag) or None.
 
-    doing: tuple[str, int | None, int] | None = None
-    changes: int = 0
-    posted: Counter = field(default_factory=Counter)  # (to, tag) -> messages
-    taken: Counter = field(default_factory=Counter)  # (from, tag) -> messages
+    Messages are counted when the detector asks, not when they are sent: recording should cost a message little.
+    """
 
-    def begin(self, op: str, peer: int | None, tag: int) -> None:
-        self.doing = (op, peer, tag)
-        self.changes += 1
+    __slots__ = ("_counted", "_events", "_posted", "_taken", "changes", "doing")
 
-    def end(self) -> None:
-        self.doing = None
-        self.changes += 1
+    def __init__(self, events: list[list]) -> None:
+        self.doing: tuple[str, int | None, int] | None = None
+        self.changes = 0
+        self._events, self._counted = events, 0
+        self._posted: Counter = Counter()
+        self._taken: Counter = Counter()
+
+    @property
+    def posted(self) -> Counter:
+        """{(to, tag): messages}"""
+        self._count()
+        return self._posted
+
+    @property
+    def taken(self) -> Counter:
+        """{(from, tag): messages}"""
+        self._count()
+        return self._taken
+
+    def _count(self) -> None:
+        for kind, peer, tag, *_ in self._events[self._counted :]:
+            (self._posted if kind == "send" else self._taken)[peer, tag] += 1
+            self._counted += 1
 
 
 class _RecordedPending:
-    def __init__(self, wire: Recorded, inner: Pending, to: int, tag: int, size_bytes: int, start_s: float) -> None:
-        self._wire, self._inner = wire, inner
-        self._to, self._tag, self._size_bytes, self._start_s = to, tag, size_bytes, start_s
+    __slots__ = ("_event", "_inner", "_now", "_state")
+
+    def __init__(self, inner: Pending, event: list, state: WaitState, now: Callable[[], float]) -> None:
+        self._inner, self._event, self._state, self._now = inner, event, state, now
 
     def wait(self) -> None:
-        wire = self._wire
-        wire.state.begin("send", self._to, self._tag)
+        event, state = self._event, self._state
+        state.doing = ("send", event[1], event[2])
+        state.changes += 1
         self._inner.wait()
-        wire.state.end()
-        wire.events[self._index] = ("send", self._to, self._tag, self._size_bytes, self._start_s, wire.now())
-
-    def noted(self) -> _RecordedPending:
-        """Write the send down when it is posted, so that a run that breaks off still shows it."""
-        self._index = len(self._wire.events)
-        self._wire.events.append(("send", self._to, self._tag, self._size_bytes, self._start_s, self._start_s))
-        return self
+        state.doing = None
+        state.changes += 1
+        event[5] = self._now()
 
 
 class Recorded:
@@ -193,23 +209,25 @@ class Recorded:
     def __init__(self, inner: Wire, origin_s: float = 0.0) -> None:
         self.rank, self.world_size = inner.rank, inner.world_size
         self.now = inner.now
-        self.state = WaitState()
-        self.events: list[tuple] = []
+        self.events: list[list] = []  # kind, peer, tag, bytes, start, end; a send on its way ends when it starts
         self.spans: list[tuple] = []
+        self.state = WaitState(self.events)
         self._inner, self._origin_s = inner, origin_s
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        pending = _RecordedPending(self, self._inner.post(x, to, tag, stamp_s), to, tag, x.nbytes, stamp_s).noted()
-        self.state.posted[to, tag] += 1
-        return pending
+        pending = self._inner.post(x, to, tag, stamp_s)
+        event = ["send", to, tag, x.nbytes, stamp_s, stamp_s]  # noted now, so that a run that breaks off still shows it
+        self.events.append(event)
+        return _RecordedPending(pending, event, self.state, self.now)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
-        start_s = self.now()
-        self.state.begin("recv", frm, tag)
+        start_s, state = self.now(), self.state
+        state.doing = ("recv", frm, tag)
+        state.changes += 1
         arrival = self._inner.take(out, frm, tag)
-        self.state.taken[arrival.source, tag] += 1
-        self.state.end()
-        self.events.append(("recv", arrival.source, tag, arrival.size_bytes, start_s, self.now()))
+        self.events.append(["recv", arrival.source, tag, arrival.size_bytes, start_s, self.now()])
+        state.doing = None
+        state.changes += 1
         return arrival
 
     def compute(self, seconds: float) -> None:

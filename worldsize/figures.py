@@ -11,11 +11,19 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from worldsize import bars, heatmap, spacetime
+from worldsize import bars, contents, heatmap, reported, spacetime, stepper
+from worldsize import curves as lines
+from worldsize import timeline as gantt
 from worldsize.bars import Timing
+from worldsize.curves import Curve
 from worldsize.picture import Picture, not_yet, notice
+from worldsize.rounds import Notes
+from worldsize.stepper import Stepper
 
-__all__ = ["Timing", "links", "messages", "not_yet", "predicted", "race"]
+__all__ = [
+    "Curve", "Timing", "contributions", "curves", "links", "messages", "not_yet", "predicted", "race", "reports", "steps",
+    "timeline",
+]  # fmt: skip
 
 
 def messages(of: Any) -> Picture:
@@ -24,15 +32,53 @@ def messages(of: Any) -> Picture:
     return instead or spacetime.diagram(trace, finding(trace))
 
 
+def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Stepper | Picture:
+    """A run to step through with the arrow keys; `layout` is "ring", "star" (round `hub`, else the busiest rank) or
+    "pipeline".
+
+    Each rank is seen to hold its chunks where every rank returned the notes of a `Watched` fabric:
+    `contents=run.results`. Raises ValueError for another layout or for other contents.
+    """
+    trace, instead = _trace(of)
+    return instead or stepper.stepper(trace, finding(trace), layout, contents, hub)
+
+
 def links(of: Any) -> Picture:
     """Heat map of the bytes on each link: a row a sender, a column a receiver, the sums at the edges."""
     trace, instead = _trace(of)
     return instead or heatmap.links(trace, finding(trace))
 
 
+def timeline(of: Any) -> Picture:
+    """What every rank did when: its marked spans, sends, receives and the framework's collectives, as bars."""
+    if _not_yet(of):
+        return not_yet(_not_yet(of))
+    trace = getattr(of, "trace", of)
+    return gantt.timeline(trace) if trace and gantt.bars(trace) else notice("nothing was recorded")
+
+
+def reports(of: Any) -> Picture:
+    """The curves of what ranks told with `report(…)`, one line a rank."""
+    if _not_yet(of):
+        return not_yet(_not_yet(of))
+    return reported.picture(of.reports) if reported.names(of.reports) else notice("nothing was reported")
+
+
 def race(rows: Iterable[Timing], title: str = "") -> Picture:
     """A bar for each measured time with its prediction beside it, in groups of one world size."""
     return bars.race(tuple(rows), title)
+
+
+def curves(rows: Iterable[Curve], title: str, x: str, y: str, log: bool = False) -> Picture:
+    """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit."""
+    return lines.curves(tuple(rows), title, x, y, log)
+
+
+def contributions(run: Any) -> Picture:
+    """Whose numbers are in each chunk of each rank: `run[rank]` is a tensor of sums of 10**rank, a number a chunk."""
+    if run.state == "not yet":
+        return not_yet(run.not_yet or "this exercise")
+    return contents.contents([[float(value) for value in row] for row in run.results])
 
 
 def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
@@ -77,10 +123,17 @@ def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
     return f"rank {rank} sends most, {share} % of all bytes"
 
 
+def _not_yet(of: Any) -> str:
+    """Which exercise a run or a verdict waits for; empty where none."""
+    if getattr(of, "state", None) != "not yet":
+        return ""
+    return getattr(of, "not_yet", None) or getattr(of, "exercise", None) or "this exercise"
+
+
 def _trace(of: Any) -> tuple[Any, Picture | None]:
     """The trace of a run, a verdict or a trace, and a picture to show instead where there is nothing to draw."""
-    if getattr(of, "state", None) == "not yet":
-        return None, not_yet(getattr(of, "not_yet", None) or getattr(of, "exercise", None) or "this exercise")
+    if _not_yet(of):
+        return None, not_yet(_not_yet(of))
     trace = getattr(of, "trace", of)
     if trace is None or not trace.transfers:
         return trace, notice(_no_messages(trace))

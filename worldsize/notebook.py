@@ -1,12 +1,13 @@
 """The front that a notebook imports: `from worldsize.notebook import *`. Wiring only, and nothing imports it.
 
-It alone knows that it is in a notebook: it starts the agent at once, prints what ranks print, draws verdicts, and
+It alone knows that it is in a notebook: it starts the agent at once, shows runs while they go, draws verdicts, and
 rebuilds a student's function from the cells that count before a check runs it.
 """
 
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,40 +17,17 @@ from worldsize.checks import CHECKS, run_check
 from worldsize.doctor import Sheet, examine
 from worldsize.failures import Deadlock, Interrupted, LaunchError, NotYet, RankFailed, RunTimedOut
 from worldsize.lab import Lab
-from worldsize.launch import Observer, Run, last_run, launch, observe, quiet_launch, warm
+from worldsize.launch import Run, last_run, launch, observe, quiet_launch, warm
 from worldsize.links import Link
+from worldsize.live import LiveView
+from worldsize.printout import TextLines
+from worldsize.report import report, span
 from worldsize.verdict import Verdict
 
 __all__ = [
     "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "NotYet", "RankFailed", "Run", "RunTimedOut",
-    "capability_sheet", "data", "figures", "last_run", "launch", "open_lab",
+    "capability_sheet", "data", "figures", "last_run", "launch", "open_lab", "report", "span",
 ]  # fmt: skip
-
-_SHOWN_LINES = 30
-
-
-class TextLines(Observer):
-    """Prints the set-up line and each rank's lines, tagged; past a screenful it counts them instead."""
-
-    def started(self, run: Run) -> None:
-        self._shown = self._kept_back = 0
-        print(run.setup)
-
-    def printed(self, run: Run, rank: int, text: str) -> None:
-        for line in text.splitlines():
-            if self._shown < _SHOWN_LINES:
-                print(f"[rank {rank}] {line}")
-                self._shown += 1
-            else:
-                self._kept_back += 1
-
-    def ended(self, run: Run) -> None:
-        if getattr(self, "_kept_back", 0):
-            print(f"… {self._kept_back} more lines; all of rank 0's: print(run.log(0))")
-        if run.state == "not yet":
-            print(f"not yet: {run.not_yet}")
-        for note in run.notes:
-            print(f"note: {note}")
 
 
 class Checker:
@@ -142,8 +120,9 @@ def _messages_html(verdict: Verdict) -> str:
 
 def _wire() -> None:
     warm()
-    observe(TextLines())
     shell = _shell()
+    live = hasattr(shell, "kernel") and os.environ.get("WORLDSIZE_HEADLESS") != "1"
+    observe(LiveView() if live else TextLines())
     if shell is not None:
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
         shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))

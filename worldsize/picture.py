@@ -48,13 +48,13 @@ class Picture(Figure):
         self.alt = ""
 
     @plain_style
-    def png(self) -> bytes:
-        """The picture as a PNG of few colours, coarser where it would else be over `MOST_BYTES`."""
-        data = self._png_at(MOST_DPI)
-        if len(data) <= MOST_BYTES:
+    def png(self, most_bytes: int = MOST_BYTES, dpi: int = MOST_DPI) -> bytes:
+        """The picture as a PNG of few colours, coarser where it would else be over `most_bytes`."""
+        data = self._png_at(dpi)
+        if len(data) <= most_bytes:
             return data
         # A crowded drawing's size grows with about the 1.1th power of the resolution.
-        return self._png_at(max(LEAST_DPI, int(MOST_DPI * (MOST_BYTES / len(data)) ** 0.9)))
+        return self._png_at(max(LEAST_DPI, int(dpi * (most_bytes / len(data)) ** 0.9)))
 
     def _png_at(self, dpi: int) -> bytes:
         self.dpi = dpi
@@ -66,7 +66,11 @@ class Picture(Figure):
         return file.getvalue()
 
     def _repr_html_(self) -> str:
-        data = base64.b64encode(self.png()).decode()
+        return self.html(self.png())
+
+    def html(self, png: bytes) -> str:
+        """The picture as an `<img>` that holds `png`."""
+        data = base64.b64encode(png).decode()
         width = round(self.get_figwidth() * SHOWN_DPI)
         return (
             f'<img alt="{html.escape(self.alt)}" width="{width}" style="max-width:100%;height:auto" '

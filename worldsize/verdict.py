@@ -39,7 +39,8 @@ class Verdict:
         if self.state == "pass":
             return f"✔ {head}"
         if self.state == "not yet":
-            return f"○ {self.exercise}: not yet ({self.possible:g} points). {self.mismatch or ''}".rstrip()
+            points = f"{self.possible:g} point{'s' * (self.possible != 1)}"
+            return f"○ {self.exercise}: not yet ({points}). {self.mismatch or ''}".rstrip()
         marks = {True: "✔", False: "✘", None: "–"}
         rows = [f"  {marks[p.passed]} {p.name} ({p.points:g})" for p in self.properties]
         return "\n".join([f"✘ {head}", *rows, self.mismatch or ""])

@@ -9,6 +9,7 @@ doi 10.1016/S0167-8191(06)80021-9).
 
 from __future__ import annotations
 
+import struct
 import time
 from datetime import timedelta
 
@@ -22,9 +23,10 @@ _DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
 ]  # fmt: skip
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _MAX_DIMS = 12
-_HEADER_BYTES = 8 * (3 + _MAX_DIMS)  # stamp in ns, dtype, number of dimensions, shape
-_SMALL_BYTES = 2**17  # to here, a copy into the header's message is cheaper than a second message
+_HEADER = struct.Struct(f"={3 + _MAX_DIMS}q")  # stamp in ns, dtype, number of dimensions, shape
+SMALL_BYTES = 2**17  # to here, a copy into the header's message is cheaper than a second message
 _NEVER = timedelta(days=30)  # the launch's own time limit ends a run, not gloo's
 
 
@@ -50,39 +52,71 @@ class GlooWire:
 
     def __init__(self, group: dist.ProcessGroupGloo) -> None:
         self._group = group
-        self._landings: list[torch.Tensor] = []  # where headers land; kept, because fresh memory costs page faults
+        # where headers land; kept, because fresh memory costs page faults
+        self._landings: list[tuple[torch.Tensor, memoryview]] = []
+        self._unmet: list[dist.Work] = []
         self.rank, self.world_size = group.rank(), group.size()
 
-    def now(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.monotonic)
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        header, payload = _header(x, stamp_s), _bytes(x)
-        if x.nbytes <= _SMALL_BYTES:
-            both = torch.cat([header, payload])
-            return _GlooPending([self._group.send([both], to, 2 * tag)], (both,))
-        works = [self._group.send([header], to, 2 * tag), self._group.send([payload], to, 2 * tag + 1)]
-        return _GlooPending(works, (header, payload))
+        header = _header(x, stamp_s)
+        if x.nbytes <= SMALL_BYTES:
+            both = torch.cat([header, _bytes(x)])
+            return _GlooPending([self._group.send([both], to, _header_tag(tag))], (both,))
+        works = [
+            self._group.send([header], to, _header_tag(tag)),
+            self._group.send([x], to, _payload_tag(tag, x.nbytes)),
+        ]
+        return _GlooPending(works, (header, x))
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
-        landing = self._landings.pop() if self._landings else torch.empty(_HEADER_BYTES + _SMALL_BYTES, dtype=torch.uint8)
+        landing, words = self._landings.pop() if self._landings else _landing()
+        payload = None
         if frm is None:
-            work = self._group.recv_anysource([landing], 2 * tag)
-            work.wait()
-            frm = work._source_rank()
+            header = self._group.recv_anysource([landing], _header_tag(tag))
+            header.wait()
+            frm = header._source_rank()
         else:
-            self._group.recv([landing], frm, 2 * tag).wait()
-        stamp_ns, *kind = landing[:_HEADER_BYTES].view(torch.int64).tolist()
-        _check(kind, out, self.rank, frm, tag)
-        if out.nbytes <= _SMALL_BYTES:
-            _bytes(out).copy_(landing[_HEADER_BYTES : _HEADER_BYTES + out.nbytes])
+            header = self._group.recv([landing], frm, _header_tag(tag))
+            payload = self._ask(out, frm, tag)  # before the header is here: saves a way to and fro
+            header.wait()
+        stamp_ns, *kind = _HEADER.unpack_from(words)
+        if not _fits(kind, out):
+            self._unmet += [payload] if payload else []  # it must outlive its tensor
+            raise ValueError(_mismatch(kind, out, self.rank, frm, tag))
+        if out.nbytes <= SMALL_BYTES:
+            _bytes(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
         else:
-            self._group.recv([_bytes(out)], frm, 2 * tag + 1).wait()
-        self._landings.append(landing)
+            (payload or self._ask(out, frm, tag)).wait()
+        self._landings.append((landing, words))
         return Arrival(frm, out.nbytes, stamp_ns * 1e-9)
+
+    def _ask(self, out: torch.Tensor, frm: int, tag: int) -> dist.Work | None:
+        """Begin to receive a payload that does not come with its header."""
+        if out.nbytes <= SMALL_BYTES:
+            return None
+        return self._group.recv([out], frm, _payload_tag(tag, out.nbytes))
 
     def compute(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+def _header_tag(tag: int) -> int:
+    return int(tag) << 16
+
+
+def _payload_tag(tag: int, size_bytes: int) -> int:
+    """A size has a tag of its own: gloo aborts a process that is sent more than it asked for.
+
+    Two sizes in 65521 share one. Right programs do not notice, since payloads come in the order of their headers.
+    """
+    return (int(tag) << 16) + 1 + size_bytes % 65521
+
+
+def _landing() -> tuple[torch.Tensor, memoryview]:
+    landing = torch.empty(_HEADER.size + SMALL_BYTES, dtype=torch.uint8)
+    return landing, memoryview(landing.numpy())
 
 
 def _bytes(x: torch.Tensor) -> torch.Tensor:
@@ -90,21 +124,25 @@ def _bytes(x: torch.Tensor) -> torch.Tensor:
 
 
 def _header(x: torch.Tensor, stamp_s: float) -> torch.Tensor:
-    if x.dtype not in _DTYPES or x.dim() > _MAX_DIMS:
+    if x.dtype not in _CODES or x.dim() > _MAX_DIMS:
         raise ValueError(f"send: expected a plain dtype and at most {_MAX_DIMS} dimensions, got {x.dtype}, {x.dim()}")
-    shape = list(x.shape) + [0] * (_MAX_DIMS - x.dim())
-    words = torch.tensor([round(stamp_s * 1e9), _DTYPES.index(x.dtype), x.dim(), *shape], dtype=torch.int64)
-    return words.view(torch.uint8)
+    unused = (0,) * (_MAX_DIMS - x.dim())
+    words = _HEADER.pack(round(stamp_s * 1e9), _CODES[x.dtype], x.dim(), *x.shape, *unused)
+    return torch.frombuffer(bytearray(words), dtype=torch.uint8)
 
 
-def _check(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> None:
+def _fits(kind: list[int], out: torch.Tensor) -> bool:
     dtype, dims, *shape = kind
-    if _DTYPES[dtype] != out.dtype or shape[:dims] != list(out.shape):
-        raise ValueError(
-            f"recv on rank {rank} from rank {frm} (tag {tag}): expected {_kind(out.dtype, list(out.shape))}, which is "
-            f"what `out` is, got {_kind(_DTYPES[dtype], shape[:dims])}. Receive into a tensor like the one that "
-            f"rank {frm} sends."
-        )
+    return _DTYPES[dtype] == out.dtype and tuple(shape[:dims]) == out.shape
+
+
+def _mismatch(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> str:
+    dtype, dims, *shape = kind
+    return (
+        f"recv on rank {rank} from rank {frm} (tag {tag}): expected {_kind(out.dtype, list(out.shape))}, which is "
+        f"what `out` is, got {_kind(_DTYPES[dtype], shape[:dims])}. Receive into a tensor like the one that "
+        f"rank {frm} sends."
+    )
 
 
 def _kind(dtype: torch.dtype, shape: list[int]) -> str:

@@ -11,6 +11,11 @@ from worldsize.verdict import Verdict
 
 CHECKS = {
     "pass_right": "neighbours",
+    "parameter_server": "reduce",
+    "sharded_parameter_server": "reduce",
+    "reduce_scatter": "reduce",
+    "all_gather": "reduce",
+    "ring_all_reduce": "reduce",
 }
 
 

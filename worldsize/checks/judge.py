@@ -36,7 +36,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
         if ended.state == "not yet":
             return _verdict(exercise, "not yet", points, {}, ended.words, ended)
         if ended.state != "done":
-            words = f"{case.name}: {ended.words}"
+            words = f"{case.name}: {ended.words}{_advice(ended)}"
             return _verdict(exercise, "fail", points, dict.fromkeys(points, False), words, ended)
         wrong = case.examine(ended)
         tried.update({name: tried.get(name, True) and words is None for name, words in wrong.items()})
@@ -44,6 +44,14 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
         if first:
             return _verdict(exercise, "fail", points, tried, f"{case.name}: {first}", ended)
     return _verdict(exercise, "pass", points, tried, None, None)
+
+
+def _advice(ended: Ended) -> str:
+    """The next step where all ranks send to each other and none receives."""
+    first = ended.words.partition("\n")[0]
+    if ended.state == "deadlock" and "(send" in first and "(recv" not in first:
+        return "\nEvery rank waits in a send and nobody receives. Begin with isend, then recv, then wait for the handle."
+    return ""
 
 
 def _verdict(exercise: str, state: str, points: dict, tried: dict, words: str | None, ended: Ended | None) -> Verdict:

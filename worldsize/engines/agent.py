@@ -21,6 +21,7 @@ from pathlib import Path
 
 PRELOAD = ["worldsize.engines.rank"]
 _TICK_S = 0.2
+_TRIES = 3  # the agent of another start method may be removing the same folder
 
 
 def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str) -> None:
@@ -38,10 +39,11 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str) -> No
 
 def _leave(own_dir: Path) -> None:
     """End with the fork server, without the second that each takes to unload torch, and remove the runs of a kernel
-    that has died. One that only hangs up has moved `own_dir` away before, and keeps its runs.
+    that has died or is about to. One that lives on has moved `own_dir` away before it hung up, and keeps its runs.
     """
     if own_dir.exists():
-        shutil.rmtree(own_dir.parent, ignore_errors=True)
+        for _ in range(_TRIES):
+            shutil.rmtree(own_dir.parent, ignore_errors=True)
     # Ranks lead groups of their own. In this one the resource tracker ignores SIGTERM, and clears up after them.
     os.killpg(0, signal.SIGTERM)
     os._exit(0)

@@ -25,6 +25,9 @@ from worldsize.failures import EngineLost, Outcome
 
 _START_METHODS = ("forkserver", "spawn")
 _AGENT_START_S = 90.0
+_SWEEP_S = 5.0
+_CLOSE_S = 3.0
+_ABANDON_S = 0.5
 _MAX_BASE_BYTES = 48  # the name of a socket has room for 104 on macOS, 108 on Linux
 
 
@@ -78,11 +81,13 @@ class Agent:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def close(self, patience_s: float = 3.0) -> None:
-        """Hang up; the agent ends its ranks and leaves. One that does not is killed. The files of its runs stay."""
+    def close(self, patience_s: float, keep_runs: bool) -> None:
+        """Hang up; the agent ends its ranks, removes the files of all runs unless told to keep them, and leaves.
+        One that does not leave is killed.
+        """
         left = self.dir.with_suffix(".left")
         with suppress(OSError):
-            self.dir.rename(left)  # tells the agent that this process lives on and will clear up
+            keep_runs and self.dir.rename(left)  # so the agent knows
         with suppress(OSError):
             self.connection.close() if not self.alive() else self._hang_up()
         try:
@@ -146,7 +151,8 @@ class LocalEngine:
     def __init__(self) -> None:
         self._agents: dict[str, Agent] = {}
         self._dir: Path | None = None
-        self.rubbish: queue.SimpleQueue[Path] = queue.SimpleQueue()  # folders of runs that nobody refers to
+        self.rubbish: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
+        self._sweeper: threading.Thread | None = None
         self._made = 0
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -163,7 +169,7 @@ class LocalEngine:
             method = start_method()
             known = self._agents.get(method)
             if known and not known.alive():
-                known.close()
+                known.close(0, keep_runs=True)
             if known is None or not known.alive():
                 known = self._agents[method] = Agent(method, self._new_dir("a"))
             return known
@@ -171,7 +177,8 @@ class LocalEngine:
     def _new_dir(self, prefix: str) -> Path:
         if self._dir is None or not self._dir.is_dir():
             self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=_base()))
-            threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True).start()
+            self._sweeper = threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True)
+            self._sweeper.start()
         self._made += 1
         made = self._dir / f"{prefix}{self._made}"
         made.mkdir()
@@ -179,8 +186,8 @@ class LocalEngine:
 
     def _sweep(self) -> None:
         """Remove rubbish in a thread: an interrupt that hits a finalizer of the main thread would be lost."""
-        while True:
-            shutil.rmtree(self.rubbish.get(), ignore_errors=True)
+        for folder in iter(self.rubbish.get, None):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def ready_agent(self) -> Agent:
         agent = self._agent()
@@ -202,14 +209,16 @@ class LocalEngine:
     def abandon(self) -> None:
         """Kill the agents: a run that does not end when it is told to."""
         for agent in self._agents.values():
-            agent.close(patience_s=0.5)
+            agent.close(_ABANDON_S, keep_runs=True)
         self._agents.clear()
 
     def close(self) -> None:
-        if self._pid == os.getpid():
-            for agent in self._agents.values():
-                agent.close()
-            self._agents.clear()
-            if self._dir:
-                shutil.rmtree(self._dir, ignore_errors=True)
-                self._dir = None
+        if self._pid != os.getpid() or self._dir is None:
+            return
+        for agent in self._agents.values():
+            agent.close(_CLOSE_S, keep_runs=False)
+        self._agents.clear()
+        self.rubbish.put(None)
+        self._sweeper.join(_SWEEP_S)  # two that remove the same folder trip over each other
+        shutil.rmtree(self._dir, ignore_errors=True)
+        self._dir = None

@@ -1,0 +1,577 @@
+# %% [markdown]
+# # Lab 06. Parameter server and ring all-reduce
+#
+# **After this lab you are able to** add up a tensor over many ranks in three ways, to see and count every message of
+# each, to predict how long each takes on a given network, and to say when which one wins.
+#
+# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+
+# %%
+# Set-up
+import time
+
+import torch
+import torch.distributed as dist
+
+from worldsize import cost
+from worldsize.notebook import *
+
+# %% tags=["parameters"]
+ranks = 4
+worlds = [2, 4, 8]
+large_bytes = 4_000_000
+small_bytes = 1_000
+bare_bytes = 16_000_000
+
+# %%
+lab, check = open_lab("06")
+
+# %% [markdown]
+# ## Why ranks must add up
+#
+# To train faster, every rank takes its own part of the batch and computes its own gradient. The step that all of them
+# take must be the *average* of those gradients, or the models drift apart. Dividing by a number is easy. The work is in
+# the sum: it takes values from every rank, and every rank needs the result. This is called an **all-reduce**.
+
+# %% [markdown]
+# How much is there to add up? Here is a model of the size of BERT: twelve transformer layers of width 768. The `meta`
+# device makes it without memory, so we can count its parameters. A gradient has one float32, four bytes, for each.
+
+# %%
+lab.predict("gradient", "How many MB is one gradient of this model?", "MB")
+
+# %%
+with torch.device("meta"):
+    layer = torch.nn.TransformerEncoderLayer(768, 12, 3072)
+    model = torch.nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+gradient_bytes = 4 * sum(p.numel() for p in model.parameters())
+lab.measure("gradient", gradient_bytes / 1e6)
+print(f"every rank, at every step: {gradient_bytes / 1e6:.0f} MB to add up")
+
+# %% [markdown]
+# ## One server
+#
+# The first idea of most people: one rank is the **parameter server**. All the others, the *workers*, send it their
+# tensor. It adds them up and sends the sum back to each. You write it now. Mind the order: a `send` returns only when
+# the other side has taken the message.
+#
+# <details><summary>Hint</summary>Rank 0 and the workers do different things: begin with
+# <code>if fabric.rank == 0</code>. A buffer for what arrives: <code>torch.empty_like(x)</code>.</details>
+
+# %% tags=["exercise:parameter_server"]
+# Exercise 6.1: a parameter server
+def parameter_server(fabric, x):
+    """Every other rank sends x to rank 0, which adds them to its own and sends the sum back to each.
+
+    Returns the sum on every rank. A rank that is alone returns x.
+    """
+    ### BEGIN SOLUTION
+    if fabric.rank != 0:
+        fabric.send(x, to=0)
+        fabric.recv(x, frm=0)
+        return x
+    arrived = torch.empty_like(x)
+    for worker in range(1, fabric.world_size):
+        fabric.recv(arrived, frm=worker)
+        x += arrived
+    handles = [fabric.isend(x, to=worker) for worker in range(1, fabric.world_size)]
+    for handle in handles:
+        handle.wait()
+    return x
+    ### END SOLUTION
+
+# %% tags=["check:parameter_server"] points=1
+check.parameter_server(parameter_server)
+
+# %% [markdown]
+# ### Where the bytes go
+#
+# Let the ranks add up 1 MB each, over links that carry 20 MB/s. That is slow, so that you can see it: the course holds
+# every message back until a real network card of that speed would have delivered it. Each rank has one card, with one
+# way in and one way out.
+
+# %%
+slow = Link("20 MB/s", "100 us")
+
+def add_up(fabric, all_reduce, length):
+    return all_reduce(fabric, torch.full((length,), float(fabric.rank)))
+
+# %%
+lab.predict("fan_in", f"{ranks} ranks, 1 MB each. How many MB does rank 0 receive?", "MB")
+
+# %%
+run = launch(add_up, ranks, args=(parameter_server, 250_000), link=slow)
+lab.measure("fan_in", run.trace.received_bytes(0) / 1e6 if run.state == "done" else None)
+figures.links(run)
+
+# %% [markdown]
+# Read a row as a sender and a column as a receiver. All traffic is in one row and one column: those of rank 0. The
+# links between workers carry nothing. The next picture shows the same messages in time.
+
+# %%
+figures.messages(run)
+
+# %% [markdown]
+# The workers all start at once, but their arrows end one after the other. They queue at the server's card. This is the
+# **fan-in**; the way back has the same queue. The model for it: a message of m bytes takes α + m/B, with latency α and
+# bandwidth B, and n − 1 of them share one card. Both ways together: 2 (α + (n − 1) m/B).
+
+# %%
+for n in worlds:
+    seconds = cost.parameter_server(n, gradient_bytes, Link("10 Gbit/s", "50 us"))
+    print(f"{n} ranks, our gradient, 10 Gbit/s: {seconds:.2f} s for every step")
+
+# %% [markdown]
+# **In one sentence:** why do more ranks make this slower, although every rank has a card of its own?
+#
+# <details><summary>Compare</summary>The cards of the workers are idle most of the time: everything has to pass through
+# one of them, the server's, and its load grows with the number of ranks.</details>
+
+# %% [markdown]
+# ## Every rank a server
+#
+# If one server is too few, take n. Cut the tensor into n **chunks**. Rank k is the server of chunk k alone: it receives
+# that chunk from everybody, adds up, and sends the sum to everybody. So each rank is a worker and a server at once.
+# This is a *sharded* parameter server. `split` says where to cut, also where the length does not divide.
+
+# %%
+# Set-up
+def split(length, parts):
+    """[(start, stop), …]: slices that follow each other; their lengths differ by one at most."""
+    edges = [length * k // parts for k in range(parts + 1)]
+    return list(zip(edges, edges[1:]))
+
+# %%
+print(split(8, 4), split(7, 3), split(2, 3), sep="\n")
+
+# %% [markdown]
+# One thing is new. Every rank must send *and* receive, so nobody may block in a `send` while all others do the same.
+# And if all ranks served rank 0 first, they would queue there again: let rank r begin with rank r + 1.
+#
+# <details><summary>Hint 1</summary>Start all <code>isend</code>s, then receive and add, then wait for the handles. Do
+# this twice: once for the chunks, once for the sums.</details>
+# <details><summary>Hint 2</summary>Do not change a chunk before its handle was waited for: add up in a copy.</details>
+# <details><summary>Hint 3</summary>The ranks to send to: <code>[(rank + k) % n for k in range(1, n)]</code>. Receive in
+# the reversed order: who sends to you first comes first.</details>
+
+# %% tags=["exercise:sharded_parameter_server"]
+# Exercise 6.2: a sharded parameter server
+def sharded_parameter_server(fabric, x):
+    """Rank k receives chunk k of x from every other rank, adds up, and sends the sum back to all.
+
+    Returns the whole sum on every rank. At most two messages of one chunk on every link.
+    """
+    ### BEGIN SOLUTION
+    n, rank = fabric.world_size, fabric.rank
+    chunks = [x[start:stop] for start, stop in split(len(x), n)]
+    others = [(rank + k) % n for k in range(1, n)]
+    handles = [fabric.isend(chunks[server], to=server) for server in others]
+    total = chunks[rank].clone()
+    arrived = torch.empty_like(total)
+    for worker in reversed(others):
+        fabric.recv(arrived, frm=worker)
+        total += arrived
+    handles += [fabric.isend(total, to=worker) for worker in others]
+    result = [torch.empty_like(chunk) for chunk in chunks]
+    result[rank] = total
+    for server in reversed(others):
+        fabric.recv(result[server], frm=server)
+    for handle in handles:
+        handle.wait()
+    return torch.cat(result)
+    ### END SOLUTION
+
+# %% tags=["check:sharded_parameter_server"] points=1
+check.sharded_parameter_server(sharded_parameter_server)
+
+# %%
+lab.predict("sharded", f"{ranks} ranks, 1 MB each, sharded. How many MB does each rank send?", "MB")
+
+# %%
+run = launch(add_up, ranks, args=(sharded_parameter_server, 250_000), link=slow)
+lab.measure("sharded", run.trace.sent_bytes(0) / 1e6 if run.state == "done" else None)
+figures.links(run)
+
+# %% [markdown]
+# The same sum, the same number of bytes in total as with one server, but spread evenly: all links carry the same. No
+# rank is special. The price: everyone talks to everyone, n (n − 1) links with a connection each. That is fine for four
+# ranks. For thousands one would like each rank to know just its neighbours.
+
+# %% [markdown]
+# ## Round a ring
+#
+# Put the ranks in a ring. Each sends only to its right neighbour and receives only from its left one. The all-reduce
+# then has two halves. In the first, the **reduce-scatter**, chunks travel round and grow: who receives a chunk adds it
+# to its own. In the second, the **all-gather**, the finished sums travel round once more.
+#
+# <details><summary>An example: chunk 0 with 4 ranks, first half</summary>Rank 0 sends its chunk 0 to rank 1, which adds
+# its own: now it holds 0+1. It sends that to rank 2: 0+1+2. Rank 2 sends it to rank 3: 0+1+2+3. After three steps rank 3
+# owns the sum of chunk 0. Chunk 1 starts at rank 1 at the same moment and ends at rank 0, and so on: at every step each
+# rank sends one chunk and receives another.</details>
+
+# %% [markdown]
+# First half. Step 0: send the chunk of your own number to the right; what comes from the left is the chunk with the
+# number before; add it to your own. Step 1: send on what you have just added up. After n − 1 steps one chunk is
+# complete. Return where it is. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
+#
+# <details><summary>Hint 1</summary>In step s, rank r sends chunk (r − s) mod n and receives chunk (r − s − 1) mod n.</details>
+# <details><summary>Hint 2</summary>Receive into a buffer of the chunk's size, then add the buffer to x.</details>
+
+# %% tags=["exercise:reduce_scatter"]
+# Exercise 6.3: reduce-scatter round the ring
+def reduce_scatter(fabric, x):
+    """In n - 1 steps, each one chunk to the right and one from the left, add up x in place.
+
+    Returns (start, stop): the slice of x in which this rank now holds the sum over all ranks.
+    """
+    ### BEGIN SOLUTION
+    n, rank = fabric.world_size, fabric.rank
+    chunks = split(len(x), n)
+    for step in range(n - 1):
+        start, stop = chunks[(rank - step) % n]
+        handle = fabric.isend(x[start:stop], to=(rank + 1) % n)
+        start, stop = chunks[(rank - step - 1) % n]
+        arrived = torch.empty_like(x[start:stop])
+        fabric.recv(arrived, frm=(rank - 1) % n)
+        x[start:stop] += arrived
+        handle.wait()
+    return chunks[(rank + 1) % n]
+    ### END SOLUTION
+
+# %% tags=["check:reduce_scatter"] points=1.5
+check.reduce_scatter(reduce_scatter)
+
+# %% [markdown]
+# Now look inside. Every rank marks its numbers: rank r fills its tensor with 10 to the power r. The digits of a sum
+# then tell whose numbers are in it. In the picture each cell is one chunk on one rank.
+
+# %%
+def marks(fabric, algorithm):
+    x = torch.full((fabric.world_size,), 10.0**fabric.rank, dtype=torch.float64)
+    algorithm(fabric, x)
+    return x
+
+run = launch(marks, ranks, args=(reduce_scatter,))
+figures.contributions(run)
+
+# %% [markdown]
+# Follow one column downwards: you see a chunk collect one rank after another on its way. Exactly one cell of each row
+# and of each column says *all*. That is what "scatter" means: the sum is there, in pieces, one piece on each rank. In
+# time it looks like this:
+
+# %%
+run = launch(add_up, ranks, args=(reduce_scatter, 250_000), link=slow)
+figures.messages(run)
+
+# %% [markdown]
+# Second half. Now every rank owns one slice, and all need all of them. In step 0 send your own slice to the right. In
+# every later step send on what you have just received. Nothing is added; what arrives goes straight to its place. The
+# list `bounds` says which slice each rank owns, so you need no assumption about the first half.
+#
+# <details><summary>Hint</summary>In step s you pass on the slice that rank (r − s) mod n owns. You can receive straight
+# into <code>x[start:stop]</code>: a slice of a tensor is a view.</details>
+
+# %% tags=["exercise:all_gather"]
+# Exercise 6.4: all-gather round the ring
+def all_gather(fabric, x, bounds):
+    """Rank r owns x[start:stop] with (start, stop) = bounds[r]; the rest of its x is filled in, in place.
+
+    n - 1 steps; in each, one slice goes to the right and one comes from the left.
+    """
+    ### BEGIN SOLUTION
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        start, stop = bounds[(rank - step) % n]
+        handle = fabric.isend(x[start:stop], to=(rank + 1) % n)
+        start, stop = bounds[(rank - step - 1) % n]
+        fabric.recv(x[start:stop], frm=(rank - 1) % n)
+        handle.wait()
+    ### END SOLUTION
+
+# %% tags=["check:all_gather"] points=1
+check.all_gather(all_gather)
+
+# %% [markdown]
+# Put the two together. The only question left: which slice does each rank own after *your* reduce-scatter? You know
+# your own from what it returns; for the others, use the rule by which you chose it. Then look at the marks again.
+
+# %% tags=["exercise:ring_all_reduce"]
+# Exercise 6.5: the ring all-reduce
+def ring_all_reduce(fabric, x):
+    """Leaves the sum over all ranks in x, in place, and returns x.
+
+    Each rank sends 2(n - 1) messages, all to one neighbour: together 2(n - 1)/n of the tensor.
+    """
+    ### BEGIN SOLUTION
+    n = fabric.world_size
+    chunks = split(len(x), n)
+    reduce_scatter(fabric, x)  # rank r now owns chunk r + 1
+    all_gather(fabric, x, [chunks[(r + 1) % n] for r in range(n)])
+    return x
+    ### END SOLUTION
+
+# %% tags=["check:ring_all_reduce"] points=1.5
+check.ring_all_reduce(ring_all_reduce)
+
+# %%
+run = launch(marks, ranks, args=(ring_all_reduce,))
+figures.contributions(run)
+
+# %%
+run = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
+figures.messages(run)
+
+# %% [markdown]
+# All cards send and receive all the time, and nobody queues. Compare the time with the picture of the one server
+# above: the same sum over the same links. Only the links to a neighbour are in use:
+
+# %%
+figures.links(run)
+
+# %% [markdown]
+# ## What each rank sends
+#
+# In each half a rank sends n − 1 chunks of 1/n of the tensor, so 2 (n − 1)/n in all. Nobody has to believe that: the
+# messages were recorded. Below, the busiest rank of real runs is held against the formulas.
+
+# %%
+n = max(worlds)
+lab.predict("ring_bytes", f"{n} ranks: how many times the tensor does a rank of the ring send?", "times")
+
+# %%
+def busiest(all_reduce, n, length=8400):
+    """What the busiest rank sends, in tensors."""
+    run = launch(add_up, n, args=(all_reduce, length))
+    if run.state == "done":
+        return max(run.trace.sent_bytes(r) for r in range(n)) / (4 * length)
+
+server = [(n, busiest(parameter_server, n)) for n in worlds]
+ring = [(n, busiest(ring_all_reduce, n)) for n in worlds]
+lab.measure("ring_bytes", ring[-1][1])
+
+# %%
+every = range(2, max(worlds) + 1)
+figures.curves(
+    [
+        figures.Curve("one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]),
+        figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
+    ],
+    "The server's load grows with every rank; a ring's stays under 2 tensors",
+    x="ranks", y="tensors that the busiest rank sends",
+)
+
+# %% [markdown]
+# Patarasuk and Yuan proved in 2009 that no all-reduce gets by with less on its busiest rank. It is why a ring is called
+# *bandwidth-optimal*. Remember the shape of the lower line. It is nearly flat, and so the time for a large tensor is
+# nearly the same for a few ranks and for a thousand.
+
+# %% [markdown]
+# ## A race over slow links
+#
+# To be fair, all ranks must start together. They agree on a moment a little ahead, wait for it, and run; the race ends
+# when the last one is done. The three algorithms run one after the other in the same processes. One that you have not
+# written yet is left out.
+
+# %%
+def together():
+    """Wait for a moment that all ranks agree on."""
+    start = torch.tensor([time.monotonic() + 0.05], dtype=torch.float64)
+    dist.broadcast(start, 0)
+    time.sleep(max(0.0, start.item() - time.monotonic()))
+    return start.item()
+
+def stopwatch(fabric, all_reduces, sizes):
+    """Seconds until this rank is done: a row for each size, in it a number for each all-reduce."""
+    dist.init_process_group("gloo")
+    return [[lap(fabric, f, size_bytes) for f in all_reduces] for size_bytes in [4, *sizes]][1:]
+
+def lap(fabric, all_reduce, size_bytes):
+    x = torch.ones(size_bytes // 4)
+    start = together()
+    try:
+        all_reduce(fabric, x)
+    except NotYet:
+        return None
+    return time.monotonic() - start
+
+# %% [markdown]
+# The first round, four bytes, only warms up and is thrown away. `race` collects what the ranks return; the slowest rank
+# counts.
+
+# %%
+contestants = {
+    "one server": parameter_server,
+    "sharding": sharded_parameter_server,
+    "your ring": ring_all_reduce,
+}
+
+def race(n, sizes, link=None, contestants=contestants):
+    """{name: [seconds for each size]}; None for what is not written yet."""
+    laps = launch(stopwatch, n, args=(list(contestants.values()), sizes), link=link).results
+
+    def slowest(size, name):
+        by_rank = [laps[rank][size][name] for rank in range(n)]
+        return None if None in by_rank else max(by_rank)
+
+    return {name: [slowest(k, i) for k in range(len(sizes))] for i, name in enumerate(contestants)}
+
+# %%
+formulas = {
+    "one server": cost.parameter_server,
+    "sharding": cost.sharded_parameter_server,
+    "your ring": cost.ring_all_reduce,
+}
+n = max(worlds)
+lab.predict(
+    "race",
+    f"{n} ranks, {large_bytes / 1e6:g} MB: how many times as long as your ring does one server take?",
+    "times",
+)
+
+# %%
+results = {n: race(n, [large_bytes], slow) for n in worlds}
+figures.race(
+    figures.Timing(name, results[n][name][0], formulas[name](n, large_bytes, slow), n)
+    for n in worlds
+    for name in contestants
+)
+
+# %%
+def times(one, other):
+    """How many times as long the first took; None where one of them is not written yet."""
+    return one / other if one and other else None
+
+last = results[max(worlds)]
+lab.measure("race", times(last["one server"][0], last["your ring"][0]))
+figures.predicted(lab, ["race"])
+
+# %% [markdown]
+# The outlines are the alpha-beta predictions, made before anything ran. A ring's: 2 (n − 1) (α + m/(nB)). If yours is
+# much slower than its outline, look at its messages in the picture above: is there a rank that waits before it sends?
+#
+# **In one sentence:** why does the ring's bar grow so little from few ranks to many?
+#
+# <details><summary>Compare</summary>With more ranks there are more steps, but the chunks get smaller in the same measure,
+# and all cards work all the time.</details>
+
+# %% [markdown]
+# ## Small messages
+#
+# Now the other end: tiny tensors, and links with a long delay, as between two cities. Then bandwidth hardly counts and
+# each *step* costs one latency. Count the steps: to the server and back, 2. Round the ring, 2 (n − 1).
+
+# %%
+far = Link("20 MB/s", "20 ms")
+n = max(worlds)
+lab.predict(
+    "small",
+    f"{n} ranks, {small_bytes:,} bytes, 20 ms: how many times as long as one server does your ring take?",
+    "times",
+)
+
+# %%
+lab.predict(
+    "crossing",
+    f"{n} ranks over these links: from how many kB on is the ring faster than one server?",
+    "kB",
+)
+
+# %%
+sizes = [small_bytes, 10_000, 100_000, 400_000, 2_000_000]
+sweep = race(n, sizes, far)
+lab.measure("small", times(sweep["your ring"][0], sweep["one server"][0]))
+
+# %% [markdown]
+# Where do the two lines cross? In the formulas, 2 (α + (n − 1) m/B) and 2 (n − 1) (α + m/(nB)) are equal at
+# m = n (n − 2) α B/(n − 1)². In the measurement, we look for the first size at which the ring is faster, and draw a
+# straight line from the size before it.
+
+# %%
+def crossing(sizes, one, other):
+    """The size from which on `other` is faster than `one`, between two measured sizes; else None."""
+    if None in one + other:
+        return None
+    ahead = [a - b for a, b in zip(one, other)]
+    for k in range(1, len(sizes)):
+        if ahead[k - 1] <= 0 < ahead[k]:
+            share = ahead[k - 1] / (ahead[k - 1] - ahead[k])
+            return sizes[k - 1] + share * (sizes[k] - sizes[k - 1])
+
+# %%
+formula_bytes = n * (n - 2) * far.latency_s * far.bandwidth_bytes_per_s / (n - 1) ** 2
+measured_bytes = crossing(sizes, sweep["one server"], sweep["your ring"])
+lab.measure("crossing", measured_bytes and measured_bytes / 1e3)
+print(f"by the formulas they cross at {formula_bytes / 1e3:.0f} kB")
+figures.predicted(lab, ["small", "crossing"])
+
+# %%
+figures.curves(
+    [
+        figures.Curve(
+            name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes]
+        )
+        for name in contestants
+    ],
+    f"{n} ranks over far links: one server wins below {formula_bytes / 1e3:.0f} kB, the ring above",
+    x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
+)
+
+# %% [markdown]
+# So there is no best all-reduce; there is a best one *for a size, a number of ranks and a network*. That is why
+# libraries such as NCCL carry several and choose at run time: rings for large tensors, trees for small ones. Where a
+# point lies well above its line, this machine was busy: alpha-beta takes the work of sending a message for free.
+#
+# **In one sentence:** by its formula, sharding is never behind. Why do rings exist at all?
+#
+# <details><summary>Compare</summary>Our links are ideal: any rank reaches any other at full speed, and a message costs
+# its sender no work. In a real network n (n − 1) streams meet in switches and cables and disturb each other; a ring uses
+# n links, each for one stream, and can be laid along the cables.</details>
+
+# %% [markdown]
+# ## Against the framework
+#
+# PyTorch has its own: `dist.all_reduce`, written in C++. On this machine with no slow links, how far is your ring from
+# it? We let them take turns, with a small and with a large tensor, several times each, and take the middle of the times.
+
+# %%
+def framework(fabric, x):
+    dist.all_reduce(x)
+
+def duel(size_bytes, rounds=7):
+    """Median seconds of the framework's and of yours, by name, on the bare machine."""
+    laps = race(ranks, [size_bytes] * rounds, None, {"framework": framework, "your ring": ring_all_reduce})
+    return {name: None if None in times else sorted(times)[rounds // 2] for name, times in laps.items()}
+
+# %%
+lab.predict(
+    "bare",
+    f"{ranks} ranks, {bare_bytes / 1e6:g} MB, no slow links: your ring takes how many times the framework's time?",
+    "times",
+)
+
+# %%
+duels = {size_bytes: duel(size_bytes) for size_bytes in (small_bytes, bare_bytes)}
+lab.measure("bare", times(duels[bare_bytes]["your ring"], duels[bare_bytes]["framework"]))
+figures.race(
+    figures.Timing(name, seconds, group=f"{size_bytes:,} bytes")
+    for size_bytes, pair in duels.items()
+    for name, seconds in pair.items()
+)
+
+# %% [markdown]
+# For a small tensor the time is that of many small steps, and each step in Python costs more than in C++. For a large
+# one the bytes count, and there the language matters little: both move the same bytes through the same memory. This is
+# what you use from now on; you know what is inside.
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Patarasuk and Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations* (2009):
+# the ring and the proof. Li and others, *Scaling distributed machine learning with the parameter server* (OSDI 2014).
+# Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH* (2005): choosing by size.
+# Sergeev and Del Balso, *Horovod* ([arXiv:1802.05799](https://arxiv.org/abs/1802.05799), 2018), which followed Baidu's
+# ring all-reduce of 2017.

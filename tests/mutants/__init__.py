@@ -1,0 +1,30 @@
+"""Solutions known to be wrong, each with words that its verdict must say, and right ones in odd but honest styles.
+
+One module an exercise. `@wrong("words", …)` and `@right` fill that module's lists; the functions are what a student
+might hand in, so they are plain and need nothing but torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Answers:
+    """An exercise's answers. `wrong` holds (function, words that name the mistake, world sizes where it is harmless)."""
+
+    exercise: str
+    wrong: list[tuple[Callable, tuple[str, ...], tuple[int, ...]]] = field(default_factory=list)
+    right: list[Callable] = field(default_factory=list)
+
+    def is_wrong(self, *words: str, harmless_at: tuple[int, ...] = ()) -> Callable[[Callable], Callable]:
+        def note(fn: Callable) -> Callable:
+            self.wrong.append((fn, words, harmless_at))
+            return fn
+
+        return note
+
+    def is_right(self, fn: Callable) -> Callable:
+        self.right.append(fn)
+        return fn

@@ -1,0 +1,32 @@
+"""Each bench in its smallest form: it runs to its end, prints its ratios and draws its picture. No time is judged."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NUMBER = r"[0-9.e+-]+"
+RATIOS = {
+    "launch": rf"ours / notebook_launcher, 2 ranks at most 2: {NUMBER}, ",
+    "ring": rf"2 ranks, 1 MB +{NUMBER} +{NUMBER} +{NUMBER}$",
+    "fabric": rf"recorded / bare at 1 MB at most 1.03: {NUMBER}, (?s:.*)measured / alpha-beta at .*: {NUMBER}, ",
+}
+
+
+@pytest.mark.parametrize("name", RATIOS)
+def test_a_bench_prints_its_ratios_and_draws_them(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--smoke", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert re.search(RATIOS[name], done.stdout, re.MULTILINE), done.stdout
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_bench_has_its_smallest_form_tested() -> None:
+    benches = {path.stem for path in (ROOT / "bench").glob("*.py")} - {"report"}
+    assert benches == set(RATIOS)

@@ -1,0 +1,87 @@
+"""Measured points on predicted curves: how a quantity grows with the world size, or with the size of a message.
+
+A marker is a measurement, a dashed line the formula; each series has its own colour and marker. Left out: fits, which
+`cost` makes, and error bars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
+
+from worldsize import quantity
+from worldsize.picture import INK, QUIET_INK, RULE, Picture, colour, headline, marker, plain_style
+
+Point = tuple[float, float | None]  # y is None for an exercise not yet written
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One series: what was measured and what a formula says, each as (x, y) points."""
+
+    name: str
+    measured: Sequence[Point] = ()
+    predicted: Sequence[Point] = ()
+
+
+@plain_style
+def curves(rows: Sequence[Curve], title: str, x: str, y: str, log: bool) -> Picture:
+    """`x` and `y` name the axes; an axis named with "(bytes)" or "(s)" at its end is written in units that read well."""
+    picture = Picture(8.5, 4.2)
+    ax = picture.plot_area()
+    for index, row in enumerate(rows):
+        _curve(ax, index, row)
+    if log:
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_ylim(bottom=0)
+    _axis(ax.xaxis, x, sorted({p[0] for row in rows for p in row.measured}))
+    _axis(ax.yaxis, y, ())
+    ax.grid(axis="y", color=RULE, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.legend(fontsize=9, frameon=False, loc="best", handlelength=3)
+    headline(ax, title, "markers: measured; dashed lines: predicted")
+    picture.alt = ". ".join([title, *(_words(row, x, y) for row in rows)]) + "."
+    return picture
+
+
+def _curve(ax: Axes, index: int, row: Curve) -> None:
+    look = {"color": colour(index)}
+    known = [point for point in row.measured if point[1] is not None]
+    label = row.name if known or not row.measured else f"{row.name}: not yet"
+    if row.predicted:
+        ax.plot(*zip(*row.predicted, strict=True), linestyle=(0, (4, 2)), linewidth=1.2, **look)
+    points = list(zip(*known, strict=True)) or ([], [])
+    ax.plot(
+        *points, label=label, linestyle="none" if known or not row.predicted else (0, (4, 2)),
+        marker=marker(index) if known else None, markersize=8, markeredgecolor=INK, markeredgewidth=0.6, **look,
+    )  # fmt: skip
+
+
+def _axis(axis, name: str, ticks: Sequence[float]) -> None:
+    axis.set_label_text(name, fontsize=9, color=INK)
+    axis.set_major_formatter(lambda value, _: _text(value, name))
+    if ticks:
+        axis.set_ticks(ticks)
+        axis.set_minor_locator(NullLocator())
+    axis.set_tick_params(which="both", colors=INK, labelsize=9)
+    axis.label.set_color(QUIET_INK)
+
+
+def _text(value: float, name: str) -> str:
+    if name.endswith("(bytes)"):
+        return quantity.size(value)
+    return quantity.seconds(value) if name.endswith("(s)") else quantity.number(value)
+
+
+def _words(row: Curve, x: str, y: str) -> str:
+    known = [(a, b) for a, b in row.measured if b is not None]
+    if row.measured and not known:
+        return f"{row.name}: not yet"
+    return f"{row.name}: " + ", ".join(f"{_text(b, y)} at {_text(a, x)}" for a, b in known or row.predicted)

@@ -1,0 +1,127 @@
+"""The curves of what ranks reported: one panel a name, one line a rank, told apart by colour, dashes and marker.
+
+Left out: smoothing (the curve is what was reported, thinned where there are more points than pixels), and where the
+numbers come from (`report`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from worldsize import quantity, series
+from worldsize.picture import INK, RULE, WIDTH_IN, Picture, colour, headline, marker, plain_style
+from worldsize.series import Point
+
+MOST_POINTS = 300
+MOST_PANELS = 3
+MOST_NAMED = 8
+MARKERS_A_LINE = 6
+DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
+FLAT_RATIO = 0.01
+
+Rows = Sequence[Sequence[dict[str, float]]]
+
+
+def names(reports: Rows) -> list[str]:
+    """What there are curves of."""
+    return series.curve_names(row for rows in reports for row in rows)
+
+
+@plain_style
+def picture(reports: Rows) -> Picture:
+    """`reports[rank]` are the rows of a rank; at least one of them holds a curve."""
+    shown = names(reports)[:MOST_PANELS]
+    made = Picture(WIDTH_IN, 2.5)
+    findings, x_name = [], _x_name(reports)
+    for number, name in enumerate(shown):
+        ax = made.add_subplot(1, len(shown), number + 1)
+        curves = {rank: points for rank, rows in enumerate(reports) if (points := series.points(rows, name))}
+        _panel(ax, curves, name, x_name)
+        findings.append(finding(curves, name, x_name))
+        headline(ax, findings[-1] if len(shown) == 1 else name)
+    if len(reports) > 1:
+        _legend(made)
+    made.alt = f"Curves of {quantity.count(len(reports), 'rank')}: {'; '.join(findings)}. {_ends(reports, shown)}"
+    return made
+
+
+def _panel(ax: Axes, curves: dict[int, list[Point]], name: str, x_name: str) -> None:
+    for rank, points in curves.items():
+        shown = points[:: math.ceil(len(points) / MOST_POINTS)] + points[-1:]
+        xs, ys = zip(*((x, math.nan if y is None else y) for x, y in shown), strict=True)
+        every = (rank * len(xs) // (2 * MARKERS_A_LINE) // len(curves), max(1, len(xs) // MARKERS_A_LINE))
+        ax.plot(
+            xs, ys, color=colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=1.4, marker=marker(rank),
+            markevery=every, markersize=6, markeredgecolor=INK, markeredgewidth=0.5, label=f"rank {rank}",
+        )  # fmt: skip
+        _lost(ax, points)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(colors=INK, labelsize=9, length=0)
+    ax.grid(axis="y", color=RULE, linewidth=0.6)
+    ax.set_xlabel(x_name, fontsize=9, color=INK)
+    ax.set_ylabel(name, fontsize=9, color=INK)
+    ax.xaxis.set_major_formatter(lambda value, _: quantity.number(value))
+
+
+def _legend(made: Picture) -> None:
+    handles, labels = made.axes[0].get_legend_handles_labels()
+    if len(labels) > MOST_NAMED:
+        handles, labels = (
+            handles[:MOST_NAMED],
+            [*labels[: MOST_NAMED - 1], f"rank {MOST_NAMED - 1} … {len(labels) - 1}"],
+        )
+    made.legend(handles, labels, loc="outside right upper", fontsize=8, frameon=False, handlelength=3.5)
+
+
+def _lost(ax: Axes, points: list[Point]) -> None:
+    """A cross where a rank's last finite number stands, if a value after it is none."""
+    for (x, y), (_, after) in zip(points, points[1:], strict=False):
+        if y is not None and after is None:
+            ax.plot(x, y, marker="x", markersize=11, markeredgewidth=2.5, color=INK, zorder=5)
+
+
+def _x_name(reports: Rows) -> str:
+    present = {name for rows in reports for row in rows for name in row}
+    return next((name for name in series.PLACES if name in present), "time since the launch (s)")
+
+
+def finding(curves: dict[int, list[Point]], name: str, x_name: str) -> str:
+    """What the curves do, in words: who met a number that is none, else where they begin and end."""
+    for rank, points in curves.items():
+        lost = next((x for x, y in points if y is None), None)
+        if lost is not None:
+            at = f"{x_name} {quantity.number(lost)}" if x_name in series.PLACES else quantity.seconds(lost)
+            return f"{name} of rank {rank} is no finite number at {at}"
+    first, last = (sum(points[i][1] for points in curves.values()) / len(curves) for i in (0, -1))
+    if abs(last - first) <= FLAT_RATIO * abs(first):
+        return f"{name} stays at {quantity.number(last)}{_spread(curves)}"
+    way = "falls" if last < first else "rises"
+    return f"{name} {way} from {quantity.number(first)} to {quantity.number(last)}{_spread(curves)}"
+
+
+def _spread(curves: dict[int, list[Point]]) -> str:
+    """How far apart the ranks end."""
+    if len(curves) < 2:
+        return ""
+    ends = {rank: points[-1][1] for rank, points in curves.items()}
+    low, high = min(ends, key=ends.get), max(ends, key=ends.get)
+    if all(points == next(iter(curves.values())) for points in curves.values()):
+        return ", the same on every rank"
+    if ends[low] == ends[high]:
+        return " on every rank"
+    return f" (rank {low} lowest {quantity.number(ends[low])}, rank {high} highest {quantity.number(ends[high])})"
+
+
+def _ends(reports: Rows, names: Sequence[str]) -> str:
+    return " ".join(_end(rank, rows, names) for rank, rows in enumerate(reports[:MOST_NAMED]) if rows)
+
+
+def _end(rank: int, rows: Any, names: Sequence[str]) -> str:
+    latest = {name: value for row in rows for name, value in row.items()}
+    values = ", ".join(f"{name} {quantity.number(latest[name])}" for name in names if name in latest)
+    return f"Rank {rank} ends at {values} after {quantity.count(len(rows), 'report')}."

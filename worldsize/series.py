@@ -1,0 +1,89 @@
+"""The rows that a rank reports, as series of points: what is x, what is a curve, and how many points are enough.
+
+`step` is the x axis, else `epoch`, else the time; `steps` and `epochs` say of how many. Every other name is a curve.
+Left out: where rows come from (`report`), and drawing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+Point = tuple[float, float | None]  # y is None where it is no finite number
+
+PLACES = ("step", "epoch")  # names that say how far a rank is, not how it does
+TOTALS = {"step": "steps", "epoch": "epochs"}
+_NO_CURVES = {"t", *PLACES, *TOTALS.values()}
+
+
+def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
+    """The names that are curves, in the order in which they first came."""
+    return list(dict.fromkeys(name for row in rows for name in row if name not in _NO_CURVES))
+
+
+@dataclass
+class Axis:
+    """Where each row of one rank stands on the x axis. Steps that begin again are laid end to end."""
+
+    name: str = "time (s)"
+    last: float | None = None
+    offset: float = 0.0
+
+    def x(self, row: dict[str, float]) -> float:
+        name = next((name for name in PLACES if math.isfinite(row.get(name, math.nan))), None)
+        if name is None:
+            return row.get("t", 0.0) if self.last is None else self.last
+        self.name, place = name, row[name]
+        if self.last is not None and place + self.offset < self.last:
+            self.offset = self.last + 1 - place
+        self.last = place + self.offset
+        return self.last
+
+
+def points(rows: Iterable[dict[str, float]], name: str) -> list[Point]:
+    """One rank's curve, whole."""
+    axis = Axis()
+    return [(x, _finite(row[name], 5)) for row in rows for x in [axis.x(row)] if name in row]
+
+
+@dataclass
+class Curve:
+    """A curve while it grows: every `stride`-th point, at most `keep`, and the last one whichever it is."""
+
+    keep: int
+    stride: int = 1
+    count: int = 0
+    points: list[Point] = field(default_factory=list)
+    last: Point | None = None
+    sent: int = 0
+
+    def add(self, x: float, y: float) -> None:
+        self.last = (_finite(x, 7) or 0.0, _finite(y, 5))
+        if self.count % self.stride == 0:
+            self.points.append(self.last)
+        self.count += 1
+        if len(self.points) > self.keep:
+            self.points, self.stride, self.sent = self.points[::2], 2 * self.stride, 0
+
+    def part(self, start: int) -> dict[str, Any]:
+        """The points from index `start` on; whoever has the earlier ones puts these in place of what follows them."""
+        shown = self.points[start:]
+        if self.last and (self.count - 1) % self.stride:
+            shown.append(self.last)
+        return {"at": start, "x": [x for x, _ in shown], "y": [y for _, y in shown]}
+
+
+def share(latest: dict[str, float]) -> float | None:
+    """Progress from 0 to 1, where reports say of how many: `report(step=3, steps=100)`."""
+    for name, total in TOTALS.items():
+        if name in latest and latest.get(total, 0) > 0:
+            part = latest[name] / latest[total]
+            return round(min(1.0, max(0.0, part)), 3) if math.isfinite(part) else None
+    return None
+
+
+def _finite(value: float, digits: int) -> float | None:
+    """As many digits as a screen can show; JSON knows neither infinity nor NaN."""
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
