@@ -28,7 +28,7 @@ from worldsize.wires import GlooWire, Shaped, gloo_group
 
 KB, MB = 1000, 1_000_000
 SLOW, FAST, FAR = Link("20 MB/s", "100 us"), Link("1 Gbit/s", "50 us"), Link("20 MB/s", "5 ms")
-_BLOCKS = {KB: (60, 50), MB: (60, 20), 16 * MB: (20, 4)}  # size: (blocks of each kind, round trips in a block)
+_BLOCKS = {KB: (120, 25), MB: (300, 5), 16 * MB: (50, 2)}  # size: (blocks of each kind, round trips in a block)
 
 
 def own_wire() -> GlooWire:

@@ -202,13 +202,16 @@ def line_lags(shown: list[list]) -> tuple[list[float], float]:
 
 
 def report_lags(shown: list[list], told: list[list[float]]) -> list[float]:
-    """The lag of every step: told by its rank at `told[rank][step]`, seen when a card first shows it or a later one."""
-    lags, seen = [], [0] * len(told)
+    """The lag of every step: told by its rank at `told[rank][step]`, seen when a card first shows it or a later one.
+
+    What a rank told before its card was there is no lag of the view, which opens only for a run that goes on.
+    """
+    lags, seen = [], [None] * len(told)
     for now_s, rank, facts, _ in shown:
         if found := re.match(r"step ([\d,]+)", facts):
             step = int(found[1].replace(",", "")) + 1
-            lags += [now_s - t for t in told[rank][seen[rank] : step]]
-            seen[rank] = max(seen[rank], step)
+            lags += [now_s - t for t in told[rank][step if seen[rank] is None else seen[rank] : step]]
+            seen[rank] = max(seen[rank] or 0, step)
     return lags
 
 

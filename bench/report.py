@@ -95,11 +95,11 @@ def bars(
         at = [g + (k - (len(series) - 1) / 2) * width for g, v in enumerate(values) if v is not None]
         style = {"color": _COLOURS[k % 8], "hatch": _HATCHES[k % 8], "edgecolor": "white"}
         drawn = ax.bar(at, [v for v in values if v is not None], width, label=label, **style)
-        ax.bar_label(drawn, fmt="%.2g", fontsize=7, padding=1)
+        ax.bar_label(drawn, fmt="%.3g", fontsize=7, padding=1)
     if line is not None:
         ax.axhline(line, color="#1a1a1a", linewidth=0.8, linestyle="--")
     ax.set_xticks(range(len(groups)), groups)
     ax.set(title=title, ylabel=axis, yscale="log" if log else "linear")
-    ax.legend(fontsize=8, ncols=2)
+    figure.legend(fontsize=8, ncols=4, loc="outside lower center")
     figure.savefig(path, dpi=110)
     print(f"\npicture: {path.parent.name}/{path.name}")

@@ -242,6 +242,13 @@ run = launch(ring, world_size=4)
 figures.messages(run)
 
 # %% [markdown]
+# The same run, step by step: click the slider and press the arrow keys. All four messages are on their way in the same
+# step, because nobody waited before sending.
+
+# %%
+figures.steps(run, "ring")
+
+# %% [markdown]
 # ## What you predicted, and what came out
 #
 # Your numbers and points are kept beside this notebook, so nothing is lost when the kernel restarts.

@@ -116,6 +116,13 @@ figures.messages(run)
 # **fan-in**; the way back has the same queue. The model for it: a message of m bytes takes α + m/B, with latency α and
 # bandwidth B, and n − 1 of them share one card. Both ways together: 2 (α + (n − 1) m/B).
 
+# %% [markdown]
+# Step through the same run: press Play, or click the slider and use the arrow keys. A rank with a dashed frame has
+# nothing to do but wait.
+
+# %%
+figures.steps(run, "star")
+
 # %%
 for n in worlds:
     seconds = cost.parameter_server(n, gradient_bytes, Link("10 Gbit/s", "50 us"))
@@ -316,6 +323,23 @@ check.ring_all_reduce(ring_all_reduce)
 # %%
 run = launch(marks, ranks, args=(ring_all_reduce,))
 figures.contributions(run)
+
+# %% [markdown]
+# Those are the marks at the end. To see them travel, hand your function a *watched* fabric: it notes, at every
+# message, what the tensor holds. Then step through the two halves. In each rank a column is a chunk; a row is filled
+# where that rank's number is in it. When do the first whole sums appear, and on which rank is each?
+
+# %%
+from worldsize.watch import Watched
+
+def watched(fabric, algorithm, length):
+    x = torch.full((length,), 10.0**fabric.rank)
+    watching = Watched(fabric, x)
+    algorithm(watching, x)
+    return watching.notes()
+
+run = launch(watched, ranks, args=(ring_all_reduce, 250_000), link=slow)
+figures.steps(run, "ring", contents=run.results)
 
 # %%
 run = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
@@ -539,19 +563,21 @@ def framework(fabric, x):
 
 def duel(size_bytes, rounds=7):
     """Median seconds of the framework's and of yours, by name, on the bare machine."""
-    laps = race(ranks, [size_bytes] * rounds, None, {"framework": framework, "your ring": ring_all_reduce})
+    pair = {"the framework": framework, "your ring": ring_all_reduce}
+    laps = race(ranks, [size_bytes] * rounds, None, pair)
     return {name: None if None in times else sorted(times)[rounds // 2] for name, times in laps.items()}
 
 # %%
 lab.predict(
     "bare",
-    f"{ranks} ranks, {bare_bytes / 1e6:g} MB, no slow links: your ring takes how many times the framework's time?",
+    f"{ranks} ranks, {bare_bytes / 1e6:g} MB, no slow links: "
+    "your ring takes how many times the framework's time?",
     "times",
 )
 
 # %%
 duels = {size_bytes: duel(size_bytes) for size_bytes in (small_bytes, bare_bytes)}
-lab.measure("bare", times(duels[bare_bytes]["your ring"], duels[bare_bytes]["framework"]))
+lab.measure("bare", times(duels[bare_bytes]["your ring"], duels[bare_bytes]["the framework"]))
 figures.race(
     figures.Timing(name, seconds, group=f"{size_bytes:,} bytes")
     for size_bytes, pair in duels.items()
@@ -559,9 +585,9 @@ figures.race(
 )
 
 # %% [markdown]
-# For a small tensor the time is that of many small steps, and each step in Python costs more than in C++. For a large
-# one the bytes count, and there the language matters little: both move the same bytes through the same memory. This is
-# what you use from now on; you know what is inside.
+# With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count.
+# There the language matters little: both move the same bytes through the same memory. From now on you will use the
+# framework's, and you know what is inside.
 
 # %% [markdown]
 # ## What you predicted, and what came out

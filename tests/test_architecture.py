@@ -122,18 +122,21 @@ def test_the_command_line_starts_without(heavy: str) -> None:
     assert _python(f"import sys, worldsize.cli; print({heavy!r} in sys.modules)").strip() == "False"
 
 
+def _files_of_the_repository() -> list[Path]:
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+    if listed.returncode:
+        pytest.skip("this copy is no git repository")
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
 def test_the_repository_names_no_private_place() -> None:
-    files = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    ).stdout.split("\0")
     texts = {".py", ".md", ".toml", ".txt", ".yml", ".js", ".ipynb", ""}
-    mine = Path(__file__).name
     found = [
-        f"{name}: {word}"
-        for name in files
-        if name and Path(name).suffix in texts and Path(name).name != mine and (ROOT / name).is_file()
+        f"{_name(path)}: {word}"
+        for path in _files_of_the_repository()
+        if path.suffix in texts and path != Path(__file__).resolve()
         for word in PRIVATE
-        if word in (ROOT / name).read_text(encoding="utf-8")
+        if word in path.read_text(encoding="utf-8")
     ]
     assert found == []

@@ -29,7 +29,7 @@ def debian_packages() -> list[str]:
     return [name for line in lines for name in line.partition("#")[0].split()]
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?<!install )\bmake ([a-z]+)", CODE))))
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:^|`)make ([a-z]+)", CODE, re.MULTILINE))))
 def test_a_make_target_that_is_named_exists(target: str) -> None:
     done = subprocess.run(["make", "-n", target, "HEADLESS=1"], capture_output=True, text=True, timeout=30, cwd=ROOT)
     assert done.returncode == 0, done.stderr

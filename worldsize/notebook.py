@@ -102,12 +102,13 @@ def verdict_html(verdict: Verdict) -> str:
         return f"<p><strong>{html.escape(head)}</strong></p>"
     marks = {True: "✔ holds", False: "✘ does not hold", None: "– not reached"}
     rows = "".join(
-        f"<tr><td>{html.escape(p.name)}</td><td>{marks[p.passed]}</td><td>{p.points:g}</td></tr>"
+        f'<tr><td style="text-align:left">{html.escape(p.name)}</td><td>{marks[p.passed]}</td><td>{p.points:g}</td></tr>'
         for p in verdict.properties
         if verdict.state != "not yet"
     )
-    table = f"<table><tr><th>property</th><th>result</th><th>points</th></tr>{rows}</table>" if rows else ""
-    words = f'<pre style="white-space:pre-wrap">{html.escape(verdict.mismatch or "")}</pre>'
+    names = '<tr><th style="text-align:left">property</th><th>result</th><th>points</th></tr>'
+    table = f"<table>{names}{rows}</table>" if rows else ""
+    words = f'<pre style="white-space:pre-wrap;word-break:normal">{html.escape(verdict.mismatch or "")}</pre>'
     return f"<p><strong>{html.escape(head)}</strong></p>{table}{words if rows else ''}{_messages_html(verdict)}"
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
 
 from worldsize import quantity
 from worldsize.picture import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, headline, marker, plain_style
@@ -65,7 +66,10 @@ def timeline(trace: Any) -> Picture:
     whole_s = max(max(b.end_s for b in shown) - start_s, 1e-9)
     scale, unit = quantity.time_unit(whole_s)
     tracks = [track for track in TRACKS if any(b.kind in track for b in shown)]
-    picture = Picture(WIDTH_IN, min(9.0, 1.5 + trace.world_size * max(0.34, 0.2 * len(tracks))))
+    height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
+    picture = Picture(WIDTH_IN, height_in)
+    picture.set_layout_engine(None)  # half of the time that drawing takes; many runs end with it
+    picture.subplots_adjust(0.85 / WIDTH_IN, 0.5 / height_in, 1 - 0.2 / WIDTH_IN, 1 - 0.6 / height_in)
     ax = picture.plot_area()
     _lanes(ax, trace.world_size, len(tracks))
     groups: dict[tuple[int, str], list[Bar]] = defaultdict(list)
@@ -95,8 +99,12 @@ def _crowded_words(crowded: set[str]) -> str:
 
 
 def _bars(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
-    pieces = [(start, max(end - start, whole / PIXELS)) for start, end in intervals]
-    ax.broken_barh(pieces, (y, TRACK_HEIGHT), edgecolor=INK, linewidth=0.5, **LOOKS[kind])
+    """One path of all bars: Matplotlib hatches a path once, but a collection's members one by one."""
+    spans = ((start, max(end, start + whole / PIXELS)) for start, end in intervals)
+    corners = [[(a, y), (b, y), (b, y + TRACK_HEIGHT), (a, y + TRACK_HEIGHT), (a, y)] for a, b in spans]
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(corners)
+    path = Path(np.concatenate(corners), codes)
+    ax.add_patch(PathPatch(path, edgecolor=INK, linewidth=0.5, **LOOKS[kind]))
 
 
 def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:

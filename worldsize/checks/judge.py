@@ -29,7 +29,10 @@ class Case:
 
 
 def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Verdict:
-    """Points for every property that held in all cases up to and with the first that failed."""
+    """Points for every property that held in all cases up to and with the first that failed.
+
+    A run that breaks off earns nothing: what it would have shown was not reached.
+    """
     tried: dict[str, bool] = {}
     for case in cases:
         ended = case.run()
@@ -37,7 +40,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
             return _verdict(exercise, "not yet", points, {}, ended.words, ended)
         if ended.state != "done":
             words = f"{case.name}: {ended.words}{_advice(ended)}"
-            return _verdict(exercise, "fail", points, dict.fromkeys(points, False), words, ended)
+            return _verdict(exercise, "fail", points, {}, words, ended)
         wrong = case.examine(ended)
         tried.update({name: tried.get(name, True) and words is None for name, words in wrong.items()})
         first = next((words for words in wrong.values() if words), None)

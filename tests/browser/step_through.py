@@ -1,0 +1,60 @@
+"""The step-through of a page, as a reader uses it. It stands in a shadow tree, which Playwright's selectors look into."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page
+
+
+class StepThrough:
+    """The `index`-th step-through that came alive."""
+
+    def __init__(self, page: Page, index: int) -> None:
+        self.host: Locator = page.locator(".ws-steps").nth(index)
+        self.slider = self.host.get_by_role("slider")
+        self._page = page
+
+    def focus(self) -> None:
+        self.slider.scroll_into_view_if_needed()
+        self.slider.click()
+
+    def press(self, key: str) -> str:
+        """Press a key, wherever the focus is; returns the text that is read out then."""
+        self._page.keyboard.press(key)
+        return self.said()
+
+    def said(self) -> str:
+        return self.host.locator("[aria-live=polite]").inner_text()
+
+    def number(self) -> int:
+        """The step that is shown, 0 before the first."""
+        return int(self.slider.input_value())
+
+    def last(self) -> int:
+        return int(self.slider.get_attribute("max") or 0)
+
+    def arrows(self) -> int:
+        return self.host.locator("path.arrow").count()
+
+    def filled_cells(self) -> int:
+        fills = self.host.locator("g[data-rank] > rect.cell[width]").evaluate_all(
+            "(cells) => cells.map((cell) => cell.getAttribute('fill'))"
+        )
+        ranks = self.host.locator("g[data-rank]").count()
+        return sum(bool(re.match(r"url\(#rank", fill or "")) for fill in fills) - ranks  # one is each rank's own mark
+
+
+def live_hosts(page: Page) -> list[bool]:
+    """For every step-through of the page: whether its script ran."""
+    return page.locator(".ws-steps").evaluate_all("(hosts) => hosts.map((host) => host.shadowRoot !== null)")
+
+
+def missing_pictures(page: Page) -> list[str]:
+    """The alt text of every image that is not to be seen, unless a step-through has taken its place."""
+    return page.locator("img").evaluate_all(
+        """(images) => images
+          .filter((image) => !image.closest(".ws-steps")?.shadowRoot && !image.closest("details:not([open])"))
+          .filter((image) => !(image.complete && image.naturalWidth > 0 && image.clientWidth > 0))
+          .map((image) => image.alt || image.src.slice(0, 80))"""
+    )

@@ -1,0 +1,143 @@
+"""Lab 06 in JupyterLab, as a student works: run it all, step, interrupt, save, restart, reopen."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import LONG, outputs
+from lab_page import LabTab
+from step_through import StepThrough, live_hosts, missing_pictures
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+ERRORS = ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error'], .jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']"
+
+
+def wrong(tab: LabTab) -> list[str]:
+    """What a page says where something failed."""
+    shown = tab.page.locator(ERRORS).all_inner_texts()
+    return shown + [words for words in ("Error displaying widget", "Javascript Error") if tab.page.get_by_text(words).count()]
+
+
+def empty_outputs(tab: LabTab) -> list[str]:
+    """Outputs that take no room."""
+    return tab.page.locator(".jp-OutputArea-output").evaluate_all(
+        "(all) => all.filter((o) => o.clientHeight === 0).map((o) => o.outerHTML.slice(0, 200))"
+    )
+
+
+def test_a_run_from_top_to_bottom_shows_no_error(ran):
+    assert wrong(ran.tab) == []
+
+
+def test_every_output_shows_something(ran):
+    assert empty_outputs(ran.tab) == []
+
+
+def test_every_figure_shows(ran):
+    assert missing_pictures(ran.tab.page) == []
+
+
+def test_the_live_view_moved_on_every_rank(ran):
+    assert {rank: count >= 5 for rank, count in ran.seen_cards.items() if int(rank) < 4} == {str(r): True for r in range(4)}
+
+
+def test_a_picture_and_a_table_take_the_live_views_place(ran):
+    cell = ran.tab.cell("browser-live")
+    assert cell.query_selector(".ws-live") is None
+    assert cell.query_selector("img[alt]") and len(cell.query_selector_all("tbody tr")) == 4
+
+
+def test_the_step_throughs_come_alive(ran):
+    assert live_hosts(ran.tab.page) == [True, True]
+
+
+def test_the_ring_is_stepped_through_by_keyboard(ran):
+    ring = StepThrough(ran.tab.page, 1)
+    ring.focus()
+    assert ring.press("Home").startswith("Before step 1 of 6")
+    assert ring.press("ArrowRight").startswith("Step 1 of 6")
+    assert ring.press("ArrowRight").startswith("Step 2 of 6")
+    assert ring.press("ArrowLeft").startswith("Step 1 of 6")
+    assert ring.press("End").endswith("16 of 16 cells hold the whole sum.")
+
+
+def test_each_step_of_the_ring_draws_its_messages_and_fills_cells(ran):
+    ring = StepThrough(ran.tab.page, 1)
+    ring.focus()
+    ring.press("Home")
+    filled = [ring.filled_cells()]
+    for _ in range(6):
+        ring.press("ArrowRight")
+        assert ring.arrows() == 4
+        filled.append(ring.filled_cells())
+    assert filled[0] == 16 and filled[-1] == 64 and sorted(filled) == filled
+
+
+def test_arrow_keys_in_a_step_through_leave_the_notebook_where_it_is(ran):
+    tab, ring = ran.tab, StepThrough(ran.tab.page, 1)
+    ring.focus()
+    active = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
+    before = tab.page.evaluate(active)
+    for key in ("ArrowDown", "ArrowUp", "ArrowRight", "End"):
+        ring.press(key)
+    assert tab.page.evaluate(active) == before
+
+
+def test_play_goes_to_the_end_by_itself(ran):
+    star = StepThrough(ran.tab.page, 0)
+    star.focus()
+    star.press("End")
+    star.press("ArrowLeft")
+    star.host.get_by_role("button", name="Play").click()
+    assert star.number() == star.last()
+    star.host.get_by_role("button", name="Play").wait_for()
+
+
+def test_the_saved_notebook_holds_no_widget(ran):
+    kinds = {kind for output in outputs(ran.path) for kind in output.get("data", {})}
+    assert kinds <= {"text/html", "text/plain"}
+
+
+def test_the_stop_button_ends_a_long_launch_and_the_kernel_answers(ran, another_tab):
+    from conftest import write
+
+    path = ran.server.work / "stop.ipynb"
+    write(path, {"browser-long": LONG, "browser-after": "print('the kernel answers', 6 * 7)"}, labs_cells=3)
+    tab = another_tab(ran.server.notebook_url(path.name))
+    for cell in tab.code_cells()[:3]:
+        tab.run_cell(cell)
+    tab.run_cell("browser-long")
+    tab.page.wait_for_selector(".ws-live .ws-card[data-rank='1'][data-lines='1']")
+    tab.page.get_by_role("button", name="Interrupt the kernel").click()
+    tab.wait_for_output("browser-long", "Interrupted", timeout_s=10)
+    tab.run_cell("browser-after")
+    tab.wait_for_output("browser-after", "the kernel answers 42")
+    assert tab.errors == [] and tab.page.locator(".ws-live").count() == 0
+
+
+def test_after_a_restart_and_a_reopening_every_figure_shows_and_steps(ran, another_tab):
+    ran.tab.restart_kernel()
+    tab = another_tab(ran.server.notebook_url(ran.path.name))
+    tab.page.wait_for_selector(".ws-steps >> nth=1")
+    assert (wrong(tab), empty_outputs(tab), missing_pictures(tab.page)) == ([], [], [])
+    ring = StepThrough(tab.page, 1)
+    ring.focus()
+    assert ring.press("ArrowRight").startswith("Step")
+
+
+def test_untrusted_every_figure_shows_and_no_script_runs(ran, another_tab):
+    path = ran.server.work / "untrusted.ipynb"
+    path.write_text(ran.path.read_text().replace("Where the bytes go", "Where bytes go"))
+    tab = another_tab(ran.server.notebook_url(path.name))
+    tab.page.wait_for_selector(".jp-OutputArea-output img")
+    assert not tab.is_trusted()
+    assert (wrong(tab), empty_outputs(tab), missing_pictures(tab.page)) == ([], [], [])
+    assert not any(live_hosts(tab.page))
+
+
+def test_no_request_left_this_machine(ran):
+    assert ran.tab.elsewhere == []
+
+
+def test_no_page_had_an_error(ran):
+    assert ran.tab.errors == []

@@ -1,0 +1,145 @@
+"""The live view of a run in a notebook: what each rank does, prints and reports, while it does so.
+
+It opens for a run that goes on; a quick one looks as it does in a terminal. Ten messages a second at most go to
+`live.js`, each with what is new; all of it once a second, for a front end that missed one. At the end a picture and a
+table take its place. Left out: keeping up with every line (the logs on disk do), and drawing (`live.js`, `runview`).
+The one `.py` and one plain `.js` are T. Manz's anywidget, https://anywidget.dev.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from worldsize import runview
+from worldsize.engines import Progress
+from worldsize.printout import TextLines, last_words, lines_of, say, show
+from worldsize.run import Run
+
+# Shorter runs need no feedback but their result (a second is the limit: J. Nielsen, Usability Engineering, 1993), and
+# a view that flashes by is worse than none; lab 00's launches, the failing ones too, end before.
+OPEN_AFTER_S = 0.75
+MESSAGE_S = 0.1
+WHOLE_S = 1.0
+LOADING_S = 1.5  # messages that come before the browser has loaded live.js are lost
+
+
+class LiveView(TextLines):
+    """Holds each run's lines back while the view shows them, and prints them when it has ended."""
+
+    _window: Window | None = None
+
+    def started(self, run: Run) -> None:
+        if self._window is not None:  # of a run whose end nobody told
+            self._window.close({"text/plain": "the run broke off"})
+        self._window, self._broken = None, False
+        super().started(run)
+        self._held: list[str] = []
+        self._began_s = time.monotonic()
+
+    def printed(self, run: Run, rank: int, text: str) -> None:
+        lines = lines_of(text)
+        self.board.printed(rank, lines)
+        self._held += self.screenful.take(rank, lines)
+
+    def progressed(self, run: Run, progress: Progress) -> None:
+        for report in progress.reports:
+            self.board.rows[progress.rank].report(report)
+        self.board.progressed(progress)
+        self.ticked(run)
+
+    def ticked(self, run: Run) -> None:
+        if run.setup and not self._broken and time.monotonic() - self._began_s >= OPEN_AFTER_S:
+            with self._no_harm():
+                if self._window is None:
+                    self._window = Window(run.setup, self.board, self._began_s)
+                self._window.refresh("running")
+
+    def ended(self, run: Run) -> None:
+        if run.setup:
+            with self._no_harm():
+                self._leave(run)
+            say(self._held + self.screenful.rest())
+        say(last_words(run))
+
+    def _leave(self, run: Run) -> None:
+        """Show how the ranks ended at once, and then what stays."""
+        if self._window is not None:
+            for rank, end in runview.ends(run).items():
+                self.board.stands(rank, end.partition(":")[0], end)
+            self._window.refresh(run.state, now=True)
+            self._window.close(self._what_stays(run))
+            self._window = None
+        elif any(run.reports):
+            show(run, self.board)
+
+    def _what_stays(self, run: Run) -> dict[str, str]:
+        """A picture and a table; of a run that only printed a little, its lines, as if no view had been."""
+        if self._held and run.state == "done" and not (self.screenful.rest() or runview.has_picture(run)):
+            lines, self._held = self._held, []
+            return {"text/plain": "\n".join(lines)}
+        return runview.bundle(run, self.board)
+
+    @contextmanager
+    def _no_harm(self) -> Iterator[None]:
+        """A run goes on where its view cannot."""
+        try:
+            yield
+        except Exception as error:
+            self._broken = True
+            print(f"note: the live view stopped ({type(error).__name__}: {error}); the run goes on.")
+
+
+class Window:
+    """One view in the cell that launched: sends it the board's news until something takes its place."""
+
+    def __init__(self, setup: str, board: Any, began_s: float) -> None:
+        from IPython.display import display
+
+        self._board, self._began_s = board, began_s
+        self._opened_s = self._whole_s = self._sent_s = time.monotonic()
+        self._seq, self._asked = 0, False
+        self._widget = widget_class()(first=self._message(board.whole(), "running", whole=True))
+        self._widget.on_msg(self._on_ask)
+        data = {**self._widget._repr_mimebundle_()[0], "text/plain": f"{setup}: running"}
+        self._handle = display(data, raw=True, display_id=True)
+
+    def refresh(self, state: str, now: bool = False) -> None:
+        """Send what is new, or everything where that is due; nothing where the last message was a moment ago."""
+        now_s = time.monotonic()
+        whole = self._asked or now or now_s - self._whole_s >= WHOLE_S or now_s - self._opened_s < LOADING_S
+        if not now and (now_s - self._sent_s < MESSAGE_S or not (whole or self._board.changed)):
+            return
+        self._sent_s = now_s
+        if whole:
+            self._whole_s, self._asked = now_s, False
+        self._seq += 1
+        self._widget.send(self._message(self._board.whole() if whole else self._board.news(), state, whole))
+
+    def close(self, bundle: dict[str, str]) -> None:
+        """Put `bundle` in the view's place, in the same output."""
+        self._handle.update(bundle, raw=True)
+        self._widget.close()
+
+    def _message(self, content: dict[str, Any], state: str, whole: bool) -> dict[str, Any]:
+        return {**content, "seq": self._seq, "whole": whole, "state": state, "at": time.monotonic() - self._began_s}
+
+    def _on_ask(self, widget: Any, content: Any, buffers: Any) -> None:
+        self._asked = True
+
+
+@functools.cache
+def widget_class() -> type:
+    """The widget, made when it is first needed: a headless run has no use for its libraries."""
+    import anywidget
+    import traitlets
+
+    class RunWidget(anywidget.AnyWidget):
+        _esm = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+        first = traitlets.Dict().tag(sync=True)
+
+    return RunWidget
