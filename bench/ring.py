@@ -22,7 +22,6 @@ from fabric import MB, agreed_start
 from worldsize.fabric import Fabric
 from worldsize.launch import launch
 
-
 _OF_THE_LAB = {"split", "reduce_scatter", "all_gather", "ring_all_reduce"}
 
 

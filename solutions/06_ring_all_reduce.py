@@ -234,11 +234,12 @@ def reduce_scatter(fabric, x):
     ### BEGIN SOLUTION
     n, rank = fabric.world_size, fabric.rank
     chunks = split(len(x), n)
+    buffer = torch.empty_like(x[: len(x) // n + 1])  # room for the longest chunk, made once
     for step in range(n - 1):
         start, stop = chunks[(rank - step) % n]
         handle = fabric.isend(x[start:stop], to=(rank + 1) % n)
         start, stop = chunks[(rank - step - 1) % n]
-        arrived = torch.empty_like(x[start:stop])
+        arrived = buffer[: stop - start]
         fabric.recv(arrived, frm=(rank - 1) % n)
         x[start:stop] += arrived
         handle.wait()

@@ -110,7 +110,7 @@ def build(
     """Write the notebooks in solutions/ and labs/ from the sources solutions/NN_topic.py."""
     from worldsize import build as builder
 
-    with _one_paragraph():
+    with _one_paragraph(), Console(stderr=True).status("reading the sources, making the notebooks …"):
         paths = builder.build(root, check=check)
     for path in paths:
         typer.echo(f"{'stale' if check else 'wrote'} {path}")

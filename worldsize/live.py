@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from worldsize import runview
+from worldsize.board import Board
 from worldsize.engines import Progress
-from worldsize.printout import TextLines, last_words, lines_of, say, show
+from worldsize.printout import TextLines, last_words, lines_of, say
 from worldsize.run import Run
 
 # Shorter runs need no feedback but their result (a second is the limit: J. Nielsen, Usability Engineering, 1993), and
@@ -34,8 +35,9 @@ class LiveView(TextLines):
     _window: Window | None = None
 
     def started(self, run: Run) -> None:
-        if self._window is not None:  # of a run whose end nobody told
-            self._window.close({"text/plain": "the run broke off"})
+        with self._no_harm():
+            if self._window is not None:  # of a run whose end nobody told
+                self._window.close({"text/plain": "the run broke off"})
         self._window, self._broken = None, False
         super().started(run)
         self._held: list[str] = []
@@ -67,22 +69,28 @@ class LiveView(TextLines):
         say(last_words(run))
 
     def _leave(self, run: Run) -> None:
-        """Show how the ranks ended at once, and then what stays."""
-        if self._window is not None:
+        """Show how the ranks ended at once, and what stays when the cell has ended: drawing takes a tenth of a second."""
+        window, self._window, board = self._window, None, self.board
+        if window is not None:
             for rank, end in runview.ends(run).items():
-                self.board.stands(rank, end.partition(":")[0], end)
-            self._window.refresh(run.state, now=True)
-            self._window.close(self._what_stays(run))
-            self._window = None
+                board.stands(rank, end.partition(":")[0], end)
+            window.refresh(run.state, now=True)
+            if self._only_printed(run):  # a little: its lines stay, as if no view had been
+                window.close({"text/plain": "\n".join(self._held)})
+                self._held = []
+                return
         elif any(run.reports):
-            show(run, self.board)
+            window = Place(runview.caption(run))
+        else:
+            return
+        at_cell_end(lambda: self._put(window, run, board))
 
-    def _what_stays(self, run: Run) -> dict[str, str]:
-        """A picture and a table; of a run that only printed a little, its lines, as if no view had been."""
-        if self._held and run.state == "done" and not (self.screenful.rest() or runview.has_picture(run)):
-            lines, self._held = self._held, []
-            return {"text/plain": "\n".join(lines)}
-        return runview.bundle(run, self.board)
+    def _put(self, window: Window | Place, run: Run, board: Board) -> None:
+        with self._no_harm():
+            window.close(runview.bundle(run, board))
+
+    def _only_printed(self, run: Run) -> bool:
+        return self._held and run.state == "done" and not (self.screenful.rest() or runview.has_picture(run))
 
     @contextmanager
     def _no_harm(self) -> Iterator[None]:
@@ -91,13 +99,38 @@ class LiveView(TextLines):
             yield
         except Exception as error:
             self._broken = True
-            print(f"note: the live view stopped ({type(error).__name__}: {error}); the run goes on.")
+            print(f"note: the live view stopped ({type(error).__name__}: {error}); the run does not need it.")
+
+
+def at_cell_end(act: Callable[[], None]) -> None:
+    """Do `act` when the running cell has ended, before the next one starts."""
+    from IPython import get_ipython
+
+    events = get_ipython().events
+
+    def once() -> None:
+        events.unregister("post_execute", once)
+        act()
+
+    events.register("post_execute", once)
+
+
+class Place:
+    """An output that holds a line of text until something takes its place."""
+
+    def __init__(self, text: str) -> None:
+        from IPython.display import display
+
+        self._handle = display({"text/plain": text}, raw=True, display_id=True)
+
+    def close(self, bundle: dict[str, str]) -> None:
+        self._handle.update(bundle, raw=True)
 
 
 class Window:
     """One view in the cell that launched: sends it the board's news until something takes its place."""
 
-    def __init__(self, setup: str, board: Any, began_s: float) -> None:
+    def __init__(self, setup: str, board: Board, began_s: float) -> None:
         from IPython.display import display
 
         self._board, self._began_s = board, began_s

@@ -123,7 +123,6 @@ def exported(ran: Ran, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, done.stderr
 
 
-def outputs(path: Path) -> list[dict]:
-    """Every output of a notebook's file."""
-    cells = json.loads(path.read_text())["cells"]
-    return [output for cell in cells for output in cell.get("outputs", ())]
+def outputs(path: Path, cell: str) -> list[dict]:
+    """The outputs of one cell of a notebook's file."""
+    return next(c["outputs"] for c in json.loads(path.read_text())["cells"] if c["id"] == cell)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, ElementHandle, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ElementHandle, Locator, Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -60,9 +60,10 @@ class Tab:
         if (urlsplit(url).hostname or "") not in HERE:
             self.elsewhere.append(url)
 
-    def screenshot(self, name: str, element: ElementHandle | None = None) -> None:
+    def screenshot(self, name: str, element: Locator | None = None) -> None:
+        """For a person to look at."""
         SCREENSHOTS.mkdir(exist_ok=True)
-        (element or self.page).screenshot(path=SCREENSHOTS / f"{name}.png")
+        (element or self.page).screenshot(path=SCREENSHOTS / f"{name.lower().replace(' ', '_')}.png")
 
 
 class LabTab(Tab):
@@ -83,7 +84,9 @@ class LabTab(Tab):
 
     def seen_cards(self) -> dict[str, int]:
         """By rank, how many different texts its card has had."""
-        return self.page.evaluate("() => Object.fromEntries(Object.entries(window.seenCards).map(([r, s]) => [r, s.size]))")
+        return self.page.evaluate(
+            "() => Object.fromEntries(Object.entries(window.seenCards).map(([r, s]) => [r, s.size]))"
+        )
 
     def run_all(self, timeout_s: float) -> None:
         self.command("notebook:run-all-cells")
@@ -92,7 +95,9 @@ class LabTab(Tab):
     def ended(self, timeout_s: float) -> None:
         """Wait until every code cell has run."""
         counts = f"{_PANEL}.content.widgets.filter((w) => w.model.type === 'code').map((w) => w.model.executionCount)"
-        self.page.wait_for_function(f"() => {counts}.every(Boolean) && ({_IDLE})()", timeout=1000 * timeout_s, polling=200)
+        self.page.wait_for_function(
+            f"() => {counts}.every(Boolean) && ({_IDLE})()", timeout=1000 * timeout_s, polling=200
+        )
 
     def code_cells(self) -> list[str]:
         """Their ids."""
@@ -141,6 +146,8 @@ class LabTab(Tab):
     def is_trusted(self) -> bool:
         return self.page.evaluate(f"() => {_PANEL}.content.widgets.every((w) => w.model.trusted !== false)")
 
-    def dark(self) -> None:
-        self.page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
-        self.page.wait_for_selector('body[data-jp-theme-light="false"]')
+    def theme(self, name: str) -> None:
+        """ "JupyterLab Light" or "JupyterLab Dark"."""
+        self.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name)
+        light = str(name.endswith("Light")).lower()
+        self.page.wait_for_selector(f'body[data-jp-theme-name="{name}"][data-jp-theme-light="{light}"]', state="attached")

@@ -9,18 +9,21 @@ from step_through import StepThrough, live_hosts, missing_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
-ERRORS = ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error'], .jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']"
+OUTPUT = ".jp-OutputArea-output"
+ERRORS = ", ".join(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.{kind}']" for kind in ("error", "stderr"))
 
 
 def wrong(tab: LabTab) -> list[str]:
     """What a page says where something failed."""
     shown = tab.page.locator(ERRORS).all_inner_texts()
-    return shown + [words for words in ("Error displaying widget", "Javascript Error") if tab.page.get_by_text(words).count()]
+    return shown + [
+        words for words in ("Error displaying widget", "Javascript Error") if tab.page.get_by_text(words).count()
+    ]
 
 
 def empty_outputs(tab: LabTab) -> list[str]:
     """Outputs that take no room."""
-    return tab.page.locator(".jp-OutputArea-output").evaluate_all(
+    return tab.page.locator(OUTPUT).evaluate_all(
         "(all) => all.filter((o) => o.clientHeight === 0).map((o) => o.outerHTML.slice(0, 200))"
     )
 
@@ -34,11 +37,13 @@ def test_every_output_shows_something(ran):
 
 
 def test_every_figure_shows(ran):
-    assert missing_pictures(ran.tab.page) == []
+    assert missing_pictures(ran.tab.page, OUTPUT) == []
 
 
 def test_the_live_view_moved_on_every_rank(ran):
-    assert {rank: count >= 5 for rank, count in ran.seen_cards.items() if int(rank) < 4} == {str(r): True for r in range(4)}
+    assert {rank: count >= 5 for rank, count in ran.seen_cards.items() if int(rank) < 4} == {
+        str(r): True for r in range(4)
+    }
 
 
 def test_a_picture_and_a_table_take_the_live_views_place(ran):
@@ -93,9 +98,22 @@ def test_play_goes_to_the_end_by_itself(ran):
     star.host.get_by_role("button", name="Play").wait_for()
 
 
-def test_the_saved_notebook_holds_no_widget(ran):
-    kinds = {kind for output in outputs(ran.path) for kind in output.get("data", {})}
-    assert kinds <= {"text/html", "text/plain"}
+def test_of_a_live_view_the_saved_notebook_holds_the_picture_and_the_table_alone(ran):
+    kinds = [sorted(output["data"]) for output in outputs(ran.path, "browser-live") if "data" in output]
+    assert kinds == [["text/html", "text/plain"]]
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_the_step_throughs_can_be_read_in_both_themes(ran, theme):
+    ran.tab.theme(theme)
+    for index, name in enumerate(("star", "ring")):
+        shown = StepThrough(ran.tab.page, index)
+        shown.focus()
+        shown.press("Home")
+        shown.press("ArrowRight")
+        ran.tab.screenshot(f"{name} {theme}", shown.host)
+        assert shown.least_contrast() >= 4.5
+    ran.tab.theme("JupyterLab Light")
 
 
 def test_the_stop_button_ends_a_long_launch_and_the_kernel_answers(ran, another_tab):
@@ -108,6 +126,7 @@ def test_the_stop_button_ends_a_long_launch_and_the_kernel_answers(ran, another_
         tab.run_cell(cell)
     tab.run_cell("browser-long")
     tab.page.wait_for_selector(".ws-live .ws-card[data-rank='1'][data-lines='1']")
+    tab.screenshot("live view")
     tab.page.get_by_role("button", name="Interrupt the kernel").click()
     tab.wait_for_output("browser-long", "Interrupted", timeout_s=10)
     tab.run_cell("browser-after")
@@ -119,20 +138,24 @@ def test_after_a_restart_and_a_reopening_every_figure_shows_and_steps(ran, anoth
     ran.tab.restart_kernel()
     tab = another_tab(ran.server.notebook_url(ran.path.name))
     tab.page.wait_for_selector(".ws-steps >> nth=1")
-    assert (wrong(tab), empty_outputs(tab), missing_pictures(tab.page)) == ([], [], [])
+    assert (wrong(tab), empty_outputs(tab), missing_pictures(tab.page, OUTPUT)) == ([], [], [])
     ring = StepThrough(tab.page, 1)
     ring.focus()
-    assert ring.press("ArrowRight").startswith("Step")
+    ring.press("Home")
+    assert ring.press("ArrowRight").startswith("Step 1 of 6")
+    tab.screenshot("reopened")
 
 
 def test_untrusted_every_figure_shows_and_no_script_runs(ran, another_tab):
     path = ran.server.work / "untrusted.ipynb"
     path.write_text(ran.path.read_text().replace("Where the bytes go", "Where bytes go"))
     tab = another_tab(ran.server.notebook_url(path.name))
-    tab.page.wait_for_selector(".jp-OutputArea-output img")
+    tab.page.wait_for_selector(f"{OUTPUT} img")
     assert not tab.is_trusted()
-    assert (wrong(tab), empty_outputs(tab), missing_pictures(tab.page)) == ([], [], [])
+    assert (wrong(tab), empty_outputs(tab), missing_pictures(tab.page, OUTPUT)) == ([], [], [])
     assert not any(live_hosts(tab.page))
+    tab.page.locator(f"{OUTPUT} img").nth(2).scroll_into_view_if_needed()
+    tab.screenshot("untrusted")
 
 
 def test_no_request_left_this_machine(ran):

@@ -1,0 +1,94 @@
+"""What runs leave in a notebook, from a real kernel: live, and headless."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+CELLS = {
+    "setup": "import time\nfrom worldsize.notebook import *",
+    "talks": "def talks():\n    for n in range(400):\n        print(f'line {n} ' + 'x' * 60)\n        time.sleep(0.004)\n"
+    "run = launch(talks, 4)\nsum(len(run.log(r).splitlines()) for r in range(4))",
+    "trains": "def trains():\n    for n in range(20):\n        report(epoch=n // 10, epochs=2, step=n, loss=1 / (1 + n))\n"
+    "        time.sleep(0.05)\nrun = launch(trains, 2)",
+    "fails": "def fails(fabric):\n    time.sleep(1.2)\n    if fabric.rank == 1:\n        raise ValueError('bad chunk')\n"
+    "    fabric.recv(__import__('torch').ones(1), 1)\nlaunch(fails, 2)",
+}
+
+
+def execute(folder, headless):
+    setup = f"import os\nos.environ['WORLDSIZE_HEADLESS'] = '{int(headless)}'\n"
+    cells = [nbformat.v4.new_code_cell(setup * (name == "setup") + source) for name, source in CELLS.items()]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(
+        notebook, timeout=60, allow_errors=True, store_widget_state=False, coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+    ).execute()  # fmt: skip
+    return dict(zip(CELLS, notebook.cells, strict=True)), notebook
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    return execute(tmp_path_factory.mktemp("live"), headless=False)
+
+
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory):
+    return execute(tmp_path_factory.mktemp("headless"), headless=True)
+
+
+def html_of(cell):
+    return "".join(o["data"].get("text/html", "") for o in cell.outputs if "data" in o)
+
+
+def streams(cell):
+    return "".join(o["text"] for o in cell.outputs if o.output_type == "stream")
+
+
+def test_no_line_is_lost_though_few_are_saved(shown):
+    cell = shown[0]["talks"]
+    assert cell.outputs[-1]["data"]["text/plain"] == "1600" and "… 1570 more lines" in streams(cell)
+
+
+@pytest.mark.parametrize("name", ["talks", "trains", "fails"])
+def test_a_saved_cell_is_small(shown, name):
+    assert len(json.dumps(shown[0][name].outputs)) <= 20_000
+
+
+@pytest.mark.parametrize("name", ["talks", "trains", "fails"])
+def test_no_widget_stays_in_the_notebook(shown, name):
+    assert "widget" not in json.dumps([o.get("data", {}) for o in shown[0][name].outputs])
+    assert "<table>" in html_of(shown[0][name])
+
+
+def test_curves_stay_where_ranks_reported(shown):
+    assert '<img alt="Curves of 2 ranks: loss falls from 1 to 0.05' in html_of(shown[0]["trains"])
+
+
+def test_a_failure_stays_above_its_error(shown):
+    cell = shown[0]["fails"]
+    assert "✘ failed</strong>: ValueError: bad chunk" in html_of(cell) and cell.outputs[-1].output_type == "error"
+
+
+def test_offline_html_holds_the_picture_and_no_missing_widget(shown):
+    nbconvert = pytest.importorskip("nbconvert")
+    page, _ = nbconvert.HTMLExporter().from_notebook_node(shown[1])
+    assert "Curves of 2 ranks" in page and "<table>" in page
+    assert "Error displaying widget" not in page and "Alternative text is missing" not in page
+
+
+def test_headless_reports_are_one_line_a_rank_an_epoch(headless):
+    lines = [line for line in streams(headless[0]["trains"]).splitlines() if "epoch" in line]
+    assert sorted(lines) == [
+        f"[rank {rank}] epoch {epoch} of 2 · step {step} · loss {loss}"
+        for rank in range(2) for epoch, step, loss in ((0, 9, 0.1), (1, 19, 0.05))
+    ]  # fmt: skip
+
+
+def test_headless_and_live_leave_the_same_picture_and_table(headless, shown):
+    without_time = [re.sub(r"[\d.]+ m?s|base64,[^\"]+", "", html_of(cells["trains"])) for cells, _ in (headless, shown)]
+    assert without_time[0] == without_time[1] != ""
