@@ -30,7 +30,12 @@ def live(monkeypatch):
     """What a live kernel would display: the ipywidgets that `predict` made, in order."""
     monkeypatch.delenv("WORLDSIZE_HEADLESS")
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
+
+    def display(bundle, raw, display_id=False):
+        shown.append(bundle)
+        return SimpleNamespace(update=lambda later, raw: bundle.update(later))
+
+    monkeypatch.setattr("IPython.display.display", display)
     return shown
 
 
@@ -43,7 +48,8 @@ def boxes_of(live):
     from ipywidgets.widgets.widget import _instances
 
     key = "application/vnd.jupyter.widget-view+json"
-    box, status, _ = _instances[live[-1][key]["model_id"]].children
+    widget, _ = live[-2:]
+    box, status, _ = _instances[widget[key]["model_id"]].children
     return box, status
 
 
@@ -275,9 +281,12 @@ def test_a_field_whose_file_cannot_be_written_says_so(live, monkeypatch):
     assert "not saved" in status.value and "WORLDSIZE_STATE_DIR" in status.value
 
 
-def test_a_notebook_without_its_kernel_shows_the_question_as_text(live):
+def test_a_notebook_without_its_kernel_shows_the_question_and_the_prediction(live):
     Lab("06").predict("ring", QUESTION, "s")
-    assert live[-1]["text/plain"].startswith(QUESTION)
+    assert live[-1]["text/plain"] == f"{QUESTION} (in s) no prediction; run this cell to type one"
+    boxes_of(live)[0].value = "0.25"
+    assert live[-1]["text/plain"] == f"{QUESTION} (in s) saved: 0.25 s"
+    assert f"{QUESTION} (in s) <em>saved: 0.25 s</em>" in live[-1]["text/html"]
 
 
 @pytest.mark.parametrize(

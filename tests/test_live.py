@@ -302,9 +302,10 @@ def test_a_view_that_cannot_be_shown_does_no_harm(desk, view, capsys, monkeypatc
     assert said.count("the live view stopped (ZeroDivisionError") == 1 and "[rank 0] hello" in said
 
 
-def test_a_view_whose_run_was_never_ended_is_closed_by_the_next(desk, view):
+@pytest.mark.parametrize("then", ["cell ends", "next run"])
+def test_the_view_of_a_run_that_broke_off_does_not_stay(desk, view, then):
     desk.follow(view, start(view), 1)
-    start(view)
+    desk.end_cell() if then == "cell ends" else start(view)
     assert desk.outputs == [{"text/plain": "the run broke off"}]
 
 

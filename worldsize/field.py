@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 from worldsize import quantity
+from worldsize.fallback import Shown
 
 LAYOUT = (
     "<style>"
@@ -42,7 +43,6 @@ def parse_number(text: str, unit: str = "") -> float | None:
 def show_field(question: str, unit: str, value: float | None, save: Callable[[float | None], None]) -> None:
     """Display the field, filled with `value`; `save` gets each new number, or None for an emptied box."""
     import ipywidgets
-    from IPython.display import display
 
     box = ipywidgets.Text(
         value="" if value is None else f"{value:g}",
@@ -54,20 +54,25 @@ def show_field(question: str, unit: str, value: float | None, save: Callable[[fl
     )
     box.add_class("worldsize-field")
     status = ipywidgets.HTML(_status("no prediction yet" if value is None else _saved(value, unit)))
-    box.observe(lambda change: _on_change(change["new"], unit, status, save), names="value")
     parts = ipywidgets.VBox([box, status, ipywidgets.HTML(LAYOUT, layout={"display": "none"})])
-    bundle = parts._repr_mimebundle_()
-    bundle["text/plain"] = f"{box.description} {'no prediction' if value is None else _saved(value, unit)}"
-    display(bundle, raw=True)
+    shown = Shown(parts, *_lasting(box.description, value, unit))
+
+    def on_change(change: dict) -> None:
+        try:
+            typed = parse_number(change["new"], unit)
+            save(typed)
+            status.value = _status("no prediction" if typed is None else _saved(typed, unit))
+            shown.update(*_lasting(box.description, typed, unit))
+        except (ValueError, OSError) as error:  # an exception in a callback is shown to nobody
+            status.value = _status(f"not saved: {error}")
+
+    box.observe(on_change, names="value")
 
 
-def _on_change(text: str, unit: str, status, save: Callable[[float | None], None]) -> None:
-    try:
-        value = parse_number(text, unit)
-        save(value)
-        status.value = _status("no prediction" if value is None else _saved(value, unit))
-    except (ValueError, OSError) as error:  # an exception in a callback is shown to nobody
-        status.value = _status(f"not saved: {error}")
+def _lasting(question: str, value: float | None, unit: str) -> tuple[str, str]:
+    """What is left of the field when its kernel is gone, as HTML and as text."""
+    said = "no prediction; run this cell to type one" if value is None else _saved(value, unit)
+    return f"{html.escape(question)} <em>{html.escape(said)}</em>", f"{question} {said}"
 
 
 def _saved(value: float, unit: str) -> str:

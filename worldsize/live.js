@@ -41,7 +41,7 @@ body[data-jp-theme-light="false"] .ws-live, body[data-vscode-theme-kind="vscode-
 .ws-chart text { fill: var(--ws-ink); font-size: 11px; }
 .ws-chart .ws-grid { stroke: var(--ws-rule); stroke-width: 1; }
 .ws-cards {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); gap: 6px;
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, var(--ws-card, 300px)), 1fr)); gap: 6px;
   max-height: 36em; overflow: auto;
 }
 .ws-card { border: 1px solid var(--ws-rule); border-radius: 3px; padding: 3px 6px; min-width: 0; }
@@ -304,6 +304,7 @@ class View {
         this.charts.get(name).stale = true;
       }
     }
+    if (ranks.length === 4) this.cardGrid.style.setProperty("--ws-card", "380px"); // two and two, not three and one
     for (const chart of this.charts.values()) {
       if (chart.stale) chart.draw(ranks);
       chart.stale = false;

@@ -35,10 +35,8 @@ class LiveView(TextLines):
     _window: Window | None = None
 
     def started(self, run: Run) -> None:
-        with self._no_harm():
-            if self._window is not None:  # of a run whose end nobody told
-                self._window.close({"text/plain": "the run broke off"})
-        self._window, self._broken = None, False
+        self._break_off()
+        self._broken = False
         super().started(run)
         self._held: list[str] = []
         self._began_s = time.monotonic()
@@ -59,6 +57,7 @@ class LiveView(TextLines):
             with self._no_harm():
                 if self._window is None:
                     self._window = Window(run.setup, self.board, self._began_s)
+                    at_cell_end(self._break_off)
                 self._window.refresh("running")
 
     def ended(self, run: Run) -> None:
@@ -88,6 +87,13 @@ class LiveView(TextLines):
     def _put(self, window: Window | Place, run: Run, board: Board) -> None:
         with self._no_harm():
             window.close(runview.bundle(run, board))
+
+    def _break_off(self) -> None:
+        """Close the view of a run whose end nobody told, as where the agent died."""
+        window, self._window = self._window, None
+        if window is not None:
+            with self._no_harm():
+                window.close({"text/plain": "the run broke off"})
 
     def _only_printed(self, run: Run) -> bool:
         return self._held and run.state == "done" and not (self.screenful.rest() or runview.has_picture(run))

@@ -139,6 +139,12 @@ class LabTab(Tab):
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
         self.page.wait_for_function(f"() => !{_PANEL}.context.model.dirty")
 
+    def widgets_settled(self) -> None:
+        """Wait until every widget is there, or known to be lost."""
+        self.page.wait_for_selector(".jp-OutputArea-output")
+        outputs = "[...document.querySelectorAll('.jp-OutputArea-output')]"
+        self.page.wait_for_function(f"() => !{outputs}.some((o) => o.textContent.startsWith('Loading widget'))")
+
     def restart_kernel(self) -> None:
         self.page.evaluate(f"() => {_PANEL}.sessionContext.session.kernel.restart()")
         self.page.wait_for_function(_IDLE)
@@ -150,4 +156,6 @@ class LabTab(Tab):
         """ "JupyterLab Light" or "JupyterLab Dark"."""
         self.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name)
         light = str(name.endswith("Light")).lower()
-        self.page.wait_for_selector(f'body[data-jp-theme-name="{name}"][data-jp-theme-light="{light}"]', state="attached")
+        self.page.wait_for_selector(
+            f'body[data-jp-theme-name="{name}"][data-jp-theme-light="{light}"]', state="attached"
+        )

@@ -77,3 +77,12 @@ def missing_pictures(page: Page, among: str) -> list[str]:
           .filter((image) => !(image.complete && image.naturalWidth > 0 && image.clientWidth > 0))
           .map((image) => image.alt || image.src.slice(0, 80))"""
     )
+
+
+def cells_that_show_nothing(page: Page) -> list[str]:
+    """The outputs of each cell that has some, but none that takes any room."""
+    return page.locator(".jp-OutputArea").evaluate_all(
+        """(areas) => areas
+          .filter((area) => area.querySelector(".jp-OutputArea-output") && area.clientHeight < 5)
+          .map((area) => area.outerHTML.slice(0, 300))"""
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lab_page import Tab
-from step_through import StepThrough, live_hosts, missing_pictures
+from step_through import StepThrough, cells_that_show_nothing, live_hosts, missing_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -25,10 +25,7 @@ def test_every_figure_shows_offline(tab):
 
 
 def test_no_output_is_empty_offline(tab):
-    empty = tab.page.locator(".jp-OutputArea-output").evaluate_all(
-        "(all) => all.filter((o) => o.clientHeight === 0).map((o) => o.outerHTML.slice(0, 200))"
-    )
-    assert empty == []
+    assert cells_that_show_nothing(tab.page) == []
 
 
 def test_the_step_throughs_work_offline(tab):

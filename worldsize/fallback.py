@@ -1,0 +1,38 @@
+"""A widget, and beside it what a reader sees where no kernel answers for the widget any more.
+
+JupyterLab writes "Error displaying widget: model not found" in the place of such a widget and never shows the other
+forms of the same output. So the widget is one output and what stays is the next one; a style rule shows one of the two.
+Where no widget can be shown at all (GitHub, nbconvert, an untrusted notebook), only what stays has something to show.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Lab gives an output itself the class of widgets where it failed, and a child of the output where it did not.
+STYLE = (
+    "<style>"
+    ".jp-OutputArea-child:has(> .jp-OutputArea-output > .jupyter-widgets) + .jp-OutputArea-child:has(.ws-instead),"
+    ".jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets):has(+ .jp-OutputArea-child .ws-instead)"
+    "{display:none}"
+    "</style>"
+)
+
+
+class Shown:
+    """A widget on display with its fallback."""
+
+    def __init__(self, widget: Any, html: str, text: str) -> None:
+        from IPython.display import display
+
+        view = "application/vnd.jupyter.widget-view+json"
+        display({view: widget._repr_mimebundle_()[view], "text/html": "", "text/plain": ""}, raw=True)
+        self._handle = display(_bundle(html, text), raw=True, display_id=True)
+
+    def update(self, html: str, text: str) -> None:
+        """Other words for when the widget is gone."""
+        self._handle.update(_bundle(html, text), raw=True)
+
+
+def _bundle(html: str, text: str) -> dict[str, str]:
+    return {"text/html": f'<div class="ws-instead">{html}</div>{STYLE}', "text/plain": text}
