@@ -2,9 +2,8 @@
 
 JupyterLab and a headless Chromium run one notebook. "lines": every rank prints 500 lines a second, each with the time;
 "reports": every rank reports 200 steps a second. The lag of a line or a step is the time until the view has drawn it.
-Then launches that the view watches and launches that
-nobody watches take turns in a kernel of their own. Left out: other browsers, and a kernel
-on another machine.
+Then launches that the view watches and launches that nobody watches take turns in a kernel of their own. Left out:
+other browsers, and a kernel on another machine.
 
     python bench/live.py [--seconds 10] [--repeats 20] [--smoke]
 """

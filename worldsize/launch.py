@@ -99,10 +99,12 @@ def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observe
         last[:] = [run]
         if len(payload) > parcel.LARGE_BYTES:
             run.notes.append(_large(payload, fn, tuple(args), dict(kwargs or {})))
-        outcome = _follow(run, job, observers)
-    error = _settle(run, job, outcome)
-    for observer in observers:
-        observer.ended(run)
+        try:
+            error = _settle(run, job, _follow(run, job, observers))
+        finally:
+            run.state = "failed" if run.state == "running" else run.state  # the engine was lost
+            for observer in observers:
+                observer.ended(run)
     if error is not None:
         raise error
     return run
@@ -181,7 +183,6 @@ def _follow(run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
         _publish(run, tails, observers, last=True)
         return outcome
     except BaseException:
-        run.state = "failed"
         _engine.abandon()
         raise
 

@@ -5,6 +5,7 @@ Left out: the server (`lab_server`), and what a notebook should show.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,6 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ElementHandle, Locator, Page, sync_playwright
 
-CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -37,7 +37,7 @@ _WATCH = """() => {
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, headless=True)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS, headless=True)
         try:
             yield browser
         finally:
@@ -135,13 +135,20 @@ class LabTab(Tab):
             arg=[id, text], timeout=1000 * timeout_s, polling=50,
         )  # fmt: skip
 
+    def predict(self, number: str) -> None:
+        """Type into the first field, and wait until it is kept."""
+        box = self.page.locator(".worldsize-field input").first
+        box.fill(number)
+        box.press("Enter")
+        self.page.get_by_text(f"saved: {number}").first.wait_for()
+
     def save(self) -> None:
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
         self.page.wait_for_function(f"() => !{_PANEL}.context.model.dirty")
 
     def widgets_settled(self) -> None:
         """Wait until every widget is there, or known to be lost."""
-        self.page.wait_for_selector(".jp-OutputArea-output")
+        self.page.wait_for_selector(".jp-OutputArea-output", state="attached")
         outputs = "[...document.querySelectorAll('.jp-OutputArea-output')]"
         self.page.wait_for_function(f"() => !{outputs}.some((o) => o.textContent.startsWith('Loading widget'))")
 

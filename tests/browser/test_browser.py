@@ -1,10 +1,13 @@
-"""Lab 06 in JupyterLab, as a student works: run it all, step, interrupt, save, restart, reopen."""
+"""Lab 06 in JupyterLab, as a student works: run it all, step, interrupt, save, restart, reopen; and from the disk.
+
+The file from the disk is nbconvert's HTML, read with no network.
+"""
 
 from __future__ import annotations
 
 import pytest
-from conftest import LONG, outputs
-from lab_page import LabTab
+from lab06 import LONG, outputs, write
+from lab_page import LabTab, Tab
 from step_through import StepThrough, cells_that_show_nothing, live_hosts, missing_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -42,6 +45,10 @@ def test_a_picture_and_a_table_take_the_live_views_place(ran):
     cell = ran.tab.cell("browser-live")
     assert cell.query_selector(".ws-live") is None
     assert cell.query_selector("img[alt]") and len(cell.query_selector_all("tbody tr")) == 4
+
+
+def test_a_prediction_is_shown_once(ran):
+    assert len(ran.tab.page.get_by_text("saved: 350 MB").filter(visible=True).all()) == 1
 
 
 def test_the_step_throughs_come_alive(ran):
@@ -109,8 +116,6 @@ def test_the_step_throughs_can_be_read_in_both_themes(ran, theme):
 
 
 def test_the_stop_button_ends_a_long_launch_and_the_kernel_answers(ran, another_tab):
-    from conftest import write
-
     path = ran.server.work / "stop.ipynb"
     write(path, {"browser-long": LONG, "browser-after": "print('the kernel answers', 6 * 7)"}, labs_cells=3)
     tab = another_tab(ran.server.notebook_url(path.name))
@@ -131,6 +136,7 @@ def test_after_a_restart_and_a_reopening_every_figure_shows_and_steps(ran, anoth
     tab = another_tab(ran.server.notebook_url(ran.path.name))
     tab.widgets_settled()
     assert (wrong(tab), cells_that_show_nothing(tab.page), missing_pictures(tab.page, OUTPUT)) == ([], [], [])
+    assert len(tab.page.get_by_text("saved: 350 MB").filter(visible=True).all()) == 1
     ring = StepThrough(tab.page, 1)
     ring.focus()
     ring.press("Home")
@@ -156,3 +162,43 @@ def test_no_request_left_this_machine(ran):
 
 def test_no_page_had_an_error(ran):
     assert ran.tab.errors == []
+
+
+# from the disk
+
+
+@pytest.fixture
+def page_on_disk(plain_tab: Tab, exported) -> Tab:
+    plain_tab.page.route("http*://**", lambda route: route.abort())
+    plain_tab.page.goto(f"file://{exported[0]}")
+    return plain_tab
+
+
+def test_nbconvert_finds_alternative_text_everywhere(exported):
+    assert "Alternative text is missing" not in exported[1]
+
+
+def test_every_figure_shows_offline(page_on_disk):
+    assert missing_pictures(page_on_disk.page, ".jp-OutputArea-output") == []
+
+
+def test_no_output_is_empty_offline(page_on_disk):
+    assert cells_that_show_nothing(page_on_disk.page) == []
+
+
+def test_the_step_throughs_work_offline(page_on_disk):
+    assert live_hosts(page_on_disk.page) == [True, True]
+    ring = StepThrough(page_on_disk.page, 1)
+    ring.focus()
+    assert ring.press("End").startswith("Step 6 of 6")
+    page_on_disk.screenshot("offline")
+
+
+def test_without_scripts_the_pictures_show(browser, exported):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"file://{exported[0]}")
+    assert all(box is not None and box["height"] > 100 for box in (
+        page.locator(".ws-steps img").nth(index).bounding_box() for index in range(2)
+    ))  # fmt: skip
+    context.close()
