@@ -40,11 +40,12 @@ EXPECTED = {
 
 
 def ranks_alive():
-    """Descendants that lead a session of their own below the agent: the ranks do, the fork server does not."""
+    """The processes below this one's agents that lead a session of their own: ranks do, the fork server does not."""
+    agents = [p for p in psutil.Process().children() if "worldsize.engines.agent" in " ".join(p.cmdline())]
     found = []
-    for process in psutil.Process().children(recursive=True):
+    for process in [p for agent in agents for p in agent.children(recursive=True)]:
         try:
-            if os.getsid(process.pid) == process.pid and process.ppid() != os.getpid():
+            if os.getsid(process.pid) == process.pid:
                 found.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):
             continue
