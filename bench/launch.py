@@ -200,6 +200,12 @@ def print_targets(bench: Bench, all_ranks: list[int]) -> None:
         report.target(f"ours, first launch 5 s after the import, {ranks} ranks, s", soon, at_most=1)
 
 
+def keep(path: Path, bench: Bench, note: str) -> None:
+    rows = [{"engine": e, "kind": k, "ranks": r, "seconds": s} for (e, k, r), s in bench.seconds.items()]
+    failed = [{"engine": e, "ranks": r, "errors": errors} for (e, r), errors in bench.failures.items()]
+    report.keep(path, {"conditions": note, "measured": rows, "failed": failed})
+
+
 def draw(path: Path, bench: Bench, all_ranks: list[int], note: str) -> None:
     series = {e: [bench.median(e, "warm", r) for r in all_ranks] for e in bench.engines}
     title = f"Warm launch to finished all-reduce, results and lines back\n{note}"
@@ -221,11 +227,9 @@ def main() -> None:
         bench = Bench(options.engines, home)
         for ranks in options.ranks:
             measure(bench, ranks, options.cold_repeats, options.repeats, rest_s)
+            keep(options.out / "launch.json", bench, note)  # each time, because a whole run takes long
     print_results(bench, options.ranks)
     print_targets(bench, options.ranks)
-    rows = [{"engine": e, "kind": k, "ranks": r, "seconds": s} for (e, k, r), s in bench.seconds.items()]
-    failed = [{"engine": e, "ranks": r, "errors": errors} for (e, r), errors in bench.failures.items()]
-    report.keep(options.out / "launch.json", {"conditions": note, "measured": rows, "failed": failed})
     draw(options.out / "launch.png", bench, options.ranks, note)
 
 
