@@ -44,6 +44,18 @@ def scales(fabric, x, factor, parts):
     return x * factor + sum(parts)
 
 
+def asks_rank_one(fabric, x):
+    fabric.send(x, to=1)
+    fabric.recv(x, frm=1)
+    return x
+
+
+def answers_with_three_times(fabric, x):
+    asked = torch.empty_like(x)
+    fabric.recv(asked, frm=0)
+    fabric.send(3 * asked, to=0)
+
+
 def is_a_stub(fabric, x):
     raise NotYet("Exercise 6.2: the ring")
 
@@ -192,3 +204,9 @@ def test_a_tensor_comes_back_as_an_array_of_its_own():
     got = plain(x)
     x += 1
     assert got.tolist() == [1, 1]
+
+
+def test_a_check_may_play_some_of_the_ranks_itself(arena):
+    ended = arena.ranks(asks_rank_one, inputs(), played={1: answers_with_three_times})
+    assert ended.returned[0].tolist() == [0, 3, 6] and ended.returned[1] is None
+    assert [(t.src, t.dst) for t in ended.trace.transfers] == [(0, 1), (1, 0)]

@@ -6,8 +6,9 @@ and a check never knows which. Left out: what is checked (`checks/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,10 @@ import numpy as np
 from worldsize.failures import Deadlock, LaunchError, NotYet, RankFailed, RunTimedOut
 from worldsize.links import Link
 from worldsize.trace import Trace
+
+
+Played = Mapping[int, Callable]
+NOBODY: Played = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,16 @@ class Ended:
 
 class Arena(Protocol):
     def call(self, fn: Callable, *args: Any) -> Ended:
-        """A plain function, once; its value is `returned[0]`."""
+        """A plain function, once; its value is `returned[0]`. A callable among `args` is the check's own, and is seen
+        by the check whenever `fn` calls it."""
 
-    def ranks(self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None) -> Ended:
-        """`fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks, with the record of their messages."""
+    def ranks(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: Played = NOBODY
+    ) -> Ended:
+        """`fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks, with the record of their messages.
+
+        The check plays the ranks in `played`: `played[rank](fabric, inputs[rank], *more)` runs there instead.
+        """
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
         """`fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo."""
@@ -57,8 +68,10 @@ class LaunchArena:
         except Exception as error:
             return Ended("raised", f"{type(error).__name__}: {error}")
 
-    def ranks(self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None) -> Ended:
-        return self._launch(_over_fabric, fn, inputs, more, link)
+    def ranks(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: Played = NOBODY
+    ) -> Ended:
+        return self._launch(_over_fabric, _Cast(fn, dict(played)), inputs, more, link)
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
         return self._launch(_over_group, fn, inputs, more, None)
@@ -87,12 +100,20 @@ def _words(error: LaunchError) -> str:
 _STATES = {Deadlock: "deadlock", RunTimedOut: "timeout", RankFailed: "raised"}
 
 
-def _over_fabric(fabric: Any, fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:
+@dataclass(frozen=True)
+class _Cast:
+    """Who plays which rank."""
+
+    fn: Callable
+    played: dict[int, Callable]
+
+
+def _over_fabric(fabric: Any, cast: _Cast, inputs: list, more: tuple) -> tuple[Any, Any]:
     import torch
 
     x = _tensors(inputs[fabric.rank])
     torch.manual_seed(fabric.rank)
-    return plain(fn(fabric, x, *more)), plain(x)
+    return plain(cast.played.get(fabric.rank, cast.fn)(fabric, x, *more)), plain(x)
 
 
 def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:

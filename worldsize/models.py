@@ -1,0 +1,79 @@
+"""The small PyTorch models that several labs share, and their data as tensors.
+
+Small enough that a training step takes milliseconds on one core. Left out: training loops, which the labs
+teach; TensorFlow's models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import nn
+
+from worldsize.data import Dataset
+
+CLASSES, SIDE = 10, 28
+
+
+def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
+    """Two convolutions and a linear layer for images [n, 1, 28, 28]; logits [n, 10]. 9,098 parameters at width 8.
+
+    `seed` fixes the weights and leaves torch's own generator as it was; None draws them from that generator.
+    """
+
+    def build() -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(2 * width * (SIDE // 4) ** 2, CLASSES),
+        )  # fmt: skip
+
+    return _seeded(build, seed)
+
+
+def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
+    """Linear layers with a ReLU between each two, say `mlp([784, 64, 10])`. Seeded as `small_cnn` is.
+
+    Raises ValueError for fewer than two sizes.
+    """
+    if len(sizes) < 2:
+        raise ValueError(f"mlp: expected at least two sizes, the input's and the output's, got {sizes!r}")
+
+    def build() -> nn.Sequential:
+        layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
+        return nn.Sequential(*layers[:-1])
+
+    return _seeded(build, seed)
+
+
+def tensors(dataset: Dataset, train: int | None = None, test: int | None = None) -> tuple[torch.Tensor, ...]:
+    """(train images, train labels, test images, test labels), the first `train` and `test` of each.
+
+    Images float32 [n, channels, height, width] with mean 0 and standard deviation 1 over the training images
+    that are taken; labels int64 [n].
+    """
+    seen, unseen = (_images(part) for part in (dataset.train_images[:train], dataset.test_images[:test]))
+    mean, std = seen.mean(), seen.std()
+    labels = [torch.as_tensor(part) for part in (dataset.train_labels[:train], dataset.test_labels[:test])]
+    return (seen - mean) / std, labels[0], (unseen - mean) / std, labels[1]
+
+
+def flat(values: list[torch.Tensor]) -> torch.Tensor:
+    """A model's parameters or gradients as one vector, to compare or to send. Shape [sum of sizes]."""
+    return torch.cat([value.detach().reshape(-1) for value in values])
+
+
+def _images(images: np.ndarray) -> torch.Tensor:
+    x = torch.as_tensor(images).to(torch.float32) / 255
+    return x.unsqueeze(1) if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
+
+
+def _seeded(build: Callable[[], nn.Sequential], seed: int | None) -> nn.Sequential:
+    if seed is None:
+        return build()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
