@@ -17,7 +17,6 @@ from worldsize.failures import Deadlock, LaunchError, NotYet, RankFailed, RunTim
 from worldsize.links import Link
 from worldsize.trace import Trace
 
-
 Played = Mapping[int, Callable]
 NOBODY: Played = MappingProxyType({})
 
@@ -71,16 +70,17 @@ class LaunchArena:
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: Played = NOBODY
     ) -> Ended:
-        return self._launch(_over_fabric, _Cast(fn, dict(played)), inputs, more, link)
+        return self._launch(_over_fabric, (fn, list(inputs), more, dict(played)), link)
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
-        return self._launch(_over_group, fn, inputs, more, None)
+        return self._launch(_over_group, (fn, list(inputs), more), None)
 
-    def _launch(self, body: Callable, fn: Callable, inputs: Sequence[Any], more: tuple, link: Link | None) -> Ended:
+    def _launch(self, body: Callable, args: tuple, link: Link | None) -> Ended:
         from worldsize.launch import quiet_launch
 
+        _, inputs, *_ = args
         try:
-            run = quiet_launch(body, len(inputs), (fn, list(inputs), more), link, self._timeout_s, device="cpu")
+            run = quiet_launch(body, len(inputs), args, link, self._timeout_s, device="cpu")
         except LaunchError as error:
             trace = error.run.trace if error.run else Trace(len(inputs))
             return Ended(_STATES.get(type(error), "raised"), _words(error), trace=trace)
@@ -100,20 +100,12 @@ def _words(error: LaunchError) -> str:
 _STATES = {Deadlock: "deadlock", RunTimedOut: "timeout", RankFailed: "raised"}
 
 
-@dataclass(frozen=True)
-class _Cast:
-    """Who plays which rank."""
-
-    fn: Callable
-    played: dict[int, Callable]
-
-
-def _over_fabric(fabric: Any, cast: _Cast, inputs: list, more: tuple) -> tuple[Any, Any]:
+def _over_fabric(fabric: Any, fn: Callable, inputs: list, more: tuple, played: dict) -> tuple[Any, Any]:
     import torch
 
     x = _tensors(inputs[fabric.rank])
     torch.manual_seed(fabric.rank)
-    return plain(cast.played.get(fabric.rank, cast.fn)(fabric, x, *more)), plain(x)
+    return plain(played.get(fabric.rank, fn)(fabric, x, *more)), plain(x)
 
 
 def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:
