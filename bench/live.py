@@ -67,12 +67,12 @@ json.dump(run.results, open("reports.json", "w"))
 OVERHEAD = """
 import json, statistics, time
 from worldsize.notebook import *
-from worldsize import launch as launcher
+from worldsize.run import OBSERVERS
 from worldsize.live import LiveView
 from worldsize.run import Observer
 import IPython
 def seconds(observer, fn):
-    launcher._observers[:] = [observer]
+    OBSERVERS[:] = [observer]
     start = time.monotonic()
     run = launch(fn, {ranks})
     return time.monotonic() - start, run.wall_s

@@ -542,6 +542,20 @@ figures.curves(
 )
 
 # %% [markdown]
+# Turn the knobs yourself: another algorithm, more ranks, other links, another size. Each choice starts a real run and
+# draws its messages. Look for a setting in which your ring loses, and say why before you look at the next picture.
+
+# %%
+def try_out(algorithm="your ring", ranks=4, bandwidth="20 MB/s", latency="100 us", elements=250_000):
+    run = launch(add_up, ranks, args=(contestants[algorithm], elements), link=Link(bandwidth, latency))
+    return figures.messages(run)
+
+knobs(
+    try_out, algorithm=list(contestants), ranks=[2, 3, 4, 8], bandwidth=["20 MB/s", "100 MB/s", "1 GB/s"],
+    latency=["100 us", "2 ms", "20 ms"], elements=[250, 25_000, 250_000],
+)
+
+# %% [markdown]
 # So there is no best all-reduce; there is a best one *for a size, a number of ranks and a network*. That is why
 # libraries such as NCCL carry several and choose at run time: rings for large tensors, trees for small ones. Where a
 # point lies well above its line, this machine was busy: alpha-beta takes the work of sending a message for free.

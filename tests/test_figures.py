@@ -181,6 +181,10 @@ def test_text_has_a_contrast_of_at_least_4_5():
     assert all(contrast(ink, "white") >= 4.5 for ink in (picture.INK, picture.QUIET_INK))
 
 
+def test_the_line_of_each_rank_has_a_contrast_of_at_least_3():
+    assert all(contrast(colour, "white") >= 3 for colour in picture.COLOURS)
+
+
 def test_numbers_in_cells_have_a_contrast_of_at_least_4_5():
     backgrounds = [picture.HEAT(level) for level in np.linspace(0, 1, 101)]
     assert all(contrast(heatmap._ink_on(shade), shade[:3]) >= 4.5 for shade in backgrounds)

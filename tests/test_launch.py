@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from worldsize import launch as launching
 from worldsize.failures import NotYet
-from worldsize.launch import Observer, launch, observe
+from worldsize.launch import launch
+from worldsize.run import OBSERVERS, Observer, observe
 
 pytestmark = pytest.mark.quick
 SIZES = [1, 2, 3, 4]
@@ -84,11 +84,11 @@ class Collecting(Observer):
 
 @pytest.fixture
 def watcher():
-    before = list(launching._observers)
+    before = list(OBSERVERS)
     made = Collecting()
     observe(made)
     yield made
-    launching._observers[:] = before
+    OBSERVERS[:] = before
 
 
 def test_an_observer_hears_the_setup_once_every_line_and_the_end(watcher):

@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
-from worldsize import launch as launching
-from worldsize.launch import Observer, launch, observe
+from worldsize.launch import launch
 from worldsize.report import report, span
+from worldsize.run import OBSERVERS, Observer, observe
 
 pytestmark = pytest.mark.quick
 
@@ -54,11 +54,11 @@ class Collecting(Observer):
 
 @pytest.fixture
 def watcher():
-    before = list(launching._observers)
+    before = list(OBSERVERS)
     made = Collecting()
     observe(made)
     yield made
-    launching._observers[:] = before
+    OBSERVERS[:] = before
 
 
 def test_progress_says_who_waits_for_whom_and_how_many_bytes_went(watcher):

@@ -26,7 +26,7 @@ from worldsize.engines import Job, Progress, Setup
 from worldsize.engines.local import LocalEngine
 from worldsize.failures import Outcome
 from worldsize.links import Link
-from worldsize.run import Observer, Run, Tail
+from worldsize.run import OBSERVERS, Observer, Run, Tail
 
 _TICK_S = 0.05
 _STOP_S = 2.0
@@ -34,14 +34,8 @@ _MAX_WORLD_SIZE = 256
 
 
 _engine = LocalEngine()
-_observers: list[Observer] = []
 _one_at_a_time = threading.Lock()
 _last: list[Run] = []
-
-
-def observe(observer: Observer) -> None:
-    """Tell `observer` of every launch from now on, in place of an earlier one of the same class."""
-    _observers[:] = [o for o in _observers if type(o) is not type(observer)] + [observer]
 
 
 def warm() -> None:
@@ -72,7 +66,7 @@ def launch(
     Raises ValueError for a wrong argument or one that cannot travel, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".
     """
-    return _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, tuple(_observers), _last)
+    return _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, tuple(OBSERVERS), _last)
 
 
 def quiet_launch(

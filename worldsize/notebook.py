@@ -16,17 +16,19 @@ from worldsize.arena import LaunchArena
 from worldsize.checks import CHECKS, run_check
 from worldsize.doctor import Sheet, examine
 from worldsize.failures import Deadlock, Interrupted, LaunchError, NotYet, RankFailed, RunTimedOut
+from worldsize.knobs import knobs
 from worldsize.lab import Lab
-from worldsize.launch import Run, last_run, launch, observe, quiet_launch, warm
+from worldsize.launch import Run, last_run, launch, quiet_launch, warm
 from worldsize.links import Link
 from worldsize.live import LiveView
 from worldsize.printout import TextLines
 from worldsize.report import report, span
+from worldsize.run import observe
 from worldsize.verdict import Verdict
 
 __all__ = [
     "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "NotYet", "RankFailed", "Run", "RunTimedOut",
-    "capability_sheet", "data", "figures", "last_run", "launch", "open_lab", "report", "span",
+    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "report", "span",
 ]  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 Shown as `<img alt=…>` with a PNG inside, which is what Lab, GitHub and a reopened notebook all keep (Lab
 writes no alt for image outputs). White background and dark text, so that light and dark themes both read.
 Ranks are told apart by colour and by marker or hatch: M. Okabe and K. Ito, "Color universal design", 2008,
-with grey for their yellow, which can't be seen on white. Left out: what is drawn.
+with their yellow as grey and their orange and sky blue darkened, so that a thin line has 3:1 on white. Left out: what is
+drawn.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_BYTES = 80_000
 INK = "#1a1a1a"
 QUIET_INK = "#595959"  # 7:1 on white
 RULE = "#c8c8c8"
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#767676")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#A06A00", "#2A86BD", "#000000", "#767676")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
 HEAT = matplotlib.colormaps["Blues"]
 BLENDS = (0.25, 0.5, 0.75, 1.0)
@@ -51,10 +52,11 @@ class Picture(Figure):
     def png(self, most_bytes: int = MOST_BYTES, dpi: int = MOST_DPI) -> bytes:
         """The picture as a PNG of few colours, coarser where it would else be over `most_bytes`."""
         data = self._png_at(dpi)
-        if len(data) <= most_bytes:
-            return data
-        # A crowded drawing's size grows with about the 1.1th power of the resolution.
-        return self._png_at(max(LEAST_DPI, int(dpi * (most_bytes / len(data)) ** 0.9)))
+        while len(data) > most_bytes and dpi > LEAST_DPI:
+            # A crowded drawing's size grows with about the 1.1th power of the resolution.
+            dpi = max(LEAST_DPI, int(dpi * min(0.95, (most_bytes / len(data)) ** 0.9)))
+            data = self._png_at(dpi)
+        return data
 
     def _png_at(self, dpi: int) -> bytes:
         self.dpi = dpi

@@ -7,6 +7,8 @@ Left out: how a run comes about (`launch.py`).
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,24 @@ class Observer:
     def progressed(self, run: Run, progress: Progress) -> None: ...
     def ticked(self, run: Run) -> None: ...
     def ended(self, run: Run) -> None: ...
+
+
+OBSERVERS: list[Observer] = []
+
+
+def observe(observer: Observer) -> None:
+    """Tell `observer` of every launch from now on, in place of an earlier one of the same class."""
+    OBSERVERS[:] = [o for o in OBSERVERS if type(o) is not type(observer)] + [observer]
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Nobody is told of the launches inside: they belong to a picture, which may be drawn again long after its cell."""
+    observers, OBSERVERS[:] = OBSERVERS[:], []
+    try:
+        yield
+    finally:
+        OBSERVERS[:] = observers
 
 
 class Tail:

@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 
 @pytest.fixture(scope="module")
 def ran(context: Any, server: LabServer) -> Iterator[Ran]:
-    """Lab 06's solution, small, with a cell that reports; the first prediction is typed at the end."""
+    """Lab 06's solution, small, with a cell that reports; then a prediction is typed and a knob turned."""
     path = server.work / "lab06.ipynb"
     write(path, ADDED)
     tab = LabTab(context)
@@ -67,6 +67,7 @@ def ran(context: Any, server: LabServer) -> Iterator[Ran]:
     tab.watch_live_views()
     tab.run_all(RUN_S)
     tab.predict("350")
+    tab.turn_knob("ranks", "3")
     tab.save()
     yield Ran(tab, server, path, tab.seen_cards())
     tab.page.close()

@@ -5,6 +5,7 @@ Left out: the server (`lab_server`), and what a notebook should show.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,6 +142,11 @@ class LabTab(Tab):
         box.fill(number)
         box.press("Enter")
         self.page.get_by_text(f"saved: {number}").first.wait_for()
+
+    def turn_knob(self, name: str, choice: str) -> None:
+        """Choose in the field `name` beside a figure, and wait until the figure was drawn with it."""
+        self.page.get_by_label(name, exact=True).select_option(choice)
+        self.page.get_by_text(re.compile(f"drawn with .*{name} = {choice}")).first.wait_for()
 
     def save(self) -> None:
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")

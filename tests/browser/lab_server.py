@@ -42,7 +42,8 @@ class LabServer:
         command = [
             sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
             "--ServerApp.port=0", f"--ServerApp.root_dir={self.work}", "--ServerApp.websocket_ping_interval=0",
-            "--LabApp.expose_app_in_browser=True", f"--IdentityProvider.token={self.token}",
+            "--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True",
+            f"--IdentityProvider.token={self.token}",
         ]  # fmt: skip
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
@@ -61,6 +62,10 @@ class LabServer:
     def notebook_url(self, name: str) -> str:
         """A page with this notebook alone, whatever was open before."""
         return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
+
+    def notebook_7_url(self, name: str) -> str:
+        """The same in Jupyter Notebook 7."""
+        return f"{self.url}/notebooks/{name}?token={self.token}"
 
     def _environment(self) -> dict[str, str]:
         own = {

@@ -6,12 +6,13 @@ The file from the disk is nbconvert's HTML, read with no network.
 from __future__ import annotations
 
 import pytest
-from lab06 import LONG, outputs, write
+from lab06 import ADDED, LONG, outputs, write
 from lab_page import LabTab, Tab
 from step_through import StepThrough, cells_that_show_nothing, live_hosts, missing_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
+RUN_S = 150
 OUTPUT = ".jp-OutputArea-output"
 ERRORS = ", ".join(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.{kind}']" for kind in ("error", "stderr"))
 COMPLAINTS = ("Error displaying widget", "Javascript Error", "Traceback")
@@ -49,6 +50,12 @@ def test_a_picture_and_a_table_take_the_live_views_place(ran):
 
 def test_a_prediction_is_shown_once(ran):
     assert len(ran.tab.page.get_by_text("saved: 350 MB").filter(visible=True).all()) == 1
+
+
+def test_a_knob_draws_its_figure_anew(ran):
+    alts = [image.get_attribute("alt") for image in ran.tab.page.locator(f"{OUTPUT} img").all()]
+    assert [alt for alt in alts if "3 ranks" in alt] != []
+    ran.tab.screenshot("knobs", ran.tab.page.locator(".jp-CodeCell", has=ran.tab.page.get_by_label("bandwidth")))
 
 
 def test_the_step_throughs_come_alive(ran):
@@ -137,6 +144,7 @@ def test_after_a_restart_and_a_reopening_every_figure_shows_and_steps(ran, anoth
     tab.widgets_settled()
     assert (wrong(tab), cells_that_show_nothing(tab.page), missing_pictures(tab.page, OUTPUT)) == ([], [], [])
     assert len(tab.page.get_by_text("saved: 350 MB").filter(visible=True).all()) == 1
+    assert len(tab.page.get_by_text("ranks = 3").filter(visible=True).all()) == 1
     ring = StepThrough(tab.page, 1)
     ring.focus()
     ring.press("Home")
@@ -154,6 +162,22 @@ def test_untrusted_every_figure_shows_and_no_script_runs(ran, another_tab):
     assert not any(live_hosts(tab.page))
     tab.page.locator(f"{OUTPUT} img").nth(2).scroll_into_view_if_needed()
     tab.screenshot("untrusted")
+
+
+def test_in_notebook_7_the_live_view_moves_and_its_picture_stays(ran, context):
+    path = ran.server.work / "seven.ipynb"
+    write(path, ADDED, labs_cells=3)
+    tab = LabTab(context)
+    tab.open(ran.server.notebook_7_url(path.name))
+    tab.watch_live_views()
+    tab.run_all(RUN_S)
+    moved = tab.seen_cards()
+    assert wrong(tab) == [] and missing_pictures(tab.page, OUTPUT) == []
+    assert len(moved) == 4 and min(moved.values()) >= 5
+    assert tab.cell("browser-live").query_selector(".ws-live") is None
+    tab.screenshot("notebook 7")
+    tab.page.close()
+    assert tab.elsewhere == []  # page errors it has some of its own: it asks for settings and commands of Lab's
 
 
 def test_no_request_left_this_machine(ran):
