@@ -5,6 +5,7 @@ import pytest
 import torch
 from conformance import SUITE
 
+from worldsize.failures import Deadlock
 from worldsize.launch import launch
 from worldsize.links import Link
 
@@ -119,3 +120,16 @@ def test_a_long_message_that_outlives_its_sender_is_not_taken_for_a_deadlock():
         return True
 
     assert launch(slow_arrival, 2, link=Link("1 GB/s", "800 ms")).results == [True, True]
+
+
+def test_a_wait_that_never_ended_is_in_the_record_of_a_run_that_broke_off():
+    def one_waits(fabric):
+        if fabric.rank == 0:
+            fabric.compute(0.2)
+        else:
+            fabric.recv(torch.zeros(1), 0)
+
+    with pytest.raises(Deadlock) as caught:
+        launch(one_waits, 2)
+    (wait,) = [span for span in caught.value.run.trace.spans if span.rank == 1 and span.kind == "wait"]
+    assert wait.label == "for rank 0, in vain" and wait.end_s - wait.start_s > 0.1

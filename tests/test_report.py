@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 
+from worldsize.failures import RankFailed
 from worldsize.launch import launch
 from worldsize.report import report, span
 from worldsize.run import OBSERVERS, Observer, observe
@@ -74,6 +75,18 @@ def test_progress_says_who_waits_for_whom_and_how_many_bytes_went(watcher):
     assert any(p.doing == "waits in recv from rank 0" for p in of_rank[1])
     assert of_rank[0][-1].sent_bytes == 100 and of_rank[1][-1].received_bytes == 100
     assert watcher.ticks >= 5
+
+
+def test_a_ranks_last_progress_says_how_it_ended(watcher):
+    def fails(fabric):
+        if fabric.rank == 1:
+            raise KeyError("chunk 5")
+        fabric.compute(0.01)
+
+    with pytest.raises(RankFailed):
+        launch(fails, 2)
+    last = {p.rank: p.doing for p in watcher.news}
+    assert last == {0: "done", 1: "failed: KeyError: 'chunk 5'"}
 
 
 def test_progress_comes_at_most_ten_times_a_second(watcher):

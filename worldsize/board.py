@@ -19,7 +19,7 @@ from worldsize.series import PLACES, TOTALS, Axis, Curve
 LINE_CHARS = 160
 SHOWN_CURVES = 3
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-_STATES = {"waits": "waiting", "done": "done", "returned": "done", "failed": "failed", "starting": "starting"}
+_STATES = {"waits": "waiting", "done": "done", "not": "stopped", "failed": "failed", "starting": "starting"}
 
 
 def tail_lines(world_size: int) -> int:

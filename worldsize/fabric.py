@@ -160,11 +160,12 @@ class WaitState:
     Messages are counted when the detector asks, not when they are sent: recording should cost a message little.
     """
 
-    __slots__ = ("_counted", "_events", "_posted", "_taken", "changes", "doing")
+    __slots__ = ("_counted", "_events", "_posted", "_taken", "changes", "doing", "since_s")
 
     def __init__(self, events: list[list]) -> None:
         self.doing: tuple[str, int | None, int] | None = None
         self.changes = 0
+        self.since_s = 0.0
         self._events, self._counted = events, 0
         self._posted: Counter = Counter()
         self._taken: Counter = Counter()
@@ -222,7 +223,7 @@ class Recorded:
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         start_s, state = self.now(), self.state
-        state.doing = ("recv", frm, tag)
+        state.since_s, state.doing = start_s, ("recv", frm, tag)
         state.changes += 1
         arrival = self._inner.take(out, frm, tag)
         self.events.append(["recv", arrival.source, tag, arrival.size_bytes, start_s, self.now()])
@@ -239,5 +240,14 @@ class Recorded:
         """What was recorded so far, on the launch's clock."""
         zero = self._origin_s
         events = tuple(Event(k, p, t, n, a - zero, b - zero) for k, p, t, n, a, b in list(self.events))
-        spans = tuple(Span(self.rank, k, a - zero, b - zero, label) for k, a, b, label in list(self.spans))
+        rows = [*self.spans, *self._open_wait()]
+        spans = tuple(Span(self.rank, k, a - zero, b - zero, label) for k, a, b, label in rows)
         return RankRecord(self.rank, events, spans)
+
+    def _open_wait(self) -> list[tuple]:
+        """The recv that this rank is in now: in a run that breaks off, it is what tells who was missing."""
+        doing = self.state.doing
+        if doing is None or doing[0] != "recv":
+            return []
+        whom = "anyone" if doing[1] is None else f"rank {doing[1]}"
+        return [("wait", self.state.since_s, self.now(), f"for {whom}, in vain")]

@@ -35,7 +35,9 @@ def gather(origin_s: float) -> Notebookward:
 def report(**values: float) -> None:
     """Tell the notebook a few numbers: `report(step=3, loss=0.21)`. `step` is the x axis, the others are curves.
 
-    Raises ValueError for a value that is not a number.
+    `epoch` serves as x axis where there is no step; with `steps` or `epochs`, how many there will be, the live view
+    shows how far the rank is: `report(step=3, steps=100, loss=0.21)`. Raises ValueError for a value that is
+    not a number.
     """
     row = {name: _number(name, value) for name, value in values.items()}
     for gathered in _gathering:

@@ -19,7 +19,8 @@ import threading
 from multiprocessing import resource_tracker
 from pathlib import Path
 
-PRELOAD = ["worldsize.engines.rank"]
+# the second is what `out.backward(grad)` imports when it is first called, sympy with it: half a second of a core a rank
+PRELOAD = ["worldsize.engines.rank", "torch.fx.experimental.symbolic_shapes"]
 _TICK_S = 0.2
 _TRIES = 3  # the agent of another start method may be removing the same folder
 

@@ -7,6 +7,7 @@ Left out: what the rank runs (`rank.py`).
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -24,7 +25,7 @@ from worldsize.collectives import CollectiveLog
 from worldsize.engines import Job, Progress
 from worldsize.engines.place import Place
 from worldsize.fabric import Fabric, Recorded
-from worldsize.failures import Frame, Standing
+from worldsize.failures import Failure, Frame, Standing
 from worldsize.report import Notebookward
 from worldsize.trace import RankRecord, Span
 
@@ -32,6 +33,7 @@ MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
 _BLOCKED_AFTER_TICKS = 2
 _PROGRESS_S = 0.1
+_WORDS = 160
 
 
 def frames_below(entries: traceback.StackSummary) -> tuple[Frame, ...]:
@@ -84,7 +86,7 @@ class Line:
             stream.flush()
         try:
             self._save_record()
-            self._tell_progress(last=True)
+            self._tell_progress(last=_ending_in_words(content))
         finally:
             self.tell((kind, content))
         self._released.wait(timeout=None if self.job else 5)
@@ -109,7 +111,7 @@ class Line:
         except (EOFError, OSError):
             os.killpg(0, signal.SIGKILL)  # the agent is gone: nobody would ever end this rank
 
-    def _tell_progress(self, last: bool = False) -> None:
+    def _tell_progress(self, last: str = "") -> None:
         if self.told is not None:
             with self._lock:
                 news = self._progress.news(self.rank, self.told, self.recorded, last)
@@ -153,15 +155,15 @@ class _ProgressTeller:
         self._doing = ""
         self._next_s = 0.0
 
-    def news(self, rank: int, told: Notebookward, recorded: Recorded | None, last: bool) -> Progress | None:
+    def news(self, rank: int, told: Notebookward, recorded: Recorded | None, last: str) -> Progress | None:
         now_s = time.monotonic()
         if now_s < self._next_s and not last:
             return None
-        self._next_s = now_s + _PROGRESS_S
+        self._next_s = math.inf if last else now_s + _PROGRESS_S
         rows = told.rows[self._rows :]
         events = recorded.events[self._events :] if recorded else []
         waiting = recorded.state.doing if recorded else None
-        doing = waiting_in_words(waiting) if waiting else "running"
+        doing = last or (waiting_in_words(waiting) if waiting else "running")
         if not (rows or events or doing != self._doing):
             return None
         self._rows += len(rows)
@@ -178,6 +180,16 @@ def _last_in_words(recorded: Recorded | None) -> str:
         way = "sent {} bytes to rank {}" if kind == "send" else "received {} bytes from rank {}"
         return way.format(size_bytes, peer)
     return ""
+
+
+def _ending_in_words(content: object) -> str:
+    """How a rank's last progress puts its end, in the words of a run's table."""
+    if not isinstance(content, Failure):
+        return "done"
+    if content.not_yet:
+        return "not yet"
+    said = content.message.partition("\n")[0][:_WORDS]
+    return f"failed: {content.type}: {said}" if content.type else f"failed: exit code {content.code}"
 
 
 def waiting_in_words(doing: tuple[str, int | None, int]) -> str:
