@@ -260,3 +260,15 @@ def test_the_folder_of_a_run_goes_with_the_run():
     while folder.exists() and time.monotonic() < until_s:
         time.sleep(0.01)
     assert not folder.exists()
+
+
+@pytest.mark.quick
+def test_a_rank_need_not_import_what_the_first_backward_and_the_first_optimizer_want():
+    def late():
+        before = set(sys.modules)
+        weight = torch.zeros(2, requires_grad=True)
+        (2 * weight).backward(torch.ones(2))
+        torch.optim.SGD([weight], lr=0.1).step()
+        return sorted({"sympy", "torch._dynamo"} & (set(sys.modules) - before))
+
+    assert launch(late, 1)[0] == []

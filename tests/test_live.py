@@ -341,6 +341,11 @@ def test_columns_that_say_nothing_are_left_out():
     assert runview.table(finished(board), board)[0] == ["rank", "end", "lines"]
 
 
+def test_a_run_that_reported_nothing_leaves_one_line_to_open():
+    board = Board(2)
+    assert runview.bundle(finished(board), board)["text/html"].startswith("<details><summary>2 ranks, done")
+
+
 def test_a_table_of_very_many_ranks_is_cut():
     board = Board(200)
     assert "… and 184 more ranks" in runview.bundle(finished(board), board)["text/html"]

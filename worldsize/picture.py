@@ -31,6 +31,7 @@ INK = "#1a1a1a"
 QUIET_INK = "#595959"  # 7:1 on white
 RULE = "#c8c8c8"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#A06A00", "#2A86BD", "#000000", "#767676")
+FILLS = ("#E69F00", "#56B4E9")  # the orange and the sky blue as they were, for areas with a dark outline
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
 HEAT = matplotlib.colormaps["Blues"]
 BLENDS = (0.25, 0.5, 0.75, 1.0)
@@ -98,7 +99,7 @@ class Picture(Figure):
 @functools.cache
 def _palette() -> PIL.Image.Image:
     """Every colour in use and its blends with white; a palette fitted to each picture would merge ranks' colours."""
-    flat = [to_rgb(name) for name in (*COLOURS, INK, QUIET_INK, RULE)]
+    flat = [to_rgb(name) for name in (*COLOURS, *FILLS, INK, QUIET_INK, RULE)]
     blends = [1 - strength * (1 - np.array(rgb)) for rgb in flat for strength in BLENDS]
     ramp = HEAT(np.linspace(0, 1, 32))[:, :3]
     palette = PIL.Image.new("P", (1, 1))

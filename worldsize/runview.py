@@ -28,7 +28,14 @@ def bundle(run: Run, board: Board) -> dict[str, str]:
     rows = table(run, board)
     shown = "" if made is None else made.html(made.png(PICTURE_BYTES, PICTURE_DPI))
     said = "" if made is None else f"{made.alt}\n"
-    return {"text/html": shown + _html(run, rows), "text/plain": said + _text(run, rows)}
+    return {"text/html": _folded(run, shown + _html(run, rows)), "text/plain": said + _text(run, rows)}
+
+
+def _folded(run: Run, content: str) -> str:
+    """One line to open where a run went well and reported nothing: the cell's own picture of it counts then."""
+    if run.state != "done" or reported.names(run.reports):
+        return content
+    return f"<details><summary>{html.escape(caption(run))}: what each rank did</summary>{content}</details>"
 
 
 def has_picture(run: Run) -> bool:

@@ -19,8 +19,9 @@ import threading
 from multiprocessing import resource_tracker
 from pathlib import Path
 
-# the second is what `out.backward(grad)` imports when it is first called, sympy with it: half a second of a core a rank
-PRELOAD = ["worldsize.engines.rank", "torch.fx.experimental.symbolic_shapes"]
+# beside a rank's own code, what torch imports late: at the first `out.backward(gradient)` and at the first optimizer;
+# imported once here, it costs two seconds of a core, and every rank of every launch would pay them again
+PRELOAD = ["worldsize.engines.rank", "torch.fx.experimental.symbolic_shapes", "torch._dynamo"]
 _TICK_S = 0.2
 _TRIES = 3  # the agent of another start method may be removing the same folder
 
