@@ -34,6 +34,20 @@ def _own_home_for_jupyter() -> object:
                 os.environ[name] = value
 
 
+@pytest.fixture(scope="session")
+def sandbox() -> object:
+    """A sandbox for graded ranks, as a job of `worldsize grade` has one; skips where this machine refuses it."""
+    from worldsize.grade.sandbox import NoSandbox, best_mode
+    from worldsize.grade.servers import Sandbox
+
+    try:
+        kept = Sandbox(best_mode())
+    except NoSandbox as refused:
+        pytest.skip(str(refused))
+    yield kept
+    kept.close()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU or a browser where there is none."""
     if any("gpu" in item.keywords for item in items) and not _has_gpu():

@@ -31,7 +31,7 @@ def notebook(folder: Path, *sources: str) -> Path:
 
 
 def test_help_names_every_command() -> None:
-    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build"))
+    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build", "grade"))
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("note", 0), ("fails", 1)])

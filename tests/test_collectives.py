@@ -1,5 +1,7 @@
 """Framework collectives are recorded as events of every rank, on the launch's clock."""
 
+import warnings
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -42,3 +44,17 @@ def test_an_asynchronous_call_ends_when_its_work_is_done():
 
     ops = [c.op for c in launch(later, 2).trace.collectives if c.rank == 0]
     assert sorted(ops) == ["all_reduce", "barrier"]
+
+
+def test_a_collective_into_one_tensor_is_one_event_with_the_bytes_of_its_input():
+    def into_one():
+        dist.init_process_group("gloo")
+        part, whole = torch.ones(3), torch.zeros(6)
+        dist.all_gather_single(whole, part)
+        dist.reduce_scatter_single(output=part, input=whole)
+        with warnings.catch_warnings(action="ignore"):  # the older names of the two
+            dist.all_gather_into_tensor(whole, part)
+            dist.reduce_scatter_tensor(part, whole)
+
+    mine = [(c.op, c.size_bytes) for c in launch(into_one, 2).trace.collectives if c.rank == 0]
+    assert mine == 2 * [("all_gather_single", 12), ("reduce_scatter_single", 24)]

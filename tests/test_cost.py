@@ -192,64 +192,66 @@ def test_a_world_of_one_costs_nothing(formula):
     assert formula(1, SIZE_BYTES, FAR) == 0
 
 
-# The fit
+# Stars and trees
 
 
-def test_exact_measurements_give_alpha_and_beta_back():
-    sizes = [256, 4096, 10**6, 10**8]
-    found = cost.fit(sizes, [cost.message(size, SLOW) for size in sizes])
-    assert (found.alpha_s, found.bandwidth_bytes_per_s) == pytest.approx((50e-6, 20e6))
-    assert found.relative_errors == pytest.approx((0, 0, 0, 0), abs=1e-9)
+def rooted_star(n, size, way):
+    return [Message(*((0, r) if way == "down" else (r, 0)), size) for r in range(1, n)]
 
 
-def test_noisy_measurements_give_the_line_that_scipy_finds():
-    from scipy.optimize import nnls
-
-    rng = np.random.default_rng(3)
-    sizes = np.geomspace(100, 1e8, 25)
-    times = (50e-6 + sizes / 20e6) * rng.uniform(0.7, 1.3, 25)
-    found = cost.fit(sizes, times)
-    scale = np.array([1e-4, 1e-7])
-    reference = nnls(np.stack([1 / times, sizes / times], axis=1) * scale, np.ones(25))[0] * scale
-    assert (found.alpha_s, found.beta_s_per_byte) == pytest.approx(tuple(reference), rel=1e-6)
+def binomial(n, size, way, growing):
+    """The edges of a binomial tree; with `growing`, a message holds a block for every rank below it."""
+    up = [[(r, r - 2**k, size * (min(2**k, n - r) if growing else 1)) for r in range(2**k, n, 2 ** (k + 1))]
+          for k in range(math.ceil(math.log2(n)))]  # fmt: skip
+    return exchange(n, up if way == "up" else [[(d, s, m) for s, d, m in pairs] for pairs in reversed(up)])
 
 
-def test_small_messages_count_as_much_as_large_ones():
-    sizes = [100, 200, 10**8]
-    found = cost.fit(sizes, [1e-3, 1e-3, 6.0])
-    assert abs(found.relative_errors[0]) < 0.01
+def then(first, second):
+    every = tuple(range(len(first)))
+    later = [Message(m.src, m.dst, m.size_bytes, (*(len(first) + i for i in m.after), *every)) for m in second]
+    return first + later
 
 
-def test_alpha_is_never_below_zero():
-    found = cost.fit([1000, 2000, 4000], [1e-3, 3e-3, 7e-3])
-    assert found.alpha_s == 0 and found.beta_s_per_byte > 0
+ROOTED = [
+    (cost.broadcast_star, lambda n, m: rooted_star(n, m, "down"), SIZES),
+    (cost.reduce_star, lambda n, m: rooted_star(n, m, "up"), SIZES),
+    (cost.gather_star, lambda n, m: rooted_star(n, m, "up"), SIZES),
+    (cost.scatter_star, lambda n, m: rooted_star(n, m, "down"), SIZES),
+    (cost.all_gather_star, lambda n, m: then(rooted_star(n, m / n, "up"), rooted_star(n, m, "down")), SIZES),
+    (cost.broadcast_tree, lambda n, m: binomial(n, m, "down", False), POWERS),
+    (cost.reduce_tree, lambda n, m: binomial(n, m, "up", False), POWERS),
+    (cost.gather_tree, lambda n, m: binomial(n, m, "up", True), POWERS),
+    (cost.scatter_tree, lambda n, m: binomial(n, m, "down", True), POWERS),
+    (cost.all_gather_tree, lambda n, m: then(binomial(n, m / n, "up", True), binomial(n, m, "down", False)), POWERS),
+]
 
 
-def test_beta_is_never_below_zero():
-    found = cost.fit([1000, 2000, 4000], [3e-3, 2e-3, 1e-3])
-    assert found.beta_s_per_byte == 0 and found.bandwidth_bytes_per_s == math.inf
-
-
-def test_the_residuals_are_measured_minus_predicted():
-    sizes, times = [1000, 2000, 4000], [1e-3, 3e-3, 4e-3]
-    found = cost.fit(sizes, times)
-    assert [found.predict(m) + r for m, r in zip(sizes, found.residuals_s, strict=True)] == pytest.approx(times)
-
-
+@pytest.mark.parametrize("link", [SLOW, FAR], ids=["slow", "far"])
 @pytest.mark.parametrize(
-    ("sizes", "seconds", "words"),
-    [
-        ([1, 2], [1.0], "one time for each size, got 2 sizes and 1 times"),
-        ([5, 5], [1.0, 2.0], "at least two different sizes, got 1"),
-        ([], [], "at least two different sizes, got 0"),
-        ([1, 2], [0.0, 1.0], "times above 0"),
-        ([1, 2], [1.0, math.nan], "all finite"),
-        ([-1, 2], [1.0, 1.0], "sizes of 0 or more"),
-    ],
+    ("seconds", "messages", "n"), [pytest.param(*row[:2], n, id=f"{row[0].__name__}-{n}") for row in ROOTED for n in row[2]]
 )
-def test_samples_that_cannot_be_fitted_are_refused(sizes, seconds, words):
-    with pytest.raises(ValueError, match=words):
-        cost.fit(sizes, seconds)
+def test_a_stars_or_trees_formula_is_the_time_of_its_messages(seconds, messages, n, link):
+    assert seconds(n, SIZE_BYTES, link) == pytest.approx(simulate(messages(n, SIZE_BYTES), link)[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 5, 6, 7, 12])
+@pytest.mark.parametrize("link", [SLOW, FAR], ids=["slow", "far"])
+@pytest.mark.parametrize(("seconds", "messages", "_"), ROOTED[5:], ids=[row[0].__name__ for row in ROOTED[5:]])
+def test_a_rooted_tree_that_is_not_full_takes_at_most_what_its_formula_says(seconds, messages, _, n, link):
+    assert simulate(messages(n, SIZE_BYTES), link)[0] <= seconds(n, SIZE_BYTES, link) * (1 + 1e-9)
+
+
+def test_a_tree_helps_a_broadcast_of_a_large_tensor_and_not_one_of_a_few_bytes():
+    assert cost.broadcast_tree(8, SIZE_BYTES, SLOW) < 0.5 * cost.broadcast_star(8, SIZE_BYTES, SLOW)
+    assert cost.broadcast_tree(8, 1, FAR) > 2.9 * cost.broadcast_star(8, 1, FAR)
+
+
+def test_no_tree_brings_a_gather_to_its_root_before_a_star():
+    assert all(cost.gather_tree(n, m, link) >= cost.gather_star(n, m, link)
+               for n in SIZES for m in (1, 1e3, 1e6) for link in (SLOW, FAR))  # fmt: skip
+
+
+# Mistakes
 
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, "4"])
@@ -265,3 +267,18 @@ def test_a_negative_size_is_refused():
 
 def test_numpy_integers_are_world_sizes_too():
     assert cost.tree_all_reduce(np.int64(8), 0, FAR) == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize(("micro_batches", "times"), [(4, 1.75), (8, 1.375), (32, 1.09375)])
+def test_the_bubble_of_four_stages_shrinks_with_micro_batches(micro_batches, times):
+    assert cost.bubble(4, micro_batches) == times
+
+
+def test_the_slowest_stage_paces_a_pipeline():
+    assert cost.pipeline([1, 3, 2], 10) == 6 + 9 * 3
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [([], 1), ([1], 0)])
+def test_a_pipeline_without_stages_or_micro_batches_is_refused(stages, micro_batches):
+    with pytest.raises(ValueError, match="expected 1 stage and 1 micro-batch or more"):
+        cost.pipeline(stages, micro_batches)

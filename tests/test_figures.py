@@ -47,6 +47,13 @@ def server(n, size_bytes=SIZE_BYTES):
     return trace(n, up + down)
 
 
+def tree(n, up=False):
+    """A binomial tree from rank 0 down, or up to it."""
+    pairs = [(me - step, me) for step in (1, 2, 4, 8) for me in range(step, min(2 * step, n))]
+    times = range(len(pairs), 0, -1) if up else range(len(pairs))
+    return trace(n, [Transfer(*(p[::-1] if up else p), SIZE_BYTES, k, k + 1) for k, p in zip(times, pairs, strict=True)])
+
+
 def sharded(n, size_bytes=SIZE_BYTES):
     took_s = size_bytes // n * SECONDS_PER_BYTE
     return trace(
@@ -219,6 +226,8 @@ def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
         (ring(4), "every message goes from a rank to the next one (rank + 1), round a ring"),
         (ring(4, step=-1), "every message goes from a rank to the previous one (rank − 1), round a ring"),
         (server(4), "every message goes to or comes from rank 0"),
+        (tree(8), "every rank but 0 receives one message, down a tree from rank 0"),
+        (tree(8, up=True), "every rank but 0 sends one message, up a tree to rank 0"),
         (sharded(4), "every rank sends to every other one, the same number of bytes"),
         (ring(2), "every rank sends the same number of bytes"),
         (trace(2, [Transfer(1, 0, 5, 0, 1)]), "rank 1 sends to rank 0"),
@@ -227,6 +236,18 @@ def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
 )
 def test_the_alt_text_states_what_the_messages_do(of, words):
     assert words in figures.messages(of).alt and words in figures.links(of).alt
+
+
+def test_chunks_that_differ_by_an_element_are_told_as_equal():
+    pairs = {(0, 1): 893_000, (1, 2): 893_004, (2, 0): 893_000, (1, 0): 893_000, (2, 1): 893_000, (0, 2): 893_004}
+    alt = figures.messages(trace(3, [Transfer(*pair, size, 0, 1) for pair, size in pairs.items()])).alt
+    assert "every rank sends to every other one, the same number of bytes" in alt
+
+
+def test_work_after_the_last_message_is_drawn():
+    work = Span(0, "compute", 0.003, 0.009)
+    shown = figures.messages(trace(2, [Transfer(1, 0, 8, 0.001, 0.002)], [work]))
+    assert shown.axes[0].get_xlim()[1] >= 8  # ms since the first event, at 0.001 s
 
 
 def test_the_alt_text_counts_the_messages_and_their_bytes():

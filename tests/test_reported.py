@@ -27,6 +27,14 @@ def test_a_curve_that_rises_is_said_to():
     assert "loss rises from 0.5 to 2" in alt(rows([0.5, 2.0]))
 
 
+def test_the_title_says_how_high_a_hill_is():
+    assert "loss rises to 6 and ends at 0" in alt(rows([1.0, 6.0, 0.0]))
+
+
+def test_the_title_names_the_ranks_with_the_lowest_and_the_highest_hill():
+    assert "(rank 1 rises to 4, rank 0 to 6)" in alt(rows([0.0, 6.0, 0.0]), rows([0.0, 4.0, 0.0]))
+
+
 def test_the_ranks_that_end_lowest_and_highest_are_named():
     assert "(rank 1 lowest 0.25, rank 0 highest 0.75)" in alt(rows([2.0, 0.75]), rows([2.0, 0.25]))
 

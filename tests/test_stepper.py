@@ -17,7 +17,7 @@ from worldsize.trace import Span, Trace, Transfer
 from worldsize.watch import Note, Watched
 
 WORLDS = [2, 3, 4, 8, 16]
-LAYOUTS = ["ring", "star", "pipeline"]
+LAYOUTS = ["ring", "star", "tree", "pipeline"]
 
 
 def trace(n, transfers=(), spans=()):
@@ -274,11 +274,15 @@ def boxes(where):
     return [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for x, y in where.centres]
 
 
+def binomial(n, chunks=0):
+    return stage.tree(n, chunks, 0, [(me - step, me) for step in (1, 2, 4, 8) for me in range(step, min(2 * step, n))])
+
+
 @pytest.mark.parametrize(
     ("n", "chunks"),
     [(n, chunks) for n in (1, 2, 3, 5, 8) for chunks in (0, 1, 4, 16)] + [(n, 0) for n in (9, 12, 15, 16)],
 )
-@pytest.mark.parametrize("place", [stage.ring, stage.star, stage.pipeline])
+@pytest.mark.parametrize("place", [stage.ring, stage.star, stage.tree, binomial, stage.pipeline])
 def test_no_box_touches_another_or_leaves_the_canvas(place, n, chunks):
     where = place(n, chunks)
     found = boxes(where)
@@ -291,6 +295,17 @@ def test_the_hub_of_a_star_stands_in_the_middle_of_the_others():
     where = stage.star(5, hub=2)
     others = [x for rank, (x, _) in enumerate(where.centres) if rank != 2]
     assert min(others) < where.centres[2][0] == stage.WIDTH / 2 < max(others)
+
+
+def test_in_a_tree_everybody_stands_one_floor_below_the_rank_that_it_heard_from_first():
+    floors = [y for _, y in binomial(8).centres]
+    steps = [floors[child] - floors[parent] for parent, child in [(0, 1), (0, 2), (1, 3), (0, 4), (1, 5), (2, 6), (3, 7)]]
+    assert len(set(steps)) == 1 and steps[0] > 0
+
+
+def test_ranks_that_no_message_reaches_stand_below_the_hub_of_a_tree():
+    where = stage.tree(4, hub=3, pairs=[(3, 1)])
+    assert {y for rank, (_, y) in enumerate(where.centres) if rank != 3} == {where.centres[1][1]}
 
 
 def test_two_ranks_that_swap_have_two_arrows():
@@ -404,8 +419,8 @@ def test_what_ranks_hold_is_left_out_where_there_are_too_many_to_draw():
 
 
 def test_an_unknown_layout_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="one of the layouts 'ring', 'star', 'pipeline', got 'tree'"):
-        figures.steps(RING, "tree")
+    with pytest.raises(ValueError, match="one of the layouts 'ring', 'star', 'tree', 'pipeline', got 'mesh'"):
+        figures.steps(RING, "mesh")
 
 
 @pytest.mark.parametrize("contents", [[None] * 4, [[1.0, 2.0]] * 4, HALF_NOTES])

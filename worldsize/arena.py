@@ -103,7 +103,7 @@ _STATES = {Deadlock: "deadlock", RunTimedOut: "timeout", RankFailed: "raised"}
 def _over_fabric(fabric: Any, fn: Callable, inputs: list, more: tuple, played: dict) -> tuple[Any, Any]:
     import torch
 
-    x = _tensors(inputs[fabric.rank])
+    x = tensors(inputs[fabric.rank])
     torch.manual_seed(fabric.rank)
     return plain(played.get(fabric.rank, fn)(fabric, x, *more)), plain(x)
 
@@ -112,20 +112,20 @@ def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    x = _tensors(inputs[dist.get_rank()])
+    x = tensors(inputs[dist.get_rank()])
     return plain(fn(x, *more)), plain(x)
 
 
-def _tensors(value: Any) -> Any:
+def tensors(value: Any) -> Any:
     """NumPy arrays as tensors of their own memory, inside lists and dicts too."""
     import torch
 
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     if isinstance(value, (list, tuple)):
-        return type(value)(_tensors(v) for v in value)
+        return type(value)(tensors(v) for v in value)
     if isinstance(value, dict):
-        return {k: _tensors(v) for k, v in value.items()}
+        return {k: tensors(v) for k, v in value.items()}
     return value
 
 

@@ -1,4 +1,4 @@
-"""The command line: `worldsize doctor`, `run`, `build`. Each command calls one function and shows what came back.
+"""The command line: `worldsize doctor`, `run`, `build`, `grade`. Each command calls one function and shows what came back.
 
 Left out: all logic, and what the modules import: a command imports its module when it runs, so that `--help`
 answers at once. A mistake of the caller is shown as one paragraph, without a traceback, with exit code 1.
@@ -117,6 +117,33 @@ def build(
     if not paths:
         typer.echo("every notebook is as its source says")
     raise typer.Exit(1 if check and paths else 0)
+
+
+@app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")],
+    out: Annotated[Path, typer.Option(help="where the rows go; graded again, it goes on where it was")],
+    jobs: Annotated[int, typer.Option(help="how many submissions at once")] = 2,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox; every row says so")] = False,
+    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+    seed: Annotated[int | None, typer.Option(help="the seed of an earlier grading, to replay it")] = None,
+) -> None:
+    """Grade a folder of submissions, each in a sandbox, and print every row, statistics and a histogram."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from worldsize.grade import grader, table
+
+    shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
+    with _one_paragraph(), Progress(*shown, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=None)
+        batch = grader.grade(
+            submissions, out, jobs, unsafe, course, seed,
+            progress=lambda done, total, row: progress.update(
+                task, completed=done, total=total, description=f"{row.student[:30]!a} {row.state}"
+            ),
+        )
+    typer.echo(table.table(batch.rows))
+    typer.echo(f"\n{table.summary(batch.rows)}\n\n{table.closing(batch, out)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Framework collectives, seen one level up: each call of `torch.distributed` becomes a `Collective` event.
 
 What moves inside a collective does not pass through the fabric, so only the call is recorded: operation, bytes of this
-rank's input, from when to when. Left out: calls from C++ (DDP's reducer, FSDP), which never pass through Python.
+rank's input, from when to when. FSDP2 calls from Python too, and is seen. Left out: calls from C++ (DDP's reducer has
+none in Python, unless it is given a communication hook).
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from torch.distributed import distributed_c10d
 
 from worldsize.trace import Collective
 
+# all_gather_into_tensor and reduce_scatter_tensor are older names of two of them, and call those
 OPERATIONS = (
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter",
-    "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier",
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
+    "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single", "barrier",
 )  # fmt: skip
-_INPUT = {  # the positional place of this rank's input, where it is not the first argument
-    "all_gather": 1, "all_gather_into_tensor": 1, "scatter": 1, "reduce_scatter": 1, "reduce_scatter_tensor": 1,
-    "all_to_all": 1, "all_to_all_single": 1,
+_INPUT = {  # place and name of this rank's input, where it is not the first argument
+    "all_gather": (1, "tensor"), "all_gather_single": (1, "input_tensor"), "scatter": (1, "scatter_list"),
+    "reduce_scatter": (1, "input_list"), "reduce_scatter_single": (1, "input"),
+    "all_to_all": (1, "input_tensor_list"), "all_to_all_single": (1, "input"),
 }  # fmt: skip
 
 
@@ -48,7 +51,7 @@ class CollectiveLog:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             start_s = time.monotonic()
             work = original(*args, **kwargs)
-            size_bytes = _size(args, kwargs, _INPUT.get(name, 0))
+            size_bytes = _size(args, kwargs, *_INPUT.get(name, (0, "")))
             if work is None:
                 self._add(name, size_bytes, start_s)
             else:
@@ -64,8 +67,11 @@ class CollectiveLog:
         )
 
 
-def _size(args: tuple, kwargs: dict, place: int) -> int:
-    given = args[place] if len(args) > place else next((v for v in kwargs.values() if _tensors(v)), None)
+def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:
+    if len(args) > place:
+        given = args[place]
+    else:
+        given = kwargs.get(name) if name else next((v for v in kwargs.values() if _tensors(v)), None)
     return sum(t.nbytes for t in _tensors(given))
 
 

@@ -1,4 +1,4 @@
-"""The alpha-beta model: what an all-reduce costs on paper, before anything runs.
+"""The alpha-beta model: what a collective costs on paper, before anything runs; and what a pipeline does.
 
 A message of m bytes over a link of latency α and bandwidth B takes α + m/B. Every rank has one full-duplex
 link: what it sends leaves through one egress, one message after another, and what it receives enters
@@ -8,8 +8,9 @@ messages overlap. Adding numbers up is free.
 
 `n` is the world size, `size_bytes` the whole tensor that every rank holds (m), the answer is in seconds.
 Each function `bytes_…` says how many bytes the busiest rank sends. For sizes that don't divide by n, real
-chunks differ by one element from m/n. Left out: switches, contention inside the network, the time of the
-arithmetic.
+chunks differ by one element from m/n. A star is rank 0 with everybody; a tree is binomial, its formulas exact
+where n is a power of two and elsewhere a bound from above, since a subtree that isn't full is early. Left out:
+switches, contention inside the network, the time of the arithmetic, and fitting α and B to measured times.
 
 The model is R. Hockney's ("The communication challenge for MPP", Parallel Computing 20, 1994), used as by
 Thakur, Rabenseifner and Gropp ("Optimization of collective communication operations in MPICH", IJHPCA 19,
@@ -19,11 +20,8 @@ Thakur, Rabenseifner and Gropp ("Optimization of collective communication operat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Protocol
-
-import numpy as np
 
 
 class Link(Protocol):
@@ -153,52 +151,89 @@ def bytes_halving_doubling_all_reduce(n: int, size_bytes: float) -> float:
     return 2 * (inner - 1) * size_bytes / inner + (size_bytes if inner < n else 0)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """α and β = 1/B of the line t = α + β m through measured messages.
+def pipeline(stage_seconds: Sequence[float], micro_batches: int) -> float:
+    """A batch through stages that take `stage_seconds` for a micro-batch, forward and backward together.
 
-    `residuals_s` are the measured seconds minus the line's, `relative_errors` the same over the measured
-    seconds, both in the order of the sizes given.
+    The first fills and drains every stage, each later one follows the slowest: Σ tₛ + (m − 1) max tₛ, for
+    GPipe (Y. Huang et al., arXiv:1811.06965, 2019) and for 1F1B with a flush (D. Narayanan et al., PipeDream,
+    SOSP 2019; Megatron-LM, SC 2021), where messages are free.
     """
-
-    alpha_s: float
-    beta_s_per_byte: float
-    residuals_s: tuple[float, ...]
-    relative_errors: tuple[float, ...]
-
-    @property
-    def bandwidth_bytes_per_s(self) -> float:
-        return 1 / self.beta_s_per_byte if self.beta_s_per_byte else float("inf")
-
-    def predict(self, size_bytes: float) -> float:
-        """Seconds for a message of this size, by the line."""
-        return self.alpha_s + self.beta_s_per_byte * size_bytes
+    _check_pipeline(len(stage_seconds), micro_batches)
+    return sum(stage_seconds) + (micro_batches - 1) * max(stage_seconds)
 
 
-def fit(sizes_bytes: Sequence[float], seconds: Sequence[float]) -> Fit:
-    """The line with α ≥ 0 and β ≥ 0 whose relative errors have the least sum of squares.
+def bubble(stages: int, micro_batches: int) -> float:
+    """How many times as long as without idle stages a batch takes, all stages alike: (m + p − 1)/m.
 
-    Relative, because sizes span decades: plain least squares would see nothing but the largest message.
-    ValueError for fewer than two different sizes, lengths that differ, a negative size, or a time not
-    above zero.
+    GPipe, 2019, section 2.3, where the idle part is (p − 1)/(m + p − 1).
     """
-    sizes, times = np.asarray(sizes_bytes, float), np.asarray(seconds, float)
-    _check_samples(sizes, times)
-    alpha_s, beta = _least_squares(1 / times, sizes / times)
-    residuals = times - (alpha_s + beta * sizes)
-    return Fit(alpha_s, beta, tuple(residuals.tolist()), tuple((residuals / times).tolist()))
+    return pipeline([1] * stages, micro_batches) / micro_batches
 
 
-def _least_squares(ones: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
-    """Non-negative (a, b) for which a·ones + b·sizes is nearest to 1; both are divided by the times."""
-    scale = sizes.max()
-    both = np.linalg.lstsq(np.stack([ones / ones.max(), sizes / scale], axis=1), np.ones(len(ones)), rcond=None)[0]
-    alpha_s, beta = both[0] / ones.max(), both[1] / scale
-    if alpha_s < 0:
-        return 0.0, float(sizes.sum() / (sizes @ sizes))
-    if beta < 0:
-        return float(ones.sum() / (ones @ ones)), 0.0
-    return float(alpha_s), float(beta)
+def broadcast_star(n: int, size_bytes: float, link: Link) -> float:
+    """Rank 0 sends its tensor to each of the others in turn: α + (n − 1) m/B, since the latencies overlap."""
+    return gather_star(n, size_bytes, link)
+
+
+def broadcast_tree(n: int, size_bytes: float, link: Link) -> float:
+    """Whoever has the tensor passes it on, so that their number doubles: ⌈log2 n⌉ (α + m/B).
+
+    Thakur, Rabenseifner and Gropp, 2005. For large m a scatter and an all-gather are quicker: R. van de Geijn, "On
+    global combine operations", J. Parallel and Distributed Computing 22, 1994.
+    """
+    _check(n, size_bytes)
+    return _rounds(_levels(n), size_bytes, link)
+
+
+def reduce_star(n: int, size_bytes: float, link: Link) -> float:
+    """Everybody sends its tensor to rank 0, which adds: α + (n − 1) m/B."""
+    return gather_star(n, size_bytes, link)
+
+
+def reduce_tree(n: int, size_bytes: float, link: Link) -> float:
+    """A broadcast's tree with its arrows turned round, adding on the way: ⌈log2 n⌉ (α + m/B).
+
+    That the two are each other's reverse: E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, "Collective
+    communication: theory, practice, and experience", Concurrency and Computation 19, 2007.
+    """
+    return broadcast_tree(n, size_bytes, link)
+
+
+def gather_star(n: int, size_bytes: float, link: Link) -> float:
+    """Everybody sends its block of m bytes to rank 0: α + (n − 1) m/B."""
+    _check(n, size_bytes)
+    return _rounds(1, (n - 1) * size_bytes, link) if n > 1 else 0.0
+
+
+def gather_tree(n: int, size_bytes: float, link: Link) -> float:
+    """Blocks of m bytes travel up together, twice as many in each round: ⌈log2 n⌉ α + (n − 1) m/B.
+
+    Rank 0 has to receive n − 1 blocks whatever way they come. Thakur, Rabenseifner and Gropp, 2005.
+    """
+    _check(n, size_bytes)
+    return _levels(n) * link.latency_s + (n - 1) * size_bytes / link.bandwidth_bytes_per_s
+
+
+def scatter_star(n: int, size_bytes: float, link: Link) -> float:
+    """Rank 0 sends each of the others a block of m bytes: α + (n − 1) m/B."""
+    return gather_star(n, size_bytes, link)
+
+
+def scatter_tree(n: int, size_bytes: float, link: Link) -> float:
+    """A gather's tree turned round, the largest subtree first: ⌈log2 n⌉ α + (n − 1) m/B. Chan et al., 2007."""
+    return gather_tree(n, size_bytes, link)
+
+
+def all_gather_star(n: int, size_bytes: float, link: Link) -> float:
+    """Blocks of m/n bytes to rank 0, then all m bytes to each: a gather and a broadcast, both as stars."""
+    _check(n, size_bytes)
+    return gather_star(n, size_bytes / n, link) + broadcast_star(n, size_bytes, link)
+
+
+def all_gather_tree(n: int, size_bytes: float, link: Link) -> float:
+    """The same as two trees; m is the whole that every rank ends with, as for `all_gather`."""
+    _check(n, size_bytes)
+    return gather_tree(n, size_bytes / n, link) + broadcast_tree(n, size_bytes, link)
 
 
 def _rounds(count: int, size_bytes: float, link: Link) -> float:
@@ -220,16 +255,6 @@ def _check(n: int, size_bytes: float) -> None:
         raise ValueError(f"cost: size_bytes is {size_bytes!r}; expected 0 or more. Give the whole tensor's bytes.")
 
 
-def _check_samples(sizes: np.ndarray, times: np.ndarray) -> None:
-    if sizes.ndim != 1 or sizes.shape != times.shape:
-        raise ValueError(
-            f"cost.fit: expected one time for each size, got {sizes.size} sizes and {times.size} times. "
-            "Give two lists of one length."
-        )
-    if not (np.isfinite(sizes).all() and np.isfinite(times).all() and (sizes >= 0).all() and (times > 0).all()):
-        raise ValueError("cost.fit: expected sizes of 0 or more and times above 0, all finite. Leave out the others.")
-    if len(np.unique(sizes)) < 2:
-        raise ValueError(
-            f"cost.fit: expected at least two different sizes, got {len(np.unique(sizes))}; α and β can't be "
-            "told apart by one. Measure a small message and a large one too."
-        )
+def _check_pipeline(stages: int, micro_batches: int) -> None:
+    if stages < 1 or micro_batches < 1:
+        raise ValueError(f"cost: expected 1 stage and 1 micro-batch or more, got {stages} and {micro_batches}.")

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from worldsize import quantity
-from worldsize.picture import INK, QUIET_INK, RULE, Picture, colour, headline, marker, plain_style
+from worldsize.picture import INK, QUIET_INK, RULE, Picture, colour, headline, marker, not_yet, plain_style
 
 Point = tuple[float, float | None]  # y is None for an exercise not yet written
 
@@ -30,6 +30,8 @@ class Curve:
 @plain_style
 def curves(rows: Sequence[Curve], title: str, x: str, y: str, log: bool) -> Picture:
     """`x` and `y` name the axes; an axis named with "(bytes)" or "(s)" at its end is written in units that read well."""
+    if rows and not any(row.predicted or any(b is not None for _, b in row.measured) for row in rows):
+        return not_yet(", ".join(row.name for row in rows))
     picture = Picture(8.5, 4.2)
     ax = picture.plot_area()
     for index, row in enumerate(rows):
@@ -40,7 +42,7 @@ def curves(rows: Sequence[Curve], title: str, x: str, y: str, log: bool) -> Pict
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_minor_locator(NullLocator())
     else:
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     _axis(ax.xaxis, x, sorted({p[0] for row in rows for p in row.measured}))
     _axis(ax.yaxis, y, ())
     ax.grid(axis="y", color=RULE, linewidth=0.6)

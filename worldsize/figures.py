@@ -8,20 +8,30 @@ a trace in which no message was sent. Left out: pyplot and any global state; liv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from worldsize import bars, contents, heatmap, reported, spacetime, stepper
+from worldsize import bars, contents, descent, heatmap, pipelines, reported, schedules, spacetime, spread, stepper
 from worldsize import curves as lines
+from worldsize import histories as records
+from worldsize import overlap as steptimes
+from worldsize import paths as ways
+from worldsize import residuals as leftovers
+from worldsize import stacks as piles
 from worldsize import timeline as gantt
 from worldsize.bars import Timing
 from worldsize.curves import Curve
+from worldsize.descent import Descent
 from worldsize.picture import Picture, not_yet, notice
+from worldsize.residuals import Line
 from worldsize.rounds import Notes
+from worldsize.spread import Sample
 from worldsize.stepper import Stepper
 
 __all__ = [
-    "Curve", "Timing", "contributions", "curves", "links", "messages", "not_yet", "predicted", "race", "reports", "steps",
+    "Curve", "Descent", "Line", "Sample", "Timing", "contributions", "curves", "descents", "histories", "links", "messages",
+    "not_yet", "overlaps", "paths", "pipeline", "predicted", "race", "reports", "residuals", "spreads", "stacks", "steps",
     "timeline",
 ]  # fmt: skip
 
@@ -33,8 +43,8 @@ def messages(of: Any) -> Picture:
 
 
 def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Stepper | Picture:
-    """A run to step through with the arrow keys; `layout` is "ring", "star" (round `hub`, else the busiest rank) or
-    "pipeline".
+    """A run to step through with the arrow keys; `layout` is "ring", "star" or "tree" (round or below `hub`, else
+    the busiest rank), or "pipeline".
 
     Each rank is seen to hold its chunks where every rank returned the notes of a `Watched` fabric:
     `contents=run.results`. Raises ValueError for another layout or for other contents.
@@ -57,6 +67,25 @@ def timeline(of: Any) -> Picture:
     return gantt.timeline(trace) if trace and gantt.bars(trace) else notice("nothing was recorded")
 
 
+def pipeline(of: Any, title: str = "") -> Picture:
+    """A pipeline's stages in time, from the spans "forward k" and "backward k" that they marked, with their messages."""
+    if _not_yet(of):
+        return not_yet(_not_yet(of))
+    trace = getattr(of, "trace", of)
+    works = trace and schedules.works(trace)
+    return pipelines.pipeline(trace, title) if works else notice("no forward and no backward was marked")
+
+
+def overlaps(runs: Mapping[str, Any], works_a_step: int, title: str, rank: int = 0) -> Picture:
+    """A step of one rank in each run or trace, one above the other: its declared work, so many spans, and its messages."""
+
+    def row(of: Any) -> Any:
+        return None if _not_yet(of) else steptimes.middle_step(getattr(of, "trace", of), rank, works_a_step)
+
+    waiting = [_not_yet(of) for of in runs.values()]
+    return not_yet(waiting[-1]) if all(waiting) else steptimes.overlaps({k: row(of) for k, of in runs.items()}, title)
+
+
 def reports(of: Any) -> Picture:
     """The curves of what ranks told with `report(…)`, one line a rank."""
     if _not_yet(of):
@@ -72,6 +101,55 @@ def race(rows: Iterable[Timing], title: str = "") -> Picture:
 def curves(rows: Iterable[Curve], title: str, x: str, y: str, log: bool = False) -> Picture:
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit."""
     return lines.curves(tuple(rows), title, x, y, log)
+
+
+def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
+    """Losses against steps and against seconds, side by side, on a logarithmic axis that `y` names."""
+    return descent.descents(tuple(rows), title, y)
+
+
+def spreads(rows: Iterable[Sample], title: str, x: str) -> Picture:
+    """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values."""
+    return spread.spreads(tuple(rows), title, x)
+
+
+def histories(
+    rows: Mapping[str, Sequence[float] | None], title: str, y: str, x: str = "step", log: bool = False
+) -> Picture:
+    """A line for each run: its values after step 1, 2, …; None for an exercise not yet written. `y` names the axis."""
+    return records.histories(rows, title, y, x, log)
+
+
+def paths(
+    rows: Mapping[str, Any], goals: Mapping[str, Any], loss: Callable[[float, float], float], title: str, x: str, y: str
+) -> Picture:
+    """How a model of two numbers learns: paths of (x, y) through the contours of `loss`, and stars at the goals."""
+    return ways.paths(rows, goals, loss, title, x, y)
+
+
+def stacks(
+    groups: Mapping[str, Any], title: str, what: str = "memory", limit: tuple[str, float] | None = None
+) -> Picture:
+    """Stacked bars of bytes: `groups[name][rank]` is {part: bytes}; None for a group not yet measured.
+
+    `limit=("one card", 80e9)` draws a line there. With `groups[name][label]` rows have other labels than their ranks.
+    """
+    return piles.stacks(groups, title, what, limit)
+
+
+def residuals(
+    seconds: Mapping[float, float] | None,
+    lines: Iterable[Line],
+    title: str,
+    left_out: Sequence[float] = (),
+    marks: Mapping[float, str] = MappingProxyType({}),
+    points: str = "measured",
+) -> Picture:
+    """Times by size with lines through them, and below how far each line is off; `marks` are words at some sizes.
+
+    `points` says where the times come from, if they were not measured.
+    """
+    return leftovers.residuals(seconds or {}, tuple(lines), title, left_out, marks, points)
 
 
 def contributions(run: Any) -> Picture:
@@ -105,7 +183,19 @@ def finding(trace: Any) -> str:
     hubs = set.intersection(*({src, dst} for src, dst in pairs))
     if n > 2 and len(pairs) > 1 and len(hubs) == 1:
         return f"every message goes to or comes from rank {hubs.pop()}"
-    return _shares(trace, pairs)
+    return _tree(trace, pairs) or _shares(trace, pairs)
+
+
+def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:
+    """Where every rank but one receives a single message, or every rank but one sends one; else empty."""
+    everybody, receivers, senders = set(range(trace.world_size)), {dst for _, dst in pairs}, {src for src, _ in pairs}
+    if len(everybody) < 3 or len(trace.transfers) != len(everybody) - 1:
+        return ""
+    if len(receivers) == len(trace.transfers):
+        return "every rank but {0} receives one message, down a tree from rank {0}".format(*(everybody - receivers))
+    if len(senders) == len(trace.transfers):
+        return "every rank but {0} sends one message, up a tree to rank {0}".format(*(everybody - senders))
+    return ""
 
 
 def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
@@ -116,7 +206,7 @@ def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
     for t in trace.transfers:
         sent[t.src] += t.size_bytes
     (rank, most), least = sent.most_common(1)[0], min(sent.values())
-    if most == least:
+    if least >= 0.999 * most:  # chunks that differ by an element are as good as equal
         to_all = " to every other one," if len(pairs) == trace.world_size * (trace.world_size - 1) > 2 else ""
         return f"every rank sends{to_all} the same number of bytes"
     share = round(100 * most / sum(sent.values()))

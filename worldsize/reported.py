@@ -25,6 +25,7 @@ HEIGHT_IN = 2.5
 LEGEND_IN = 1.15
 MARGINS = {"left": 0.6 / WIDTH_IN, "bottom": 0.5 / HEIGHT_IN, "top": 1 - 0.32 / HEIGHT_IN, "wspace": 0.33}
 FLAT_RATIO = 0.01
+PEAK_RATIO = 2
 
 Rows = Sequence[Sequence[dict[str, float]]]
 
@@ -103,10 +104,22 @@ def finding(curves: dict[int, list[Point]], name: str, x_name: str) -> str:
             at = f"{x_name} {quantity.number(lost)}" if x_name in series.PLACES else quantity.seconds(lost)
             return f"{name} of rank {rank} is no finite number at {at}"
     first, last = (sum(points[i][1] for points in curves.values()) / len(curves) for i in (0, -1))
+    peak = sum(max(y for _, y in points) for points in curves.values()) / len(curves)
+    if peak > PEAK_RATIO * max(abs(first), abs(last)):
+        return f"{name} rises to {quantity.number(peak)} and ends at {quantity.number(last)}{_peaks(curves)}"
     if abs(last - first) <= FLAT_RATIO * abs(first):
         return f"{name} stays at {quantity.number(last)}{_spread(curves)}"
     way = "falls" if last < first else "rises"
     return f"{name} {way} from {quantity.number(first)} to {quantity.number(last)}{_spread(curves)}"
+
+
+def _peaks(curves: dict[int, list[Point]]) -> str:
+    """Which ranks rise least and most."""
+    peaks = {rank: max(y for _, y in points) for rank, points in curves.items()}
+    low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
+    if peaks[low] == peaks[high]:
+        return ""
+    return f" (rank {low} rises to {quantity.number(peaks[low])}, rank {high} to {quantity.number(peaks[high])})"
 
 
 def _spread(curves: dict[int, list[Point]]) -> str:

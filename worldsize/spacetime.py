@@ -32,7 +32,7 @@ def diagram(trace: Any, finding: str) -> Picture:
     shown = _legible(trace)
     spans = [s for s in trace.spans if s.kind in ("compute", "wait")]
     start_s = min(e.start_s for e in (*shown, *spans))
-    end_s = max(t.end_s for t in shown)
+    end_s = max(e.end_s for e in (*shown, *(spans if len(shown) == len(trace.transfers) else ())))
     scale, unit = quantity.time_unit(end_s - start_s)
     picture = Picture(WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
     ax = picture.plot_area()

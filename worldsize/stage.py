@@ -1,4 +1,4 @@
-"""Where ranks stand in a step-through: on a ring, on a star round one of them, or in a row.
+"""Where ranks stand in a step-through: on a ring, on a star round one of them, as a tree below one, or in a row.
 
 Coordinates are pixels of a canvas that `stepper.js` and `strip` share, x to the right and y downwards. Left out: drawing.
 """
@@ -6,8 +6,10 @@ Coordinates are pixels of a canvas that `stepper.js` and `strip` share, x to the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 
 WIDTH = 720
 ROOM_Y = 20  # what a rank does is written below its box
@@ -60,6 +62,39 @@ def star(n: int, chunks: int = 0, hub: int = 0) -> Stage:
         return [(0.0, 0.0) if rank == hub else next(outer) for rank in range(n)]
 
     return _round(n, chunks, place)
+
+
+def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = ()) -> Stage:
+    """`hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time."""
+    below = _below(n, hub, pairs)
+    leaves = sum(not below[rank] for rank in range(n))
+    box, cell = _box(n, chunks, WIDTH / leaves - 12)
+    slots, centres, floor = count(), {}, box[1] + ROOM_Y + 44
+
+    def place(rank: int, level: int) -> float:
+        xs = [place(lower, level + 1) for lower in below[rank]] or [WIDTH * (next(slots) + 0.5) / leaves]
+        centres[rank] = ((xs[0] + xs[-1]) / 2, ROOM_Y + box[1] / 2 + level * floor)
+        return centres[rank][0]
+
+    place(hub, 0)
+    height = max(y for _, y in centres.values()) + box[1] / 2 + 2 * ROOM_Y
+    return Stage(height, box, cell, tuple(centres[rank] for rank in range(n)))
+
+
+def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """The ranks below each one, by first messages, breadth first from `hub`; below it too those that had none."""
+    partners: dict[int, dict[int, None]] = defaultdict(dict)
+    for a, b in pairs:
+        partners[a][b] = partners[b][a] = None
+    below, level = {rank: [] for rank in range(n)}, [hub]
+    missing = set(range(n)) - {hub}
+    while level:
+        for upper in level:
+            below[upper] = [lower for lower in partners[upper] if lower in missing]
+            missing -= set(below[upper])
+        level = [lower for upper in level for lower in below[upper]]
+    below[hub] += sorted(missing)
+    return below
 
 
 def pipeline(n: int, chunks: int = 0) -> Stage:

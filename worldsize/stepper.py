@@ -60,7 +60,7 @@ def stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: 
     if n > MOST_RANKS_WITH_CELLS or chunks > MOST_CHUNKS:
         contents, chunks = None, 0
     every = rounds.steps(trace, contents)
-    where = _stage(layout, n, chunks, _busiest(trace) if hub is None else hub)
+    where = _stage(layout, n, chunks, _busiest(trace) if hub is None else hub, every)
     if n > MOST_RANKS:
         return picture.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
     shown = _first(every)
@@ -71,8 +71,12 @@ def stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: 
     return Stepper(still, _data(shown, every, n, where, title, before))
 
 
-def _stage(layout: str, n: int, chunks: int, hub: int) -> Stage:
-    layouts = {"ring": stage.ring, "star": partial(stage.star, hub=hub), "pipeline": stage.pipeline}
+def _stage(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Stage:
+    pairs = [(m.src, m.dst) for step in every for m in step.messages if max(m.src, m.dst) < MOST_RANKS]
+    layouts = {
+        "ring": stage.ring, "star": partial(stage.star, hub=hub), "tree": partial(stage.tree, hub=hub, pairs=pairs),
+        "pipeline": stage.pipeline,
+    }  # fmt: skip
     if layout not in layouts:
         raise ValueError(f"figures.steps: expected one of the layouts {', '.join(map(repr, layouts))}, got {layout!r}")
     return layouts[layout](min(n, MOST_RANKS), chunks)

@@ -19,11 +19,11 @@ import torch.distributed as dist
 from worldsize.fabric import Arrival, Pending, Wire
 from worldsize.links import Link
 
-_DTYPES = [
+DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
 ]  # fmt: skip
-_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _MAX_DIMS = 12
 _HEADER = struct.Struct(f"={3 + _MAX_DIMS}q")  # stamp in ns, dtype, number of dimensions, shape
 SMALL_BYTES = 2**17  # to here, a copy into the header's message is cheaper than a second message
@@ -62,7 +62,7 @@ class GlooWire:
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         header = _header(x, stamp_s)
         if x.nbytes <= SMALL_BYTES:
-            both = torch.cat([header, _bytes(x)])
+            both = torch.cat([header, raw(x)])
             return _GlooPending([self._group.send([both], to, _header_tag(tag))], (both,))
         works = [
             self._group.send([header], to, _header_tag(tag)),
@@ -84,9 +84,9 @@ class GlooWire:
         stamp_ns, *kind = _HEADER.unpack_from(words)
         if not _fits(kind, out):
             self._unmet += [payload] if payload else []  # it must outlive its tensor
-            raise ValueError(_mismatch(kind, out, self.rank, frm, tag))
+            raise ValueError(mismatch(kind, out, self.rank, frm, tag))
         if out.nbytes <= SMALL_BYTES:
-            _bytes(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
+            raw(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
         else:
             (payload or self._ask(out, frm, tag)).wait()
         self._landings.append((landing, words))
@@ -119,28 +119,28 @@ def _landing() -> tuple[torch.Tensor, memoryview]:
     return landing, memoryview(landing.numpy())
 
 
-def _bytes(x: torch.Tensor) -> torch.Tensor:
+def raw(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1).view(torch.uint8)
 
 
 def _header(x: torch.Tensor, stamp_s: float) -> torch.Tensor:
-    if x.dtype not in _CODES or x.dim() > _MAX_DIMS:
+    if x.dtype not in CODES or x.dim() > _MAX_DIMS:
         raise ValueError(f"send: expected a plain dtype and at most {_MAX_DIMS} dimensions, got {x.dtype}, {x.dim()}")
     unused = (0,) * (_MAX_DIMS - x.dim())
-    words = _HEADER.pack(round(stamp_s * 1e9), _CODES[x.dtype], x.dim(), *x.shape, *unused)
+    words = _HEADER.pack(round(stamp_s * 1e9), CODES[x.dtype], x.dim(), *x.shape, *unused)
     return torch.frombuffer(bytearray(words), dtype=torch.uint8)
 
 
 def _fits(kind: list[int], out: torch.Tensor) -> bool:
     dtype, dims, *shape = kind
-    return _DTYPES[dtype] == out.dtype and tuple(shape[:dims]) == out.shape
+    return DTYPES[dtype] == out.dtype and tuple(shape[:dims]) == out.shape
 
 
-def _mismatch(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> str:
+def mismatch(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> str:
     dtype, dims, *shape = kind
     return (
         f"recv on rank {rank} from rank {frm} (tag {tag}): expected {_kind(out.dtype, list(out.shape))}, which is "
-        f"what `out` is, got {_kind(_DTYPES[dtype], shape[:dims])}. Receive into a tensor like the one that "
+        f"what `out` is, got {_kind(DTYPES[dtype], shape[:dims])}. Receive into a tensor like the one that "
         f"rank {frm} sends."
     )
 

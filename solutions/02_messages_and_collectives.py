@@ -1,0 +1,900 @@
+# %% [markdown]
+# # Lab 02. Messages and collectives
+#
+# **After this lab you are able to** keep messages apart by tags, read a deadlock, write the collectives that all
+# distributed training is made of as trees, and predict from two measured numbers how long a message takes.
+#
+# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+
+# %%
+# Set-up
+import math
+import random
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from worldsize import cost
+from worldsize.notebook import *
+
+# %% tags=["parameters"]
+worlds = [2, 4, 8]
+tensor_bytes = 500_000
+tries = 3
+bare_largest = 32_000_000
+
+# %%
+lab, check = open_lab("02")
+
+# %% [markdown]
+# ## Two kinds of message
+#
+# Rank 0 sends rank 1 two numbers: first the loss, then the number of the step. Rank 1 wants the step first. Every
+# message carries a **tag**, a small number that says what kind it is. `recv` takes the next message *of its tag* from
+# that rank. The tags are arguments here, so that we can try it with and without.
+
+# %%
+def two_numbers(fabric, loss_tag, step_tag):
+    if fabric.rank == 0:
+        handles = [
+            fabric.isend(torch.tensor([0.25]), to=1, tag=loss_tag),
+            fabric.isend(torch.tensor([7.0]), to=1, tag=step_tag),
+        ]
+        for handle in handles:
+            handle.wait()
+    else:
+        step, loss = torch.empty(1), torch.empty(1)
+        fabric.recv(step, frm=0, tag=step_tag)
+        fabric.recv(loss, frm=0, tag=loss_tag)
+        return step.item(), loss.item()
+
+# %%
+lab.predict("untagged", "The loss is 0.25, the step is 7, both tags are 0. Which number does rank 1 find in `step`?", "")
+
+# %%
+run = launch(two_numbers, 2, args=(0, 0))
+lab.measure("untagged", run[1][0])
+print("without tags: step {:g}, loss {:g}".format(*run[1]))
+run = launch(two_numbers, 2, args=(1, 2))
+print("with tags:    step {:g}, loss {:g}".format(*run[1]))
+
+# %% [markdown]
+# Without tags, messages between the same two ranks arrive **in the order in which they were sent**. Nothing complains:
+# both are one float. With tags they arrive in the order in which they are *asked for*. Training code uses tags where
+# several conversations run at once, such as activations forwards and gradients backwards.
+
+# %% [markdown]
+# ## Who waits for whom
+#
+# Tags bring a new way to wait forever. One digit is wrong below. How long until somebody notices?
+
+# %%
+def wrong_tag(fabric):
+    x = torch.zeros(3)
+    if fabric.rank == 0:
+        fabric.send(x, to=1, tag=1)
+    elif fabric.rank == 1:
+        fabric.recv(x, frm=0, tag=2)
+        fabric.send(x, to=2, tag=1)
+    else:
+        fabric.recv(x, frm=1, tag=1)
+
+# %%
+lab.predict("noticed", "After how many seconds does the launcher end this run?", "s")
+
+# %%
+try:
+    launch(wrong_tag, 3, timeout_s=60)
+except Deadlock as error:
+    print(error)
+lab.measure("noticed", last_run().wall_s)
+
+# %% [markdown]
+# Every rank of the fabric publishes what it waits for. When all of them wait and no message can match, the launcher
+# says so at once. Read the first line as a chain: rank 2 waits for 1, rank 1 for 0, and 0 for 1. The two tags that do
+# not match stand side by side.
+
+# %% [markdown]
+# Inside a *framework's* collective nobody can look. There a run just hangs until a time limit. The usual reason is a
+# branch that one rank takes and the others do not. The report then says where each rank stood.
+
+# %%
+def one_takes_another_branch(fabric):
+    dist.init_process_group("gloo")
+    if fabric.rank == 2:
+        fabric.recv(torch.zeros(3), frm=0)  # the others never come here
+    dist.barrier()
+
+# %%
+try:
+    launch(one_takes_another_branch, 3, timeout_s=2)
+except RunTimedOut as error:
+    print(error)
+
+# %% [markdown]
+# **In one sentence:** which rank has the mistake, and how does the report tell you?
+#
+# <details><summary>Compare</summary>Rank 2: it stands at another line than all the others. In a hang, look for the odd
+# one out, not for the rank that waits longest.</details>
+
+# %% [markdown]
+# ## From one to all
+#
+# Before training begins, all ranks need the same weights. Rank 0 has them; it **broadcasts** them. Rank 0 is the
+# *root*. The first idea: the root sends to everybody, one after the other. Drawn, that is a **star**.
+
+# %%
+def star_broadcast(fabric, x, root):
+    if fabric.rank != root:
+        fabric.recv(x, frm=root)
+        return
+    for other in range(fabric.world_size):
+        if other != root:
+            fabric.send(x, to=other)
+
+# %% [markdown]
+# We look at it over slow links, so that times can be seen: 20 MB/s and a latency of 100 us. The course holds every
+# message back until a real network card of that speed would have delivered it. Each rank has one card.
+
+# %%
+slow = Link("20 MB/s", "100 us")
+n = max(worlds)
+lab.predict("star", f"{n} ranks, {tensor_bytes / 1e3:g} kB, 20 MB/s: how many ms does the star take?", "ms")
+
+# %%
+def send_all(fabric, broadcast, length):
+    broadcast(fabric, torch.ones(length), 0)
+
+run = launch(send_all, n, args=(star_broadcast, tensor_bytes // 4), link=slow)
+lab.measure("star", 1e3 * max(t.end_s for t in run.trace.transfers) - 1e3 * run.trace.transfers[0].start_s)
+figures.messages(run)
+
+# %% [markdown]
+# One card works, all others are idle. A message of m bytes takes α + m/B, with latency α and bandwidth B. The star's
+# n − 1 messages leave one after the other through one card: α + (n − 1) m/B. (The latencies overlap: the second
+# message leaves while the first is still on its way.)
+
+# %% [markdown]
+# ## Let the others help
+#
+# After the first message two ranks have the tensor. Why should only one of them go on sending? Let *every* rank that
+# has it send it on. The number of ranks that have it doubles in every **round**: 1, 2, 4, 8. Drawn from the root
+# down, this is a *binomial tree*.
+
+# %%
+lab.predict("rounds", "1000 ranks. In how many rounds can all of them have the tensor?", "rounds")
+
+# %%
+lab.measure("rounds", math.ceil(math.log2(1000)))
+print(f"1000 ranks: {math.ceil(math.log2(1000))} rounds of a tree, {1000 - 1} messages in turn of a star")
+
+# %% [markdown]
+# Write it, for any root and any number of ranks, also 3 or 5. Two thoughts help. First, number the ranks *from the
+# root*: `me = (rank − root) % n` is 0 on the root. Second, when round k begins (k = 0, 1, …), those with `me` below
+# 2ᵏ have the tensor.
+#
+# <details><summary>Hint 1</summary>With <code>step</code> = 1, 2, 4, …: who has it sends to the one that is
+# <code>step</code> further on. Who has no such partner (number n or more) skips the round.</details>
+# <details><summary>Hint 2</summary>In one round a rank sends, or receives, or does neither.</details>
+# <details><summary>Hint 3</summary>Back from <code>me</code> to a real rank: add the root, modulo n.</details>
+
+# %% tags=["exercise:tree_broadcast"]
+# Exercise 2.1: a broadcast as a tree
+def tree_broadcast(fabric, x, root):
+    """Fills every rank's x with the root's, in place.
+
+    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds.
+    """
+    ### BEGIN SOLUTION
+    n = fabric.world_size
+    me = (fabric.rank - root) % n
+    step = 1
+    while step < n:
+        if me < step and me + step < n:
+            fabric.send(x, to=(me + step + root) % n)
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=(me - step + root) % n)
+        step *= 2
+    ### END SOLUTION
+
+# %% tags=["check:tree_broadcast"] points=1.5
+check.tree_broadcast(tree_broadcast)
+
+# %%
+run = launch(send_all, n, args=(tree_broadcast, tensor_bytes // 4), link=slow)
+figures.steps(run, "tree", hub=0)
+
+# %% [markdown]
+# Press Play, or click the slider and use the arrow keys. In the last round half of all ranks send and the other
+# half receive. Now star and tree on one time axis: the star first, then, after a pause in which the ranks agree on a
+# moment to start, the tree.
+
+# %%
+def together():
+    """Wait for a moment that all ranks agree on."""
+    start = torch.tensor([time.monotonic() + 0.05], dtype=torch.float64)
+    dist.broadcast(start, 0)
+    time.sleep(max(0.0, start.item() - time.monotonic()))
+    return start.item()
+
+def in_turn(fabric, collectives, length):
+    dist.init_process_group("gloo")
+    for collective in collectives:
+        together()
+        collective(fabric, torch.ones(length), 0)
+
+# %%
+run = launch(in_turn, n, args=([star_broadcast, tree_broadcast], tensor_bytes // 4), link=slow)
+figures.messages(run)
+
+# %% [markdown]
+# As many messages, as many bytes; but the tree's arrows overlap. By the formulas: a star α + (n − 1) m/B, a tree
+# ⌈log2 n⌉ (α + m/B). Does that hold? A race: all ranks start together, and the time counts until the last one is done.
+
+# %%
+def lap(fabric, collective, size_bytes):
+    x = torch.ones(size_bytes // 4)
+    start = together()
+    try:
+        collective(fabric, x, 0)
+    except NotYet:
+        return None
+    return time.monotonic() - start
+
+def stopwatch(fabric, collectives, sizes, tries):
+    """Seconds until this rank is done, of every try: by size, then by collective."""
+    dist.init_process_group("gloo")
+    for collective in collectives:
+        lap(fabric, collective, 64)  # warms up
+    return [[[lap(fabric, f, size) for _ in range(tries)] for f in collectives] for size in sizes]
+
+# %% [markdown]
+# The slowest rank counts, for it is the one that all wait for. Of a few tries the *fastest* counts: whatever else this
+# machine does meanwhile can only add time.
+
+# %%
+def race(n, contestants, sizes, link):
+    """{name: [seconds for each size]}; None for what is not written yet."""
+    laps = launch(stopwatch, n, args=(list(contestants.values()), sizes, tries), link=link).results
+
+    def fastest(size, name):
+        by_try = list(zip(*(laps[rank][size][name] for rank in range(n))))
+        return None if None in by_try[0] else min(map(max, by_try))
+
+    return {name: [fastest(k, i) for k in range(len(sizes))] for i, name in enumerate(contestants)}
+
+def times(one, other):
+    """How many times as long the first took; None where one of them is not written yet."""
+    return one / other if one and other else None
+
+# %%
+lab.predict("tree", f"{n} ranks, {tensor_bytes / 1e3:g} kB: how many times as long as the tree does the star take?", "times")
+
+# %%
+broadcasts = {"star": star_broadcast, "tree": tree_broadcast}
+formulas = {"star": cost.broadcast_star, "tree": cost.broadcast_tree}
+laps = {n: race(n, broadcasts, [tensor_bytes], slow) for n in worlds}
+lab.measure("tree", times(laps[n]["star"][0], laps[n]["tree"][0]))
+figures.race(
+    figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
+    for n in worlds
+    for name in broadcasts
+)
+
+# %% [markdown]
+# The dashed outlines are the formulas, computed before anything ran. With 2 ranks there is nothing to help with. From
+# then on the star grows with n, the tree with log2 n only.
+
+# %% [markdown]
+# ## When the star wins
+#
+# Now links with a long delay, as between two cities, and a tiny tensor. Then m/B hardly counts. The star waits for the
+# latency once. How often does the tree?
+
+# %%
+far = Link("20 MB/s", "20 ms")
+lab.predict("tiny", f"{n} ranks, 1 kB, 20 ms: how many times as long as the star does the tree take?", "times")
+
+# %%
+sizes = [1_000, 100_000, 400_000, 800_000]
+sweep = race(n, broadcasts, sizes, far)
+lab.measure("tiny", times(sweep["tree"][0], sweep["star"][0]))
+
+# %%
+rounds = math.ceil(math.log2(n))
+equal_bytes = (rounds - 1) * far.latency_s * far.bandwidth_bytes_per_s / (n - 1 - rounds)
+figures.curves(
+    [
+        figures.Curve(name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes])
+        for name in broadcasts
+    ],
+    f"{n} ranks over far links: the star wins below {equal_bytes / 1e3:.0f} kB, the tree above",
+    x="size of the tensor (bytes)", y="time of a broadcast (s)", log=True,
+)
+
+# %% [markdown]
+# Small messages are a matter of latency, large ones of bandwidth: which is quicker depends on both. One caution. Our
+# links take a sender's own work for nothing. Real software spends some time on every single message, so with thousands
+# of ranks a star is slow for tiny tensors too, and libraries broadcast those as trees.
+#
+# **In one sentence:** where do star and tree meet, if the latency doubles?
+#
+# <details><summary>Compare</summary>At twice the size. Set the two formulas equal: the size is
+# (rounds − 1) α B / (n − 1 − rounds), in proportion to α.</details>
+
+# %% [markdown]
+# ## From all to one
+#
+# The opposite of a broadcast: every rank has a tensor, and the root needs their **sum**. It is called a *reduce*. As a
+# star, the root receives n − 1 tensors and adds them up. As a tree: turn the arrows of the broadcast round. Ranks pair
+# up; one of each pair sends and is done; the other one adds. Half of the ranks are left, and they pair up again.
+
+# %%
+def star_gather(fabric, x, root):
+    """The root returns everybody's x as rows; the others return None."""
+    if fabric.rank != root:
+        fabric.send(x, to=root)
+        return None
+    rows = x.repeat(fabric.world_size, 1)
+    for other in range(fabric.world_size):
+        if other != root:
+            fabric.recv(rows[other], frm=other)
+    return rows
+
+def star_reduce(fabric, x, root):
+    rows = star_gather(fabric, x, root)
+    if rows is not None:
+        torch.sum(rows, dim=0, out=x)
+
+# %% [markdown]
+# Write the tree. Again count from the root, and again take steps 1, 2, 4, …: first neighbours pair up, then those that
+# are left.
+#
+# <details><summary>Hint 1</summary>With <code>step</code> = 1 the odd ones send to the even one before them and are
+# done. With 2, of those that are left, 2, 6, 10, … send to 0, 4, 8, …</details>
+# <details><summary>Hint 2</summary>Who sends in this round? <code>me % (2 * step) == step</code>.</details>
+# <details><summary>Hint 3</summary>The one that would send to you may not exist: is its number below n?</details>
+
+# %% tags=["exercise:tree_reduce"]
+# Exercise 2.2: a reduce as a tree
+def tree_reduce(fabric, x, root):
+    """Leaves the sum over all ranks in the root's x, in place; the others' x may change.
+
+    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds.
+    """
+    ### BEGIN SOLUTION
+    n = fabric.world_size
+    me = (fabric.rank - root) % n
+    arrived = torch.empty_like(x)
+    step = 1
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(x, to=(me - step + root) % n)
+            return
+        if me + step < n:
+            fabric.recv(arrived, frm=(me + step + root) % n)
+            x += arrived
+        step *= 2
+    ### END SOLUTION
+
+# %% tags=["check:tree_reduce"] points=1.5
+check.tree_reduce(tree_reduce)
+
+# %% [markdown]
+# Look inside. Each rank fills its tensor with its own mark. In the boxes below a filled row means: this rank's numbers
+# are in. Watch the sums grow on their way to the root.
+
+# %%
+from worldsize.watch import Watched
+
+def watched(fabric, reduce, length):
+    x = torch.full((length,), 10.0**fabric.rank)
+    watching = Watched(fabric, x, chunks=1)
+    reduce(watching, x, 0)
+    return watching.notes()
+
+run = launch(watched, n, args=(tree_reduce, tensor_bytes // 4), link=slow)
+figures.steps(run, "tree", contents=run.results, hub=0)
+
+# %% [markdown]
+# A sum of two tensors is as long as one of them. So in every round the bytes on the way halve, and no card has to take
+# in more than one tensor a round.
+
+# %%
+lab.predict("reduce", f"{n} ranks, {tensor_bytes / 1e3:g} kB, 20 MB/s: how many ms does your tree take?", "ms")
+
+# %%
+reduces = {"star": star_reduce, "tree": tree_reduce}
+formulas = {"star": cost.reduce_star, "tree": cost.reduce_tree}
+laps = {n: race(n, reduces, [tensor_bytes], slow) for n in worlds}
+lab.measure("reduce", laps[n]["tree"][0] and 1e3 * laps[n]["tree"][0])
+figures.race(
+    figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
+    for n in worlds
+    for name in reduces
+)
+
+# %% [markdown]
+# ## All of it to one
+#
+# Sometimes the sum is not enough. To evaluate a model, rank 0 may want every rank's predictions, side by side. This is
+# a **gather**: the root ends with n blocks, one from each rank. Nothing is added up, so what travels *grows*: who has
+# received two blocks sends three.
+
+# %%
+lab.predict(
+    "gather",
+    f"{n} ranks, {tensor_bytes / 1e3:g} kB from each: how many times as long as a tree does a star take?",
+    "times",
+)
+
+# %% [markdown]
+# Write it as a tree: the same pairs as in your reduce. What you hold is a table with a row for each block. You know how
+# many rows your partner brings: it stands for the ranks from its own number on, up to `step` of them, as long as there
+# are any. At the end the root's rows are in the order of the tree. Put them in that of the ranks.
+#
+# <details><summary>Hint 1</summary>Begin with <code>x[None]</code>, a table of one row, and
+# <code>torch.cat</code> what arrives.</details>
+# <details><summary>Hint 2</summary>Rows that arrive: <code>min(step, n - (me + step))</code>.</details>
+# <details><summary>Hint 3</summary>Row k belongs to rank (k + root) mod n: <code>Tensor.roll</code> along
+# dimension 0 turns the table.</details>
+
+# %% tags=["exercise:tree_gather"]
+# Exercise 2.3: a gather as a tree
+def tree_gather(fabric, x, root):
+    """The root returns a table of shape [n, len(x)], row r from rank r; the others return None.
+
+    Every rank but the root sends one message, its own block and those it received; ⌈log2 n⌉ rounds.
+    """
+    ### BEGIN SOLUTION
+    n = fabric.world_size
+    me = (fabric.rank - root) % n
+    held = x[None]
+    step = 1
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(held, to=(me - step + root) % n)
+            return None
+        if me + step < n:
+            arrived = torch.empty(min(step, n - me - step), len(x))
+            fabric.recv(arrived, frm=(me + step + root) % n)
+            held = torch.cat([held, arrived])
+        step *= 2
+    return held.roll(root, dims=0)
+    ### END SOLUTION
+
+# %% tags=["check:tree_gather"] points=1.5
+check.tree_gather(tree_gather)
+
+# %%
+gathers = {"star": star_gather, "tree": tree_gather}
+formulas = {"star": cost.gather_star, "tree": cost.gather_tree}
+laps = {n: race(n, gathers, [tensor_bytes], slow) for n in worlds}
+lab.measure("gather", times(laps[n]["star"][0], laps[n]["tree"][0]))
+figures.race(
+    figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
+    for n in worlds
+    for name in gathers
+)
+
+# %%
+run = launch(send_all, n, args=(tree_gather, tensor_bytes // 4), link=slow)
+figures.messages(run)
+
+# %% [markdown]
+# Fewer messages reach the tree's root, but each is twice as long as the one before. Its card has to take in n − 1
+# blocks whichever way they come. Both formulas say (n − 1) m/B; the tree adds latencies.
+#
+# **In one sentence:** why does a tree help a reduce, and not a gather?
+#
+# <details><summary>Compare</summary>A sum gets no longer on its way, a table does. Helpers can add for the root; they
+# cannot receive for it.</details>
+
+# %% [markdown]
+# ## Backwards: scatter
+#
+# A **scatter** deals out: row r of the root's table goes to rank r. It is a gather with all arrows turned round, and
+# time too. So we need no new tree: we take the record of *your* gather and play it backwards, the last message first.
+# As a star it is a loop.
+
+# %%
+def star_scatter(fabric, x, root):
+    """The root's x is cut into n rows; rank r returns row r."""
+    rows = x.view(fabric.world_size, -1)
+    for other in range(fabric.world_size):
+        if fabric.rank == root != other:
+            fabric.send(rows[other], to=other)
+    if fabric.rank != root:
+        fabric.recv(rows[fabric.rank], frm=root)
+    return rows[fabric.rank]
+
+# %%
+def turned_round(run):
+    """A gather's messages backwards: [(who sends now, who receives, whose rows)]; [] if it is not written yet."""
+    held, found = {rank: [rank] for rank in range(run.world_size)}, []
+    for t in sorted(run.trace.transfers, key=lambda t: t.end_s):
+        found.append((t.dst, t.src, held[t.src]))
+        held[t.dst] = held[t.dst] + held[t.src]
+    return found[::-1]
+
+backwards = turned_round(run)
+for src, dst, whose in backwards:
+    print(f"rank {src} sends rank {dst} the rows {whose}")
+
+# %%
+def tree_scatter(fabric, x, root):
+    if not backwards:
+        raise NotYet("Exercise 2.3: a scatter is your gather, backwards")
+    rows = x.view(fabric.world_size, -1)
+    for src, dst, whose in backwards:
+        if fabric.rank == src:
+            fabric.send(rows[whose], to=dst)
+        elif fabric.rank == dst:
+            arrived = torch.empty(len(whose), rows.shape[1])
+            fabric.recv(arrived, frm=src)
+            rows[whose] = arrived
+    return rows[fabric.rank]
+
+# %% [markdown]
+# ## To everybody: all-gather
+#
+# If *every* rank needs the whole table, gather it and broadcast it. The two are together an **all-gather**. With
+# `n` blocks of m/n bytes, m bytes in all, here are five collectives as stars and as trees.
+
+# %%
+def all_gather_of(gather, broadcast):
+    def all_gather(fabric, x, root):
+        rows = gather(fabric, x, root)
+        if rows is None:
+            rows = torch.empty(fabric.world_size, len(x))
+        broadcast(fabric, rows, root)
+        return rows
+    return all_gather
+
+star_all_gather = all_gather_of(star_gather, star_broadcast)
+tree_all_gather = all_gather_of(tree_gather, tree_broadcast)
+
+# %%
+lab.predict(
+    "all_gather",
+    f"All-gather, {n} ranks, {tensor_bytes / 1e3:g} kB in all: how many times as long as a tree does a star take?",
+    "times",
+)
+
+# %%
+block = tensor_bytes // n
+table, dealt = 4 * tensor_bytes, f"scatter of {4 * tensor_bytes / 1e6:g} MB"
+scatters = race(n, {"star": star_scatter, "tree": tree_scatter}, [table], slow)
+all_gathers = race(n, {"star": star_all_gather, "tree": tree_all_gather}, [block], slow)
+lab.measure("all_gather", times(all_gathers["star"][0], all_gathers["tree"][0]))
+figures.race(
+    [
+        figures.Timing("star", scatters["star"][0], cost.scatter_star(n, table / n, slow), group=dealt),
+        figures.Timing("tree", scatters["tree"][0], cost.scatter_tree(n, table / n, slow), group=dealt),
+        figures.Timing("star", all_gathers["star"][0], cost.all_gather_star(n, tensor_bytes, slow), group="all-gather"),
+        figures.Timing("tree", all_gathers["tree"][0], cost.all_gather_tree(n, tensor_bytes, slow), group="all-gather"),
+    ]
+)
+
+# %%
+ring_ms = 1e3 * cost.all_gather(n, tensor_bytes, slow)
+print(f"by its formula, an all-gather round a ring would take {ring_ms:.0f} ms: lab 06")
+
+# %% [markdown]
+# ## Two numbers for a link
+#
+# All predictions so far needed α and B. On a real cluster nobody tells you; you **measure**. Below, the computer draws
+# a link at random and does not say which. Two ranks play ping-pong over it with messages of many sizes. The time of one
+# message is half of a round trip, and again the fastest of several tries counts.
+
+# %%
+from worldsize.launch import quiet_launch  # launches without a word, so that the link stays hidden
+
+hidden = Link(random.uniform(10e6, 40e6), random.uniform(2e-3, 6e-3))
+
+def there_and_back(fabric, x):
+    if fabric.rank == 0:
+        fabric.send(x, to=1)
+        fabric.recv(x, frm=1)
+    else:
+        fabric.recv(x, frm=0)
+        fabric.send(x, to=0)
+
+def ping_pong(fabric, sizes, tries):
+    """{size: seconds of one message}, the fastest of some tries."""
+    best = dict.fromkeys(sizes, math.inf)
+    tensors = {size: torch.zeros(size, dtype=torch.uint8) for size in sizes}
+    for size in sizes * tries:
+        there_and_back(fabric, torch.zeros(1))  # so that both are awake
+        start = time.monotonic()
+        there_and_back(fabric, tensors[size])
+        best[size] = min(best[size], (time.monotonic() - start) / 2)
+    return best
+
+# %%
+fitted = [100, 1_000, 10_000, 100_000, 1_000_000]
+left_out = [300, 3_000, 30_000, 300_000, 600_000]
+measured = quiet_launch(ping_pong, 2, args=(fitted + left_out, 5), link=hidden)[0]
+for size in fitted:
+    print(f"{size:>9,} bytes: {1e3 * measured[size]:6.2f} ms")
+
+# %%
+lab.predict("alpha", "From this table by eye: how many ms is α?", "ms")
+
+# %%
+lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
+
+# %% [markdown]
+# Now by computer. Find α and B so that the line T = α + m/B is near to the measured times: *least squares*. The check
+# first gives you times that lie on a line exactly. Then it gives you times that are up to 20 % off, on sizes from 100
+# bytes to 100 MB, and asks your line for sizes that it **left out**. It must be right for small and for large ones.
+#
+# <details><summary>Hint 1</summary>A line in m has the slope 1/B. <code>np.polyfit</code> or
+# <code>np.linalg.lstsq</code> finds lines.</details>
+# <details><summary>Hint 2, when the small sizes fail</summary>5 % of 5 s are 250 ms, and squared they outweigh every
+# small message. What should be small for all sizes alike is the <em>relative</em> error, (α + m/B − T) / T.</details>
+# <details><summary>Hint 3</summary>Divide by T: find α and 1/B for which α · (1/T) + (1/B) · (m/T) is near to 1. That is
+# least squares again, with two columns.</details>
+
+# %% tags=["exercise:fit_alpha_beta"]
+# Exercise 2.4: latency and bandwidth from measured times
+def fit_alpha_beta(sizes, seconds):
+    """(α in seconds, B in bytes a second) of the line seconds = α + sizes / B.
+
+    Both arguments are NumPy arrays of floats. The line must be good at all sizes, relative to the time there.
+    """
+    ### BEGIN SOLUTION
+    table = np.stack([1 / seconds, sizes / seconds], axis=1)
+    scale = table.max(axis=0)
+    wanted = np.ones(len(sizes))
+    solution, *_ = np.linalg.lstsq(table / scale, wanted, rcond=None)
+    alpha, seconds_a_byte = solution / scale
+    return alpha, 1 / seconds_a_byte
+    ### END SOLUTION
+
+# %% tags=["check:fit_alpha_beta"] points=1.5
+check.fit_alpha_beta(fit_alpha_beta)
+
+# %%
+def line(name, fit, times, sizes):
+    """`fit` applied to some of the measured times, for a figure; without numbers where it is not written yet."""
+    try:
+        alpha, bandwidth = fit(np.array(sizes, float), np.array([times[size] for size in sizes]))
+    except NotYet:
+        return figures.Line(name, None)
+    return figures.Line(name, (float(alpha), float(bandwidth)))
+
+yours = line("your fit", fit_alpha_beta, measured, fitted)
+alpha, bandwidth = yours.alpha_bandwidth or (None, None)
+lab.measure("alpha", alpha and 1e3 * alpha)
+lab.measure("bandwidth", bandwidth and bandwidth / 1e6)
+if alpha:
+    print("the hidden link was", hidden)
+
+# %%
+def worst(line, times, sizes):
+    """The largest error of a line at these sizes, in % of the time measured there."""
+    if line.alpha_bandwidth:
+        return 100 * max(abs(line.error(size, times[size])) for size in sizes)
+
+def said(percent):
+    return "your line is not there yet" if percent is None else f"your line is at most {percent:.2g} % off"
+
+lab.predict("held_out", "At the sizes left out, how many % is your line off at worst?", "%")
+
+# %%
+off = worst(yours, measured, left_out)
+lab.measure("held_out", off)
+figures.residuals(measured, [yours], f"A shaped link: {said(off)}", left_out)
+
+# %% [markdown]
+# Your α is a little above the link's own: waking up a process takes time too, and a measurement has it all. The lower
+# picture shows the **residuals**, what the line leaves over. Here they are small and without a pattern. That is how
+# one sees that a model is enough.
+
+# %% [markdown]
+# ### Why relative errors
+#
+# On a quiet link nearly every fit will do. On a busy network times are easily 20 % off. No run here shows that on
+# demand, so for once we **make up** numbers: the hidden link's exact times, from 100 bytes to 1 GB, each multiplied by
+# a random number from 0.8 to 1.2. The usual least squares make the errors in *seconds* small. How good is that line?
+
+# %%
+lab.predict("seconds", "A line that makes errors in seconds small: how many % is it off at worst?", "%")
+
+# %%
+def in_seconds(sizes, seconds):
+    slope, offset = np.polyfit(sizes, seconds, 1)
+    return offset, 1 / slope
+
+sizes = [round(100 * 10 ** (k / 3)) for k in range(22)]
+made_up = {size: hidden.seconds(size) * random.uniform(0.8, 1.2) for size in sizes}
+both = [line("your fit", fit_alpha_beta, made_up, sizes[::2]), line("errors in seconds", in_seconds, made_up, sizes[::2])]
+off = worst(both[1], made_up, sizes[1::2])
+lab.measure("seconds", off)
+title = f"Made-up noise: errors in seconds lead to {off:,.0f} % off"
+figures.residuals(made_up, both, title, sizes[1::2], points="made up")
+
+# %% [markdown]
+# Look at the left end. A fifth of the largest time is far longer than a whole small message. Squares of seconds see
+# nothing but that; the line turns to please the largest sizes, and its α, the only thing that counts for small ones, is
+# anything. It may be below zero: a message that arrives before it was sent. Relative errors weigh all sizes alike.
+
+# %% [markdown]
+# ## The bare machine
+#
+# Now the same game with no shaped link: two processes, and messages as fast as this machine can. Is that a line too?
+# Small messages are soon sent, so we try them more often.
+
+# %%
+from worldsize.wires import SMALL_BYTES
+
+fitted = [250, 1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000, bare_largest // 2, bare_largest]
+left_out = [500, 2_000, 8_000, 32_000, 100_000, SMALL_BYTES, SMALL_BYTES + 1, 200_000, 500_000, 2_000_000, 8_000_000]
+
+def bare_times(sizes):
+    small = [size for size in sizes if size <= 500_000]
+    large = [size for size in sizes if size > 500_000]
+    return launch(ping_pong, 2, args=(small, 40))[0] | launch(ping_pong, 2, args=(large, 12))[0]
+
+# %%
+lab.predict("bare", "On the bare machine, at the sizes left out: how many % is your line off at worst?", "%")
+
+# %%
+bare = bare_times(fitted + left_out)
+yours = line("your fit", fit_alpha_beta, bare, fitted)
+off = worst(yours, bare, left_out)
+lab.measure("bare", off)
+mark = {SMALL_BYTES: f"{SMALL_BYTES // 1024} KiB"}
+figures.residuals(bare, [yours], f"The bare machine: {said(off)}", left_out, mark)
+
+# %% [markdown]
+# Compare the lower picture with that of the shaped link: the same fit, other residuals. They are larger, and they are
+# not scattered: they run in arcs, and jump. Such a pattern says that the *model* lacks something. What jumps at 128 KiB?
+
+# %% [markdown]
+# ### One more byte
+#
+# The course's messages between processes have a **switch**. Up to 128 KiB a tensor is *copied* behind its header, and
+# both leave as one message. Above that the header goes alone, and the tensor follows without a copy, as a second
+# message. Many MPI libraries have such a switch too and call its sides *eager* and *rendezvous*. The copy costs time for
+# every byte, the second message costs a fixed time.
+
+# %%
+lab.predict("switch", f"{SMALL_BYTES:,} bytes, then one byte more: how many times as long does that take?", "times")
+
+# %%
+near = [SMALL_BYTES + more for more in (-2000, -1000, 0, 1, 1000, 2000)]
+around = launch(ping_pong, 2, args=(near, 60))[0]
+lab.measure("switch", times(around[SMALL_BYTES + 1], around[SMALL_BYTES]))
+for size in near:
+    print(f"{size:,} bytes: {1e6 * around[size]:4.0f} us")
+
+# %% [markdown]
+# Other libraries have their steps elsewhere, up or down. No line can follow a step; one line for each side can. So a fit
+# is good for the range in which it was measured, and no further.
+
+# %% [markdown]
+# ### Memory is no line either
+#
+# The arcs have another reason. Leave out messages and just copy bytes from one place in memory to another. A machine
+# reads what it used last from small, fast **caches**; a large tensor does not fit. How much does that matter?
+
+# %%
+def copy_speed(size_bytes, tries=20):
+    """GB/s of a copy within this process, the fastest of some tries."""
+    source = np.ones(size_bytes, np.uint8)
+    target, best = source.copy(), math.inf
+    for _ in range(tries):
+        start = time.perf_counter()
+        for _ in range(max(1, 4_000_000 // size_bytes)):
+            np.copyto(target, source)
+        best = min(best, time.perf_counter() - start)
+    return max(size_bytes, 4_000_000 // size_bytes * size_bytes) / best / 1e9
+
+# %%
+lab.predict("caches", "How many times as fast is the fastest of these copies as the slowest?", "times")
+
+# %%
+sizes = [2**k for k in range(16, 26)]
+speeds = [copy_speed(size) for size in sizes]
+lab.measure("caches", max(speeds) / min(speeds))
+figures.curves(
+    [figures.Curve("copy within one process", list(zip(sizes, speeds)))],
+    f"Copying memory: up to {max(speeds):.0f} GB/s, and down to {min(speeds):.0f}",
+    x="size of the block (bytes)", y="GB/s", log=True,
+)
+
+# %% [markdown]
+# So B is not one number even in memory, and a message on one machine is little else than copies. Over a real network
+# the card is mostly slower than the memory, and the line holds better, as it did on the shaped link. That is why α and B
+# are so useful there. Lab 16 will predict a large cluster with them.
+
+# %% [markdown]
+# ## The framework's names
+#
+# PyTorch has all of these. Each rank calls the same function; `src` and `dst` name the root. `broadcast` and `reduce`
+# work in place, like yours. `gather` wants a list to fill, on the root alone. `scatter` wants the list to deal out.
+# `all_gather` fills a list on every rank.
+
+# %%
+def their_broadcast(fabric, x, root):
+    dist.broadcast(x, src=root)
+    return x
+
+def their_reduce(fabric, x, root):
+    dist.reduce(x, dst=root)
+    return x if fabric.rank == root else None
+
+def their_gather(fabric, x, root):
+    rows = [torch.empty_like(x) for _ in range(fabric.world_size)] if fabric.rank == root else None
+    dist.gather(x, rows, dst=root)
+    return rows and torch.stack(rows)
+
+def their_scatter(fabric, x, root):
+    rows = list(x.view(fabric.world_size, -1))
+    out = torch.empty_like(rows[0])
+    dist.scatter(out, rows if fabric.rank == root else None, src=root)
+    return out
+
+def their_all_gather(fabric, x, root):
+    rows = [torch.empty_like(x) for _ in range(fabric.world_size)]
+    dist.all_gather(rows, x)
+    return torch.stack(rows)
+
+# %%
+def in_place(collective, on_root_only=False):
+    """Your collective, returning what it leaves in x."""
+    def returning(fabric, x, root):
+        collective(fabric, x, root)
+        return x if fabric.rank == root or not on_root_only else None
+    return returning
+
+pairs = {
+    "broadcast": (in_place(tree_broadcast), their_broadcast),
+    "reduce": (in_place(tree_reduce, on_root_only=True), their_reduce),
+    "gather": (tree_gather, their_gather),
+    "scatter": (tree_scatter, their_scatter),
+    "all_gather": (tree_all_gather, their_all_gather),
+}
+
+# %%
+def alike(fabric, pairs, length):
+    """{name: whether this rank gets the same from both}; None for what is not written yet."""
+    dist.init_process_group("gloo")
+    found = {}
+    for name, (ours, theirs) in pairs.items():
+        x = torch.arange(length) + 100.0 * fabric.rank
+        expected = theirs(fabric, x.clone(), 0)
+        try:
+            got = ours(fabric, x.clone(), 0)
+            found[name] = (got is None) if expected is None else torch.equal(got, expected)
+        except NotYet:
+            found[name] = None
+    return found
+
+# %%
+run = launch(alike, n, args=(pairs, 2 * n))
+for name in pairs:
+    answers = {run[rank][name] for rank in range(n)}
+    said = {True: "equal on every rank", None: "not yet"}.get(answers.pop() if len(answers) == 1 else False, "not equal")
+    print(f"dist.{name + ':':<12} {said}")
+
+# %% [markdown]
+# From now on you may use these, and you know what they cost. One more reads like a sum of two: `dist.all_reduce` leaves
+# the *sum* on every rank. A reduce and a broadcast would do it. Lab 06 shows why a ring does it better.
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH*
+# (2005): trees, and when to leave them. Chan, Heimlich, Purkayastha and van de Geijn, *Collective communication: theory,
+# practice, and experience* (2007): that each collective has its reverse. Hockney, *The communication challenge for MPP*
+# (1994): α and B. Culler and others, *LogP* (1993): what a message costs its sender. PyTorch's
+# [torch.distributed](https://docs.pytorch.org/docs/stable/distributed.html).

@@ -1,0 +1,591 @@
+# %% [markdown]
+# # Lab 03. Model parallelism: layers and pipelines
+#
+# **After this lab you are able to** split a model by layers over ranks and train it by hand, to say why most ranks are
+# then idle and how much, to keep them busy with micro-batches in the GPipe and the 1F1B order, and to predict a step's
+# time and memory from the number of stages, their balance and the links between them.
+#
+# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
+
+# %%
+# Set-up
+import torch
+from torch.nn.functional import cross_entropy
+
+from worldsize import cost, models
+from worldsize.notebook import *
+from worldsize.schedules import in_flight, makespan_s, play, utilisation
+from worldsize.workload import build, cut, meet
+
+# %% tags=["parameters"]
+stages = 4
+forward_s, backward_s = 0.04, 0.08
+micro_batches = [4, 8, 32]
+rows = 16
+
+# %%
+lab, check = open_lab("03")
+
+# %% [markdown]
+# ## When one device is too small
+#
+# GPT-3 (2020) has 96 transformer layers of width 12,288. A large GPU has 80 GB of memory. Training keeps weights,
+# gradients, optimizer state and activations there; let us ask for the least of it, the weights alone, with two bytes a
+# number. The `meta` device builds a layer without any memory.
+
+# %%
+lab.predict("devices", "How many GPUs of 80 GB does it take to hold GPT-3's weights, two bytes each?", "GPUs")
+
+# %%
+with torch.device("meta"):
+    layer = torch.nn.TransformerEncoderLayer(12288, 96, 4 * 12288)
+weights_bytes = 2 * 96 * sum(p.numel() for p in layer.parameters())
+lab.measure("devices", -(-weights_bytes // 80e9))
+print(f"the weights of 96 layers: {weights_bytes / 1e9:.0f} GB")
+
+# %% [markdown]
+# So the model itself has to be divided. The simplest way: **by layers**. Rank 0 takes the first ones, rank 1 the next,
+# and so on. Each rank is a **stage** of the model. This is *model parallelism*; in contrast, *data parallelism* (Lab 04)
+# gives every rank the whole model and a part of the data.
+
+# %% [markdown]
+# ## Cut a model in two
+#
+# Our model is small, so that we can check everything: eight linear layers that learn to name pieces of clothing. Let us
+# cut it in the middle, still in one process, and see what has to pass the cut.
+
+# %%
+images, labels, *_ = models.tensors(data.load("fashion-mnist"), train=rows * max(micro_batches))
+x, y = images.flatten(1), labels
+model = models.mlp([784, 128, 128, 128, 128, 128, 128, 128, 10], seed=3)
+front, back = model[:8], model[8:]
+
+# %% [markdown]
+# Forward, the front's output passes: the **activation**. As a message it is only numbers, without autograd's graph, and
+# `detach` makes it so. Before you run the next cell: which layers get a gradient from `loss.backward()`?
+
+# %%
+activation = front(x[:64])
+message = activation.detach().requires_grad_()
+loss = cross_entropy(back(message), y[:64])
+loss.backward()
+print("first layer of the back: ", "has a gradient" if back[0].weight.grad is not None else "no gradient")
+print("first layer of the front:", "has a gradient" if front[0].weight.grad is not None else "no gradient")
+
+# %% [markdown]
+# The backward stopped at the cut. But it left something there: `message.grad`, how the loss changes with every number of
+# the activation. That is all that the front needs to know. `backward` takes it as the gradient to go on from, by the
+# chain rule. So one tensor passes each way, and both have the same shape.
+
+# %%
+def gradients_of(model):
+    return models.flat([p.grad for p in model.parameters()])
+
+activation.backward(message.grad)
+by_hand = gradients_of(model)
+model.zero_grad()
+cross_entropy(model(x[:64]), y[:64]).backward()
+print(f"largest difference from the uncut model: {(by_hand - gradients_of(model)).abs().max():.1e}")
+
+# %% [markdown]
+# ## A stage on every rank
+#
+# Now over ranks. `cut` makes a *part* for each stage, plain data that can travel: its layers' weights, the inputs `xs`
+# and the labels `ys`. All are lists by **micro-batch**, for later; now there is one, number 0. On rank 0 `xs` holds the
+# images, on the others empty tensors of the shape that will arrive. Only the last part has labels.
+
+# %%
+even = [8 * s // stages for s in range(stages + 1)]
+parts = cut(model, even, x[:64], y[:64])
+for rank, part in enumerate(parts):
+    arriving = [tuple(t.shape) for t in part["xs"]]
+    print(f"rank {rank}: {len(part['layers'])} layers, xs {arriving}, {len(part['ys'])} tensor(s) of labels")
+
+# %%
+lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one step?", "kB")
+
+# %% [markdown]
+# You write the stage. It is told what to do by a list of **actions**: `("forward", k)` or `("backward", k)`, k the
+# micro-batch. Do them in order. Between the two, keep what the backward will need under its number. Send with `isend`:
+# later two neighbours will send to each other at the same moment, and neither may block. Wait for the handles at the end.
+
+# %% [markdown]
+# <details><summary>Hint 1: forward</summary>All but rank 0 receive into <code>part["xs"][k]</code>, then say that they
+# want its gradient. All but the last send their output on. The last computes the loss.</details>
+# <details><summary>Hint 2: the loss</summary>The batch's loss is the mean over its micro-batches, all equally large: so
+# each one's <code>cross_entropy</code> counts 1/m, with m = <code>len(part["ys"])</code>.</details>
+# <details><summary>Hint 3: backward</summary>All but the last receive the gradient of their output, into
+# <code>torch.empty_like</code> of it. All but rank 0 send the gradient of their input back.</details>
+
+# %% tags=["exercise:run_stage"]
+# Exercise 3.1: one stage of a split model
+def run_stage(fabric, part, schedules):
+    """Does the actions schedules[rank], ("forward", k) or ("backward", k), in order, on this rank's layers.
+    Activations go to rank + 1, their gradients to rank - 1. Returns the gradients of layers.parameters(), a list.
+    """
+    layers = build(part, fabric)
+    ### BEGIN SOLUTION
+    kept, handles, last = {}, [], fabric.rank == fabric.world_size - 1
+    for way, k in schedules[fabric.rank]:
+        if way == "forward":
+            inputs = part["xs"][k]
+            if fabric.rank > 0:
+                fabric.recv(inputs, frm=fabric.rank - 1)
+                inputs.requires_grad_()
+            out = layers(inputs)
+            if last:
+                out = cross_entropy(out, part["ys"][k]) / len(part["ys"])
+            else:
+                handles.append(fabric.isend(out, to=fabric.rank + 1))
+            kept[k] = inputs, out
+        else:
+            inputs, out = kept.pop(k)
+            grad = None if last else torch.empty_like(out)
+            if not last:
+                fabric.recv(grad, frm=fabric.rank + 1)
+            out.backward(grad)
+            if fabric.rank > 0:
+                handles.append(fabric.isend(inputs.grad, to=fabric.rank - 1))
+    for handle in handles:
+        handle.wait()
+    return [p.grad for p in layers.parameters()]
+    ### END SOLUTION
+
+# %% tags=["check:run_stage"] points=2.5
+check.run_stage(run_stage)
+
+# %%
+def step(fabric, parts, schedule):
+    """One training step: the gradients of this rank's layers."""
+    if "seconds" in parts[0]:
+        meet(fabric)  # timed: all ranks begin together
+    n, m = fabric.world_size, len(parts[0]["xs"])
+    return run_stage(fabric, parts[fabric.rank], [schedule(s, n, m) for s in range(n)])
+
+def whole_batch(stage, stages, m):
+    return [("forward", 0), ("backward", 0)]
+
+run = launch(step, stages, args=(parts, whole_batch))
+lab.measure("bytes", run.trace.bytes_by_link()[0, 1] / 1e3 if run.state == "done" else None)
+figures.links(run)
+
+# %% [markdown]
+# One stripe beside the diagonal is the activations, the other the gradients: each stage talks to its neighbours alone,
+# with the same number of bytes each way. Step through the run: press Play, or use the arrow keys. How many ranks have
+# something to do at a time?
+
+# %%
+figures.steps(run, "pipeline")
+
+# %% [markdown]
+# And the gradients themselves? Those of the unsplit model, for the same images, are still in `model`.
+
+# %%
+def difference(run):
+    """The largest difference between the stages' gradients and those of the unsplit model."""
+    if run.state == "done":
+        split = models.flat([grad for stage in run.results for grad in stage])
+        return f"{(split - gradients_of(model)).abs().max():.0e}"
+    return "not yet"
+
+print("largest difference from the unsplit model:", difference(run))
+
+# %% [markdown]
+# ## One works, the others wait
+#
+# A real stage would be large and keep its device busy for a while. Ours takes a **declared** time: the layers do their
+# small work, then `fabric.compute` waits until the time is over. So four "devices" fit on any laptop. The times below
+# are measured; the lengths of the boxes are declared. A backward takes twice as long as a forward, as it does for
+# matrices: it multiplies twice, for the input's gradient and for the weights'.
+
+# %%
+def pipeline(schedule, m, seconds=None, edges=even, link=None, rows=rows, watch=False):
+    """One step on m micro-batches of `rows` images; seconds[stage] is declared: (forward, backward)."""
+    seconds = seconds or [(forward_s, backward_s)] * stages
+    parts = cut(model, edges, x[: m * rows], y[: m * rows], m, seconds, watch)
+    return launch(step, stages, args=(parts, schedule), link=link)
+
+# %%
+lab.predict("naive", f"{stages} stages, the whole batch at once: which part of the time does a stage work?", "%")
+
+# %%
+run = pipeline(whole_batch, 1, [(4 * forward_s, 4 * backward_s)] * stages, rows=4 * rows)
+naive_s = makespan_s(run.trace)
+lab.measure("naive", naive_s and 100 * utilisation(run.trace))
+figures.pipeline(run)
+
+# %% [markdown]
+# A staircase, down and up again. Arrows are messages: a stage cannot begin before the one before has sent, and on the
+# way back not before the one behind. At each moment one stage works. We have paid for all these devices, fit a large
+# model into them, and are not a bit faster than one.
+#
+# **In one sentence:** what would you change so that stage 0 need not wait for so long?
+#
+# <details><summary>Compare</summary>Give it another part of the batch to work on, while the first part is
+# elsewhere.</details>
+
+# %% [markdown]
+# ## Micro-batches
+#
+# Cut the batch into m **micro-batches**. Stage 0 hands over the first and begins the second at once, as on an assembly
+# line. The gradients of the micro-batches add up in `.grad`, and the weights change only at the end of the batch: the
+# result is that of the whole batch. In **GPipe** (Google, 2019) each stage goes forward with all micro-batches, then
+# backward with all. With your stage written, only the list of actions is new.
+
+# %% tags=["exercise:gpipe"]
+# Exercise 3.2: the GPipe schedule
+def gpipe(stage, stages, micro_batches):
+    """The list of actions of `stage`, one of 0 … stages - 1: ("forward", k) or ("backward", k) each.
+
+    Every micro-batch k = 0 … micro_batches - 1 goes forward and backward once, and all go forward first.
+    """
+    ### BEGIN SOLUTION
+    actions = []
+    for way in ("forward", "backward"):
+        for k in range(micro_batches):
+            actions.append((way, k))
+    return actions
+    ### END SOLUTION
+
+# %% tags=["check:gpipe"] points=1
+check.gpipe(gpipe)
+
+# %%
+lab.predict("speedup", f"{stages} stages, the same batch in 4 micro-batches: how many times as fast as before?", "times")
+
+# %%
+run = pipeline(gpipe, 4)
+gpipe_s = makespan_s(run.trace)
+lab.measure("speedup", naive_s / gpipe_s if naive_s and gpipe_s else None)
+figures.pipeline(run)
+
+# %% [markdown]
+# The numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and draining it. Count
+# one forward and one backward of a micro-batch as a slot. The last stage begins p − 1 forwards late, and stage 0 ends
+# p − 1 backwards after it. So the step takes m + p − 1 slots where m would do: (m + p − 1)/m times the ideal.
+
+# %%
+def times_ideal(run, m):
+    """How long the step took, counted in m forwards and backwards; None where it is not written yet."""
+    if run.state == "done":
+        return round(makespan_s(run.trace) / (m * (forward_s + backward_s)), 3)
+
+# %%
+most = max(micro_batches)
+lab.predict("bubble", f"{stages} stages, {most} micro-batches: how many times the ideal does GPipe take?", "times")
+
+# %%
+gpipes = {m: pipeline(gpipe, m) for m in micro_batches}
+for m, run in gpipes.items():
+    print(f"{m} micro-batches: {times_ideal(run, m) or 'not yet'} (by the formula {cost.bubble(stages, m):.4g})")
+lab.measure("bubble", times_ideal(gpipes[most], most))
+
+# %%
+every = range(min(micro_batches), most + 1)
+figures.curves(
+    [
+        figures.Curve(
+            "GPipe", [(m, times_ideal(run, m)) for m, run in gpipes.items()],
+            [(m, cost.bubble(stages, m)) for m in every],
+        )
+    ],
+    "The more micro-batches, the smaller the bubble", x="micro-batches", y="time of a step (times the ideal)",
+)
+
+# %% [markdown]
+# Where a point lies above the line, messages and a busy machine took their time: the formula has them for free. So why
+# not a thousand micro-batches? One reason: a very small one no longer fills a real device. For the other reason, look
+# at what each stage has to keep.
+
+# %% [markdown]
+# ## What a stage keeps
+#
+# A backward needs what its forward computed. Autograd keeps it: the **activations** of each micro-batch that has gone
+# forward and not yet backward. Such a micro-batch is *in flight*. On real models this is often more than the weights.
+# Our stages can report how many bytes autograd holds, counted by its own hooks, without the weights. Time does not
+# matter for this, so the next run declares a quarter of it.
+
+# %%
+lab.predict("gpipe_peak", f"GPipe, {most} micro-batches: how many are in flight on stage 0, at most?", "micro-batches")
+
+# %%
+def peak(run, stage=0):
+    """The most micro-batches that the stage had in flight; None where it is not written yet."""
+    return in_flight(run.trace)[stage] if run.state == "done" else None
+
+quick = [(forward_s / 4, backward_s / 4)] * stages
+run = pipeline(gpipe, most, quick, watch=True)
+lab.measure("gpipe_peak", peak(run))
+
+# %% [markdown]
+# Rank r is stage r; stage 0 keeps the images too, which are wider than an activation. The hill grows with m: the memory
+# that micro-batches were to save is spent on keeping them. The last stage shows a way
+# out. It has micro-batch 0's output and its loss very early. It *could* go backward at once, and free that memory.
+
+# %% [markdown]
+# ## One forward, one backward
+#
+# That is **1F1B** (PipeDream, 2019; in this form, with all gradients of one batch added up, in Megatron-LM). The last
+# stage alternates from the start: forward 0, backward 0, forward 1 … Each stage before it goes forward a few times first,
+# just as often as it takes until its first gradient can come back, then alternates too, and at the end drains what is left.
+
+# %% [markdown]
+# Stage s of p may hold at most p − s micro-batches, and nobody may wait longer than with GPipe. A batch can also be
+# shorter than the pipeline.
+#
+# <details><summary>Hint 1</summary>How many stages lie behind stage s? A micro-batch has to pass all of them before its
+# gradient can begin to come back.</details>
+# <details><summary>Hint 2</summary>Three loops: some forwards; pairs of a forward and the oldest backward; the
+# backwards that are left.</details>
+
+# %% tags=["exercise:one_forward_one_backward"]
+# Exercise 3.3: the 1F1B schedule
+def one_forward_one_backward(stage, stages, micro_batches):
+    """The list of actions of `stage`: first some forwards, then a forward and a backward in turn, then backwards.
+
+    Stage s has never more than stages - s micro-batches in flight, and no stage waits longer than with GPipe.
+    """
+    ### BEGIN SOLUTION
+    ahead = min(stages - stage - 1, micro_batches)
+    actions = [("forward", k) for k in range(ahead)]
+    for k in range(micro_batches - ahead):
+        actions.append(("forward", ahead + k))
+        actions.append(("backward", k))
+    actions += [("backward", k) for k in range(micro_batches - ahead, micro_batches)]
+    return actions
+    ### END SOLUTION
+
+# %% tags=["check:one_forward_one_backward"] points=1.5
+check.one_forward_one_backward(one_forward_one_backward)
+
+# %%
+lab.predict("peak", f"1F1B, {most} micro-batches: how many are in flight on stage 0, at most?", "micro-batches")
+
+# %%
+lab.predict("bubble_1f1b", f"{stages} stages, {most} micro-batches: how many times the ideal does 1F1B take?", "times")
+
+# %%
+alternating = {m: pipeline(one_forward_one_backward, m) for m in micro_batches}
+lab.measure("peak", peak(alternating[most]))
+lab.measure("bubble_1f1b", times_ideal(alternating[most], most))
+middle = sorted(micro_batches)[len(micro_batches) // 2]
+figures.pipeline(alternating[middle])
+
+# %% [markdown]
+# Follow micro-batch 0 down and up again. Then look at the middle: every stage goes forward, backward, forward, backward,
+# and where one sends an activation its neighbour sends a gradient the other way. Had you used `send`, both would block
+# here for ever.
+
+# %%
+run = pipeline(one_forward_one_backward, most, quick, watch=True)
+print("most in flight, by stage:", [peak(run, stage) for stage in range(stages)])
+
+# %%
+named = {"GPipe": gpipes, "1F1B": alternating}
+figures.curves(
+    [
+        figures.Curve(name, [(m, peak(run)) for m, run in runs.items()], [(m, most_held(m)) for m in every])
+        for (name, runs), most_held in zip(named.items(), [lambda m: m, lambda m: min(m, stages)])
+    ],
+    "GPipe keeps every micro-batch, 1F1B as many as there are stages",
+    x="micro-batches", y="in flight on stage 0, at most",
+)
+
+# %% [markdown]
+# The same batch, the same gradients, how much time? Compare the columns below: m is the number of micro-batches. All
+# gradients are compared with the unsplit model's on the same images.
+
+# %%
+def report_on(name, m, run):
+    """One line: time, idle share, and how far the gradients are from the unsplit model's."""
+    if run.state != "done":
+        return print(f"{name:6} m = {m:2}: not yet")
+    model.zero_grad()
+    cross_entropy(model(x[: m * rows]), y[: m * rows]).backward()
+    idle = 1 - utilisation(run.trace)
+    print(f"{name:6} m = {m:2}: {times_ideal(run, m):.3f} times the ideal (formula {cost.bubble(stages, m):.3f}), "
+          f"idle {idle:3.0%}, {peak(run):2} in flight on stage 0, gradients differ by {difference(run)}")
+
+for name, runs in named.items():
+    for m, run in runs.items():
+        report_on(name, m, run)
+
+# %% [markdown]
+# So 1F1B is *not* faster than GPipe. Both have the same bubble. But its memory does not grow with m, so that we can
+# afford many micro-batches, and those make the bubble small.
+#
+# **In one sentence:** why does stage 0 have to keep more than the last stage?
+#
+# <details><summary>Compare</summary>Its micro-batches have the longest way to go before they come back: down through all
+# stages behind it, and up again.</details>
+
+# %% [markdown]
+# ## The slowest stage
+#
+# So far all stages took the same time. What if one of them is slower? Let one take twice as long as each of the others.
+# All together then have a quarter more to do. Does the step take a quarter longer, or more?
+
+# %%
+lab.predict("slow_stage", f"One of {stages} stages takes twice as long: how many times as long does the step take?", "times")
+
+# %%
+def slow_stage(slower=2):
+    """A step in which one stage takes `slower` times as long as each of the others."""
+    seconds = [(forward_s, backward_s)] * stages
+    seconds[stages // 2] = (slower * forward_s, slower * backward_s)
+    run = pipeline(one_forward_one_backward, middle, seconds)
+    if slower == 2 and run.state == "done":
+        lab.measure("slow_stage", makespan_s(run.trace) / makespan_s(alternating[middle].trace))
+    return figures.pipeline(run)
+
+knobs(slow_stage, slower=[1, 1.5, 2, 3])
+
+# %% [markdown]
+# The slow stage never rests, and all others wait for it: **the slowest stage paces the pipeline.** Each micro-batch after
+# the first costs its time. If stage s takes tₛ for a forward and a backward, a step takes Σ tₛ + (m − 1) max tₛ. In a
+# live notebook, choose other values above the picture: each is a new run.
+
+# %% [markdown]
+# Layers differ: the last one of a language model, with its large vocabulary, costs as much as several others. Then the
+# *cuts* must differ. Below, eight layers and their declared milliseconds. Where would you cut them into four?
+
+# %%
+layer_ms = [20, 20, 20, 20, 20, 20, 60, 60]
+
+# %% [markdown]
+# <details><summary>Hint</summary>There are few layers: you may try all ways to choose the inner edges, with
+# <code>itertools.combinations(range(1, layers), stages - 1)</code>, and keep the one whose slowest stage is
+# fastest.</details>
+
+# %% tags=["exercise:balanced_cuts"]
+# Exercise 3.4: balanced cuts
+def balanced_cuts(seconds, stages):
+    """edges, a list of stages + 1 numbers: stage s has the layers edges[s] up to, but without, edges[s + 1].
+
+    seconds[k] is the time of layer k. Every stage has a layer, and the slowest stage is as fast as it can be.
+    """
+    ### BEGIN SOLUTION
+    from itertools import combinations
+
+    def slowest(edges):
+        return max(sum(seconds[start:stop]) for start, stop in zip(edges, edges[1:]))
+
+    ways = combinations(range(1, len(seconds)), stages - 1)
+    return min(([0, *inner, len(seconds)] for inner in ways), key=slowest)
+    ### END SOLUTION
+
+# %% tags=["check:balanced_cuts"] points=1
+check.balanced_cuts(balanced_cuts)
+
+# %%
+lab.predict("balance", "These layers, two a stage: how many times as long as with your cuts does a step take?", "times")
+
+# %%
+def with_cuts(name, choose):
+    """A bar: a step's time with these cuts, and what the formula says of it."""
+    try:
+        edges = choose(layer_ms, stages)
+    except NotYet:
+        return figures.Timing(name, None)
+    stage_s = [sum(layer_ms[a:b]) / 1000 for a, b in zip(edges, edges[1:])]
+    run = pipeline(one_forward_one_backward, middle, [(t / 3, 2 * t / 3) for t in stage_s], edges)
+    print(f"{name}: edges {list(edges)}, stages of {[round(1000 * t) for t in stage_s]} ms")
+    return figures.Timing(name, makespan_s(run.trace), cost.pipeline(stage_s, middle))
+
+bars = [with_cuts("an even cut", lambda ms, n: even), with_cuts("a balanced cut", balanced_cuts)]
+both = all(bar.measured_s for bar in bars)
+lab.measure("balance", bars[0].measured_s / bars[1].measured_s if both else None)
+figures.race(bars)
+
+# %% [markdown]
+# Nothing else changed: the same layers, the same four devices. PipeDream finds such cuts by itself, from a profile of each
+# layer. Your time is what the slowest stage allows: no cut can divide a layer. To go on from there, a layer itself has to
+# be split over ranks, which is Lab 12.
+
+# %% [markdown]
+# ## Slow links
+#
+# Up to now messages took no time worth mentioning. Each one here holds a micro-batch's activation. Let us choose a link
+# on which one takes about as long as two thirds of a forward. A rank can compute while its messages travel; the receiver
+# may have nothing to do until they arrive.
+
+# %%
+message_bytes = rows * 128 * 4
+slow = Link(message_bytes / (forward_s * 2 / 3), "100 us")
+print(f"one message: {message_bytes:,} bytes, {1000 * slow.seconds(message_bytes):.1f} ms over {slow}")
+
+# %%
+lab.predict("link_gpipe", f"GPipe, {middle} micro-batches, this link: the step takes how many times as long?", "times")
+
+# %%
+lab.predict("link_1f1b", f"1F1B, {middle} micro-batches, this link: the step takes how many times as long?", "times")
+
+# %%
+def over(link, schedule):
+    """(the run over that link, how many times as long as over no link at all)"""
+    run = pipeline(schedule, middle, link=link)
+    direct_s = makespan_s((gpipes if schedule is gpipe else alternating)[middle].trace)
+    return run, makespan_s(run.trace) / direct_s if run.state == "done" and direct_s else None
+
+gpipe_linked, longer = over(slow, gpipe)
+lab.measure("link_gpipe", longer)
+figures.pipeline(gpipe_linked)
+
+# %%
+alternating_linked, longer = over(slow, one_forward_one_backward)
+lab.measure("link_1f1b", longer)
+figures.pipeline(alternating_linked)
+
+# %% [markdown]
+# GPipe pays where the pipeline fills and drains; in between, messages travel behind the work. 1F1B pays in every round.
+# A stage with few micro-batches in flight has nothing else to do until a gradient is back, so each way to and fro shows.
+# Memory was saved by keeping little, and little is what there is to hide the messages behind.
+
+# %%
+def on_paper(schedule, hop_s):
+    """Seconds that the schedule needs if each message takes `hop_s`; None where it is not written yet."""
+    try:
+        orders = [schedule(s, stages, middle) for s in range(stages)]
+    except NotYet:
+        return None
+    return makespan_s(play(orders, forward_s, backward_s, hop_s))
+
+hop_s = slow.seconds(message_bytes)
+figures.race(
+    figures.Timing(
+        name, makespan_s(run.trace), on_paper(schedule, hop_s if links == "slow" else 0), group=f"{links} links"
+    )
+    for links, name, schedule, run in [
+        ("fast", "GPipe", gpipe, gpipes[middle]),
+        ("fast", "1F1B", one_forward_one_backward, alternating[middle]),
+        ("slow", "GPipe", gpipe, gpipe_linked),
+        ("slow", "1F1B", one_forward_one_backward, alternating_linked),
+    ]
+)
+
+# %% [markdown]
+# The outlines are played on paper: your lists of actions, with nothing but their dependencies and one time for each
+# message. Where links are slow, real systems give 1F1B a little more in flight. Even so a pipeline asks little of its
+# links: it sends activations and their gradients only, only at the cuts, and only to a neighbour.
+#
+# **In one sentence:** why do pipelines run *between* machines, and finer splits of a layer *inside* one?
+#
+# <details><summary>Compare</summary>A cut between layers passes one activation each way for each micro-batch, to one
+# neighbour, and can hide it behind work; a split layer needs every rank's part at every layer, at once.</details>
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %%
+figures.predicted(lab, ["bubble", "bubble_1f1b", "gpipe_peak", "peak", "balance"])
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Huang and others, *GPipe: efficient training of giant neural networks using pipeline parallelism*
+# ([arXiv:1811.06965](https://arxiv.org/abs/1811.06965), 2019). Narayanan and others, *PipeDream: generalized pipeline
+# parallelism for DNN training* (SOSP 2019): 1F1B and cuts by profile; *Memory-efficient pipeline-parallel DNN training*
+# ([arXiv:2006.09503](https://arxiv.org/abs/2006.09503), 2021): PipeDream-Flush, the 1F1B of this lab. Narayanan and
+# others, *Efficient large-scale language model training on GPU clusters using Megatron-LM*
+# ([arXiv:2104.04473](https://arxiv.org/abs/2104.04473), 2021): pipelines together with other kinds of parallelism.

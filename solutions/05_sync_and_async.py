@@ -1,0 +1,706 @@
+# %% [markdown]
+# # Lab 05. Synchronous and asynchronous updates
+#
+# **After this lab you are able to** train with a parameter server that waits for everybody, for nobody, or for most;
+# to say how old a gradient is when it is applied, and what its age does; and to compare ways of training by the
+# seconds that they take, not only by their steps.
+#
+# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
+
+# %%
+# Set-up
+import math
+import random
+import time
+
+import torch
+
+from worldsize import staleness as formulas
+from worldsize.notebook import *
+from worldsize.run import unobserved
+
+# %% tags=["parameters"]
+few = 4
+workers = 8
+worlds = [1, 2, 4, 8, 16]
+pool = 12
+work_s = 0.02
+slow = 5
+
+# %%
+lab, check = open_lab("05")
+
+# %% [markdown]
+# ## A bowl with a known bottom
+#
+# Our model is as small as can be: a linear regression with ten weights. The columns of `x` are made uncorrelated, each
+# with variance 1. Then the loss is a round bowl: it curves equally in all directions, with curvature 1. And we know its
+# lowest point, so we can say how far *above* it the weights still are. That number is what we will plot.
+
+# %%
+def make_points(count=1000, features=10):
+    """x [count, features], y [count], and the weights with the smallest loss, [features]."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.linalg.qr(torch.randn(count, features, generator=generator)).Q * count**0.5
+    y = x.sum(dim=1) + torch.randn(count, generator=generator)
+    return x, y, x.T @ y / count
+
+x, y, best = make_points()
+
+# %%
+def loss(weights):
+    return ((x @ weights - y) ** 2).mean().item() / 2
+
+def excess(weights):
+    return loss(weights) - loss(best)
+
+def gradient(weights, batch=8):
+    rows = torch.randint(len(x), (batch,))
+    return x[rows].T @ (x[rows] @ weights - y[rows]) / batch
+
+print(f"all weights zero: {loss(0 * best):.2f}, the best weights: {loss(best):.2f}")
+
+# %% [markdown]
+# ## Letters
+#
+# Rank 0 is the **parameter server**: it owns the weights. All other ranks are **workers**: they get weights, compute a
+# gradient, and send it. Every message here is a *letter*: first a version number, then ten values. The version says
+# how many updates are in the weights, and on which weights a gradient was computed. Version −1 means: stop.
+
+# %%
+# Set-up
+STOP = -1
+
+def letter(version, values):
+    """A version number and values, as one tensor."""
+    return torch.cat([torch.tensor([float(version)]), values])
+
+def opened(box):
+    """The version and the values of a letter."""
+    return int(box[0]), box[1:]
+
+def dismiss(fabric, weights, busy):
+    """The end: take and throw away the gradient of each worker in `busy`, then tell all workers to stop."""
+    for worker in busy:
+        fabric.recv(letter(0, weights), frm=worker)
+    for worker in range(1, fabric.world_size):
+        fabric.send(letter(STOP, weights), to=worker)
+
+# %% [markdown]
+# A worker knows nothing of updates. It answers every letter with a gradient for it, and keeps a diary for our plots.
+# The gradient is real, but takes only microseconds, so we add **declared compute**: `fabric.compute(seconds)` lets the
+# time pass and burns no core. So 16 workers fit on a small machine, and we decide who is slow: `pace(rank)` says how
+# long a gradient takes.
+
+# %%
+def work(fabric, pace):
+    """Returns a diary: when which version came, and its loss."""
+    random.seed(fabric.rank)  # so that in every run the same worker meets the same random times
+    box, diary = torch.empty(len(best) + 1), []
+    while True:
+        fabric.recv(box, frm=0)
+        version, weights = opened(box)
+        if version == STOP:
+            return diary
+        diary.append((time.monotonic(), version, excess(weights)))
+        mine = gradient(weights)
+        fabric.compute(pace(fabric.rank))
+        fabric.send(letter(version, mine), to=0)
+
+# %%
+def play(fabric, server, pace, *settings):
+    if fabric.rank == 0:
+        return server(fabric, torch.zeros(len(best)), *settings)
+    return work(fabric, pace)
+
+def train(server, workers, pace, *settings):
+    """A run of a server and so many workers. `settings`: updates, learning rate, and what the server takes besides."""
+    return launch(play, workers + 1, args=(server, pace, *settings))
+
+# %% [markdown]
+# ## Wait for everybody
+#
+# The obvious server is **synchronous**: weights to all, a gradient from each, one step with their mean. This is what
+# averaging gradients over ranks does too, with another pattern of messages. Read it well. You will change it three
+# times. `fabric.recv(box)` without `frm` takes from whoever comes first, and returns who that was.
+
+# %%
+def sync_server(fabric, weights, updates, rate):
+    box, n = letter(0, weights), fabric.world_size - 1
+    for version in range(updates):
+        for worker in range(1, n + 1):
+            fabric.send(letter(version, weights), to=worker)
+        total = torch.zeros_like(weights)
+        for _ in range(n):
+            fabric.recv(box)
+            total += opened(box)[1]
+        weights -= rate * total / n
+    dismiss(fabric, weights, busy=[])
+    return weights, []
+
+# %% [markdown]
+# Now one worker is a **straggler**: rank 1 takes some times as long as the others. In a real cluster that is a hot
+# machine, a shared one, or a broken disk.
+
+# %%
+def steady(rank):
+    return work_s
+
+def one_slow(rank):
+    return work_s * (slow if rank == 1 else 1)
+
+# %%
+def history(run):
+    """[(version, seconds, loss)], from all diaries; None where the server is not yet written."""
+    if run.state != "done":
+        return None
+    rows = sorted(row for diary in run.results[1:] for row in diary)
+    first = {}
+    for moment, version, excess in rows:
+        first.setdefault(version, (version, moment - rows[0][0], excess))
+    return sorted(first.values())
+
+# %%
+lab.predict(
+    "sync",
+    f"{few} workers, {work_s * 1e3:g} ms a gradient, one takes {slow} times as long. Synchronous updates a second?",
+    "updates/s",
+)
+
+# %%
+run = train(sync_server, few, one_slow, 5, 0.1)
+versions, seconds, _ = history(run)[-1]
+lab.measure("sync", versions / seconds)
+figures.timeline(run)
+
+# %% [markdown]
+# Rank 0 serves; look at the bars of the others. Rank 1 computes all the time. The quick workers compute briefly and
+# then sit in `recv`: they wait for weights, which wait for rank 1. **A synchronous step takes as long as its slowest
+# worker.** The same run as messages:
+
+# %%
+figures.messages(run)
+
+# %% [markdown]
+# ## Wait for nobody
+#
+# The **asynchronous** server does not wait. Whatever gradient comes is applied at once, with the whole learning rate,
+# and its sender gets the newest weights. Nobody else is disturbed. But while a worker computed, others have changed
+# the weights. The **staleness** of a gradient is the number of updates between the weights that it was computed on
+# and those that it is applied to: `version - base`.
+#
+# Write it now. With `scaled=True` a gradient of staleness above 1 is applied with the rate divided by its staleness.
+# We need that later.
+#
+# <details><summary>Hint 1</summary>Begin as the synchronous server: version 0 to every worker. Then a loop over the
+# updates: receive from anyone, apply, answer the sender alone.</details>
+# <details><summary>Hint 2</summary>After the last update every worker still computes: that is what <code>busy</code> is
+# for.</details>
+
+# %% tags=["exercise:async_server"]
+# Exercise 5.1: the asynchronous server
+def async_server(fabric, weights, updates, rate, scaled=False):
+    """Apply `updates` gradients, each as it comes, and answer its sender at once with the new weights.
+
+    Returns the weights and the staleness of each gradient. If scaled, a staleness above 1 divides the rate.
+    """
+    ### BEGIN SOLUTION
+    everybody = range(1, fabric.world_size)
+    for worker in everybody:
+        fabric.send(letter(0, weights), to=worker)
+    box, staleness = letter(0, weights), []
+    for version in range(updates):
+        sender = fabric.recv(box)
+        base, arrived = opened(box)
+        age = version - base
+        staleness.append(age)
+        weights -= arrived * (rate / max(1, age) if scaled else rate)
+        fabric.send(letter(version + 1, weights), to=sender)
+    dismiss(fabric, weights, busy=everybody)
+    return weights, staleness
+    ### END SOLUTION
+
+# %% tags=["check:async_server"] points=2
+check.async_server(async_server)
+
+# %%
+lab.predict("async", f"The same {few} workers, asynchronous. Updates a second?", "updates/s")
+
+# %%
+def speed(run, gradients=1):
+    """How many gradients a second went into the weights; a step holds so many `gradients`."""
+    points = history(run)
+    return points and gradients * points[-1][0] / points[-1][1]
+
+run = train(async_server, few, one_slow, 60, 0.02)
+lab.measure("async", speed(run))
+figures.timeline(run)
+
+# %% [markdown]
+# Now every worker computes all the time, to the end; there, the last gradients wait in `send` until `dismiss` takes
+# them. How much does a straggler cost each server? Count gradients, not updates, to be fair: a synchronous update holds
+# one of every worker. Synchronous: N gradients in the time of the slowest. Asynchronous: the slow worker delays only
+# itself.
+
+# %%
+def slowed(times):
+    return lambda rank: work_s * (times if rank == 1 else 1)
+
+slowdowns = [1, 2, 4, 8]
+with unobserved():  # several runs, one picture
+    sync_speed = [(k, speed(train(sync_server, few, slowed(k), 4, 0.1), few)) for k in slowdowns]
+    async_speed = [(k, speed(train(async_server, few, slowed(k), 40, 0.02))) for k in slowdowns]
+
+# %%
+def by_formula(speed_of):
+    return [(k, speed_of(few, work_s, k)) for k in slowdowns]
+
+figures.curves(
+    [
+        figures.Curve("synchronous", sync_speed, by_formula(formulas.sync_gradients_per_s)),
+        figures.Curve("asynchronous", async_speed, by_formula(formulas.async_gradients_per_s)),
+    ],
+    "One straggler slows the synchronous server to its own pace, the asynchronous one hardly",
+    x="how many times as long the straggler takes", y="gradients a second",
+)
+
+# %% [markdown]
+# The markers stay below the lines, which give no time to messages. With the slowest straggler, the server
+# that waits gets a small part of the gradients that the other one gets.
+#
+# **In one sentence:** so why would anybody wait?
+#
+# <details><summary>Compare</summary>Because a gradient that is applied to other weights than it was computed for may
+# point the wrong way. Speed is counted in gradients; what we want is a low loss.</details>
+
+# %% [markdown]
+# ## How old is a gradient?
+#
+# Let every gradient take a random time, and count. Here is how to foresee the mean. While one worker computes, each
+# update by another makes its gradient one older. Every worker always has one gradient under way. So each update makes
+# the gradients of *all other* workers one older.
+
+# %%
+def uneven(rank):
+    return work_s * random.uniform(0.5, 1.5)
+
+def ages(run):
+    return run[0][1] if run.state == "done" else None
+
+def mean(values):
+    return sum(values) / len(values) if values else None
+
+# %%
+lab.predict("mean_age", f"{max(worlds)} workers: how stale is a gradient on average?", "updates")
+
+# %%
+with unobserved():
+    runs = {n: train(async_server, n, uneven, 10 + 20 * n, 0.01) for n in worlds}
+lab.measure("mean_age", mean(ages(runs[max(worlds)])))
+figures.spreads(
+    [figures.Sample(f"{n} worker{'s' * (n > 1)}", ages(runs[n]), formulas.mean_staleness(n)) for n in worlds],
+    "The mean staleness is the number of the other workers",
+    x="staleness (updates)",
+)
+
+# %% [markdown]
+# The mean is N − 1, by counting alone; what is still under way at the end is not counted, so it comes out a little
+# lower. It does not depend on who is slow! But a mean hides a lot. Make one worker slow again, and look at the far
+# end.
+
+# %%
+lab.predict(
+    "oldest", f"{workers} workers, one takes {slow} times as long. How stale is the oldest gradient?", "updates"
+)
+
+# %%
+even_run = train(async_server, workers, uneven, 200, 0.01)
+tail_run = train(async_server, workers, one_slow, 200, 0.01)
+lab.measure("oldest", max(ages(tail_run)) if ages(tail_run) else None)
+
+# %%
+figures.spreads(
+    [
+        figures.Sample("all alike", ages(even_run), workers - 1),
+        figures.Sample(f"one {slow} times as slow", ages(tail_run), workers - 1),
+    ],
+    "One slow worker leaves the mean where it is and makes a tail",
+    x="staleness (updates)",
+)
+
+# %% [markdown]
+# The same mean, another world: all gradients of the slow worker are far out in the tail, about N − 1 updates for each
+# time that the others finish a gradient. Every one of them was computed on weights of long ago, and is applied with
+# full force. Try other values:
+
+# %%
+def tail(workers=8, slowdown=5):
+    run = train(async_server, workers, slowed(slowdown), 25 * workers, 0.01)
+    rows = [figures.Sample(f"{workers} workers", ages(run), workers - 1)]
+    return figures.spreads(rows, f"One worker {slowdown} times as slow", x="staleness (updates)")
+
+knobs(tail, workers=[2, 4, 8, 16], slowdown=[1, 2, 5, 10])
+
+# %% [markdown]
+# ## Steps or seconds?
+#
+# Now train for real, with both servers and the same straggler, and the same learning rate. The loss is drawn twice:
+# against the number of updates, as most papers draw it, and against the clock.
+
+# %%
+rate = 0.12
+lab.predict(
+    "sooner",
+    f"{workers} workers, one straggler. How many times sooner does asynchronous training come to a tenth of the start?",
+    "times",
+)
+
+# %%
+sync_run = train(sync_server, workers, slowed(4), 40, rate)
+async_run = train(async_server, workers, slowed(4), 360, rate)
+curves = {"synchronous": history(sync_run), "asynchronous": history(async_run)}
+
+# %%
+def reached(points, goal):
+    """The seconds until the loss was first below the goal; None where it never was."""
+    return next((seconds for _, seconds, excess in points or [] if excess <= goal), None)
+
+def times(one, other):
+    return one / other if one and other else None
+
+goal = excess(0 * best) / 10
+lab.measure("sooner", times(reached(curves["synchronous"], goal), reached(curves["asynchronous"], goal)))
+figures.descents(
+    [figures.Descent(name, points) for name, points in curves.items()],
+    "By steps synchronous training falls faster, by seconds at first the asynchronous",
+    y="loss above the smallest possible",
+)
+
+# %% [markdown]
+# On the left, a synchronous step is worth more: it is the mean of eight fresh gradients. On the right the asynchronous
+# server has made hundreds of steps while the other made a few. Both pictures are true. Only one of them is what you
+# pay for.
+#
+# Now look at the *end* of the curves: one is smooth, the other trembles, and stays higher. Call the standard deviation
+# of the loss over the last third of the steps its **jitter**.
+
+# %%
+lab.predict("jitter", "How many times the synchronous jitter is the asynchronous one? Guess from the picture.", "times")
+
+# %%
+def last_third(points):
+    return points and [excess for _, _, excess in points[-(len(points) // 3) :]]
+
+def jitter(points):
+    return points and torch.tensor(last_third(points)).std().item()
+
+for name, points in curves.items():
+    if points:
+        print(f"{name}: mean {mean(last_third(points)):.4f}, jitter {jitter(points):.4f}")
+lab.measure("jitter", times(jitter(curves["asynchronous"]), jitter(curves["synchronous"])))
+
+# %% [markdown]
+# **In one sentence:** two things make the asynchronous loss tremble. Which?
+#
+# <details><summary>Compare</summary>Each of its steps follows one small batch instead of the mean of eight. And the step
+# belongs to older weights, so it overshoots.</details>
+
+# %% [markdown]
+# ## Too old for its step
+#
+# Think of steering a ship whose rudder answers late: steer gently, or you swing from side to side, ever wider. For a
+# bowl of curvature 1 and gradients that all have the same staleness τ, the largest learning rate that still converges
+# is known exactly: 2 cos(πτ/(2τ + 1)) (Levin and May, 1976). Without staleness that is 2.
+
+# %%
+lab.predict(
+    "edge", f"{workers} workers, so a staleness of {workers - 1}. The largest stable rate, if without staleness it is 2?", ""
+)
+
+# %%
+for n in worlds:
+    print(f"workers: {n:2}   staleness: {n - 1:2}   stable below {formulas.stable_rate(n - 1):.3f}")
+edge = formulas.stable_rate(workers - 1)
+lab.measure("edge", edge)
+
+# %% [markdown]
+# So take twice that edge, with workers that are all alike. The synchronous server bears it easily. Then mend the
+# asynchronous run in two ways: a rate of a quarter of the edge, or the same bold rate divided by each gradient's own
+# staleness. That was the `scaled` in your server.
+
+# %%
+bold = 2 * edge
+with unobserved():
+    falls = {
+        f"synchronous, rate {bold:.2f}": train(sync_server, workers, steady, 30, bold),
+        f"asynchronous, rate {bold:.2f}": train(async_server, workers, steady, 160, bold),
+        f"asynchronous, rate {edge / 4:.2f}": train(async_server, workers, steady, 160, edge / 4),
+        f"asynchronous, {bold:.2f} / staleness": train(async_server, workers, steady, 160, bold, True),
+    }
+
+# %%
+figures.descents(
+    [figures.Descent(name, history(run)) for name, run in falls.items()],
+    "The same rate converges without staleness and diverges with it; two cures",
+    y="loss above the smallest possible",
+)
+
+# %% [markdown]
+# Above the edge the weights swing ever wider: every worker still reports the side from which the others have long come
+# back. Staleness is therefore not only noise. It takes away learning rate, and more of it with every worker. Zhang and
+# others (2016) divide by the staleness, as you did.
+
+# %% [markdown]
+# ## A gate: bounded staleness
+#
+# Between everybody and nobody there is a compromise. Count for each worker how many gradients it has delivered: its
+# **clock**. A worker may run ahead, but at most `bound` gradients ahead of the *slowest*. One that is further ahead
+# gets no new weights: it waits at the gate until the slowest has caught up. This is *stale synchronous parallel* (Ho
+# and others, 2013).
+
+# %% [markdown]
+# An example with `bound` 1: rank 1 delivers two gradients, rank 2 none. Rank 1's clock is 2, the slowest one's is 0, so
+# rank 1 waits. Rank 2 delivers one: now the difference is 1, and rank 1 goes on with the newest weights.
+
+# %% [markdown]
+# Take your asynchronous server and build in the gate. Each gradient can open it, and for several workers at once: so
+# after every update look at *all* who wait, its sender among them.
+#
+# <details><summary>Hint 1</summary>Keep a dict of clocks and a list of those who wait. At the start everybody waits, and
+# all may go.</details>
+# <details><summary>Hint 2</summary>Do not change a list while you loop over it: first collect who may go.</details>
+# <details><summary>Hint 3</summary>At the end, who stands at the gate has no gradient under way and is not
+# <code>busy</code>.</details>
+
+# %% tags=["exercise:bounded_server"]
+# Exercise 5.2: the gate of bounded staleness
+def bounded_server(fabric, weights, updates, rate, bound):
+    """Asynchronous, but a worker more than `bound` gradients ahead of the slowest waits for its weights.
+
+    Who waited gets the newest weights as soon as it may go on. Returns the weights and the staleness of each gradient.
+    """
+    ### BEGIN SOLUTION
+    clocks = {worker: 0 for worker in range(1, fabric.world_size)}
+    waiting, staleness = list(clocks), []
+    box = letter(0, weights)
+    for version in range(updates + 1):
+        for worker in [w for w in waiting if clocks[w] - min(clocks.values()) <= bound]:
+            fabric.send(letter(version, weights), to=worker)
+            waiting.remove(worker)
+        if version == updates:
+            break
+        sender = fabric.recv(box)
+        base, arrived = opened(box)
+        weights -= rate * arrived
+        staleness.append(version - base)
+        clocks[sender] += 1
+        waiting.append(sender)
+    dismiss(fabric, weights, busy=[w for w in clocks if w not in waiting])
+    return weights, staleness
+    ### END SOLUTION
+
+# %% tags=["check:bounded_server"] points=2
+check.bounded_server(bounded_server)
+
+# %% [markdown]
+# What does the gate cost, and what does it buy? This time nobody is always slow. Instead every worker has a
+# **hiccup** now and then: with a small chance a gradient takes ten times as long. How stale can a gradient get behind a
+# gate of bound s? When its weights leave, each other worker is at most s behind; when it comes back, at most s + 1
+# ahead.
+
+# %%
+chance, longer, bounds = 0.08, 10, (0, 1, 4)
+
+def hiccups(rank):
+    return work_s * (longer if random.random() < chance else 1)
+
+# %%
+lab.predict("gate", f"{workers} workers, bound 1: no gradient can be staler than …?", "updates")
+
+# %%
+lab.measure("gate", formulas.most_staleness(workers, 1))
+with unobserved():
+    gated = {f"bound {s}": train(bounded_server, workers, hiccups, 104, 0.01, s) for s in bounds}
+    gated["no bound"] = train(async_server, workers, hiccups, 104, 0.01)
+
+# %%
+def with_speed(name, run):
+    return f"{name}: {speed(run):.0f} /s" if run.state == "done" else name
+
+figures.spreads(
+    [figures.Sample(with_speed(name, run), ages(run)) for name, run in gated.items()],
+    "A tighter bound cuts the tail and costs gradients a second",
+    x="staleness (updates)",
+)
+
+# %%
+for s in bounds:
+    oldest = ages(gated[f"bound {s}"])
+    print(f"bound {s}: at most {formulas.most_staleness(workers, s)}; the oldest was {max(oldest) if oldest else 'not yet'}")
+
+# %% [markdown]
+# Hiccups are where a gate shines: whoever stumbles is overtaken for a while and catches up. Bound 0 is nearly the
+# barrier of the synchronous server. And against a worker that is *always* slow? Think, then predict.
+
+# %%
+lab.predict(
+    "always", f"{workers} workers, one always takes {slow} times as long, bound 2: gradients a second?", "gradients/s"
+)
+
+# %%
+always_run = train(bounded_server, workers, one_slow, 120, 0.01, 2)
+lab.measure("always", speed(always_run))
+figures.timeline(always_run)
+
+# %% [markdown]
+# First all run free. Then the gate closes, and from there on everybody moves at the pace of the slowest, as if
+# synchronous: compare with N gradients in the time of one slow gradient. A bound forgives passing slowness, not
+# lasting slowness. Against that one must give the slow worker less to do, or do without it.
+
+# %% [markdown]
+# ## Backup workers
+#
+# Doing without is the last idea (Chen and others, 2016). Stay synchronous, but start more workers than you need. A
+# step takes the first N − b gradients of its version, and goes on. The b slowest of that step are the *backup*: when
+# a late gradient comes, it is thrown away, and its sender gets the newest weights at once. No gradient that counts is
+# ever stale.
+
+# %%
+lab.predict(
+    "hiccup",
+    f"{pool} workers, each with a hiccup in {chance:.0%} of its gradients: in how many steps of 100 is there one?",
+    "steps",
+)
+
+# %%
+nobody = (1 - chance) ** pool  # the chance that no worker has one
+lab.measure("hiccup", 100 * (1 - nobody))
+print(f"a synchronous step of {pool} workers has a hiccup in {100 * (1 - nobody):.0f} of 100 cases")
+
+# %% [markdown]
+# Write the barrier. A late gradient must be *received*, or its sender would stay in its `send` for ever; you tell it
+# by its version. Count how many you drop.
+#
+# <details><summary>Hint 1</summary>Keep a list of who waits for the next version. At the start that is everybody. A step
+# is done when the list is long enough.</details>
+# <details><summary>Hint 2</summary>Divide by the number of gradients that you added up.</details>
+# <details><summary>Hint 3</summary>At the end those are busy who do not wait.</details>
+
+# %% tags=["exercise:backup_server"]
+# Exercise 5.3: the barrier with backup workers
+def backup_server(fabric, weights, updates, rate, backups):
+    """Synchronous, but a step is the mean of the first gradients of its version: of all workers but `backups`.
+
+    A late gradient is dropped, and its sender answered at once with the newest weights. Returns the weights and how
+    many gradients were dropped.
+    """
+    ### BEGIN SOLUTION
+    everybody = range(1, fabric.world_size)
+    waiting, dropped, box = list(everybody), 0, letter(0, weights)
+    for version in range(updates):
+        for worker in waiting:
+            fabric.send(letter(version, weights), to=worker)
+        waiting, total = [], torch.zeros_like(weights)
+        while len(waiting) < len(everybody) - backups:
+            sender = fabric.recv(box)
+            base, arrived = opened(box)
+            if base < version:
+                dropped += 1
+                fabric.send(letter(version, weights), to=sender)
+            else:
+                waiting.append(sender)
+                total += arrived
+        weights -= rate * total / len(waiting)
+    dismiss(fabric, weights, busy=[w for w in everybody if w not in waiting])
+    return weights, dropped
+    ### END SOLUTION
+
+# %% tags=["check:backup_server"] points=2
+check.backup_server(backup_server)
+
+# %% [markdown]
+# How many backup workers are best? With more of them a step waits for fewer, so it is shorter. But it holds fewer
+# gradients. A mean of fewer gradients is noisier and bears a smaller learning rate; we make the rate proportional to
+# the number of gradients. So a step also gets you less far. Time to the goal = time of a step × number of steps.
+
+# %%
+lab.predict("backups", f"{pool} workers with hiccups: with how many of them as backup is the goal reached first?", "workers")
+
+# %%
+def to_goal(backups):
+    """(seconds a step, steps to the goal, seconds to the goal) with so many of the pool as backup workers."""
+    rate = 0.015 * (pool - backups)
+    foreseen = math.log(excess(0 * best) / goal) / (-2 * math.log(1 - rate))
+    points = history(train(backup_server, pool, hiccups, math.ceil(1.15 * foreseen) + 2, rate, backups))
+    seconds = reached(points, goal)
+    steps = next((step for step, _, excess in points or [] if excess <= goal), None)
+    return points and points[-1][1] / points[-1][0], steps, seconds
+
+# %%
+goal = excess(0 * best) / 30
+choices = [0, 1, 2, 4, 7, 10]
+with unobserved():
+    found = {b: to_goal(b) for b in choices}
+done = {b: row for b, row in found.items() if None not in row}
+lab.measure("backups", min(done, key=lambda b: done[b][2]) if done else None)
+
+# %%
+def relative(place):
+    """How many times what it is with no backup worker."""
+    return [(b, times(found[b][place], found[0][place])) for b in choices]
+
+figures.curves(
+    [
+        figures.Curve("time of a step", relative(0)),
+        figures.Curve("steps to the goal", relative(1), [(b, pool / (pool - b)) for b in choices]),
+    ],
+    "With more backup workers steps are shorter, and it takes more of them",
+    x="backup workers", y="times that with none",
+)
+
+# %% [markdown]
+# The number of steps is foretold by N/(N − b), the dashed line. The time of a step falls fast at first and then not at
+# all, since there is nothing left to cut off. So the product must have a minimum. The dashed line below is that product:
+# the measured time of a step times the foretold steps.
+
+# %%
+foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]
+figures.curves(
+    [figures.Curve("time to the goal", [(b, found[b][2]) for b in choices], foretold)],
+    f"A few backup workers of {pool} are best",
+    x="backup workers", y="seconds to the goal",
+)
+
+# %%
+for b, row in done.items():
+    print(f"{b:2} backup workers: {row[0] * 1e3:4.0f} ms a step, {row[1]:3} steps, {row[2]:.2f} s to the goal")
+
+# %% [markdown]
+# Chen and others found this curve with about a hundred workers, and trained an image model with it, faster and better
+# than asynchronously.
+#
+# **In one sentence:** why not as many backup workers as there are workers that count?
+#
+# <details><summary>Compare</summary>The first ones cut off the hiccups; every later one saves no time and throws away a
+# good gradient.</details>
+
+# %% [markdown]
+# ## Which one, then?
+#
+# In today's clusters for deep learning all workers are alike, and hiccups are rare: nearly everybody trains
+# synchronously, since results can be repeated and the learning rate need not shrink. Asynchronous servers live where
+# workers differ or come and go: recommendation models with huge tables, phones, many sites far apart.
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Dean and others, *Large scale distributed deep networks* (NIPS 2012): DistBelief, the asynchronous
+# server. Li and others, *Scaling distributed machine learning with the parameter server* (OSDI 2014). Ho and others,
+# *More effective distributed ML via a stale synchronous parallel parameter server* (NIPS 2013). Chen and others,
+# *Revisiting distributed synchronous SGD* ([arXiv:1604.00981](https://arxiv.org/abs/1604.00981)). Zhang and others,
+# *Staleness-aware async-SGD* (IJCAI 2016). Mitliagkas and others, *Asynchrony begets momentum* (Allerton 2016). Levin
+# and May, *A note on difference-delay equations* (1976).

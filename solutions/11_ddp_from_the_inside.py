@@ -1,0 +1,649 @@
+# %% [markdown]
+# # Lab 11. DDP from the inside
+#
+# **After this lab you are able to** build what PyTorch's DistributedDataParallel does, from the plainest form to
+# buckets that travel while backward still computes; to predict how long a step takes with any number of buckets, and
+# which number is best; and to say what goes wrong with frozen, shared and unused weights.
+#
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
+
+# %%
+# Set-up
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from worldsize import bucketing
+from worldsize.background import Background, GlooBackground, broadcast, over_the_fabric
+from worldsize.exchange import all_reduce
+from worldsize.layered import network, task, train
+from worldsize.notebook import *
+
+# %% tags=["parameters"]
+ranks = 2
+layers = 32
+width = 160
+layer_ms = 5
+steps = 3
+long_steps = 20
+bucket_counts = [1, 2, 4, 8, 16, 32]
+parts = 4
+
+# %%
+lab, check = open_lab("11")
+
+# %% [markdown]
+# ## When is a gradient ready?
+#
+# Lab 04 averaged gradients *after* backward. But backward is not one event. It walks through the layers, and each
+# gradient is ready at a moment of its own. PyTorch tells you: a **hook** on a parameter is called as soon as the
+# parameter's gradient is there. We work with a network of plain layers. In which order do the hooks fire?
+
+# %%
+small = task(sizes=[4] * 9, seed=11)
+lab.predict("first", f"{len(small['sizes']) - 1} layers, 0 at the input. Which layer's gradient is ready first?", "")
+
+# %%
+def order(fabric, task):
+    """The layers in the order in which their hooks fire."""
+    model, seen = network(fabric, task), []
+    for number, p in enumerate(model.parameters()):
+        p.register_post_accumulate_grad_hook(lambda p, number=number: seen.append(number))
+
+    def gradients(loss):
+        loss.backward()
+
+    train(fabric, task, model, gradients)
+    return seen
+
+seen = launch(order, 1, args=(small,))[0]
+lab.measure("first", seen[0])
+print("gradients became ready in the order of layers", *seen)
+
+# %% [markdown]
+# The last layer comes first. While backward still works on the layers before it, its gradient is already final and
+# could travel. That is the whole secret of DDP. This lab builds up to it in four forms, and you write all four.
+
+# %% [markdown]
+# ## The workbench
+#
+# A `task` is a dict that says all about a training. `network(fabric, task)` makes this rank's copy of the model; every
+# rank draws *other* weights, on purpose. `train(fabric, task, model, gradients)` is the loop around it: at each step it
+# calls your `gradients(loss)`, which has to leave in every `p.grad` what the step shall use. Then it takes the step.
+
+# %%
+big = task(
+    sizes=[width] * (layers + 1), examples=8, steps=steps, rate=0.01, seed=11, backward_s=layer_ms / 1000
+)
+big_bytes = layers * width * width * 4
+backward_s = layers * layer_ms / 1000
+print(f"{layers} weights of {width * width * 4 / 1e3:.0f} kB: {big_bytes / 1e6:.1f} MB; backward {backward_s * 1e3:.0f} ms")
+
+# %% [markdown]
+# One thing is **declared** here, not real: each layer's backward takes a few milliseconds in which it only waits, as
+# if a GPU worked. Two busy cores could not compute and send at once without getting in each other's way; so the
+# overlap shows on any machine. The messages are real, over links that we slow down.
+
+# %%
+link = Link("20 MB/s", "5 ms")
+fixed_s = bucketing.fixed_s(ranks, link)
+moving_s = bucketing.moving_s(ranks, big_bytes, link)
+print(f"T = {backward_s * 1e3:.0f} ms: backward")
+print(f"A = {fixed_s * 1e3:.0f} ms: one all-reduce, however small")
+print(f"W = {moving_s * 1e3:.0f} ms: the bytes of all gradients")
+
+# %% [markdown]
+# Remember these three numbers; every prediction below is made of them. An all-reduce of a part of the gradients costs A
+# and its share of W.
+
+# %% [markdown]
+# ## Form 1: one by one
+#
+# After backward, take each gradient and average it over the ranks. Three kinds of weights need care. A **frozen** one
+# (`p.requires_grad` is False) never has a gradient; but all ranks need the same one. An **unused** one was not reached
+# by this rank's loss: its `p.grad` is None here, perhaps not elsewhere. It counts as zeros. A **tied** one serves two
+# layers and is still one tensor.
+
+# %% [markdown]
+# `broadcast(fabric, tensors)` gives every rank rank 0's tensors. `all_reduce(fabric, t)` leaves the sum of all ranks'
+# `t` in `t` and returns it; every rank has to call it equally often, in the same order.
+#
+# <details><summary>Hint 1</summary>Before the first step the ranks must agree: all parameters, the frozen ones
+# too.</details>
+# <details><summary>Hint 2</summary><code>model.parameters()</code> gives a tied tensor once. For an unused one:
+# <code>torch.zeros_like(p)</code>.</details>
+
+# %% tags=["exercise:naive"]
+# Exercise 11.1: one all-reduce for each tensor
+def naive(fabric, task):
+    """Makes the ranks agree, then trains: after backward each learning tensor's gradient becomes the ranks' mean.
+
+    One all-reduce for each tensor that learns. gradients(loss) runs backward itself.
+    """
+    model = network(fabric, task)
+    ### BEGIN SOLUTION
+    broadcast(fabric, model.parameters())
+
+    def gradients(loss):
+        loss.backward()
+        for p in model.parameters():
+            if p.requires_grad:
+                own = torch.zeros_like(p) if p.grad is None else p.grad
+                p.grad = all_reduce(fabric, own) / fabric.world_size
+    ### END SOLUTION
+    return train(fabric, task, model, gradients)
+
+# %% tags=["check:naive"] points=1
+check.naive(naive)
+
+# %%
+lab.predict("naive", f"{layers} all-reduces after backward. How long is a step, from T, A and W?", "ms")
+
+# %%
+def middle_s(run, rank=0):
+    """The middle of a rank's step times; None where an exercise is not written yet."""
+    return sorted(run[rank]["seconds"])[len(run[rank]["seconds"]) // 2] if run.state == "done" else None
+
+def milliseconds(run):
+    return middle_s(run) and 1e3 * middle_s(run)
+
+# %%
+forms = {"one by one": launch(naive, ranks, args=(big,), link=link)}
+lab.measure("naive", milliseconds(forms["one by one"]))
+print(f"T + {layers} A + W = {1e3 * bucketing.naive_s(backward_s, layers, fixed_s, moving_s):.0f} ms")
+figures.overlaps(forms, layers, "One by one: nothing travels until backward has ended")
+
+# %% [markdown]
+# Blue is backward, layer by layer; the line marks its end. Orange is what this rank has on the network. First one, then
+# the other, and the network's part is long: every small all-reduce pays A again.
+
+# %% [markdown]
+# ## Form 2: all at once
+#
+# The cure for many small messages is one large one. Lay all gradients end to end in one flat tensor, average that, and
+# cut it up again.
+#
+# <details><summary>Hint</summary><code>torch.cat</code> of flattened gradients; to cut up:
+# <code>flat.split(sizes)</code> with a list of sizes, and <code>view_as</code> for the shape.</details>
+
+# %% tags=["exercise:flattened"]
+# Exercise 11.2: one all-reduce of everything
+def flattened(fabric, task):
+    """As Exercise 11.1, with one all-reduce a step."""
+    model = network(fabric, task)
+    ### BEGIN SOLUTION
+    broadcast(fabric, model.parameters())
+    members = [p for p in model.parameters() if p.requires_grad]
+
+    def gradients(loss):
+        loss.backward()
+        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
+        flat = torch.cat([grad.flatten() for grad in own])
+        all_reduce(fabric, flat).div_(fabric.world_size)
+        for p, mean in zip(members, flat.split([p.numel() for p in members])):
+            p.grad = mean.view_as(p)
+    ### END SOLUTION
+    return train(fabric, task, model, gradients)
+
+# %% tags=["check:flattened"] points=1
+check.flattened(flattened)
+
+# %%
+forms["all at once"] = launch(flattened, ranks, args=(big,), link=link)
+print(f"T + A + W = {1e3 * bucketing.naive_s(backward_s, 1, fixed_s, moving_s):.0f} ms")
+figures.overlaps(forms, layers, "All at once: A is paid once, but the network still idles through backward")
+
+# %% [markdown]
+# ## Form 3: inside backward
+#
+# Now begin each all-reduce in the hook, the moment its gradient is ready. A plain `all_reduce` in a hook would hold
+# backward up. `Background(fabric)` has a helper thread: `work = sums.start(t)` returns at once, and `work.wait()` comes
+# back when `t` holds the sum. It carries the sums one after the other, in the order of your calls.
+
+# %% [markdown]
+# In this exercise all ranks use the same layers, so their hooks fire in one order. Mind three things. Do not touch a
+# gradient between `start` and `wait`. Divide once. And forget the handles of a step before the next.
+#
+# <details><summary>Hint</summary>A hook gets the parameter: <code>def ready(p)</code> may begin the sum of
+# <code>p.grad</code> and keep p and the handle in a list. Frozen parameters can have no hook.</details>
+
+# %% tags=["exercise:overlapped"]
+# Exercise 11.3: begin in the hook, wait after backward
+def overlapped(fabric, task):
+    """As Exercise 11.1, but each tensor's all-reduce begins in its hook; after backward, wait for all of them."""
+    model = network(fabric, task)
+    ### BEGIN SOLUTION
+    broadcast(fabric, model.parameters())
+    sums, begun = Background(fabric), []
+
+    def ready(p):
+        begun.append((p, sums.start(p.grad)))
+
+    for p in model.parameters():
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(ready)
+
+    def gradients(loss):
+        loss.backward()
+        for p, work in begun:
+            work.wait()
+            p.grad /= fabric.world_size
+        begun.clear()
+    ### END SOLUTION
+    return train(fabric, task, model, gradients)
+
+# %% tags=["check:overlapped"] points=1
+check.overlapped(overlapped)
+
+# %%
+lab.predict("hooks", f"{layers} all-reduces, begun inside backward. How long is a step now?", "ms")
+
+# %%
+forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
+lab.measure("hooks", milliseconds(forms["in hooks"]))
+figures.overlaps(forms, layers, "In hooks: the network starts at once, and still the step is not short")
+
+# %% [markdown]
+# The network is busy from the first layer on, and nothing is left of "first one, then the other". Yet the step is longer than
+# with one flat tensor.
+#
+# **In one sentence:** why?
+#
+# <details><summary>Compare</summary>Every tensor pays A. The network is the bottleneck, and overlap hides only as much
+# as backward is long.</details>
+
+# %% [markdown]
+# ## Form 4: buckets
+#
+# So group gradients: enough in one **bucket** that A is paid rarely, few enough that the first bucket leaves early. Who
+# shares a bucket? Neighbours in the order of backward. The rule of PyTorch: take the tensors from the last to the
+# first; a bucket closes as soon as it holds the cap or more. The last bucket may hold less.
+
+# %% tags=["exercise:fill_buckets"]
+# Exercise 11.4: fill the buckets
+def fill_buckets(sizes, cap):
+    """Lists of numbers of tensors, the last tensor first; a list is closed as soon as its sizes add up to cap or more.
+
+    fill_buckets([4, 8, 1, 30, 2], 10) is [[4, 3], [2, 1, 0]].
+    """
+    ### BEGIN SOLUTION
+    buckets, room = [], 0
+    for number in reversed(range(len(sizes))):
+        if room <= 0:
+            buckets.append([])
+            room = cap
+        buckets[-1].append(number)
+        room -= sizes[number]
+    return buckets
+    ### END SOLUTION
+
+# %% tags=["check:fill_buckets"] points=0.5
+check.fill_buckets(fill_buckets)
+
+# %% [markdown]
+# Now the real thing. `task["buckets"]` holds such lists; the numbers count the tensors that learn. When the hooks of
+# *all* of a bucket's tensors have fired, flatten it and begin its sum.
+#
+# One trap is left. Rank 1's loss may pass a layer by. Its hook never fires, its bucket is never full, and rank 1's next
+# bucket would meet rank 0's earlier one: sums of different things. So **begin the buckets strictly in the order of the
+# list**, on every rank. What has not begun when backward ends is begun then; a missing gradient is zeros.
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>Keep a set of the numbers whose hooks have fired, and the list of what has begun. Its
+# length is the number of the next bucket.</details>
+# <details><summary>Hint 2</summary>One inner function notes what has fired and then begins as many buckets as it may.
+# Call it in every hook; and once after backward, as if everything had fired.</details>
+# <details><summary>Hint 3</summary>A hook that knows its number:
+# <code>lambda p, number=number: …</code>. It has to return None.</details>
+
+# %% tags=["exercise:bucketed"]
+# Exercise 11.5: buckets inside backward
+def bucketed(fabric, task, background=Background):
+    """As Exercise 11.3, with one all-reduce for each of task["buckets"], begun in their order as early as can be.
+    Ranks may use different layers. `background(fabric)` makes what carries the sums."""
+    model, sums = network(fabric, task), background(fabric)
+    ### BEGIN SOLUTION
+    broadcast(fabric, model.parameters())
+    members = [p for p in model.parameters() if p.requires_grad]
+    fired, begun = set(), []
+
+    def fire(numbers):
+        fired.update(numbers)
+        for bucket in task["buckets"][len(begun) :]:
+            if not fired.issuperset(bucket):
+                return
+            own = [torch.zeros_like(p) if p.grad is None else p.grad for p in [members[i] for i in bucket]]
+            flat = torch.cat([grad.flatten() for grad in own])
+            begun.append((bucket, flat, sums.start(flat)))
+
+    for number, p in enumerate(members):
+        p.register_post_accumulate_grad_hook(lambda p, number=number: fire([number]))
+
+    def gradients(loss):
+        loss.backward()
+        fire(range(len(members)))
+        for bucket, flat, work in begun:
+            work.wait()
+            for i, total in zip(bucket, flat.split([members[i].numel() for i in bucket])):
+                members[i].grad = total.view_as(members[i]) / fabric.world_size
+        fired.clear(), begun.clear()
+    ### END SOLUTION
+    return train(fabric, task, model, gradients)
+
+# %% tags=["check:bucketed"] points=1.5
+check.bucketed(bucketed)
+
+# %%
+def filled(fabric, task, count, background=Background):
+    """Your training, with about so many buckets of your filling."""
+    sizes = [p.nbytes for p in network(fabric, task).parameters() if p.requires_grad]
+    buckets = fill_buckets(sizes, -(-sum(sizes) // count))
+    return bucketed(fabric, {**task, "buckets": buckets}, background)
+
+sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in bucket_counts}
+
+# %% [markdown]
+# ## The best number of buckets
+#
+# With b equal buckets the first leaves after T/b; from then on the network is busy: b times A, and W. So a step takes
+# T/b + bA + W. (Where backward is the slower one, it takes T + A + W/b instead; the longer of the two holds.) Many
+# buckets pay too much A. Few leave a long head in which nothing can travel.
+
+# %%
+lab.predict("best", "For which b is T/b + bA + W smallest? (Differentiate, or try.)", "buckets")
+
+# %%
+best = bucketing.best_buckets(backward_s, fixed_s, moving_s)
+known = [b for b in bucket_counts if middle_s(sweep[b])]
+lab.measure("best", min(known, key=lambda b: middle_s(sweep[b])) if known else None)
+every = range(1, max(bucket_counts) + 1)
+figures.curves(
+    [figures.Curve(
+        "your buckets", [(b, middle_s(sweep[b])) for b in bucket_counts],
+        [(b, bucketing.step_s(backward_s, b, fixed_s, moving_s)) for b in every],
+    )],
+    f"Too few buckets and too many are slow; by the formula {best:.0f} are best", x="buckets", y="one step (s)",
+)
+
+# %% [markdown]
+# The minimum is at b = √(T/A), where head and latencies are alike: T/b = bA. PyTorch's default is a *size*, 25 MB a
+# bucket (and a smaller first one, so that the network starts early). It is a guess for a usual cluster; set it with
+# `bucket_cap_mb`. Points lie a little above the line: the formula takes Python for free.
+
+# %%
+few, many = min(bucket_counts), max(bucket_counts)
+middle = min(bucket_counts, key=lambda b: abs(b - best))
+for b in (many, middle, few):
+    forms[f"{b} bucket{'s' * (b > 1)}"] = sweep[b]
+figures.overlaps(forms, layers, f"{middle} buckets: most of the network's work is hidden inside backward")
+
+# %% [markdown]
+# Read the lower rows against those above. One bucket is the flat form again, and a bucket for each tensor the form with
+# hooks alone. In between, the network starts early *and* pays A seldom.
+#
+# Turn the knobs: where is the minimum on a network of low latency? Predict it from √(T/A) before you run.
+
+# %%
+def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
+    run = launch(filled, ranks, args=(big, buckets), link=Link(bandwidth, latency))
+    a, w = (f(Link(bandwidth, latency)) for f in (
+        lambda link: bucketing.fixed_s(ranks, link), lambda link: bucketing.moving_s(ranks, big_bytes, link)))
+    said = f"Predicted {1e3 * bucketing.step_s(backward_s, buckets, a, w):.0f} ms with {buckets} buckets"
+    return figures.overlaps({f"{buckets} buckets": run}, layers, said)
+
+knobs(
+    try_out, buckets=[1, 2, 4, 8, 16, 32], latency=["500 us", "5 ms", "20 ms"],
+    bandwidth=["10 MB/s", "20 MB/s", "100 MB/s"],
+)
+
+# %% [markdown]
+# ## PyTorch's own
+#
+# Now the original. It sends over its process group, where we cannot watch it. But it takes a **communication hook**: a
+# function that it calls inside backward for each full bucket. `over_the_fabric` is one; it hands the bucket to the same
+# `Background` that you used. So both trainings travel over the same slow links, and the record shows both.
+
+# %%
+def torch_ddp(fabric, task, count, over_fabric=True, **more):
+    """The same training by PyTorch's DDP, with about so many buckets."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    model = network(fabric, task)
+    cap_mb = sum(p.nbytes for p in model.parameters() if p.requires_grad) / count / 2**20
+    ddp = DistributedDataParallel(model, bucket_cap_mb=cap_mb, **more)
+    if over_fabric:
+        ddp.register_comm_hook(Background(fabric), over_the_fabric)
+    return train(fabric, task, model, lambda loss: loss.backward(), forward=ddp)
+
+# %%
+lab.predict("shaped", f"Slow links, {middle} buckets: your step takes how many times that of PyTorch's?", "times")
+
+# %%
+def side_by_side(fabric, task, count):
+    """Both in one run, one after the other."""
+    return {"yours": filled(fabric, task, count), "PyTorch's": torch_ddp(fabric, task, count)}
+
+def largest_difference(one, other):
+    return max(float((a - b).abs().max()) for a, b in zip(one["weights"], other["weights"]))
+
+def middle_of(seconds):
+    return sorted(seconds)[len(seconds) // 2]
+
+# %%
+long = {**big, "steps": long_steps}
+run = launch(side_by_side, ranks, args=(long, middle), link=link)
+pairs = run.results if run.state == "done" else []
+names = ("yours", "PyTorch's")
+shaped = {name: middle_of(pairs[0][name]["seconds"]) if pairs else None for name in names}
+lab.measure("shaped", shaped["yours"] / shaped["PyTorch's"] if pairs else None)
+for rank, pair in enumerate(pairs):
+    print(f"rank {rank}: after {long_steps} steps the largest difference of a weight is {largest_difference(*pair.values())}")
+
+# %% [markdown]
+# The record holds both trainings, one after the other. Here is a step of each from it.
+
+# %%
+def halves(run):
+    """The trace of the first training and of the second, {name: …}; the run itself where it is not yet."""
+    if run.state != "done":
+        return dict.fromkeys(names, run)
+    works = sorted(s.start_s for s in run.trace.spans if s.kind == "compute")
+    middle_s = works[len(works) // 2] - 1e-6
+    return {"yours": run.trace.between(0, middle_s), "PyTorch's": run.trace.between(middle_s, float("inf"))}
+
+figures.overlaps(halves(run), layers, "The same buckets leave at the same moments")
+
+# %% [markdown]
+# And with no slow links, nothing declared, real work only? There PyTorch sends over gloo, and yours does too:
+# `GlooBackground` begins gloo's own all-reduce. The two take turns, a few steps each, many times, because a busy
+# machine is never the same twice.
+
+# %%
+lab.predict("bare", "No slow links, both over gloo: your step takes how many times that of PyTorch's?", "times")
+
+# %%
+def take_turns(fabric, task, count, rounds):
+    dist.init_process_group("gloo")
+    contestants = {
+        "yours": lambda: filled(fabric, task, count, GlooBackground),
+        "PyTorch's": lambda: torch_ddp(fabric, task, count, over_fabric=False),
+    }
+    seconds = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            dist.barrier()
+            seconds[name] += run()["seconds"][1:]  # in its first step PyTorch fills the buckets anew
+    return {name: middle_of(values) for name, values in seconds.items()}
+
+# %%
+real = {**big, "backward_s": 0.0, "examples": 128, "steps": 5}
+run = launch(take_turns, ranks, args=(real, middle, 8))
+bare = run[0] if run.state == "done" else dict.fromkeys(names)
+lab.measure("bare", bare["yours"] / bare["PyTorch's"] if run.state == "done" else None)
+expected = {"slow links": bucketing.step_s(backward_s, middle, fixed_s, moving_s)}
+figures.race(
+    [figures.Timing(name, seconds, expected.get(group), group=group)
+     for group, pair in (("slow links", shaped), ("bare gloo", bare)) for name, seconds in pair.items()],
+    "One step, yours and PyTorch's",
+)
+
+# %% [markdown]
+# PyTorch's is written in C++, and yours in a page of Python. There is no magic left between them: both move the same
+# bytes at the same moments.
+
+# %% [markdown]
+# ## The hard cases
+#
+# Ranks that start differently, tied weights, frozen ones, and layers that some rank does not use. For each: the largest
+# difference of a weight between your training and PyTorch's, after many steps, on any rank.
+
+# %%
+cases = {
+    "all layers learn": {},
+    "layers 1 and 2 tied": {"tied": [[1, 2]]},
+    "layers 0 and 3 frozen": {"frozen": [0, 3]},
+    "each rank passes another layer by": {"unused": {0: [1], 1: [2]}},
+}
+
+def compare(fabric, cases, steps):
+    found = {}
+    for name, given in cases.items():
+        t = task(sizes=[6] * 6, steps=steps, seed=5, **given)
+        pair = filled(fabric, t, 2), torch_ddp(fabric, t, 2, find_unused_parameters=bool(t["unused"]))
+        found[name] = largest_difference(*pair)
+    return found
+
+# %%
+run = launch(compare, ranks, args=(cases, long_steps))
+for name in cases:
+    print(f"{name}: {max(found[name] for found in run.results) if run.state == 'done' else 'not yet'}")
+
+# %% [markdown]
+# For the last case PyTorch wants `find_unused_parameters=True`: it then walks through the graph after each forward, to
+# learn whose hooks will not fire. That costs time, so it is off by default. What happens without it?
+
+# %%
+try:
+    t = task(sizes=[6] * 6, steps=3, unused={1: [2]})
+    launch(torch_ddp, ranks, args=(t, 2))
+except RankFailed as failed:
+    print(str(failed)[:330], "…")
+
+# %% [markdown]
+# Rank 1 is left with a bucket that never gets full, and PyTorch notices at the next forward. Yours needs no walk: it
+# waits for the end of backward instead, at the price that buckets behind the missing tensor leave late.
+
+# %% [markdown]
+# ## Accumulate, then talk
+#
+# A batch may be too large for memory. Then it is cut into **micro-batches**: forward and backward for each, and the
+# gradients add up in `p.grad`. There is no need to talk after each of them.
+
+# %%
+lab.predict("no_sync", f"{parts} micro-batches a step. If all ranks talk after each: how many times the bytes?", "times")
+
+# %% [markdown]
+# With more than one part, `train` hands you an iterator: every `for loss in losses` runs the next forward. All
+# micro-batches are equally large, so the step's gradient is the mean over all micro-batches of all ranks.
+
+# %% tags=["exercise:accumulate"]
+# Exercise 11.6: micro-batches
+def accumulate(fabric, task):
+    """As Exercise 11.1 (or 11.2), with task["parts"] micro-batches a step and no message until the last one is done."""
+    model = network(fabric, task)
+    ### BEGIN SOLUTION
+    broadcast(fabric, model.parameters())
+
+    def gradients(losses):
+        for loss in losses:
+            loss.backward()
+        for p in model.parameters():
+            if p.requires_grad:
+                total = all_reduce(fabric, torch.zeros_like(p) if p.grad is None else p.grad)
+                p.grad = total / (task["parts"] * fabric.world_size)
+    ### END SOLUTION
+    return train(fabric, task, model, gradients)
+
+# %% tags=["check:accumulate"] points=1
+check.accumulate(accumulate)
+
+# %% [markdown]
+# In PyTorch the same is called `no_sync`: inside `with ddp.no_sync():` the hooks only add up. It must go round the
+# forward too, because forward arms the hooks. Below, with and without it.
+
+# %%
+from contextlib import nullcontext
+
+def torch_parts(fabric, task, quiet):
+    dist.init_process_group("gloo")
+    model = network(fabric, task)
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(Background(fabric), over_the_fabric)
+
+    def gradients(losses):
+        for part in range(task["parts"]):
+            last = part == task["parts"] - 1
+            with ddp.no_sync() if quiet and not last else nullcontext():
+                (next(losses) / task["parts"]).backward()
+
+    return train(fabric, task, model, gradients, forward=ddp)
+
+# %%
+in_parts = task(sizes=[6] * 6, steps=long_steps, parts=parts, seed=3)
+talks, quiet = (launch(torch_parts, ranks, args=(in_parts, flag)) for flag in (False, True))
+lab.measure("no_sync", talks.trace.total_bytes() / quiet.trace.total_bytes())
+mine = launch(accumulate, ranks, args=(in_parts,))
+print(f"the same weights with and without no_sync: to {largest_difference(talks[0], quiet[0]):.0e}")
+if mine.state == "done":
+    print(f"yours and PyTorch's: to {largest_difference(mine[0], quiet[0]):.0e}")
+
+# %% [markdown]
+# ## Mean or sum
+#
+# DDP divides by the number of ranks. With a loss that is a *mean* over the rank's examples, that is right. Some losses
+# are *sums* over examples. Then one process with all examples gets the sum of the ranks' gradients. What does DDP give?
+
+# %%
+lab.predict("sum", "4 ranks, the loss is a sum. How many times one process' gradient is DDP's?", "times")
+
+# %%
+def gradient(x, model, loss):
+    model.zero_grad()
+    loss(model(x) ** 2).backward()
+    return model.module.weight.grad if isinstance(model, DistributedDataParallel) else model.weight.grad
+
+def ddp_gradients(x):
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(torch.nn.Linear(3, 1))
+    own = x.tensor_split(dist.get_world_size())[dist.get_rank()]
+    return [gradient(own, ddp, loss).clone() for loss in (torch.mean, torch.sum)]
+
+# %%
+torch.manual_seed(0)
+alone, x = torch.nn.Linear(3, 1), torch.randn(12, 3, generator=torch.Generator().manual_seed(1))
+found = launch(ddp_gradients, 4, args=(x,))[0]
+ratios = [float((got / gradient(x, alone, loss)).mean()) for got, loss in zip(found, (torch.mean, torch.sum))]
+lab.measure("sum", ratios[1])
+print(f"a mean: {ratios[0]:.2f} times one process' gradient; a sum: {ratios[1]:.2f} times")
+
+# %% [markdown]
+# With sums, multiply the loss by the number of ranks, or divide by the count of examples and be done with it.
+#
+# **In one sentence:** with Adam as optimizer, would you notice?
+#
+# <details><summary>Compare</summary>Hardly: Adam divides by the gradient's own size, so a constant factor cancels. With
+# plain gradient descent the learning rate would be that many times too small.</details>
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Li and others, *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*
+# ([arXiv:2006.15704](https://arxiv.org/abs/2006.15704), VLDB 2020): the design of DDP, with the bucket sweep. Zhang and
+# others, *Poseidon* (USENIX ATC 2017): sending inside backward. Sergeev and Del Balso, *Horovod*
+# ([arXiv:1802.05799](https://arxiv.org/abs/1802.05799), 2018): tensor fusion. Goyal and others
+# ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677), 2017), section 3: pitfalls of averaging.

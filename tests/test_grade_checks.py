@@ -1,0 +1,64 @@
+"""What a check says in a notebook it says in a grade: the answers of `mutants`, run in the sandbox instead."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from mutants import Answers
+
+from worldsize.checks import run_check
+from worldsize.grade.arena import SandboxArena, Submitted
+from worldsize.grade.limits import Meter
+
+FOLDER = Path(__file__).parent / "mutants"
+MODULES = sorted(p.stem for p in FOLDER.glob("[a-z]*.py"))
+ANSWERS: list[Answers] = [import_module(f"mutants.{name}").answers for name in MODULES]
+
+# The package `mutants`, made of its sources, in a sandbox that has no tests to import.
+PACKAGE = f"""
+import sys
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+SOURCES = {({f'mutants.{p.stem}'.removesuffix('.__init__'): p.read_text() for p in FOLDER.glob('*.py')})!r}
+
+class Sources(MetaPathFinder, InspectLoader):
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=name == "mutants") if name in SOURCES else None
+    def get_source(self, name):
+        return SOURCES[name]
+    def is_package(self, name):
+        return name == "mutants"
+
+sys.meta_path.insert(0, Sources())
+"""
+PICK = """
+from importlib import import_module
+answers = import_module("mutants.{module}").answers
+answer = [fn for fn in (*answers.right, *(row[0] for row in answers.wrong)) if fn.__name__ == "{name}"][0]
+"""
+
+
+def verdict_on(sandbox, exercise: str, fn):
+    cells = [["Set-up 1", PACKAGE], ["Exercise 1.1", PICK.format(module=fn.__module__.rpartition(".")[2], name=fn.__name__)]]
+    return run_check(exercise, SandboxArena(sandbox, Meter(sandbox.limits), cells, 1), Submitted("answer"))
+
+
+def _each(kind: str) -> list:
+    rows = [(a.exercise, fn if kind == "right" else fn[0], () if kind == "right" else fn[1]) for a in ANSWERS for fn in getattr(a, kind)]
+    return [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in rows]
+
+
+@pytest.mark.parametrize(("exercise", "fn", "words"), _each("right"))
+def test_a_right_answer_earns_every_point(sandbox, exercise, fn, words):
+    verdict = verdict_on(sandbox, exercise, fn)
+    assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("exercise", "fn", "words"), _each("wrong"))
+def test_a_wrong_answer_fails_with_the_same_words(sandbox, exercise, fn, words):
+    verdict = verdict_on(sandbox, exercise, fn)
+    assert verdict.state == "fail"
+    assert [w for w in words if w not in verdict.mismatch] == [], verdict.mismatch

@@ -1,0 +1,66 @@
+"""Distributions in lanes: what they say, and that they can be read."""
+
+from __future__ import annotations
+
+import warnings
+
+import matplotlib
+import pytest
+
+from worldsize import figures
+from worldsize.figures import Sample
+
+pytestmark = pytest.mark.quick
+
+TAIL = [6] * 50 + [35, 36]
+
+
+def spreads(*rows):
+    return figures.spreads(rows, "A tail", x="staleness (updates)")
+
+
+def texts(shown):
+    return [t.get_text() for t in shown.findobj(matplotlib.text.Text) if t.get_text()]
+
+
+def test_the_alt_text_gives_mean_prediction_and_reach_of_each_sample():
+    alt = spreads(Sample("even", [1, 2, 3], 2), Sample("tail", TAIL)).alt
+    assert alt == "A tail. even: mean 2, predicted 2, from 1 to 3. tail: mean 7.13, from 6 to 36."
+
+
+def test_bars_of_a_lane_stand_over_their_values_and_the_commonest_is_the_highest():
+    shown = spreads(Sample("even", [1, 2, 2, 4]))
+    bars = [(bar.get_x() + bar.get_width() / 2, round(-bar.get_height(), 2)) for bar in shown.axes[0].patches]
+    assert bars == [(pytest.approx(1), 0.36), (pytest.approx(2), 0.72), (pytest.approx(4), 0.36)]
+
+
+def test_one_value_far_out_is_a_bar_that_can_be_seen():
+    shown = spreads(Sample("tail", [5] * 1000 + [30]))
+    assert min(-bar.get_height() for bar in shown.axes[0].patches) >= 0.02
+
+
+def test_far_values_share_bars_of_several_values():
+    shown = spreads(Sample("long", list(range(500))))
+    assert len(shown.axes[0].patches) <= 60
+
+
+def test_the_largest_value_is_written_in_each_lane():
+    assert {"36", "3"} <= set(texts(spreads(Sample("tail", TAIL), Sample("even", [1, 2, 3]))))
+
+
+def test_a_sample_of_an_exercise_not_yet_written_says_so_beside_the_others():
+    shown = spreads(Sample("yours", None), Sample("even", [1, 2]))
+    assert "not yet" in texts(shown) and "yours: not yet. even: mean 1.5" in shown.alt
+
+
+@pytest.mark.parametrize("rows", [[], [Sample("yours", None)], [Sample("zero", [0, 0])]])
+def test_little_or_nothing_is_a_picture_too(rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert spreads(*rows).png()
+
+
+def test_lanes_differ_in_colour_and_in_hatch():
+    shown = spreads(Sample("a", [1]), Sample("b", [1]))
+    one, other = shown.axes[0].patches
+    assert one.get_facecolor() != other.get_facecolor() and one.get_hatch() != other.get_hatch()

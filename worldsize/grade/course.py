@@ -1,0 +1,124 @@
+"""The release as a grade needs it: a lab's set-up cells, its exercises with their stubs, checks and points, references.
+
+It is read from the generated notebooks: `labs/` for what students were given, `solutions/` for the references, which
+never leave the grader but for an exercise that builds on another one. Left out: submissions (`submission`).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import worldsize
+from worldsize.checks import CHECKS
+
+_TITLE = re.compile(r"#\s*(Exercise\s+\d+\.\d+)\b")
+_MARKER = re.compile(r"^\s*### (BEGIN|END) SOLUTION\s*$\n?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise of the release. `functions` are the names that its check cell hands to the check."""
+
+    id: str
+    title: str  # "Exercise 6.3"
+    stub: str
+    check: str
+    points: float
+    functions: tuple[str, ...]
+    reference: str | None = None
+
+
+@dataclass(frozen=True)
+class CourseLab:
+    """One lab of the release. `modules` are what its set-up cells import."""
+
+    stem: str  # "06_ring_all_reduce"
+    setups: tuple[str, ...]
+    exercises: tuple[Exercise, ...]
+    modules: tuple[str, ...]
+
+    @property
+    def number(self) -> str:
+        return self.stem[:2]
+
+    @property
+    def possible(self) -> float:
+        return sum(exercise.points for exercise in self.exercises)
+
+
+def default_root() -> Path:
+    """The folder with the course's `labs/`: the checkout that this package is part of, or else where one stands."""
+    checkout = Path(worldsize.__file__).resolve().parents[1]
+    return checkout if (checkout / "labs").is_dir() else Path.cwd()
+
+
+def load(root: Path) -> dict[str, CourseLab]:
+    """The labs under `root` by stem. Raises ValueError where there are none."""
+    paths = sorted((root / "labs").glob("[0-9][0-9]_*.ipynb"))
+    if not paths:
+        raise ValueError(
+            f"{root}: expected the course's notebooks in labs/, got none. Run this from the root of the repository, "
+            f"or name it with --course."
+        )
+    return {path.stem: _lab(path, root / "solutions" / path.name) for path in paths}
+
+
+def _lab(path: Path, solution: Path) -> CourseLab:
+    cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+    references = _references(solution)
+    checks = {_id(cell): cell for cell in cells if _id(cell).startswith("check_")}
+    setups = tuple(source for cell in cells if (source := text(cell)).startswith("# Set-up"))
+    exercises = tuple(
+        _exercise(cell, checks[f"check_{_id(cell)}"], references.get(_id(cell)))
+        for cell in cells
+        if f"check_{_id(cell)}" in checks and _id(cell) in CHECKS
+    )
+    return CourseLab(path.stem, setups, exercises, tuple(_imports(setups)))
+
+
+def _exercise(cell: dict, check: dict, reference: str | None) -> Exercise:
+    source = text(cell)
+    found = _TITLE.match(source)
+    points = float(check["metadata"]["nbgrader"]["points"])
+    functions = _functions(text(check), _id(cell))
+    return Exercise(_id(cell), found[1] if found else _id(cell), source, text(check), points, functions, reference)
+
+
+def _functions(check: str, name: str) -> tuple[str, ...]:
+    """`check.shards(shards, more)` -> ("shards", "more")."""
+    for node in ast.walk(ast.parse(check)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
+            return tuple(argument.id for argument in node.args if isinstance(argument, ast.Name))
+    return (name,)
+
+
+def _references(solution: Path) -> dict[str, str]:
+    if not solution.is_file():
+        return {}
+    cells = json.loads(solution.read_text(encoding="utf-8"))["cells"]
+    return {_id(cell): _MARKER.sub("", text(cell)) for cell in cells if _id(cell)}
+
+
+def _imports(sources: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    for node in (n for source in sources for n in ast.walk(ast.parse(source))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{a.name}" for a in node.names if node.module == "worldsize")]
+    return sorted(set(found) - {"worldsize", "worldsize.notebook"})
+
+
+def _id(cell: dict) -> str:
+    return cell.get("metadata", {}).get("nbgrader", {}).get("grade_id", "")
+
+
+def text(cell: dict[str, Any]) -> str:
+    """A cell's source, however a notebook keeps it."""
+    source = cell.get("source", "")
+    return "".join(map(str, source)) if isinstance(source, list) else source if isinstance(source, str) else ""

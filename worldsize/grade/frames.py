@@ -1,0 +1,161 @@
+"""What crosses the wall of a sandbox: frames of JSON and raw bytes, and plain values in them. Never a pickle.
+
+A frame is two lengths, a JSON object and bytes. Values are numbers, text, lists, tuples, dicts with plain keys and
+NumPy arrays; whatever else a submission holds arrives as text that names its type. What comes in is checked: sizes,
+dtypes, shapes and depth, and text is made printable. Left out: what the frames mean (`broker`, `rank`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+HEADER = struct.Struct("!II")
+MAX_JSON_BYTES = 8_000_000
+MAX_BLOB_BYTES = 64_000_000
+MAX_DEPTH = 50
+MAX_SIDE = 2**31
+_DTYPES = {name: np.dtype(name) for name in {np.dtype(code).str for code in "?bBhHiIlLqQefdFD"}}
+
+
+class BadFrame(ValueError):
+    """What came out of a sandbox is no frame, or holds what no frame may hold."""
+
+
+def pack(message: dict[str, Any], blob: bytes | bytearray | memoryview = b"") -> bytes:
+    """The bytes of one frame."""
+    text = json.dumps(message).encode()
+    return b"".join((HEADER.pack(len(text), len(blob)), text, blob))
+
+
+class Reader:
+    """Frames out of a stream of bytes, with limits that hold before anything is kept."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+
+    def next(self) -> tuple[dict[str, Any], bytes] | None:
+        """The next whole frame, None where it has not all come. Raises BadFrame."""
+        if len(self._data) < HEADER.size:
+            return None
+        json_bytes, blob_bytes = HEADER.unpack_from(self._data)
+        if json_bytes > MAX_JSON_BYTES or blob_bytes > MAX_BLOB_BYTES:
+            raise BadFrame(f"expected at most {MAX_BLOB_BYTES} bytes, got {json_bytes} and {blob_bytes}")
+        start, stop = HEADER.size + json_bytes, HEADER.size + json_bytes + blob_bytes
+        if len(self._data) < stop:
+            return None
+        text, blob = bytes(self._data[HEADER.size : start]), bytes(self._data[start:stop])
+        del self._data[:stop]
+        return _object(text), blob
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"expected JSON, got {type(error).__name__}") from None
+    if not isinstance(found, dict):
+        raise BadFrame(f"expected an object, got {type(found).__name__}")
+    return found
+
+
+def text_of(value: Any, most: int = 4000) -> str:
+    """Text that can be printed and written, whatever came."""
+    return str(value)[:most].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+def encode(value: Any, blob: bytearray, name_of: Callable[[Any], Any] | None = None) -> Any:
+    """`value` as JSON; the bytes of arrays go to `blob`. `name_of` answers for a callable, or None."""
+    if value is None or isinstance(value, (bool, str)) and type(value) in (bool, str):
+        return value
+    if isinstance(value, np.generic):
+        return _array("g", np.asarray(value), blob)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, np.ndarray):
+        return _array("a", value, blob)
+    if isinstance(value, (list, tuple)):
+        return ["l" if isinstance(value, list) else "t", *(encode(v, blob, name_of) for v in value)]
+    if isinstance(value, dict):
+        return ["d", *([encode(k, blob, name_of), encode(v, blob, name_of)] for k, v in value.items())]
+    named = name_of(value) if name_of else None
+    return ["f", named] if named is not None else f"<{type(value).__name__}>"
+
+
+def _array(kind: str, array: np.ndarray, blob: bytearray) -> Any:
+    if array.dtype.str not in _DTYPES:
+        return f"<array of {array.dtype.name}>"
+    array = np.asarray(array, order="C")
+    start = len(blob)
+    blob += array.tobytes()
+    return [kind, array.dtype.str, list(array.shape), start]
+
+
+def decode(value: Any, blob: bytes, callable_of: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
+    """The value that `encode` made so. Raises BadFrame for anything that it cannot have made."""
+    if depth > MAX_DEPTH:
+        raise BadFrame(f"expected at most {MAX_DEPTH} lists in each other")
+    if isinstance(value, str):
+        return text_of(value, MAX_JSON_BYTES)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
+        raise BadFrame("expected a value with its kind")
+    kind, *rest = value
+    if kind in ("l", "t"):
+        return (list if kind == "l" else tuple)(decode(v, blob, callable_of, depth + 1) for v in rest)
+    if kind == "d":
+        return _dict(rest, blob, callable_of, depth)
+    if kind in ("a", "g"):
+        return _of_bytes(kind, rest, blob)
+    if kind == "f" and callable_of is not None and len(rest) == 1:
+        return callable_of(rest[0])
+    raise BadFrame(f"expected a kind of value, got {text_of(kind, 20)!r}")
+
+
+def _dict(rows: list, blob: bytes, callable_of: Callable | None, depth: int) -> dict:
+    found = {}
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 2:
+            raise BadFrame("expected pairs in a dict")
+        key, value = (decode(v, blob, callable_of, depth + 1) for v in row)
+        try:
+            found[key] = value
+        except TypeError:
+            raise BadFrame("expected plain keys in a dict") from None
+    return found
+
+
+def _of_bytes(kind: str, rest: list, blob: bytes) -> Any:
+    if len(rest) != 3 or rest[0] not in _DTYPES or not sides(rest[1]) or type(rest[2]) is not int:
+        raise BadFrame("expected an array's dtype, shape and place")
+    dtype, shape, start = _DTYPES[rest[0]], tuple(rest[1]), rest[2]
+    count = math.prod(shape)
+    if start < 0 or start + count * dtype.itemsize > len(blob):
+        raise BadFrame("expected an array's bytes within its frame")
+    try:
+        array = np.frombuffer(blob, dtype, count, start).reshape(shape).copy() if count else np.empty(shape, dtype)
+    except ValueError:  # no bytes at all, and sides too long for NumPy
+        raise BadFrame("expected sides that NumPy can hold") from None
+    return array if kind == "a" else array.reshape(-1)[0] if count == 1 else array
+
+
+def sides(shape: Any) -> bool:
+    """Whether `shape` is a list of at most 12 lengths."""
+    whole = isinstance(shape, list) and len(shape) <= 12
+    return whole and all(type(n) is int and 0 <= n < MAX_SIDE for n in shape)

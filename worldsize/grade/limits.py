@@ -1,0 +1,125 @@
+"""What a submission may use, and who looks: time, processor, memory, processes and bytes, for all of its ranks together.
+
+The kernel keeps some limits for each process (`walls`); a submission as a whole is metered here, from outside, because
+many processes within their limits are still too much. Memory is what a process has of its own (RssAnon and RssShmem):
+a rank begins with the server's pages, which it shares. Left out: what happens then (`broker`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`case_s` is for one run of a function on all its ranks, the others for a whole submission."""
+
+    case_s: float = 10.0
+    wall_s: float = 150.0
+    cpu_s: float = 150.0
+    memory_bytes: int = 2_000_000_000
+    processes: int = 150
+    carried_bytes: int = 400_000_000  # messages, results and calls, together
+    held_bytes: int = 200_000_000  # messages that nobody has taken yet
+    tmp_bytes: int = 64_000_000
+
+
+@dataclass
+class Meter:
+    """What one submission has used so far."""
+
+    limits: Limits
+    began_s: float = field(default_factory=time.monotonic)
+    cpu_s: float = 0.0
+    carried_bytes: int = 0
+
+    @property
+    def left_s(self) -> float:
+        return self.began_s + self.limits.wall_s - time.monotonic()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that is the grader's, not the submission's."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.began_s += time.monotonic() - began_s
+
+    def too_much(self, servers: Sequence[int]) -> str:
+        """Words for what is over its limit, "" where all is well. All ranks come from the processes `servers`."""
+        limits = self.limits
+        if self.left_s <= 0:
+            return f"the whole submission took more than {limits.wall_s:g} s"
+        if self.carried_bytes > limits.carried_bytes:
+            return f"more than {limits.carried_bytes / 1e6:g} MB went to and fro"
+        every = [usage(server) for server in servers]
+        used = Usage(*(sum(numbers) for numbers in zip(*map(astuple, every), strict=True))) if every else Usage()
+        if used.processes > limits.processes:
+            return f"more than {limits.processes} processes at once"
+        if used.own_bytes > limits.memory_bytes:
+            return f"more than {limits.memory_bytes / 1e9:g} GB of memory"
+        if self.cpu_s + used.cpu_s > limits.cpu_s:
+            return f"more than {limits.cpu_s:g} s of processor time"
+        return ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the processes below a server have together."""
+
+    processes: int = 0
+    own_bytes: int = 0
+    cpu_s: float = 0.0
+
+
+def usage(server: int) -> Usage:
+    """The processes below `server` now. One that ends meanwhile counts as nothing."""
+    base = _own_bytes(server)
+    below = descendants(server)
+    own = sum(max(0, _own_bytes(process) - base) for process in below)
+    return Usage(len(below), own, sum(map(_cpu_s, below)))
+
+
+def descendants(process: int) -> list[int]:
+    found: list[int] = []
+    todo = [process]
+    while todo:
+        children = _children(todo.pop())
+        found += children
+        todo += children
+    return found
+
+
+def _children(process: int) -> list[int]:
+    try:
+        threads = os.listdir(_PROC / str(process) / "task")
+        texts = [(_PROC / str(process) / "task" / t / "children").read_text() for t in threads]
+    except OSError:
+        return []
+    return [int(word) for text in texts for word in text.split()]
+
+
+def _own_bytes(process: int) -> int:
+    try:
+        rows = (_PROC / str(process) / "status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(1024 * int(row.split()[1]) for row in rows if row.startswith(("RssAnon:", "RssShmem:")))
+
+
+def _cpu_s(process: int) -> float:
+    """Its own processor time and that of its children who have ended."""
+    try:
+        words = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, words[11:15])) / _TICKS

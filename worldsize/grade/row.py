@@ -1,0 +1,133 @@
+"""A grade as data: one row a submission, one JSON file a row, written whole or not at all.
+
+The files are what makes a batch resumable: what has its row is done. Left out: how points came about (`marking`), and
+what becomes of them (books, feedback, exports).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from worldsize.trace import Trace, Transfer
+
+STATES = ("graded", "timeout", "crashed", "tampered", "ungradable")
+MOST_MESSAGES = 2000
+
+
+@dataclass(frozen=True)
+class PropertyRow:
+    """One property of an exercise. `passed` is None where the check did not get that far."""
+
+    name: str
+    points: float
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class ExerciseRow:
+    """`state`: "pass", "fail", "not yet", "missing", "timeout" or "crashed".
+
+    `messages` are those of the first failing case: [from, to, bytes, start, end, tag] each, between `ranks` ranks.
+    `helped` names the exercises whose reference stood in, because the student's own did not pass.
+    """
+
+    id: str
+    title: str
+    state: str
+    points: float
+    possible: float
+    properties: tuple[PropertyRow, ...] = ()
+    mismatch: str = ""
+    helped: tuple[str, ...] = ()
+    ranks: int = 0
+    messages: tuple[tuple, ...] = ()
+
+    @property
+    def trace(self) -> Trace:
+        return Trace(self.ranks, tuple(Transfer(*row) for row in self.messages))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one submission. `state` is one of `STATES`; `seed` replays it; `digest` is of the file."""
+
+    student: str
+    lab: str
+    path: str  # in the folder of submissions
+    state: str
+    points: float = 0.0
+    possible: float = 0.0
+    exercises: tuple[ExerciseRow, ...] = ()
+    tamper: tuple[str, ...] = ()
+    words: str = ""
+    seed: int = 0
+    digest: str = ""
+    unsafe: bool = False
+    seconds: float = 0.0
+    handed_in: str = field(default="", compare=False)  # words about the files, such as a copy that does not count
+
+    @property
+    def result(self) -> tuple:
+        """All but what differs from run to run: seconds, and the moments of messages."""
+        exercises = [(e.id, e.state, e.points, e.possible, e.properties, e.mismatch, e.helped) for e in self.exercises]
+        return (self.student, self.lab, self.path, self.state, self.points, tuple(exercises), self.tamper, self.words)
+
+
+def file_name(student: str, lab: str) -> str:
+    """A file name that no student's name can steer, and that no two share."""
+    plain = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
+    mark = hashlib.blake2b(f"{student}\0{lab}".encode("utf-8", "replace"), digest_size=5).hexdigest()
+    return f"{plain}.{re.sub(r'[^0-9a-z_]+', '-', lab)[:60] or 'unknown'}.{mark}.json"
+
+
+def write(row: Row, folder: Path) -> Path:
+    """Write the row's file, or leave the one that is there."""
+    path = folder / file_name(row.student, row.lab or row.path)
+    write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1))
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of the text or nothing, also if the machine stops in the midst."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read(path: Path) -> Row:
+    """The row in a file. Raises ValueError for a damaged one."""
+    try:
+        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it.") from None
+
+
+def from_dict(data: dict[str, Any]) -> Row:
+    exercises = []
+    for e in data["exercises"]:
+        properties = tuple(PropertyRow(**p) for p in e["properties"])
+        messages = tuple(tuple(m) for m in e["messages"])
+        exercises.append(ExerciseRow(**e | {"properties": properties, "messages": messages, "helped": tuple(e["helped"])}))
+    return Row(**data | {"exercises": tuple(exercises), "tamper": tuple(data["tamper"])})
+
+
+def rows(out: Path) -> Iterator[Row]:
+    """Every row in a folder of grades, by student and lab."""
+    found = [read(path) for path in sorted((out / "rows").glob("*.json"))]
+    yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))

@@ -1,0 +1,197 @@
+"""The servers of a job (`box`), each in its sandbox: started ahead of need, given orders, heard, ended.
+
+Left out: what crosses a rank's own socket (`broker`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from worldsize.grade import sandbox
+from worldsize.grade.limits import Limits, descendants
+from worldsize.grade.sandbox import FRESH, OWN, START_S, UNSAFE, NoSandbox
+
+_END_S = 5.0
+_SPARES = 4  # of sandboxes that serve one rank each
+_ORDER_BYTES = 65536
+
+
+class SandboxLost(RuntimeError):
+    """A sandbox ended by itself."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A rank's process is gone: `code` is its exit status, or 128 + the signal that ended it."""
+
+    number: int
+    code: int
+    cpu_s: float
+
+
+class Server:
+    """One sandbox and the server in it."""
+
+    def __init__(self, mode: str, limits: Limits) -> None:
+        self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._said = tempfile.TemporaryFile()
+        walls = "own" if mode == OWN else "none"
+        whom = "same" if mode == UNSAFE else "nobody"
+        program = sandbox.python("-m", "worldsize.grade.box", str(inside.fileno()), walls, whom)
+        words = [*sandbox.command(mode, limits), *program]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, cwd="/",
+            pass_fds=[inside.fileno()], env=sandbox.ENVIRONMENT if mode == UNSAFE else None, start_new_session=True,
+        )  # fmt: skip
+        inside.close()
+        self._deadline_s = time.monotonic() + START_S
+        self._ready = False
+        self.pid = self.process.pid
+
+    def wait_ready(self) -> None:
+        while not self._ready:
+            left_s = self._deadline_s - time.monotonic()
+            heard = select.select([self.control], [], [], max(0.0, left_s))[0]
+            if not heard or not self._hear():
+                self._said.seek(0)
+                rows = self._said.read().decode(errors="replace").strip().splitlines() or ["no answer"]
+                self.close()
+                raise NoSandbox(sandbox.refused(rows[-1]))
+        self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
+
+    def order(self, message: dict, sockets: Sequence[socket.socket] = ()) -> None:
+        try:
+            socket.send_fds(self.control, [json.dumps(message).encode()], [s.fileno() for s in sockets])
+        except OSError as error:
+            raise SandboxLost(f"a sandbox is gone: {error}") from None
+
+    def _hear(self) -> bool:
+        data = self.control.recv(_ORDER_BYTES)
+        self._ready = self._ready or bool(data)
+        return bool(data)
+
+    def ended(self) -> Ended:
+        """The next rank that ended; call it when `control` can be read. Raises SandboxLost."""
+        data = self.control.recv(_ORDER_BYTES)
+        if not data:
+            raise SandboxLost("a sandbox ended by itself")
+        said = json.loads(data)
+        return Ended(said["number"], said["code"], said["cpu_s"])
+
+    def close(self) -> None:
+        """End it and everything in it."""
+        inside = descendants(self.process.pid)
+        self.process.kill()
+        self.process.wait()
+        for process in inside:  # bubblewrap takes them along; where there is none, this does
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, 9)
+        self.control.close()
+        self._said.close()
+
+
+class Sandbox:
+    """Ranks in sandboxes, whatever the machine allows. One submission at a time."""
+
+    def __init__(self, mode: str, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
+        self.mode, self.limits = mode, limits
+        self._servers: list[Server] = []
+        self._of: dict[int, Server] = {}
+        self._next = 0
+        self._modules: tuple[str, ...] = ()
+        self._spares = [Server(mode, limits)]
+
+    def bring(self, modules: Sequence[str]) -> None:
+        """What the release's set-up cells import, to be imported once."""
+        self._modules = tuple(modules)
+        for server in self._servers:
+            server.order({"op": "import", "modules": self._modules})
+
+    def spawn(self, count: int = 1) -> tuple[int, list[socket.socket]]:
+        """A rank behind walls of its own, or `count` ranks that share them: its number, and a socket for each."""
+        server = self._server()
+        pairs = [socket.socketpair() for _ in range(count)]
+        self._next += 1
+        limits = self.limits
+        order = {
+            "op": "spawn", "number": self._next, "memory_bytes": limits.memory_bytes, "tmp_bytes": limits.tmp_bytes,
+            "cpu_s": int(limits.cpu_s), "bolted": self.mode != UNSAFE,
+            "folders": sandbox.folders(),
+        }  # fmt: skip
+        server.order(order, [theirs for _, theirs in pairs])
+        for _, theirs in pairs:
+            theirs.close()
+        self._of[self._next] = server
+        return self._next, [ours for ours, _ in pairs]
+
+    def _server(self) -> Server:
+        if self._servers and self.mode != FRESH:
+            return self._servers[0]
+        server = self._spares.pop(0) if self._spares else Server(self.mode, self.limits)
+        while self.mode == FRESH and len(self._spares) < _SPARES:
+            self._spares.append(Server(self.mode, self.limits))  # they warm up meanwhile
+        server.wait_ready()
+        self._servers.append(server)
+        if self._modules:
+            server.order({"op": "import", "modules": self._modules})
+        return server
+
+    def kill(self, number: int) -> None:
+        server = self._of.get(number)
+        if server is not None:
+            server.order({"op": "kill", "number": number})
+
+    def channels(self) -> dict[socket.socket, Server]:
+        """What to wait on for `heard`."""
+        return {server.control: server for server in self._servers}
+
+    def heard(self, server: Server) -> Ended:
+        ended = server.ended()
+        self._of.pop(ended.number, None)
+        if self.mode == FRESH:
+            self._servers.remove(server)
+            server.close()
+        return ended
+
+    def processes(self) -> list[int]:
+        """The servers as this machine numbers them: every rank is below one."""
+        return [server.pid for server in self._servers]
+
+    def end(self, numbers: Iterable[int], wait: bool) -> list[Ended]:
+        """End these ranks, and say which have gone where there was time to `wait`. One that stays ends its sandbox."""
+        left = {number for number in numbers if number in self._of}
+        for number in left:
+            self.kill(number)
+        gone: list[Ended] = []
+        deadline_s = time.monotonic() + _END_S
+        while wait and any(number in self._of for number in left):
+            if time.monotonic() > deadline_s:
+                self.renew()
+            channels = self.channels()
+            for control in select.select(list(channels), [], [], 0.2)[0]:
+                gone.append(self.heard(channels[control]))
+        return gone
+
+    def settle(self) -> list[Ended]:
+        """Wait until no rank of the submission is left."""
+        return self.end(list(self._of), wait=True)
+
+    def renew(self) -> None:
+        """Throw away every server, and begin to start a new one."""
+        self.close()
+        self._spares = [Server(self.mode, self.limits)]
+
+    def close(self) -> None:
+        for server in [*self._servers, *self._spares]:
+            server.close()
+        self._servers, self._spares = [], []
+        self._of.clear()

@@ -1,0 +1,146 @@
+"""A network of plain layers whose backward can be given a declared duration, and its training, for labs about DDP.
+
+A `task` is a dict of plain values that says all about a training: so it travels to ranks, and a check can hand it out.
+`task()` fills in what is not given. Every rank draws its own weights and its own examples from the task's seed and its
+number; nothing is sent here. Left out: making the ranks agree, which is what a lab's student writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+Task = dict[str, Any]
+
+
+class Rank(Protocol):
+    """What is used of a `worldsize.fabric.Fabric`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def compute(self, seconds: float) -> None: ...
+
+
+def task(**given: Any) -> Task:
+    """A whole task from what differs from the plain one.
+
+    `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer
+    a's weight. `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss passes by (those
+    must be square). `backward_s`: declared seconds of a layer's backward. `parts`: micro-batches of a step, each of
+    `examples`. `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
+    """
+    plain: Task = {
+        "sizes": [4, 4, 4, 4], "examples": 3, "steps": 1, "rate": 0.1, "seed": 0, "dtype": "float32", "tied": [],
+        "frozen": [], "unused": {}, "backward_s": 0.0, "parts": 1, "buckets": [],
+    }  # fmt: skip
+    unknown = sorted(set(given) - set(plain))
+    if unknown:
+        raise ValueError(f"task: expected some of {', '.join(plain)}, got {unknown[0]!r}")
+    return {**plain, **given}
+
+
+class _Stretch(torch.autograd.Function):
+    """Changes nothing forward; backward it takes declared time before the gradient goes on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, fabric: Rank, seconds: float) -> torch.Tensor:
+        ctx.fabric, ctx.seconds = fabric, seconds
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        ctx.fabric.compute(ctx.seconds)
+        return gradient, None, None
+
+
+class Network(nn.Module):
+    """Linear layers without bias, tanh between them: one weight [out, in] a layer, in `parameters()` from the input on."""
+
+    def __init__(self, fabric: Rank, task: Task) -> None:
+        super().__init__()
+        self._fabric, self._task = fabric, task
+        self._passed_by = set(_of_rank(task["unused"], fabric.rank))
+        random = _random(task, fabric.rank)
+        dtype = getattr(torch, task["dtype"])
+        shapes = list(zip(task["sizes"][1:], task["sizes"], strict=False))
+        drawn = [torch.randn(s, generator=random, dtype=torch.float64) / s[1] ** 0.5 for s in shapes]
+        self.weights = nn.ParameterList([nn.Parameter(w.to(dtype)) for w in drawn])
+        for first, second in task["tied"]:
+            self.weights[second] = self.weights[first]
+        for layer in task["frozen"]:
+            self.weights[layer].requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last = len(self.weights) - 1
+        for layer, weight in enumerate(self.weights):
+            if layer in self._passed_by:
+                continue
+            x = x @ weight.T
+            if self._task["backward_s"]:
+                x = _Stretch.apply(x, self._fabric, self._task["backward_s"])
+            x = x.tanh() if layer < last else x
+        return x
+
+
+def network(fabric: Rank, task: Task) -> Network:
+    """This rank's copy, with weights of its own."""
+    return Network(fabric, task)
+
+
+def batch(task: Task, rank: int, step: int, part: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rank's examples of a step and what they should become: [examples, in], [examples, out]."""
+    random = _random(task, rank, 1 + step, part)
+    shape = (task["examples"], task["sizes"][0] + task["sizes"][-1])
+    numbers = torch.randn(shape, generator=random, dtype=torch.float64).to(getattr(torch, task["dtype"]))
+    return numbers[:, : task["sizes"][0]], numbers[:, task["sizes"][0] :]
+
+
+def loss(task: Task, rank: int, forward: Callable, step: int, part: int = 0) -> torch.Tensor:
+    """The mean squared error over the rank's examples."""
+    x, y = batch(task, rank, step, part)
+    return nn.functional.mse_loss(forward(x), y)
+
+
+def train(fabric: Rank, task: Task, model: nn.Module, gradients: Callable, forward: Callable | None = None) -> dict:
+    """Gradient descent. At each step `gradients(loss)` has to leave in every p.grad what p is to step by.
+
+    A task with several parts hands it an iterator instead, which runs the forward of the next micro-batch when asked.
+    `forward` stands in for `model(x)`. Returns {"weights": the parameters at the end, "seconds": of each step}.
+    """
+    forward, seconds = forward or model, []
+    for step in range(task["steps"]):
+        model.zero_grad()
+        losses = _losses(task, fabric.rank, forward, step)
+        begin_s = time.monotonic()
+        gradients(losses if task["parts"] > 1 else next(losses))
+        _descend(model, task["rate"])
+        seconds.append(time.monotonic() - begin_s)
+    return {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
+
+
+def _losses(task: Task, rank: int, forward: Callable, step: int) -> Iterator[torch.Tensor]:
+    return (loss(task, rank, forward, step, part) for part in range(task["parts"]))
+
+
+@torch.no_grad()
+def _descend(model: nn.Module, rate: float) -> None:
+    for p in model.parameters():
+        if p.grad is not None:
+            p -= rate * p.grad
+
+
+def _of_rank(by_rank: dict, rank: int) -> list[int]:
+    """JSON knows no whole numbers as keys, so both kinds are understood."""
+    return by_rank.get(rank, by_rank.get(str(rank), []))
+
+
+def _random(task: Task, *place: int) -> torch.Generator:
+    number = task["seed"]
+    for k in place:
+        number = (number * 1_000_003 + k + 1) % 2**61
+    return torch.Generator().manual_seed(number)
