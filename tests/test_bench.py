@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 NUMBER = r"[0-9.e+-]+"
 RATIOS = {
+    "grading": rf"nbgrader / ours: {NUMBER}$",
     "launch": rf"ours / notebook_launcher, 2 ranks at most 2: {NUMBER}, ",
     "ring": rf"2 ranks, 1 MB +{NUMBER} +{NUMBER} +{NUMBER}$",
     "fabric": rf"recorded / bare at 1 MB at most 1.03: {NUMBER}, (?s:.*)measured / alpha-beta at .*: {NUMBER}, ",

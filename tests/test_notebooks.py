@@ -1,11 +1,13 @@
 """The rules of `notebook_rules` and a run from top to bottom, for every lab that has a source.
 
-Each notebook is built from its source and executed once; all tests of a lab share that run.
+Each notebook is built from its source and executed once, two at a time; all tests of a lab share that run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import nbformat
@@ -49,25 +51,25 @@ def given_lines(source: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def execute(tmp_path_factory: pytest.TempPathFactory) -> Execute:
-    """Runs a lab's "solution" or "lab" once; a run that failed fails every test of it, without another."""
-    ended: dict[tuple[Path, str], HeadlessRun | Exception] = {}
+def execute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
+    """Runs a lab's "solution" and "lab" once, both at a time; a run that failed fails every test of it."""
+    running: dict[tuple[Path, str], Future[HeadlessRun]] = {}
 
-    def once(source: Path, kind: str) -> HeadlessRun:
-        if (source, kind) not in ended:
-            folder = tmp_path_factory.mktemp(kind)
-            path = folder / f"{source.stem}.ipynb"
-            path.write_text(build.notebooks(source)[kind == "lab"], encoding="utf-8")
-            try:
-                ended[source, kind] = run(path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S)
-            except Exception as error:  # whatever it is, the tests of this notebook shall show it
-                ended[source, kind] = error
-        end = ended[source, kind]
-        if isinstance(end, Exception):
-            raise end
-        return end
+    def begin(pool: ProcessPoolExecutor, source: Path, kind: str) -> None:
+        folder = tmp_path_factory.mktemp(kind)
+        path = folder / f"{source.stem}.ipynb"
+        path.write_text(build.notebooks(source)[kind == "lab"], encoding="utf-8")
+        running[source, kind] = pool.submit(run, path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S)
 
-    return once
+    with ProcessPoolExecutor(max_workers=2, mp_context=get_context("spawn")) as pool:
+
+        def once(source: Path, kind: str) -> HeadlessRun:
+            if (source, kind) not in running:
+                begin(pool, source, "solution")
+                begin(pool, source, "lab")
+            return running[source, kind].result()
+
+        yield once
 
 
 def executed(done: HeadlessRun) -> NotebookNode:

@@ -31,8 +31,11 @@ class NotebookFailed(RuntimeError):
     """A cell raised, ran out of time, or lost its kernel; `out` is the notebook as far as it came."""
 
     def __init__(self, message: str, out: Path) -> None:
-        super().__init__(message)
+        super().__init__(message, out)  # both, so that it can cross processes
         self.out = out
+
+    def __str__(self) -> str:
+        return self.args[0]
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class SandboxArena:
     def __init__(self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int) -> None:
         self._sandbox, self._meter, self._cells, self._seed = sandbox, meter, cells, seed
         self.incidents: list[str] = []
+        self._runs = 0
         for title, source in cells:
             file = f"<{title}>"
             linecache.cache[file] = (len(source), None, source.splitlines(True), file)
@@ -77,10 +78,11 @@ class SandboxArena:
     def _job(self, mode: str, rank: int, n: int, args: list, name_of: Callable[[Any], Any] | None = None) -> Job:
         blob = bytearray()
         values = encode(args, blob, name_of or (lambda value: getattr(value, "__name__", None)))
-        numbers = {"rank": rank, "world_size": n, "seed": self._seed}
+        numbers = {"rank": rank, "world_size": n, "seed": self._seed, "run": self._runs}
         return {"mode": mode, **numbers, "cells": self._cells, "args": values[1:] and values}, blob
 
     def _run(self, jobs: list[Job], **ways: Any) -> Told:
+        self._runs += 1
         told = Run(self._sandbox, self._meter, jobs, **ways).go()
         if told.incident:
             self.incidents.append(told.incident)
