@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from worldsize import build, cli, doctor
 from worldsize.doctor import Row, Sheet
+from worldsize.grade import row
 
 pytestmark = pytest.mark.quick
 
@@ -31,7 +32,7 @@ def notebook(folder: Path, *sources: str) -> Path:
 
 
 def test_help_names_every_command() -> None:
-    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build", "grade"))
+    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build", "grade", "export"))
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("note", 0), ("fails", 1)])
@@ -84,3 +85,17 @@ def test_build_check_ends_with_1_and_the_path_of_what_is_stale(
     answer = worldsize("build", "--check")
     assert answer.exit_code == code
     assert all(f"stale {path}" in said(answer) for path in stale)
+
+
+def test_export_writes_canvass_csv_beside_the_rows_and_names_who_is_left_out(tmp_path: Path) -> None:
+    for student in ("doejane_12", "nobody"):
+        graded = row.Row(student, "06_ring_all_reduce", "a.ipynb", "graded", 4.5, 6.0)
+        row.write(graded, tmp_path / "rows")
+    answer = worldsize("export", tmp_path)
+    assert answer.exit_code == 0 and "left out, no number in the name: 'nobody'" in said(answer)
+    assert (tmp_path / "canvas.csv").read_bytes().endswith(b'"doejane","12","","","","4.5"\r\n')
+
+
+def test_export_of_a_folder_without_grades_says_what_to_give(tmp_path: Path) -> None:
+    answer = worldsize("export", tmp_path)
+    assert answer.exit_code == 1 and "the folder that `worldsize grade` wrote" in said(answer)

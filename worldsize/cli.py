@@ -146,5 +146,26 @@ def grade(
     typer.echo(f"\n{table.summary(batch.rows)}\n\n{table.closing(batch, out)}")
 
 
+@app.command()
+def export(
+    grades: Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")],
+    lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06_ring_all_reduce")] = "",
+) -> None:
+    """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
+    from worldsize.grade import export as sheets
+    from worldsize.grade import row
+
+    with _one_paragraph():
+        rows = list(row.rows(grades))
+        sheet = sheets.moodle(rows, lab) if lab else sheets.canvas(rows)
+        path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
+        row.write_whole(path, sheet.text)
+    for student in sheet.unknown:
+        typer.echo(f"left out, no number in the name: {student!a}", err=True)
+    for words in sheet.unsure:
+        typer.echo(f"look at this one: {words!a}", err=True)
+    typer.echo(f"wrote {path}")
+
+
 if __name__ == "__main__":
     app()
