@@ -13,11 +13,12 @@ from html.parser import HTMLParser
 
 from nbformat import NotebookNode
 
+from worldsize.release import leaks as leaks
+
 MEDIAN_CODE_LINES = 10
 MAX_CODE_LINES = 30
 MAX_PROSE_WORDS = 100
 MAX_ANSWER_LINES = 25
-MIN_LEAK_CHARACTERS = 13
 
 _MARKER = re.compile(r"\s*### (BEGIN|END) SOLUTION\s*")
 _DETAILS = re.compile(r"<details\b.*?</details>", re.DOTALL | re.IGNORECASE)
@@ -143,36 +144,6 @@ def traces_of_a_run(notebook: NotebookNode) -> list[str]:
     extra = set(notebook.metadata) - {"kernelspec", "language_info"}
     extra |= set(notebook.metadata.get("language_info", {})) - {"name"}
     return said + [f"metadata {name!r}" for name in sorted(extra)]
-
-
-def leaks(notebook: NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:
-    """Lines of answers that stand in a student's notebook, in any cell or metadata.
-
-    `given`: the lines of code outside the markers. A line that stands there too gives nothing away, nor does
-    a short one.
-    """
-    shown = [_squeezed(line) for text in _strings(notebook) for line in text.split("\n")]
-    public = {_squeezed(line) for line in given}
-    said = []
-    for exercise, lines in answers.items():
-        secret = [s for s in map(_squeezed, lines) if len(s) >= MIN_LEAK_CHARACTERS and s not in public]
-        said += [f"{exercise}: {s!r} can be read" for s in secret if any(s in line for line in shown)]
-    return said
-
-
-def _squeezed(line: str) -> str:
-    return " ".join(line.split())
-
-
-def _strings(node: object) -> Iterator[str]:
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, dict):
-        for value in node.values():
-            yield from _strings(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _strings(value)
 
 
 # ---- what a run leaves -----------------------------------------------------------------------

@@ -32,7 +32,7 @@ def notebook(folder: Path, *sources: str) -> Path:
 
 
 def test_help_names_every_command() -> None:
-    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build", "grade", "export"))
+    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build", "release", "grade", "export"))
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("note", 0), ("fails", 1)])

@@ -120,6 +120,19 @@ def build(
 
 
 @app.command()
+def release(
+    out: Annotated[Path, typer.Argument(help="the zip to write, such as worldsize.zip")],
+    root: Annotated[Path, typer.Option(help="the repository")] = Path("."),
+) -> None:
+    """Write the student bundle: labs, package, data, environment; no solutions and no tests."""
+    from worldsize import release as bundle
+
+    with _one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
+        names = bundle.release(root, out)
+    typer.echo(f"wrote {out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command()
 def grade(
     submissions: Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")],
     out: Annotated[Path, typer.Option(help="where the rows go; graded again, it goes on where it was")],
