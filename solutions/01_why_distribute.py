@@ -577,7 +577,8 @@ lab.predict("sooner", f"{team} workers: how many times as soon as one do they re
 
 # %% [markdown]
 # The seconds of a step are those that your timer measured above, in the declared runs in which every worker keeps its
-# share: for one worker, and for eight.
+# share: for one worker, and for eight. Two numbers for the same runs: images a second, and **accuracy per hour** on the
+# way to a goal.
 
 # %%
 def seconds_to(curve, step_s, goal):
@@ -590,7 +591,8 @@ soon = [seconds_to(one_curve, one_s, target), seconds_to(team_curve, team_s, tar
 lab.measure("sooner", ratio(*soon))
 for name, plan, step_s, goal_s in zip(("one worker", f"{team} workers"), plans, (one_s, team_s), soon):
     if goal_s:
-        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {target:.0%} accuracy after {goal_s:.1f} s (declared compute)")
+        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {target:.0%} accuracy after {goal_s:.1f} s (declared compute):",
+              f"that is {100 * target / goal_s * 3600:,.0f} points of accuracy per hour")
 
 # %%
 def descent(name, curve, step_s):

@@ -139,4 +139,5 @@ def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
 def _html_of(row: Row) -> str:
     first, *others = map(html.escape, row.cells)
     question = f'<th scope="row" {LEFT[:-1]};font-weight:normal">{first}</th>'
-    return f"<tr>{question}{''.join(f'<td {LEFT}>{cell}</td>' for cell in others)}</tr>"
+    whole = f'{LEFT[:-1]};white-space:nowrap"'
+    return f"<tr>{question}{''.join(f'<td {whole}>{cell}</td>' for cell in others)}</tr>"
