@@ -5,6 +5,7 @@ Each notebook is built from its source and executed once, two at a time; all tes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -36,12 +37,15 @@ a_whole_run = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 Execute = Callable[[Path, str], HeadlessRun]
 
 
+built = functools.cache(build.notebooks)  # half a second each, and every test asks
+
+
 def solution_of(source: Path) -> NotebookNode:
-    return nbformat.reads(build.notebooks(source)[0], as_version=nbformat.NO_CONVERT)
+    return nbformat.reads(built(source)[0], as_version=nbformat.NO_CONVERT)
 
 
 def lab_of(source: Path) -> NotebookNode:
-    return nbformat.reads(build.notebooks(source)[1], as_version=nbformat.NO_CONVERT)
+    return nbformat.reads(built(source)[1], as_version=nbformat.NO_CONVERT)
 
 
 def given_lines(source: Path) -> list[str]:
@@ -58,7 +62,7 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
     def begin(pool: ProcessPoolExecutor, source: Path, kind: str) -> None:
         folder = tmp_path_factory.mktemp(kind)
         path = folder / f"{source.stem}.ipynb"
-        path.write_text(build.notebooks(source)[kind == "lab"], encoding="utf-8")
+        path.write_text(built(source)[kind == "lab"], encoding="utf-8")
         running[source, kind] = pool.submit(run, path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S)
 
     with ProcessPoolExecutor(max_workers=2, mp_context=get_context("spawn")) as pool:
