@@ -16,9 +16,10 @@ import notebook_rules as rules
 import pytest
 from nbformat import NotebookNode
 
-from worldsize import build, labsource
+from worldsize import build
 from worldsize.headless import HeadlessRun, run
 from worldsize.lab import LABS
+from worldsize.release import given_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 # for one notebook: several times the minute that it may take on an idle machine of 2 cores
@@ -46,12 +47,6 @@ def solution_of(source: Path) -> NotebookNode:
 
 def lab_of(source: Path) -> NotebookNode:
     return nbformat.reads(built(source)[1], as_version=nbformat.NO_CONVERT)
-
-
-def given_lines(source: Path) -> list[str]:
-    """The lines of code outside the markers."""
-    cells = [cell for cell in labsource.read(source).cells if cell.kind == "code"]
-    return [line for cell in cells for line in labsource.split_answer(cell.text)[0]]
 
 
 @pytest.fixture(scope="session")

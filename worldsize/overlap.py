@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from worldsize import quantity
 from worldsize.picture import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, headline, not_yet, plain_style
+from worldsize.trace import joined
 
 COMPUTE = {"facecolor": "#0072B2", "edgecolor": INK, "linewidth": 0.5}
 MESSAGE = {"facecolor": colour(1), "edgecolor": INK, "linewidth": 0.5, "hatch": "////"}
@@ -44,9 +45,9 @@ class Step:
     @property
     def inside(self) -> float:
         """The part of the time on the network that lies inside backward."""
-        joined = _joined(self.messages)
-        whole = sum(end - start for start, end in joined)
-        return sum(max(0.0, min(end, self.backward_s) - start) for start, end in joined) / whole if whole else 0.0
+        busy = joined(self.messages)
+        whole = sum(end - start for start, end in busy)
+        return sum(max(0.0, min(end, self.backward_s) - start) for start, end in busy) / whole if whole else 0.0
 
 
 def steps(trace: Any, rank: int, works_a_step: int) -> list[Step]:
@@ -116,13 +117,3 @@ def _words(name: str, step: Step | None) -> str:
 
 def _since(first: float, intervals: Sequence[Interval], start: float, until: float) -> tuple[Interval, ...]:
     return tuple((a - first, b - first) for a, b in intervals if start <= a < until)
-
-
-def _joined(intervals: Sequence[Interval]) -> list[Interval]:
-    joined: list[Interval] = []
-    for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined

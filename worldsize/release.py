@@ -33,7 +33,8 @@ def release(root: Path, out: Path) -> list[str]:
     """Write the bundle of the repository `root` to `out`; returns the names in it. Raises Refused, OSError."""
     files = bundle_files(root)
     wrong = [f"{path} is not as its source says: run `worldsize build`" for path in build.build(root, check=True)]
-    wrong += [words for source in sorted((root / "solutions").glob("*.py")) for words in _given_away(root, source)]
+    package = {path: _lines(path) for path in files if path.suffix == ".py"}
+    wrong += [words for source in sorted((root / "solutions").glob("*.py")) for words in _given_away(root, source, package)]
     if wrong:
         raise Refused("\n".join(["release: nothing was written, because", *wrong]))
     part = out.with_name(f".{out.name}.part")
@@ -71,13 +72,18 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
     return said
 
 
-def _given_away(root: Path, source: Path) -> list[str]:
-    """What the bundle would tell of the answers of one lab."""
-    answers, given = build.answer_lines(source), _given(source)
+def given_lines(source: Path) -> list[str]:
+    """The lines of code of a lab's source that stand outside the markers."""
+    cells = [cell for cell in labsource.read(source).cells if cell.kind == "code"]
+    return [line for cell in cells for line in labsource.split_answer(cell.text)[0]]
+
+
+def _given_away(root: Path, source: Path, package: dict[Path, list[str]]) -> list[str]:
+    """What the bundle would tell of the answers of one lab; `package` has the lines of its modules."""
+    answers, given = build.answer_lines(source), given_lines(source)
     lab = root / "labs" / f"{source.stem}.ipynb"
     said = [f"{lab.name}: {words}" for words in leaks(nbformat.read(lab, nbformat.NO_CONVERT), answers, given)]
-    for path in sorted((root / "worldsize").rglob("*.py")):
-        lines = [_squeezed(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    for path, lines in package.items():
         said += [f"{path}: the answer to {name}" for name, answer in answers.items() if _holds(lines, answer, given)]
     return said
 
@@ -96,9 +102,8 @@ def _threes(lines: list[str]) -> Iterator[tuple[str, str, str]]:
     return zip(lines, lines[1:], lines[2:], strict=False)
 
 
-def _given(source: Path) -> list[str]:
-    cells = [cell for cell in labsource.read(source).cells if cell.kind == "code"]
-    return [line for cell in cells for line in labsource.split_answer(cell.text)[0]]
+def _lines(path: Path) -> list[str]:
+    return [_squeezed(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _secret(lines: list[str], given: list[str]) -> list[str]:

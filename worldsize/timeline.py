@@ -19,6 +19,7 @@ from matplotlib.path import Path
 
 from worldsize import quantity
 from worldsize.picture import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, headline, marker, plain_style
+from worldsize.trace import joined
 
 KINDS = ("compute", "wait", "send", "recv", "collective")
 TRACKS = (("compute", "wait"), ("send",), ("recv",), ("collective",))
@@ -110,7 +111,7 @@ def _bars(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind:
 def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
     """In place of bars too narrow to be seen: the part of each slice of time that they cover, as a height."""
     edges = np.linspace(0, whole, SLICES + 1)
-    starts, ends = np.array(_joined(intervals)).T
+    starts, ends = np.array(joined(intervals)).T
     covered = np.concatenate(([0.0], np.cumsum(ends - starts)))
     place = np.searchsorted(starts, edges, side="right")
     over = np.maximum(0, ends[place - 1] - edges) * (place > 0)  # of the interval that an edge cuts
@@ -143,18 +144,7 @@ def _share(part_s: float, whole_s: float) -> str:
 
 def covered_s(intervals: Iterable[Interval]) -> float:
     """The time that intervals cover together; where they overlap it counts once."""
-    return sum(end - start for start, end in _joined(intervals))
-
-
-def _joined(intervals: Iterable[Interval]) -> list[Interval]:
-    """Those that touch or overlap, made one."""
-    joined: list[Interval] = []
-    for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined
+    return sum(end - start for start, end in joined(intervals))
 
 
 def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> str:

@@ -176,3 +176,14 @@ def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
 def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
     """The links of a ring: rank r to rank r + step, modulo the world size."""
     return {(r, (r + step) % world_size) for r in range(world_size)}
+
+
+def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Intervals (start, end) in order; those that touch or overlap are made one."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
