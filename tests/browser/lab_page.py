@@ -149,8 +149,14 @@ class LabTab(Tab):
         self.page.get_by_text(re.compile(f"drawn with .*{name} = {choice}")).first.wait_for()
 
     def save(self) -> None:
-        self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
-        self.page.wait_for_function(f"() => !{_PANEL}.context.model.dirty")
+        """Save until nothing is left unsaved: a late output, or an autosave under way, leaves the first save short."""
+        self.page.wait_for_function(
+            f"""async () => {{
+              await window.jupyterapp.commands.execute('docmanager:save');
+              return !{_PANEL}.context.model.dirty;
+            }}""",
+            polling=200,
+        )
 
     def widgets_settled(self) -> None:
         """Wait until every widget is there, or known to be lost."""
