@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from notebook_runs import NotebookRuns
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,6 +36,18 @@ def _own_home_for_jupyter() -> object:
                 os.environ[name] = value
 
 
+@pytest.fixture(scope="session", autouse=True)
+def notebook_runs(
+    request: pytest.FixtureRequest, _own_home_for_jupyter: object, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NotebookRuns]:
+    """The runs of the notebooks that tests of this session ask for: begun now, and looked at last."""
+    asked = [item.callspec.params["source"] for item in request.session.items if "execute" in item.fixturenames]
+    runs = NotebookRuns(dict.fromkeys(asked), tmp_path_factory.mktemp("notebooks"))
+    runs.go(lanes=1)
+    yield runs
+    runs.close()
+
+
 @pytest.fixture(scope="session")
 def sandbox() -> object:
     """A sandbox for graded ranks, as a job of `worldsize grade` has one; skips where this machine refuses it."""
@@ -49,7 +63,8 @@ def sandbox() -> object:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU or a browser where there is none."""
+    """Skip what needs a GPU or a browser where there is none. What looks at executed notebooks comes last."""
+    items.sort(key=lambda item: "execute" in getattr(item, "fixturenames", ()))
     if any("gpu" in item.keywords for item in items) and not _has_gpu():
         _skip(items, "gpu", "no GPU that CUDA can use")
     if shutil.which("chromium") is None:

@@ -1,29 +1,25 @@
 """The rules of `notebook_rules` and a run from top to bottom, for every lab that has a source.
 
-Each notebook is built from its source and executed once, two at a time; all tests of a lab share that run.
+Each notebook is built from its source and executed once (`notebook_runs`); all tests of a lab share that run.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import notebook_rules as rules
 import pytest
 from nbformat import NotebookNode
+from notebook_runs import RUN_TIMEOUT_S, NotebookRuns, built
 
 from worldsize import build
-from worldsize.headless import HeadlessRun, run
+from worldsize.headless import HeadlessRun
 from worldsize.lab import LABS
 from worldsize.release import given_lines
 
 ROOT = Path(__file__).resolve().parent.parent
-# for one notebook: several times the minute that it may take on an idle machine of 2 cores
-RUN_TIMEOUT_S = 300
 MAX_EXECUTED_BYTES = 1_000_000
 
 SOURCES = sorted((ROOT / "solutions").glob("*.py"))
@@ -32,13 +28,10 @@ every_run = pytest.mark.parametrize(
     "source",
     [pytest.param(s, id=s.stem, marks=[pytest.mark.quick] * s.stem.startswith("00")) for s in SOURCES],
 )
-# two notebooks may run in the fixture of one test
+# a test may find the one before under way
 a_whole_run = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 
 Execute = Callable[[Path, str], HeadlessRun]
-
-
-built = functools.cache(build.notebooks)  # half a second each, and every test asks
 
 
 def solution_of(source: Path) -> NotebookNode:
@@ -49,26 +42,10 @@ def lab_of(source: Path) -> NotebookNode:
     return nbformat.reads(built(source)[1], as_version=nbformat.NO_CONVERT)
 
 
-@pytest.fixture(scope="session")
-def execute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
-    """Runs a lab's "solution" and "lab" once, both at a time; a run that failed fails every test of it."""
-    running: dict[tuple[Path, str], Future[HeadlessRun]] = {}
-
-    def begin(pool: ProcessPoolExecutor, source: Path, kind: str) -> None:
-        folder = tmp_path_factory.mktemp(kind)
-        path = folder / f"{source.stem}.ipynb"
-        path.write_text(built(source)[kind == "lab"], encoding="utf-8")
-        running[source, kind] = pool.submit(run, path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S)
-
-    with ProcessPoolExecutor(max_workers=2, mp_context=get_context("spawn")) as pool:
-
-        def once(source: Path, kind: str) -> HeadlessRun:
-            if (source, kind) not in running:
-                begin(pool, source, "solution")
-                begin(pool, source, "lab")
-            return running[source, kind].result()
-
-        yield once
+@pytest.fixture
+def execute(notebook_runs: NotebookRuns) -> Execute:
+    """Runs a lab's "solution" or "lab" once for all; a run that failed fails every test of it."""
+    return notebook_runs.result
 
 
 def executed(done: HeadlessRun) -> NotebookNode:
