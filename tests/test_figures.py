@@ -254,6 +254,11 @@ def test_the_alt_text_counts_the_messages_and_their_bytes():
     assert figures.messages(ring(4)).alt.endswith("24 messages, 1 MB each, 24 MB in all, 300 ms.")
 
 
+def test_messages_in_steps_say_steps_and_no_seconds():
+    shown = figures.messages(ring(4), in_steps=True)
+    assert shown.alt.endswith("24 messages, 1 MB each, 24 MB in all, 6 steps.") and "step" in texts(shown)
+
+
 def test_sizes_that_differ_are_written_on_the_arrows():
     shown = figures.messages(trace(3, [Transfer(0, 1, 1000, 0, 1), Transfer(1, 2, 2500, 0, 1)]))
     assert {"1 kB", "2.5 kB"} <= set(texts(shown))
@@ -305,6 +310,10 @@ def test_the_race_names_the_winner_of_each_world_size():
     alt = figures.race([Timing("ring", n * 0.1, None, n) for n in (2, 4)] + [Timing("server", 0.8, None, 4)]).alt
     assert "at 2 ranks ring takes 200 ms" in alt
     assert "at 4 ranks ring is fastest, server takes 2 times as long" in alt
+
+
+def test_a_race_that_is_a_tie_has_no_winner():
+    assert "ring and gloo take about as long" in figures.race([Timing("ring", 0.2), Timing("gloo", 0.203)]).alt
 
 
 def test_the_prediction_is_drawn_beside_the_measurement():

@@ -116,6 +116,8 @@ def _fastest(at: str, rows: Sequence[Timing]) -> str:
         return "".join(f"{at}{row.name} takes {quantity.seconds(row.measured_s)}" for row in order)
     first, last = order[0], order[-1]
     times = quantity.times(last.measured_s / first.measured_s) if first.measured_s else "many"
+    if times == "1":
+        return f"{at}{first.name} and {last.name} take about as long"
     return f"{at}{first.name} is fastest, {last.name} takes {times} times as long"
 
 
