@@ -38,7 +38,7 @@ define install
 	@if [ -t 1 ]; then printf '\r\033[K'; fi; touch $@
 endef
 
-.PHONY: lab known-lab setup test quick soak build bench constraints clean
+.PHONY: lab known-lab setup test quick soak build bench support constraints clean
 
 lab: known-lab setup
 	@$(RUN) worldsize doctor
@@ -63,6 +63,10 @@ build: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for peer in $$(grep -l __main__ bench/*.py); do $(RUN) python "$$peer" || exit 1; done
+
+# Runs every strategy of TensorFlow in every way and writes datasets/support.json, which lab 09 shows
+support: $(VENV)/.dev
+	@$(RUN) python -m worldsize.support
 
 # The newest versions that pyproject.toml admits, in a fresh environment. Test them, then commit.
 constraints:

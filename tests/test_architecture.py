@@ -24,7 +24,7 @@ DISTRIBUTIONS = importlib.metadata.packages_distributions()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAX_LINES = 300
 # Modules that only instructors or contributors run, and so may import what the extra `instructor` brings.
-FOR_INSTRUCTORS = {"build", "labsource"}
+FOR_INSTRUCTORS = {"autograded", "books", "build", "gradebook", "labsource", "similarity", "similarity_page"}
 # Words that belong to one person's machine or network, not to the project.
 PRIVATE = ("/home/", "/root/", "pypi" ".org", "index-url", "find-links")
 

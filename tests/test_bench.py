@@ -14,6 +14,7 @@ NUMBER = r"[0-9.e+-]+"
 RATIOS = {
     "grading": rf"nbgrader / ours: {NUMBER}$",
     "launch": rf"ours / notebook_launcher, 2 ranks at most 2: {NUMBER}, ",
+    "strategies": rf"by hand / ours: Mirrored, 4 devices at least 2: {NUMBER}, ",
     "ring": rf"2 ranks, 1 MB +{NUMBER} +{NUMBER} +{NUMBER}$",
     "fabric": rf"recorded / bare at 1 MB at most 1.03: {NUMBER}, (?s:.*)measured / alpha-beta at .*: {NUMBER}, ",
 }
@@ -26,6 +27,13 @@ def test_a_bench_prints_its_ratios_and_draws_them(name: str, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert re.search(RATIOS[name], done.stdout, re.MULTILINE), done.stdout
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_bench_of_grading_says_whether_its_cost_grows(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "grading.py"), "--smoke", "--flat", "1", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"cost of the most / of the fewest at most 1.1: {NUMBER}, ", done.stdout), done.stdout
 
 
 def test_every_bench_that_needs_no_browser_has_its_smallest_form_tested() -> None:

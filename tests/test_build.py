@@ -6,6 +6,7 @@ import nbformat
 import pytest
 from sample_source import BEGIN, CHECK, END, EXERCISE, RING, course
 
+from worldsize import cells
 from worldsize.build import BuildError, answer_lines, build, notebooks, points
 
 pytestmark = pytest.mark.quick
@@ -151,6 +152,18 @@ def test_build_writes_both_notebooks_and_says_so(tmp_path):
     written = build(tmp_path)
     assert names(written) == BOTH
     assert tuple(path.read_text(encoding="utf-8") for path in written) == notebooks(tmp_path / "solutions/06_ring.py")
+
+
+def test_where_the_package_is_there_its_record_of_set_up_cells_is_written_too(tmp_path):
+    course(tmp_path, "# %%\n# Set-up\nimport math\n\n" + RING)
+    record = tmp_path / "worldsize" / "released.py"
+    record.parent.mkdir()
+    record.write_text("")
+    assert names(build(tmp_path)) == [*BOTH, "worldsize/released.py"]
+    found: dict = {}
+    exec(record.read_text(), found)
+    assert found["SETUPS"] == {"06": (cells.digest("# Set-up\nimport math"),)}
+    assert build(tmp_path, check=True) == []
 
 
 def test_a_second_build_writes_nothing(tmp_path):

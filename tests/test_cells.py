@@ -52,3 +52,10 @@ def test_builtins_attributes_and_locals_are_not_missing():
     source = "# Exercise 6.1: fine\ndef fine(x):\n    total = sum(x)\n    return math.pi, total.real, [y for y in x]"
     namespace = cells.rebuild(cells.counting([SETUP, source]))
     assert cells.missing_names(namespace["fine"], namespace) == []
+
+
+def test_a_set_up_cell_that_is_not_as_released_is_named_by_its_first_line():
+    released = [cells.digest(SETUP)]
+    assert cells.changed_setups(cells.counting([f"{SETUP}  \n", FIRST]), released) == []
+    assert cells.changed_setups(cells.counting([f"{SETUP}\nimport re"]), released) == ["import math"]
+    assert cells.changed_setups(cells.counting([SETUP, "# Set-up"]), released) == ["nothing"]

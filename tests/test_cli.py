@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import nbformat
 import pytest
+import typer
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner, Result
 
@@ -14,6 +17,7 @@ from worldsize.doctor import Row, Sheet
 from worldsize.grade import row
 
 pytestmark = pytest.mark.quick
+INSTRUCTORS = Path(__file__).resolve().parent.parent / "docs" / "instructors.md"
 
 
 def worldsize(*words: str | Path) -> Result:
@@ -32,7 +36,14 @@ def notebook(folder: Path, *sources: str) -> Path:
 
 
 def test_help_names_every_command() -> None:
-    assert all(name in said(worldsize("--help")) for name in ("doctor", "run", "build", "release", "grade", "export"))
+    names = ("doctor", "run", "build", "release", "grade", "export", "books", "feedback", "similarity", "gradescope")
+    assert all(name in said(worldsize("--help")) for name in names)
+
+
+@pytest.mark.parametrize("line", re.findall(r"^worldsize .*", INSTRUCTORS.read_text(), re.MULTILINE))
+def test_a_command_of_the_instructors_page_is_understood(line: str) -> None:
+    _, name, *words = shlex.split(line, comments=True)
+    typer.main.get_command(cli.app).commands[name].make_context(name, words)
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("note", 0), ("fails", 1)])

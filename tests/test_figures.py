@@ -16,6 +16,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 from worldsize import figures, heatmap, picture
 from worldsize.figures import Curve, Timing
@@ -440,3 +441,10 @@ def test_no_messages_is_said_in_words(of):
 def test_a_frameworks_collectives_are_named_where_there_are_no_messages():
     collectives = [Collective("all_reduce", 8, rank, 0, 1) for rank in range(2) for _ in range(3)]
     assert "on each rank: 3\u00a0×\u00a0all_reduce" in figures.links(trace(2, collectives=collectives)).alt
+
+
+def test_the_ranks_of_a_picture_can_be_called_otherwise():
+    trace = Trace(2, (Transfer(0, 1, 8, 0.0, 1.0),))
+    picture = figures.messages(trace).calling("card")
+    words = [text.get_text() for text in picture.findobj(Text)]
+    assert {"card 0", "card 1"} <= set(words) and not any("rank" in word.lower() for word in [*words, picture.alt])

@@ -105,6 +105,7 @@ def test_an_exercise_that_builds_on_a_wrong_one_is_checked_with_the_reference(tm
     found = {e.id: e for e in made.exercises}
     assert (found["reduce_scatter"].state, found["ring_all_reduce"].state) == ("fail", "pass")
     assert found["ring_all_reduce"].helped == ("reduce_scatter",)
+    assert (found["ring_all_reduce"].ranks, found["ring_all_reduce"].run) == (3, 1)  # the student's own, not the reference's
     assert found["ring_all_reduce"].mismatch.startswith("With the course's own `reduce_scatter` in place of yours: 1.5 points.")
     assert made.points == 4.5 + sum(p.points for p in found["reduce_scatter"].properties if p.passed)
 

@@ -58,6 +58,11 @@ def test_a_table_has_a_line_a_row_and_says_what_is_not_right():
     ]  # fmt: skip
 
 
+def test_a_table_names_changed_set_up_cells_apart():
+    changed = Row("anna", "06", "p", "tampered", tamper=("set-up cell 2 (`x`) was changed: …", "a cell"))
+    assert table([changed]).endswith("changed: 1 set-up cell and 1 thing")
+
+
 def test_a_table_shows_no_control_characters():
     shown = table([Row("\x1b[2Jeve\n", "06", "p", "graded")])
     assert "\x1b" not in shown and len(shown.splitlines()) == 2

@@ -9,7 +9,7 @@ import pytest
 from cheats import LAB, RIGHT, ROOT, TITLE, cell, with_cell
 
 from worldsize.checks import CHECKS
-from worldsize.grade import course, handedin, submission
+from worldsize.grade import course, handedin, setups, submission
 from worldsize.grade.submission import Ungradable
 
 pytestmark = pytest.mark.quick
@@ -44,6 +44,7 @@ LAYOUTS = {
     "anna_06_ring_all_reduce.ipynb": ("anna", RING),
     "anna/Lab06.ipynb": ("anna", RING),
     "anna/notes.ipynb": ("anna", ""),
+    "submission_4711/06_ring_all_reduce.ipynb": ("submission_4711", RING),  # as Gradescope exports them
     "06_ring_all_reduce.ipynb": ("06_ring_all_reduce", RING),
     "=1+cmd|' C'!A0/06_ring_all_reduce.ipynb": ("=1+cmd|' C'!A0", RING),
 }
@@ -142,3 +143,53 @@ def test_what_is_no_notebook_says_so(data):
 @pytest.mark.parametrize("rows", [[1], [None], [{}], [{"source": 3, "metadata": 4}], [{"metadata": {"nbgrader": 5}}]])
 def test_cells_that_make_no_sense_are_read_over(labs, rows):
     assert repaired({"cells": rows}, labs).sources == {"pass_right": None}
+
+
+def test_of_very_many_changes_a_row_keeps_the_first_and_their_number(labs):
+    notebook = with_cell(TITLE + RIGHT)
+    notebook["cells"] += [{"cell_type": "code", "source": f"# Set-up\nx = {k}"} for k in range(1000)]
+    tamper = repaired(notebook, labs).tamper
+    assert (len(tamper), tamper[-1]) == (submission.MOST_TAMPER + 1, "and 960 things more")
+
+
+# ---- set-up cells ----------------------------------------------------------------------------
+
+GIVEN = ("# Set-up\nimport time\n\nimport torch", "# Set-up\ndef split(length, parts):\n    return length // parts")
+
+
+def test_set_up_cells_as_released_have_nothing_to_report():
+    assert setups.changes(GIVEN, [f"{GIVEN[0]}  \n", "x = 1", GIVEN[1]]) == []
+
+
+def test_a_changed_set_up_cell_is_named_with_the_lines_that_do_not_count():
+    (words,) = setups.changes(GIVEN, [f"{GIVEN[0]}\nimport numpy as np\n", GIVEN[1]])
+    assert words == (
+        "set-up cell 1 (`import time`) was changed: the release's own was used; "
+        "what was added does not count: `import numpy as np`"
+    )
+
+
+def test_a_set_up_cell_that_is_missing_or_empty_is_named():
+    assert setups.changes(GIVEN, [GIVEN[0]]) == [
+        "set-up cell 2 (`def split(length, parts):`) is missing: the release's own was used"
+    ]
+    assert len(setups.changes(GIVEN, ["# Set-up", GIVEN[0]])) == 2
+
+
+def test_a_set_up_cell_of_a_student_s_own_does_not_count_and_says_so():
+    (words,) = setups.changes(GIVEN, [*GIVEN, "# Set-up\n\ndef helper(x):\n    return x"])
+    assert words.startswith("a set-up cell that the release does not have (`def helper(x):`) does not count")
+
+
+def test_of_many_added_lines_three_are_shown_and_none_is_long():
+    more = "\n".join(f"x{k} = '{'y' * 500}\0'" for k in range(9))
+    (words,) = setups.changes(GIVEN[:1], [f"{GIVEN[0]}\n{more}"])
+    assert words.endswith(" and 6 more") and len(words) < 400
+
+
+def test_a_row_names_the_set_up_cells_that_were_changed(labs):
+    notebook = with_cell(TITLE + RIGHT)
+    setup = next(c for c in notebook["cells"] if "".join(c["source"]).startswith("# Set-up"))
+    setup["source"] = "".join(setup["source"]) + "\nimport numpy as np"
+    (words,) = repaired(notebook, labs).tamper
+    assert words.endswith("was changed: the release's own was used; what was added does not count: `import numpy as np`")

@@ -26,7 +26,7 @@ def finished(board, state="done", outcome=None, reports=()):
     reports = list(reports) or [[] for _ in board.rows]
     return SimpleNamespace(
         world_size=len(board.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
-        setup="2 ranks", trace=SimpleNamespace(spans=(), collectives=()),
+        setup="2 ranks", tasks=(), trace=SimpleNamespace(spans=(), collectives=()),
     )  # fmt: skip
 
 

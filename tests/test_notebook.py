@@ -18,8 +18,16 @@ def pass_right(fabric, x):
     handle.wait()
     return out
 '''
+# the lab's own
+SETUP = """# Set-up
+import os
+
+import torch
+import torch.distributed as dist
+
+from worldsize.notebook import *"""
 CELLS = {
-    "setup": "# Set-up\nimport torch\nfrom worldsize.notebook import *",
+    "setup": SETUP,
     "open": 'lab, check = open_lab("00")',
     "stub": '# Exercise 0.1: pass it on\ndef pass_right(fabric, x):\n    raise NotYet("Exercise 0.1: pass it")',
     "check stub": "check.pass_right(pass_right)",
@@ -37,6 +45,8 @@ CELLS = {
     "fails": "# Exercise 0.7: it fails\ndef fails():\n    zero = 0\n    return 1 / zero\n\nlaunch(fails, 2)",
     "unknown": "check.no_such",
     "points": "print(lab)",
+    "changed setup": f"{SETUP}\nimport numpy as np",
+    "check with changed setup": "check.pass_right(pass_right)",
 }
 
 
@@ -115,3 +125,9 @@ def test_an_error_is_shown_by_exercise_and_line_without_the_launcher_s_frames(ou
 
 def test_an_unknown_check_lists_those_there_are(outputs):
     assert "expected one of" in text(outputs[0]["unknown"]) and "pass_right" in text(outputs[0]["unknown"])
+
+
+def test_a_changed_set_up_cell_is_pointed_out_at_the_check(outputs):
+    said = text(outputs[0]["check with changed setup"])
+    assert "the set-up cell that begins `import os` is not as the lab gave it" in said
+    assert [name for name, cells in outputs[0].items() if "as the lab gave it" in text(cells)] == ["check with changed setup"]

@@ -111,5 +111,5 @@ def test_a_stub_s_reports_say_not_yet():
 
 
 def test_a_run_s_reports_are_drawn():
-    run = SimpleNamespace(state="done", reports=[rows([2.0, 0.5])])
+    run = SimpleNamespace(state="done", tasks=(), reports=[rows([2.0, 0.5])])
     assert "loss falls from 2 to 0.5" in figures.reports(run).alt

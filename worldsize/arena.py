@@ -1,18 +1,20 @@
 """The arena: the one seam through which a check runs a student's function, wherever that has to happen.
 
-`LaunchArena` runs it through `launch`, as the notebook does. A grader puts its sandbox behind the same three methods,
+`LaunchArena` runs it through `launch`, as the notebook does. A grader puts its sandbox behind the same four methods,
 and a check never knows which. Left out: what is checked (`checks/`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
+from worldsize.cluster import Cluster
 from worldsize.failures import Deadlock, LaunchError, NotYet, RankFailed, RunTimedOut
 from worldsize.links import Link
 from worldsize.trace import Trace
@@ -52,12 +54,23 @@ class Arena(Protocol):
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
         """`fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo."""
 
+    def tensorflow(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
+    ) -> Ended:  # fmt: skip
+        """`fn(inputs[rank], *more)` in a process with TensorFlow, or on each task of a `cluster` (as `worldsize.tf.launch`).
+
+        Arrays arrive as NumPy's. `driver`, a function of a module of checks, is called in the task in place of
+        `fn`, and gets it: `driver(fn, inputs[rank], *more)`. A server returns None.
+        """
+
 
 class LaunchArena:
-    """Runs a student's function in place, through `launch`, each time limited to `timeout_s`."""
+    """Runs a student's function in place, through `launch`, each time limited to `timeout_s`, with TensorFlow to
+    `tensorflow_s`: its processes take longer to find each other."""
 
-    def __init__(self, timeout_s: float = 8.0) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, timeout_s: float = 8.0, tensorflow_s: float = 20.0) -> None:
+        self._timeout_s, self._tensorflow_s = timeout_s, tensorflow_s
 
     def call(self, fn: Callable, *args: Any) -> Ended:
         try:
@@ -70,26 +83,50 @@ class LaunchArena:
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: Played = NOBODY
     ) -> Ended:
-        return self._launch(_over_fabric, (fn, list(inputs), more, dict(played)), link)
+        return self._ranks(_over_fabric, (fn, list(inputs), more, dict(played)), link)
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
-        return self._launch(_over_group, (fn, list(inputs), more), None)
+        return self._ranks(_over_group, (fn, list(inputs), more), None)
 
-    def _launch(self, body: Callable, args: tuple, link: Link | None) -> Ended:
+    def tensorflow(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
+    ) -> Ended:  # fmt: skip
+        from worldsize.tf import quiet_launch
+
+        expect_inputs(inputs, cluster)
+        way = {"logical_devices": logical_devices, "cluster": cluster, "servers": servers, "legacy_keras": legacy_keras}
+        way["env"] = {"CUDA_VISIBLE_DEVICES": "-1"}  # the same devices everywhere
+        args = (fn, list(inputs), more, driver)
+        return _ended(len(inputs), lambda: quiet_launch(_in_tensorflow, args, **way, timeout_s=self._tensorflow_s))
+
+    def _ranks(self, body: Callable, args: tuple, link: Link | None) -> Ended:
         from worldsize.launch import quiet_launch
 
-        _, inputs, *_ = args
-        try:
-            run = quiet_launch(body, len(inputs), args, link, self._timeout_s, device="cpu")
-        except LaunchError as error:
-            trace = error.run.trace if error.run else Trace(len(inputs))
-            return Ended(_STATES.get(type(error), "raised"), _words(error), trace=trace)
-        except ValueError as error:  # it cannot travel to the ranks
-            return Ended("raised", str(error), trace=Trace(len(inputs)))
-        if run.state == "not yet":
-            return Ended("not yet", run.not_yet or "", trace=run.trace)
-        returned, after = zip(*run.results, strict=True)
-        return Ended("done", returned=returned, inputs=after, trace=run.trace)
+        n = len(args[1])
+        return _ended(n, lambda: quiet_launch(body, n, args, link, self._timeout_s, device="cpu"))
+
+
+def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
+    """Raises ValueError where there is not one input for each task."""
+    n = len(cluster.tasks()) if cluster else 1
+    if len(inputs) != n:
+        who = f"each task of {cluster}" if cluster else "the one process"
+        raise ValueError(f"arena.tensorflow: expected {n} inputs, one for {who}, got {len(inputs)}")
+
+
+def _ended(n: int, launch: Callable) -> Ended:
+    try:
+        run = launch()
+    except LaunchError as error:
+        trace = error.run.trace if error.run else Trace(n)
+        return Ended(_STATES.get(type(error), "raised"), _words(error), trace=trace)
+    except ValueError as error:  # it cannot travel to the ranks
+        return Ended("raised", str(error), trace=Trace(n))
+    if run.state == "not yet":
+        return Ended("not yet", run.not_yet or "", trace=run.trace)
+    returned, after = zip(*(result or (None, None) for result in run.results), strict=True)
+    return Ended("done", returned=returned, inputs=after, trace=run.trace)
 
 
 def _words(error: LaunchError) -> str:
@@ -116,6 +153,12 @@ def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:
     return plain(fn(x, *more)), plain(x)
 
 
+def _in_tensorflow(fn: Callable, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any]:
+    x = inputs[int(os.environ["RANK"])]
+    returned = driver(fn, x, *more) if driver else fn(x, *more)
+    return plain(returned), plain(x)
+
+
 def tensors(value: Any) -> Any:
     """NumPy arrays as tensors of their own memory, inside lists and dicts too."""
     import torch
@@ -130,7 +173,8 @@ def tensors(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Tensors as NumPy arrays, inside lists, tuples and dicts; numbers, text and None as they are; else its type."""
+    """Tensors of torch and TensorFlow as NumPy arrays, inside lists, tuples and dicts; a value for each replica as a
+    tuple; numbers, text and None as they are; else its type."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         return value.detach().cpu().numpy().copy()
     if isinstance(value, (list, tuple)):
@@ -139,6 +183,23 @@ def plain(value: Any) -> Any:
         return {k: plain(v) for k, v in value.items()}
     if isinstance(value, slice):
         return (value.start, value.stop)
-    if value is None or isinstance(value, (bool, int, float, str, np.ndarray, np.generic)):
+    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return value
+    if isinstance(value, (np.ndarray, bytes)):
+        return _plain_array(value)
+    if hasattr(value, "numpy"):  # a tensor or a variable of TensorFlow or Keras; a mirrored one is one value
+        return _plain_array(value.numpy())
+    if isinstance(getattr(value, "values", None), tuple):  # TensorFlow's PerReplica
+        return tuple(plain(v) for v in value.values)
     return f"<{type(value).__name__}>"
+
+
+def _plain_array(value: Any) -> Any:
+    """NumPy's own kinds of numbers; TensorFlow's text is bytes, and its bfloat16 a kind that NumPy does not know."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype == object:
+        return plain(value.tolist())
+    return value.astype(np.float32) if value.dtype.kind == "V" else np.array(value)

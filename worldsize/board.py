@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from worldsize import quantity, series
+from worldsize import failures, quantity, series
 from worldsize.engines import Progress
 from worldsize.series import PLACES, TOTALS, Axis, Curve
 
@@ -37,6 +37,7 @@ class Row:
     """One rank. `state` is "starting", "running", "waiting", "done", "failed" or "stopped"; `doing` says more."""
 
     rank: int
+    name: str
     tail: deque[str]
     keep_points: int
     state: str = "starting"
@@ -74,9 +75,9 @@ class Row:
 class Board:
     """All ranks of one run."""
 
-    def __init__(self, world_size: int) -> None:
+    def __init__(self, world_size: int, tasks: failures.Tasks = ()) -> None:
         lines, points = tail_lines(world_size), curve_points(world_size)
-        self.rows = [Row(rank, deque(maxlen=lines), points) for rank in range(world_size)]
+        self.rows = [Row(rank, failures.name(rank, tasks), deque(maxlen=lines), points) for rank in range(world_size)]
 
     @property
     def changed(self) -> bool:
@@ -124,7 +125,7 @@ def plain(line: str) -> str:
 
 def _facts(row: Row, whole: bool) -> dict[str, Any]:
     return {
-        "rank": row.rank, "state": row.state, "doing": row.doing, "lines": row.lines, "place": row.place(),
+        "rank": row.rank, "name": row.name, "state": row.state, "doing": row.doing, "lines": row.lines, "place": row.place(),
         "share": series.share(row.latest), "values": row.values(), "traffic": _traffic(row), "x": row.axis.name,
         "curves": {name: curve.part(0 if whole else curve.sent) for name, curve in row.curves.items()},
     }  # fmt: skip

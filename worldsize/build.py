@@ -3,6 +3,7 @@
 The student's version goes through the preprocessors that nbgrader's GenerateAssignment runs, called
 from Python with no database, so that nbgrader knows its cells by their metadata. The same source
 gives the same bytes on every machine: no outputs, no times, no versions of tools.
+With them goes `worldsize/released.py`, which tells a check in a notebook what the set-up cells were.
 It leaves out: the rules of a source (`labsource.py`), and running a notebook (`headless.py`).
 """
 
@@ -17,7 +18,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
-from worldsize import labsource
+from worldsize import cells, labsource
 from worldsize.labsource import BEGIN, END, BuildError, Cell, Source
 
 __all__ = ["BuildError", "answer_lines", "build", "notebooks", "points"]
@@ -29,7 +30,7 @@ _METADATA = {
 
 
 def build(root: Path, check: bool = False) -> list[Path]:
-    """Writes what differs from the sources under `root`; returns the paths written.
+    """Writes what differs from the sources under `root`; returns the paths written: notebooks, and `released.py`.
 
     With `check` it writes nothing and returns what is stale: a generated notebook that is missing
     or different, or one that has no source. Raises BuildError before anything is written.
@@ -39,6 +40,9 @@ def build(root: Path, check: bool = False) -> list[Path]:
         solution, lab = notebooks(source)
         wanted[source.with_suffix(".ipynb")] = solution
         wanted[root / "labs" / f"{source.stem}.ipynb"] = lab
+    record = root / "worldsize" / "released.py"
+    if record.is_file():
+        wanted[record] = _record(_sources(root))
     stale = [path for path, text in wanted.items() if _differs(path, text)]
     if check:
         return stale + [path for path in _generated(root) if path not in wanted]
@@ -64,6 +68,17 @@ def answer_lines(source: Path) -> dict[str, list[str]]:
 def points(source: Path) -> float:
     """The points of a lab: the sum over its check cells."""
     return sum(cell.points or 0 for cell in labsource.read(source).cells)
+
+
+def _record(sources: list[Path]) -> str:
+    """The text of `worldsize/released.py`."""
+    lines = ['"""Written by `worldsize build`: digests of every lab\'s set-up cells, by which a check knows a changed one."""\n']
+    lines.append("SETUPS = {")
+    for source in sources:
+        setups = [c.text for c in labsource.read(source).cells if c.kind == "code" and c.text.startswith("# Set-up")]
+        digests = "".join(f'"{cells.digest(text)}", ' for text in setups).strip()
+        lines.append(f'    "{source.stem[:2]}": ({digests}),')
+    return "\n".join([*lines, "}"]) + "\n"
 
 
 # ---- notebooks -------------------------------------------------------------------------------

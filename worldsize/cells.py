@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import hashlib
 import re
 from collections.abc import Callable, Iterable
 from types import CodeType
@@ -39,6 +40,19 @@ def _order(title: str) -> tuple[int, int, int]:
     if found and found[2]:
         return (1, int(found[2]), int(found[3]))
     return (0, 0, int(title.split()[-1]))
+
+
+def digest(source: str) -> str:
+    """Of a cell's source, whatever spaces stand at the ends of its lines."""
+    lines = [line.rstrip() for line in source.strip().splitlines()]
+    return hashlib.blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str]:
+    """The first line after the title of each set-up cell whose digest is not among those `released`."""
+    known = set(released)
+    changed = [s for title, s in sources.items() if title.startswith("Set-up") and digest(s) not in known]
+    return [next((line.strip() for line in s.splitlines()[1:] if line.strip()), "nothing") for s in changed]
 
 
 def rebuild(sources: dict[str, str], file_of: Callable[[str], str] = lambda source: "<cell>") -> dict[str, Any]:

@@ -180,5 +180,93 @@ def export(
     typer.echo(f"wrote {path}")
 
 
+@app.command()
+def similarity(
+    submissions: Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")],
+    out: Annotated[Path, typer.Option(help="the page to write, such as similarity.html")],
+    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+) -> None:
+    """Compare the answers to each exercise, also with the course's own: a page of pairs, and no verdict."""
+    from worldsize.grade import row, similarity_page
+    from worldsize.grade import similarity as comparing
+
+    with _one_paragraph(), Console(stderr=True).status("comparing …") as status:
+        found = comparing.similarity(
+            submissions, course, lambda done, of: status.update(f"comparing: exercise {done} of {of} …")
+        )
+        row.write_whole(out, similarity_page.page(found))
+    typer.echo("\n".join([*similarity_page.lines(found), f"wrote {out}"]))
+
+
+@app.command()
+def gradescope(
+    out: Annotated[Path, typer.Argument(help="the zip to write, such as autograder.zip")],
+    lab: Annotated[str, typer.Argument(help="the lab, such as 06")],
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox where the container has none")] = False,
+    root: Annotated[Path, typer.Option(help="the repository")] = Path("."),
+) -> None:
+    """Write a Gradescope autograder of one lab, which runs the same grader in Gradescope's container."""
+    from worldsize.grade import autograder
+
+    with _one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
+        names = autograder.autograder(root, out, lab, unsafe)
+    typer.echo(f"wrote {out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command()
+def books(
+    grades: Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")],
+    gradebook: Annotated[Path, typer.Option(help="nbgrader's database; it is backed up beside itself first")],
+    submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: notebooks for formgrader")] = None,
+    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+) -> None:
+    """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
+    from worldsize.grade import autograded, row
+    from worldsize.grade import books as scores
+    from worldsize.grade import course as release
+
+    with _one_paragraph(), Console(stderr=True).status("writing scores …"):
+        root = (course or release.default_root()).resolve()
+        labs, rows = release.load(root), list(row.rows(grades))
+        times = autograded.handed_in(rows, submissions) if submissions else {}
+        done = scores.write(rows, gradebook, labs, root, times)
+        folder = gradebook.parent / "autograded"
+        notebooks = autograded.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
+    for words in [*done.left_out, *notebooks[1]]:
+        typer.echo(f"left out: {words!a}", err=True)
+    for words in done.to_look_at:
+        typer.echo(f"look at this one: {words!a}", err=True)
+    if submissions:
+        typer.echo(f"wrote {notebooks[0]} notebooks for formgrader: {folder}")
+    backup = f"backup: {done.backup}" if done.backup else "new" if done.changed else "as it was"
+    typer.echo(f"wrote {done.changed} scores, {done.kept} were there: {gradebook} ({backup})")
+
+
+@app.command()
+def feedback(
+    grades: Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")],
+    to: Annotated[Path, typer.Option(help="where the pages go, laid out as the submissions were")],
+    submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: for nbgrader release_feedback")] = None,
+    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+    seed: Annotated[bool, typer.Option("--seed", help="say the seed too: when nobody hands in again")] = False,
+) -> None:
+    """Write a page of feedback for every student and lab: HTML by itself, with no script."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from worldsize.grade import course as release
+    from worldsize.grade import feedback as pages
+    from worldsize.grade import row
+
+    shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    with _one_paragraph(), Progress(*shown, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=None)
+        labs = release.load((course or release.default_root()).resolve())
+        places = pages.write(
+            row.rows(grades), to, labs, grades / "expected", seed, submissions=submissions,
+            progress=lambda done, total, _: progress.update(task, completed=done, total=total),
+        )  # fmt: skip
+    typer.echo(f"wrote {len(places)} pages: {to}")
+
+
 if __name__ == "__main__":
     app()

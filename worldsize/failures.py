@@ -27,6 +27,7 @@ _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY_DIRS = tuple(
     {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"), _PACKAGE_DIR}
 )
+Tasks = tuple[str, ...]  # ("chief:0", "worker:0") by rank; () where ranks have numbers only
 _MAX_FRAMES = 6
 _MAX_ROWS = 6
 
@@ -106,8 +107,12 @@ class Failure:
     @property
     def lost_a_peer(self) -> bool:
         """True where this looks like the echo of another rank's end, not the first failure."""
-        return self.kind == "raised" and _PEER_LOST.search(self.message) is not None
+        if self.kind != "raised":
+            return False
+        return self.type in _PEER_LOST_TYPES or _PEER_LOST.search(self.message) is not None
 
+
+_PEER_LOST_TYPES = ("UnavailableError", "AbortedError")  # TensorFlow's, for an address that no longer answers
 
 _PEER_LOST = re.compile(
     r"connection (was )?(closed|reset|refused|aborted)|closed by peer|broken pipe|remote process|"
@@ -195,41 +200,52 @@ def render_frames(frames: tuple[Frame, ...]) -> list[str]:
     return rows
 
 
-def headline(failure: Failure, world_size: int) -> str:
+def name(rank: int, tasks: Tasks = ()) -> str:
+    """ "rank 2", or "worker 1" where `tasks` says that rank 2 is "worker:1"."""
+    return tasks[rank].replace(":", " ") if tasks else f"rank {rank}"
+
+
+def headline(failure: Failure, world_size: int, tasks: Tasks = ()) -> str:
     """One line: who failed and how."""
-    who = f"rank {failure.rank} of {world_size}"
+    who = name(failure.rank, tasks) + ("" if tasks else f" of {world_size}")
     if failure.kind == "raised":
         return f"{who} failed first: {failure.type}: {failure.message}".rstrip(": ")
     if failure.kind == "signal":
-        name = signal.Signals(failure.code).name if failure.code in list(signal.Signals) else f"signal {failure.code}"
-        hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"{who} was killed by {name}{hint} before it returned a result"
+        said = signal.Signals(failure.code).name if failure.code in list(signal.Signals) else f"signal {failure.code}"
+        hint = " (out of memory?)" if said == "SIGKILL" else ""
+        return f"{who} was killed by {said}{hint} before it returned a result"
     left = f"{who} exited with code {failure.code} and no result"
     return f"{left}: return from the function instead of leaving the process"
 
 
-def render_standing(standing: Standing) -> str:
+_WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round their own functions
+
+
+def render_standing(standing: Standing, tasks: Tasks = ()) -> str:
     """One line: where a rank stood."""
     own = [f for f in standing.frames if not is_library(f)]
-    inside = [f for f in standing.frames if is_library(f) and f.function != "wrapper"]
+    inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
     doing = standing.doing or ("in native code, it did not answer" if not standing.answered else "running")
     if not standing.doing and inside and is_library(standing.frames[-1]):
         doing = f"in {inside[0].function}"
     at = f" at {place(own[-1])}: {source_line(own[-1])}" if own else ""
     last = f" (last message: {standing.last_transfer})" if standing.last_transfer else ""
-    return f"rank {standing.rank} {doing}{at}{last}"
+    return f"{name(standing.rank, tasks)} {doing}{at}{last}"
 
 
-def names(ranks: list[int]) -> str:
+def names(ranks: list[int], tasks: Tasks = ()) -> str:
     """[0, 1, 3] -> "ranks 0, 1, 3"; long lists are shortened."""
+    if tasks:
+        shown = ", ".join(name(r, tasks) for r in ranks[:_MAX_ROWS])
+        return shown + (f" and {len(ranks) - _MAX_ROWS} more" if len(ranks) > _MAX_ROWS else "")
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = ", ".join(str(r) for r in ranks[:_MAX_ROWS])
     return f"ranks {shown}" + (f" and {len(ranks) - _MAX_ROWS} more" if len(ranks) > _MAX_ROWS else "")
 
 
-def render_standings(standings: tuple[Standing, ...]) -> list[str]:
-    rows = [f"  {render_standing(s)}" for s in standings[:_MAX_ROWS]]
+def render_standings(standings: tuple[Standing, ...], tasks: Tasks = ()) -> list[str]:
+    rows = [f"  {render_standing(s, tasks)}" for s in standings[:_MAX_ROWS]]
     if len(standings) > _MAX_ROWS:
         rows.append(f"  … and {len(standings) - _MAX_ROWS} more ranks")
     return rows

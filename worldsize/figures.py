@@ -14,11 +14,17 @@ from typing import Any
 
 from worldsize import bars, contents, descent, heatmap, pipelines, reported, schedules, spacetime, spread, stepper
 from worldsize import curves as lines
+from worldsize import grid as tables
 from worldsize import histories as records
+from worldsize import lanes as rows_of
+from worldsize import moved as panels
 from worldsize import overlap as steptimes
 from worldsize import paths as ways
+from worldsize import placement as places
 from worldsize import residuals as leftovers
+from worldsize import shares as dealt
 from worldsize import stacks as piles
+from worldsize import tallies as counters
 from worldsize import timeline as gantt
 from worldsize.bars import Timing
 from worldsize.curves import Curve
@@ -30,16 +36,19 @@ from worldsize.spread import Sample
 from worldsize.stepper import Stepper
 
 __all__ = [
-    "Curve", "Descent", "Line", "Sample", "Timing", "contributions", "curves", "descents", "histories", "links", "messages",
-    "not_yet", "overlaps", "paths", "pipeline", "predicted", "race", "reports", "residuals", "spreads", "stacks", "steps",
-    "timeline",
+    "Curve", "Descent", "Line", "Sample", "Timing", "contributions", "curves", "descents", "histories", "lanes",
+    "links", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted",
+    "race", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline",
 ]  # fmt: skip
 
 
-def messages(of: Any) -> Picture:
-    """Space-time diagram of a run's messages: an arrow each, its size beside it where there is room."""
+def messages(of: Any, in_steps: bool = False) -> Picture:
+    """Space-time diagram of a run's messages: an arrow each, its size beside it where there is room.
+
+    With `in_steps` time is a logical clock: what comes after what, not how long it took.
+    """
     trace, instead = _trace(of)
-    return instead or spacetime.diagram(trace, finding(trace))
+    return instead or spacetime.diagram(trace, finding(trace), in_steps)
 
 
 def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Stepper | Picture:
@@ -90,7 +99,7 @@ def reports(of: Any) -> Picture:
     """The curves of what ranks told with `report(…)`, one line a rank."""
     if _not_yet(of):
         return not_yet(_not_yet(of))
-    return reported.picture(of.reports) if reported.names(of.reports) else notice("nothing was reported")
+    return reported.picture(of.reports, of.tasks) if reported.names(of.reports) else notice("nothing was reported")
 
 
 def race(rows: Iterable[Timing], title: str = "") -> Picture:
@@ -137,6 +146,27 @@ def stacks(
     return piles.stacks(groups, title, what, limit)
 
 
+def placement(devices: Mapping[str, Any] | Any, title: str) -> Picture:
+    """A row a TensorFlow device: the variables that it holds and the operations that it runs, from `graphs.placed`; or
+    a run that is "not yet"."""
+    return not_yet(_not_yet(devices)) if _not_yet(devices) else places.placement(devices, title)
+
+
+def route(moves: Iterable[Any] | Any, title: str) -> Picture:
+    """Lanes of TensorFlow devices, an arrow for each kind of tensor that crosses in a step, from `graphs.moves`; or a
+    run that is "not yet"."""
+    return not_yet(_not_yet(moves)) if _not_yet(moves) else places.route(moves, title)
+
+
+def moved(steps: Mapping[str, Any], title: str) -> Picture:
+    """What a step moves between devices, a panel each: what `crossings` gave, a run that returned it, or None."""
+
+    def of(step: Any) -> Any:
+        return None if step is None or _not_yet(step) else step[0] if hasattr(step, "results") else step
+
+    return panels.moved({name: of(step) for name, step in steps.items()}, title)
+
+
 def residuals(
     seconds: Mapping[float, float] | None,
     lines: Iterable[Line],
@@ -150,6 +180,28 @@ def residuals(
     `points` says where the times come from, if they were not measured.
     """
     return leftovers.residuals(seconds or {}, tuple(lines), title, left_out, marks, points)
+
+
+def shares(policies: Mapping[str, Any], title: str) -> Picture:
+    """Which examples each worker takes in each step, a panel a policy: `policies[name][worker][step]`, or None."""
+    return dealt.shares(policies, title)
+
+
+def outcomes(
+    rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], str], title: str, small: str = ""
+) -> Picture:
+    """A table of outcomes, "works", "fails", "wrong", "loses updates" or a word of its own, by (row, column)."""
+    return tables.grid(rows, columns, cells, title, small)
+
+
+def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], title: str, small: str = "") -> Picture:
+    """A lane a worker, a tick for each second in `rows[worker]`; `events[what]` are marked across all lanes."""
+    return rows_of.lanes(rows, events, title, small)
+
+
+def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, title: str, small: str = "") -> Picture:
+    """Counters of several runs as bars, held against one number that each should have reached."""
+    return counters.tallies(runs, expected, title, small)
 
 
 def contributions(run: Any) -> Picture:

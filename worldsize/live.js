@@ -4,7 +4,7 @@
 // next whole one, which is asked for and comes by itself once a second. Left out: what stays when the run has ended.
 
 const MARKS = {
-  starting: "○", running: "▶", waiting: "‖", done: "✔", failed: "✘", stopped: "■", interrupted: "■", "not yet": "–",
+  starting: "○", running: "▶", waiting: "‖", done: "✔", failed: "✘", stopped: "■", ended: "■", interrupted: "■", "not yet": "–",
 };
 const SHAPES = [
   "M6 1a5 5 0 1 0 .01 0z", "M1.5 1.5h9v9h-9z", "M6 1l5.5 10h-11z", "M6 .5L11.5 6 6 11.5.5 6z",
@@ -114,21 +114,21 @@ class Known {
 // ---- one rank ----------------------------------------------------------------------------------------------------
 
 class Card {
-  constructor(parent, rank, tailLines) {
-    this.root = element("section", "ws-card", parent, { "data-rank": rank, "aria-label": `rank ${rank}` });
+  constructor(parent, { rank, name: called }, tailLines) {
+    this.root = element("section", "ws-card", parent, { "data-rank": rank, "aria-label": called });
     const name = element("div", "ws-name", this.root);
     shape(element("svg", "", name, { viewBox: "0 0 12 12", "aria-hidden": "true" }), rank);
-    write(element("strong", "", name), `rank ${rank}`);
+    write(element("strong", "", name), called);
     this.doing = element("span", "ws-doing", name);
     this.share = element("div", "ws-share", this.root, {
-      role: "progressbar", "aria-label": `progress of rank ${rank}`, "aria-valuemin": 0, "aria-valuemax": 100, hidden: "",
+      role: "progressbar", "aria-label": `progress of ${called}`, "aria-valuemin": 0, "aria-valuemax": 100, hidden: "",
     });
     this.bar = element("div", "", this.share);
     this.place = element("div", "ws-facts", this.root);
     this.facts = element("div", "ws-facts", this.root);
     // Lab takes the arrow keys of a focused element for itself unless the element says this
     this.tail = element("pre", "ws-tail", this.root, {
-      tabindex: 0, "data-lm-suppress-shortcuts": "true", role: "region", "aria-label": `last lines of rank ${rank}`,
+      tabindex: 0, "data-lm-suppress-shortcuts": "true", role: "region", "aria-label": `last lines of ${called}`,
     });
     this.tail.style.setProperty("--ws-tail", `${tailLines * 1.35 * 12}px`);
     this.pinned = true;
@@ -182,7 +182,7 @@ class Chart {
     const py = (y) => PLOT.height - PLOT.bottom - ((y - y0) / (y1 - y0)) * (PLOT.height - PLOT.top - PLOT.bottom);
     this.axes(width, px, py, [x0, x1], [y0, y1]);
     curves.forEach((rank, index) => this.line(rank, index, curves.length, px, py));
-    const latest = curves.map((rank) => `rank ${rank.rank} ${digits(rank.curves[this.name].y.at(-1))}`);
+    const latest = curves.map((rank) => `${rank.name} ${digits(rank.curves[this.name].y.at(-1))}`);
     this.svg.setAttribute("aria-label", `${this.name} by rank, now: ${latest.slice(0, 8).join(", ")}`);
   }
 
@@ -297,7 +297,7 @@ class View {
     for (const rank of ranks) {
       if (!rank.changed) continue;
       rank.changed = false;
-      if (!this.cards.has(rank.rank)) this.cards.set(rank.rank, new Card(this.cardGrid, rank.rank, ranks.length > 4 ? 3 : 6));
+      if (!this.cards.has(rank.rank)) this.cards.set(rank.rank, new Card(this.cardGrid, rank, ranks.length > 4 ? 3 : 6));
       this.cards.get(rank.rank).draw(rank);
       for (const name of Object.keys(rank.curves)) {
         if (!this.charts.has(name)) this.charts.set(name, new Chart(this.chartRow, name));
@@ -327,7 +327,7 @@ class View {
 
   // For a screen reader: a failure at once, other changes of state every few seconds at most.
   say(ranks) {
-    const failed = ranks.filter((rank) => rank.state === "failed").map((rank) => `rank ${rank.rank} ${rank.doing}`);
+    const failed = ranks.filter((rank) => rank.state === "failed").map((rank) => `${rank.name} ${rank.doing}`);
     const words = failed.length ? failed.join("; ") : this.counts.textContent;
     if (words === this.said.textContent || (!failed.length && performance.now() - this.saidAt < SAY_MS)) return;
     this.saidAt = performance.now();

@@ -22,6 +22,7 @@ from worldsize.launch import Run, last_run, launch, quiet_launch, warm
 from worldsize.links import Link
 from worldsize.live import LiveView
 from worldsize.printout import TextLines
+from worldsize.released import SETUPS
 from worldsize.report import report, span
 from worldsize.run import observe
 from worldsize.verdict import Verdict
@@ -51,6 +52,7 @@ class Checker:
         def run(fn: Callable, *more: Any) -> Verdict:
             if not callable(fn):
                 raise ValueError(f"check.{exercise}: expected your function, got {type(fn).__name__}")
+            _note_changed_setups(self._lab.number)
             verdict = run_check(exercise, self._arena, *[_as_handed_in(f) for f in (fn, *more)])
             self._lab.record(verdict)
             return verdict
@@ -89,6 +91,19 @@ def _as_handed_in(fn: Callable) -> Callable:
             f"in: move it into the exercise's own cell."
         )
     return rebuilt
+
+
+def _note_changed_setups(number: str) -> None:
+    """A grade uses the release's set-up cells, so what was changed there may pass here and fail there."""
+    shell = _shell()
+    released = SETUPS.get(number)
+    if shell is None or not released:
+        return
+    for line in cells.changed_setups(cells.counting(shell.user_ns.get("In", ())), released):
+        print(
+            f"note: the set-up cell that begins `{line[:60]}` is not as the lab gave it. A grade uses the lab's own: put "
+            f"what you added into the exercise's cell. If you have changed it back, restart the kernel."
+        )
 
 
 def _shell() -> Any:

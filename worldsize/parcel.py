@@ -27,12 +27,12 @@ class Parcel:
     kwargs: dict[str, Any]
 
 
-def wants_fabric(fn: Callable) -> bool:
-    """True where the function's first parameter is named `fabric`."""
+def first_parameter(fn: Callable) -> str | None:
+    """The name of the function's first parameter: one named `fabric` or `task` gets what the launcher has to give."""
     try:
-        return next(iter(inspect.signature(fn).parameters), None) == "fabric"
+        return next(iter(inspect.signature(fn).parameters), None)
     except (TypeError, ValueError):
-        return False
+        return None
 
 
 def pack(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> bytes:

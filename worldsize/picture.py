@@ -13,6 +13,7 @@ import base64
 import functools
 import html
 import io
+import re
 
 import matplotlib
 import numpy as np
@@ -22,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 WIDTH_IN = 7.6
 MOST_DPI, LEAST_DPI = 144, 80
@@ -86,6 +88,16 @@ class Picture(Figure):
 
         display({"text/html": self._repr_html_(), "text/plain": self.alt}, raw=True)
 
+    def calling(self, row: str) -> Picture:
+        """The same picture, its ranks called `row`: those of a trace need not be processes. Returns the picture."""
+        for ax in self.axes:
+            labels = [_called(label.get_text(), row) for label in ax.get_yticklabels()]
+            ax.set_yticks(ax.get_yticks(), labels)
+        for text in self.findobj(Text):
+            text.set_text(_called(text.get_text(), row))
+        self.alt = _called(self.alt, row)
+        return self
+
     def plot_area(self) -> Axes:
         """The one pair of axes, plain: no frame but the bottom line, quiet ticks."""
         ax = self.add_subplot()
@@ -94,6 +106,11 @@ class Picture(Figure):
         ax.spines["bottom"].set_color(QUIET_INK)
         ax.tick_params(colors=INK, labelsize=9, length=0)
         return ax
+
+
+def _called(text: str, row: str) -> str:
+    text = re.sub(r"\brank(s?)\b", rf"{row}\1", text)
+    return re.sub(r"\bRank(s?)\b", rf"{row.capitalize()}\1", text)
 
 
 @functools.cache

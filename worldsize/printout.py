@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from worldsize import runview
+from worldsize import failures, runview
 from worldsize.board import Board
 from worldsize.engines import Progress
 from worldsize.run import Observer, Run
@@ -24,7 +24,8 @@ def lines_of(text: str) -> list[str]:
 class Screenful:
     """Shows the first lines of a run, tagged by rank, and counts those after them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: failures.Tasks = ()) -> None:
+        self._tasks = tasks
         self._shown = self._kept_back = 0
 
     def take(self, rank: int, lines: list[str]) -> list[str]:
@@ -32,17 +33,18 @@ class Screenful:
         shown = lines[: SHOWN_LINES - self._shown]
         self._shown += len(shown)
         self._kept_back += len(lines) - len(shown)
-        return [f"[rank {rank}] {line}" for line in shown]
+        return [f"[{failures.name(rank, self._tasks)}] {line}" for line in shown]
 
     def rest(self) -> list[str]:
-        return [f"… {self._kept_back} more lines; all of rank 0's: print(run.log(0))"] if self._kept_back else []
+        first = failures.name(0, self._tasks)
+        return [f"… {self._kept_back} more lines; all of {first}'s: print(run.log(0))"] if self._kept_back else []
 
 
 class TextLines(Observer):
     """Prints the set-up line and each rank's lines as they come."""
 
     def started(self, run: Run) -> None:
-        self.board, self.screenful = Board(run.world_size), Screenful()
+        self.board, self.screenful = Board(run.world_size, run.tasks), Screenful(run.tasks)
         print(run.setup)
 
     def printed(self, run: Run, rank: int, text: str) -> None:

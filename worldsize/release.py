@@ -8,7 +8,7 @@ the same zip, byte for byte. Left out: publishing it.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import nbformat
@@ -19,7 +19,10 @@ NAMED = (
     *("LICENSE", "Makefile", "README.md", "apt.txt", "constraints.txt"),
     *("environment.yml", "pyproject.toml", "datasets/README.md"),
 )
-PATTERNS = ("labs/[0-9][0-9]_*.ipynb", "datasets/*.npz", "datasets/*.LICENSE", "worldsize/**/*.py", "worldsize/**/*.js")
+PATTERNS = (
+    *("labs/[0-9][0-9]_*.ipynb", "worldsize/**/*.py", "worldsize/**/*.js"),
+    *("datasets/*.npz", "datasets/*.LICENSE", "datasets/*.json"),
+)
 TOP = "worldsize"  # the folder that the zip unpacks to
 MIN_LEAK_CHARACTERS = 13
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the first that a zip can say
@@ -32,17 +35,28 @@ class Refused(ValueError):
 def release(root: Path, out: Path) -> list[str]:
     """Write the bundle of the repository `root` to `out`; returns the names in it. Raises Refused, OSError."""
     files = bundle_files(root)
-    wrong = [f"{path} is not as its source says: run `worldsize build`" for path in build.build(root, check=True)]
+    wrong = stale(root)
     package = {path: _lines(path) for path in files if path.suffix == ".py"}
     wrong += [words for source in sorted((root / "solutions").glob("*.py")) for words in _given_away(root, source, package)]
     if wrong:
         raise Refused("\n".join(["release: nothing was written, because", *wrong]))
+    names = [path.relative_to(root).as_posix() for path in files]
+    pack(out, [(f"{TOP}/{name}", path.read_bytes(), 0o644) for name, path in zip(names, files, strict=True)])
+    return names
+
+
+def stale(root: Path) -> list[str]:
+    """Words for each notebook that is not as its source says."""
+    return [f"{path} is not as its source says: run `worldsize build`" for path in build.build(root, check=True)]
+
+
+def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
+    """Write a zip of (name, content, mode), whole or not at all. The same entries make the same bytes."""
     part = out.with_name(f".{out.name}.part")
     with zipfile.ZipFile(part, "w") as bundle:
-        for path in files:
-            bundle.writestr(_entry(path.relative_to(root)), path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
+        for name, content, mode in entries:
+            bundle.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, 9)
     part.replace(out)
-    return [str(path.relative_to(root)) for path in files]
 
 
 def bundle_files(root: Path) -> list[Path]:
@@ -126,9 +140,9 @@ def _strings(node: object) -> Iterator[str]:
             yield from _strings(value)
 
 
-def _entry(name: Path) -> zipfile.ZipInfo:
+def _entry(name: str, mode: int) -> zipfile.ZipInfo:
     """The same for the same name: no time, no owner."""
-    entry = zipfile.ZipInfo(f"{TOP}/{name.as_posix()}", _MOMENT)
-    entry.external_attr = 0o100644 << 16
+    entry = zipfile.ZipInfo(name, _MOMENT)
+    entry.external_attr = (0o100000 | mode) << 16
     entry.create_system = 3
     return entry

@@ -12,7 +12,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from worldsize import quantity, series
+from worldsize import failures, quantity, series
 from worldsize.picture import INK, RULE, WIDTH_IN, Picture, colour, headline, marker, plain_style
 from worldsize.series import Point
 
@@ -36,8 +36,8 @@ def names(reports: Rows) -> list[str]:
 
 
 @plain_style
-def picture(reports: Rows) -> Picture:
-    """`reports[rank]` are the rows of a rank; at least one of them holds a curve."""
+def picture(reports: Rows, tasks: failures.Tasks = ()) -> Picture:
+    """`reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks."""
     shown = names(reports)[:MOST_PANELS]
     made = Picture(WIDTH_IN, HEIGHT_IN)
     made.set_layout_engine(None)  # half of the time that drawing takes; every run ends with it
@@ -46,23 +46,24 @@ def picture(reports: Rows) -> Picture:
     for number, name in enumerate(shown):
         ax = made.add_subplot(1, len(shown), number + 1)
         curves = {rank: points for rank, rows in enumerate(reports) if (points := series.points(rows, name))}
-        _panel(ax, curves, name, x_name)
-        findings.append(finding(curves, name, x_name))
+        _panel(ax, curves, name, x_name, tasks)
+        findings.append(finding(curves, name, x_name, tasks))
         headline(ax, findings[-1] if len(shown) == 1 else name)
     if len(reports) > 1:
         _legend(made)
-    made.alt = f"Curves of {quantity.count(len(reports), 'rank')}: {'; '.join(findings)}. {_ends(reports, shown)}"
+    who = quantity.count(len(reports), "task" if tasks else "rank")
+    made.alt = f"Curves of {who}: {'; '.join(findings)}. {_ends(reports, shown, tasks)}"
     return made
 
 
-def _panel(ax: Axes, curves: dict[int, list[Point]], name: str, x_name: str) -> None:
+def _panel(ax: Axes, curves: dict[int, list[Point]], name: str, x_name: str, tasks: failures.Tasks) -> None:
     for rank, points in curves.items():
         shown = points[:: math.ceil(len(points) / MOST_POINTS)] + points[-1:]
         xs, ys = zip(*((x, math.nan if y is None else y) for x, y in shown), strict=True)
         every = (rank * len(xs) // (2 * MARKERS_A_LINE) // len(curves), max(1, len(xs) // MARKERS_A_LINE))
         ax.plot(
             xs, ys, color=colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=1.4, marker=marker(rank),
-            markevery=every, markersize=6, markeredgecolor=INK, markeredgewidth=0.5, label=f"rank {rank}",
+            markevery=every, markersize=6, markeredgecolor=INK, markeredgewidth=0.5, label=failures.name(rank, tasks),
         )  # fmt: skip
         _lost(ax, points)
     for side in ("top", "right"):
@@ -79,7 +80,7 @@ def _legend(made: Picture) -> None:
     if len(labels) > MOST_NAMED:
         handles, labels = (
             handles[:MOST_NAMED],
-            [*labels[: MOST_NAMED - 1], f"rank {MOST_NAMED - 1} … {len(labels) - 1}"],
+            [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {labels[-1].split()[-1]}"],
         )
     made.legend(handles, labels, loc="upper right", fontsize=8, frameon=False, handlelength=3.5)
 
@@ -96,33 +97,34 @@ def _x_name(reports: Rows) -> str:
     return next((name for name in series.PLACES if name in present), "time since the launch (s)")
 
 
-def finding(curves: dict[int, list[Point]], name: str, x_name: str) -> str:
+def finding(curves: dict[int, list[Point]], name: str, x_name: str, tasks: failures.Tasks = ()) -> str:
     """What the curves do, in words: who met a number that is none, else where they begin and end."""
     for rank, points in curves.items():
         lost = next((x for x, y in points if y is None), None)
         if lost is not None:
             at = f"{x_name} {quantity.number(lost)}" if x_name in series.PLACES else quantity.seconds(lost)
-            return f"{name} of rank {rank} is no finite number at {at}"
+            return f"{name} of {failures.name(rank, tasks)} is no finite number at {at}"
     first, last = (sum(points[i][1] for points in curves.values()) / len(curves) for i in (0, -1))
     peak = sum(max(y for _, y in points) for points in curves.values()) / len(curves)
     if peak > PEAK_RATIO * max(abs(first), abs(last)):
-        return f"{name} rises to {quantity.number(peak)} and ends at {quantity.number(last)}{_peaks(curves)}"
+        return f"{name} rises to {quantity.number(peak)} and ends at {quantity.number(last)}{_peaks(curves, tasks)}"
     if abs(last - first) <= FLAT_RATIO * abs(first):
-        return f"{name} stays at {quantity.number(last)}{_spread(curves)}"
+        return f"{name} stays at {quantity.number(last)}{_spread(curves, tasks)}"
     way = "falls" if last < first else "rises"
-    return f"{name} {way} from {quantity.number(first)} to {quantity.number(last)}{_spread(curves)}"
+    return f"{name} {way} from {quantity.number(first)} to {quantity.number(last)}{_spread(curves, tasks)}"
 
 
-def _peaks(curves: dict[int, list[Point]]) -> str:
+def _peaks(curves: dict[int, list[Point]], tasks: failures.Tasks) -> str:
     """Which ranks rise least and most."""
     peaks = {rank: max(y for _, y in points) for rank, points in curves.items()}
     low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
     if peaks[low] == peaks[high]:
         return ""
-    return f" (rank {low} rises to {quantity.number(peaks[low])}, rank {high} to {quantity.number(peaks[high])})"
+    least, most = failures.name(low, tasks), failures.name(high, tasks)
+    return f" ({least} rises to {quantity.number(peaks[low])}, {most} to {quantity.number(peaks[high])})"
 
 
-def _spread(curves: dict[int, list[Point]]) -> str:
+def _spread(curves: dict[int, list[Point]], tasks: failures.Tasks) -> str:
     """How far apart the ranks end."""
     if len(curves) < 2:
         return ""
@@ -132,14 +134,15 @@ def _spread(curves: dict[int, list[Point]]) -> str:
         return ", the same on every rank"
     if ends[low] == ends[high]:
         return " on every rank"
-    return f" (rank {low} lowest {quantity.number(ends[low])}, rank {high} highest {quantity.number(ends[high])})"
+    least, most = failures.name(low, tasks), failures.name(high, tasks)
+    return f" ({least} lowest {quantity.number(ends[low])}, {most} highest {quantity.number(ends[high])})"
 
 
-def _ends(reports: Rows, names: Sequence[str]) -> str:
-    return " ".join(_end(rank, rows, names) for rank, rows in enumerate(reports[:MOST_NAMED]) if rows)
+def _ends(reports: Rows, names: Sequence[str], tasks: failures.Tasks) -> str:
+    return " ".join(_end(failures.name(rank, tasks), rows, names) for rank, rows in enumerate(reports[:MOST_NAMED]) if rows)
 
 
-def _end(rank: int, rows: Any, names: Sequence[str]) -> str:
+def _end(who: str, rows: Any, names: Sequence[str]) -> str:
     latest = {name: value for row in rows for name, value in row.items()}
     values = ", ".join(f"{name} {quantity.number(latest[name])}" for name in names if name in latest)
-    return f"Rank {rank} ends at {values} after {quantity.count(len(rows), 'report')}."
+    return f"{who.capitalize()} ends at {values} after {quantity.count(len(rows), 'report')}."

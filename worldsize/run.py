@@ -24,6 +24,7 @@ class Run:
     """What came of a launch. `run[2]` is what rank 2 returned; `run.log(2)` all that it printed.
 
     `state` is "done", "not yet" (an exercise's stub was met: `not_yet` says which), "failed" or "interrupted".
+    A run of TensorFlow has `tasks`, such as ("chief:0", "worker:0"), and `run["worker:0"]` is what that one returned.
     `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
     `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
     """
@@ -40,31 +41,47 @@ class Run:
     startup_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     outcome: Outcome | None = None
+    tasks: tuple[str, ...] = ()
     _trace: Trace | None = None
 
     def __post_init__(self) -> None:
         self.reports = self.reports or [[] for _ in range(self.world_size)]
 
-    def __getitem__(self, rank: int) -> Any:
+    def __getitem__(self, rank: int | str) -> Any:
         if self.state == "not yet":
             raise failures.NotYet(self.not_yet)
-        return self.results[rank]
+        return self.results[self._rank("run[…]", rank) if isinstance(rank, str) else rank]
 
     def __len__(self) -> int:
         return self.world_size
 
-    def log_path(self, rank: int) -> Path:
-        """The file that holds every line that the rank printed."""
-        if not 0 <= rank < self.world_size:
-            raise ValueError(f"log: expected a rank from 0 to {self.world_size - 1}, got {rank}")
-        return self.dir / f"rank{rank}.log"
+    def name(self, rank: int) -> str:
+        """ "rank 2", or "worker 1"."""
+        return failures.name(rank, self.tasks)
 
-    def log(self, rank: int | None = None) -> str:
+    def _rank(self, what: str, rank: int | str) -> int:
+        if isinstance(rank, str) and rank in self.tasks:
+            return self.tasks.index(rank)
+        if isinstance(rank, str):
+            raise ValueError(f"{what}: expected one of {', '.join(self.tasks) or 'the ranks by number'}, got {rank!r}")
+        if not 0 <= rank < self.world_size:
+            raise ValueError(f"{what}: expected a rank from 0 to {self.world_size - 1}, got {rank}")
+        return rank
+
+    def log_path(self, rank: int | str) -> Path:
+        """The file that holds every line that the rank printed."""
+        return self.dir / f"rank{self._rank('log', rank)}.log"
+
+    def log(self, rank: int | str | None = None) -> str:
         """Everything that `rank` printed; without a rank, every rank's lines, tagged."""
         if rank is None:
-            return "".join(f"[rank {r}] {line}\n" for r in range(self.world_size) for line in self.log(r).splitlines())
-        path = self.log_path(rank)
-        return path.read_text(errors="replace") if path.exists() else ""
+            every = range(self.world_size)
+            return "".join(f"[{self.name(r)}] {line}\n" for r in every for line in self.log(r).splitlines())
+        return _text(self.log_path(rank))
+
+    def native_log(self, rank: int | str) -> str:
+        """What TensorFlow itself wrote to stderr in this task, past Python; "" in a run of torch."""
+        return _text(self.dir / f"rank{self._rank('native_log', rank)}.native.log")
 
     @property
     def trace(self) -> Trace:
@@ -106,6 +123,10 @@ def unobserved() -> Iterator[None]:
         yield
     finally:
         OBSERVERS[:] = observers
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 class Tail:

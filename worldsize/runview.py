@@ -17,7 +17,7 @@ PICTURE_BYTES = 9_500  # 20 kB of saved output in all, and base64 makes 4 bytes 
 PICTURE_DPI = 96
 MOST_ROWS = 16
 WORD_CHARS = 140
-MARKS = {"done": "✔", "failed": "✘", "stopped": "■", "not yet": "–"}
+MARKS = {"done": "✔", "failed": "✘", "stopped": "■", "ended": "■", "not yet": "–"}
 _CELL = 'style="text-align:left;vertical-align:top"'
 _WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1 within, 3:1 on both themes
 
@@ -47,23 +47,23 @@ def picture(run: Run) -> Picture | None:
     """The curves where there are any, else the timeline where anything was recorded, else None."""
     if not has_picture(run):
         return None
-    return reported.picture(run.reports) if reported.names(run.reports) else timeline.timeline(run.trace)
+    return reported.picture(run.reports, run.tasks) if reported.names(run.reports) else timeline.timeline(run.trace)
 
 
 def table(run: Run, board: Board) -> list[list[str]]:
     """A row a rank under a row of heads, those that failed first; columns that say nothing are left out."""
     how = ends(run)
     order = sorted(board.rows, key=lambda row: (not how[row.rank].startswith("failed"), row.rank))
-    rows = [["rank", "end", "last report", "sent", "received", "lines"]]
-    rows += [_cells(row, how[row.rank]) for row in order]
+    rows = [["task" if run.tasks else "rank", "end", "last report", "sent", "received", "lines"]]
+    rows += [_cells(row, how[row.rank], row.name.removeprefix("rank ")) for row in order]
     used = [index for index in range(len(rows[0])) if any(row[index] not in ("", "0", "0\u00a0B") for row in rows[1:])]
     return [[row[index] for index in sorted({0, 1, *used})] for row in rows]
 
 
-def _cells(row: Row, end: str) -> list[str]:
+def _cells(row: Row, end: str, name: str) -> list[str]:
     told = " · ".join(filter(None, (row.place(), row.values())))
     sizes = [quantity.size(n).replace(" ", "\u00a0") for n in (row.sent_bytes, row.received_bytes)]
-    return [str(row.rank), end, told, *sizes, f"{row.lines:,}"]
+    return [name, end, told, *sizes, f"{row.lines:,}"]
 
 
 def ends(run: Run) -> dict[int, str]:
@@ -71,11 +71,14 @@ def ends(run: Run) -> dict[int, str]:
     outcome = run.outcome
     whole = run.state == "done"
     found = {rank: "done" if whole else "stopped" for rank in range(run.world_size)}
+    if whole and outcome:  # a server, or one that was killed on request
+        found |= {rank: "ended" for rank in range(run.world_size) if rank not in outcome.notes}
     for standing in outcome.standings if outcome else ():
         doing = standing.doing or ("it was running" if standing.answered else "in native code")
         found[standing.rank] = f"stopped: {doing}"
     for failure in outcome.failures if outcome else ():
-        said = failures.headline(failure, run.world_size).partition(f" of {run.world_size} ")[2].splitlines()[0]
+        said = failures.headline(failure, run.world_size, run.tasks).splitlines()[0]
+        said = said.removeprefix(f"{failures.name(failure.rank, run.tasks)} ").removeprefix(f"of {run.world_size} ")
         said = said.removeprefix("failed first: ").removeprefix("was ")
         found[failure.rank] = "not yet" if failure.not_yet else _short(f"failed: {said}")
     return found
@@ -88,7 +91,7 @@ def _short(words: str) -> str:
 def caption(run: Run) -> str:
     """One line: how many ranks, how it ended, how long it took."""
     word = {"not yet": f"not yet: {run.not_yet}"}.get(run.state, run.state)
-    return f"{quantity.count(run.world_size, 'rank')}, {word}, {quantity.seconds(run.wall_s)}"
+    return f"{quantity.count(run.world_size, 'task' if run.tasks else 'rank')}, {word}, {quantity.seconds(run.wall_s)}"
 
 
 def _html(run: Run, rows: list[list[str]]) -> str:

@@ -13,10 +13,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from worldsize import quantity
 from worldsize.picture import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, hatch, headline, marker, plain_style
+from worldsize.trace import in_steps as logical
 
 MOST_ARROWS_A_RANK = 32
 MOST_INK = 640
@@ -27,13 +29,14 @@ LABEL_PLACES = (0.5, 0.35, 0.65, 0.2, 0.8)
 
 
 @plain_style
-def diagram(trace: Any, finding: str) -> Picture:
+def diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     """`trace` has at least one transfer; `finding` says in words what the messages do."""
+    trace = logical(trace) if in_steps else trace
     shown = _legible(trace)
     spans = [s for s in trace.spans if s.kind in ("compute", "wait")]
     start_s = min(e.start_s for e in (*shown, *spans))
     end_s = max(e.end_s for e in (*shown, *(spans if len(shown) == len(trace.transfers) else ())))
-    scale, unit = quantity.time_unit(end_s - start_s)
+    scale, unit = (1.0, "") if in_steps else quantity.time_unit(end_s - start_s)
     picture = Picture(WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
     ax = picture.plot_area()
     _lanes(ax, trace.world_size)
@@ -42,7 +45,9 @@ def diagram(trace: Any, finding: str) -> Picture:
     for begin, end, transfer in arrows:
         _arrow(ax, begin, end, transfer, len(arrows))
     ax.set_xlim(0, max((end_s - start_s) * scale, 1e-9) * 1.01)
-    ax.set_xlabel(f"time since the first event ({unit})", fontsize=9, color=INK)
+    if in_steps:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("step" if in_steps else f"time since the first event ({unit})", fontsize=9, color=INK)
     totals = _totals(trace, shown, unit, scale, start_s)
     headline(ax, finding[0].upper() + finding[1:], totals)
     texts = {quantity.size(t.size_bytes) for t in shown}
@@ -68,9 +73,10 @@ def _totals(trace: Any, shown: Sequence[Any], unit: str, scale: float, start_s: 
     whole_s = max(t.end_s for t in trace.transfers) - start_s
     each = f", {sizes.pop()} each" if len(sizes) == 1 and count > 1 else ""
     total = quantity.size(sum(t.size_bytes for t in trace.transfers))
-    text = f"{quantity.count(count, 'message')}{each}, {total} in all, {quantity.seconds(whole_s)}"
+    lasting = quantity.seconds(whole_s) if unit else quantity.count(round(whole_s), "step")
+    text = f"{quantity.count(count, 'message')}{each}, {total} in all, {lasting}"
     if len(shown) < count:
-        drawn = quantity.number((max(t.end_s for t in shown) - start_s) * scale, unit)
+        drawn = quantity.number((max(t.end_s for t in shown) - start_s) * scale, unit or "steps")
         text += f"; only the first {len(shown):,} are drawn ({drawn})"
     return text
 

@@ -1,7 +1,7 @@
 """Where ranks start. The seam is one method: `engine.start(job) -> Ranks`.
 
-`local` is the engine of this machine: PyTorch's elastic over a fork server (or spawn). Left out: what a job means
-to the one who launched it (`launch.py`).
+`local` is the engine of this machine: an agent for each framework, over a fork server (or spawn). Left out: what a job
+means to the one who launched it (`launch.py`, `tf.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from worldsize.cluster import Cluster
 from worldsize.failures import Outcome
 from worldsize.links import Link
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What a job of TensorFlow has beside ranks: its cluster, and which types of tasks are servers."""
+
+    cluster: Cluster | None = None
+    servers: tuple[str, ...] = ()
+    logical_devices: int = 1
+    legacy_keras: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,8 @@ class Job:
     origin_s: float
     device: str = "auto"
     link: Link | None = None
+    framework: str = "torch"
+    tasks: Tasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
 
     def payload_path(self) -> Path:
@@ -36,11 +49,18 @@ class Job:
     def log_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.log"
 
+    def native_log_path(self, rank: int) -> Path:
+        """Where what a rank's libraries write past Python goes. Only TensorFlow's has a file of its own: it is chatty."""
+        return self.dir / f"rank{rank}.native.log" if self.tasks else self.log_path(rank)
+
     def result_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.result.pkl"
 
     def place_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.place.pkl"
+
+    def stack_path(self, rank: int) -> Path:
+        return self.dir / f"rank{rank}.stack"
 
     def record_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.record.pkl"

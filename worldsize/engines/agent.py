@@ -1,13 +1,14 @@
 """The agent: a small process that owns one fork server and runs jobs on it, so that the kernel does neither.
 
-It starts ranks with PyTorch's elastic (`start_processes`), listens to them, decides how a run ended, and ends every
-rank when the kernel's pipe closes. It runs in a session of its own: the kernel's interrupt does not reach it.
+It starts ranks (`session.py`), listens to them, decides how a run ended, and ends every rank when the kernel's pipe
+closes. It runs in a session of its own: the kernel's interrupt does not reach it. Each framework has its own agent,
+whose fork server has imported that framework.
 Left out: pickles of the student (they pass by as files), rendering (the kernel's part).
 """
 
 from __future__ import annotations
 
-import logging
+import importlib
 import multiprocessing
 import multiprocessing.connection as mpc
 import os
@@ -19,20 +20,23 @@ import threading
 from multiprocessing import resource_tracker
 from pathlib import Path
 
-# beside a rank's own code, what torch imports late: at the first `out.backward(gradient)` and at the first optimizer;
-# imported once here, it costs two seconds of a core, and every rank of every launch would pay them again
-PRELOAD = ["worldsize.engines.rank", "torch.fx.experimental.symbolic_shapes", "torch._dynamo"]
+PRELOAD = {
+    # beside a rank's own code, what torch imports late: at the first `out.backward(gradient)` and at the first
+    # optimizer; imported once here, it costs two seconds of a core, and every rank of every launch would pay them again
+    "torch": ["worldsize.engines.torch_rank", "torch.fx.experimental.symbolic_shapes", "torch._dynamo"],
+    "tensorflow": ["worldsize.engines.tensorflow_rank", "tensorflow", "keras", "tf_keras"],
+}
 _TICK_S = 0.2
 _TRIES = 3  # the agent of another start method may be removing the same folder
 
 
-def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str) -> None:
+def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str, framework: str) -> None:
     """Entry point: serve jobs from the kernel until it is gone. `own_dir` lies in the folder of the kernel's runs."""
     os.environ["TORCH_MP_PARALLEL_START"] = "1"
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *_death_watch(kernel_pid)]
     try:
-        _serve(kernel, watched, Path(own_dir), start_method)
+        _serve(kernel, watched, Path(own_dir), start_method, framework)
     except (EOFError, OSError):
         if not mpc.wait(watched, 0):
             raise  # not the kernel's end: it reads this in the agent's log
@@ -66,13 +70,12 @@ def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
             _leave(own_dir)
 
 
-def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: str) -> None:
+def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: str, framework: str) -> None:
     warm = threading.Event()
     threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()
-    warm_up(start_method)
-    from worldsize.engines.session import Session  # imports torch: after the fork server has begun to
-
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
+    warm_up(start_method, framework)
+    # perhaps imports torch: after the fork server has begun to
+    session = importlib.import_module(f"worldsize.engines.{framework}_session").Session
     address = str(own_dir / "agent.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -83,16 +86,16 @@ def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: s
         while kernel in mpc.wait(watched):
             message = kernel.recv()
             if message != "stop":  # a stop that crossed the end of its run
-                Session(message, kernel, watched, listener, address, start_method).run()
+                session(message, kernel, watched, listener, address, start_method).run()
 
 
-def warm_up(start_method: str) -> None:
-    """Start the fork server and let it import torch while this process does the same on another core."""
+def warm_up(start_method: str, framework: str) -> None:
+    """Start the fork server and let it import the framework while this process does the same on another core."""
     if start_method != "forkserver":
         return
     from multiprocessing import forkserver
 
-    multiprocessing.set_forkserver_preload(PRELOAD)
+    multiprocessing.set_forkserver_preload(["worldsize.engines.rank", *PRELOAD[framework]])
     resource_tracker.ensure_running()
     forkserver.ensure_running()
 
@@ -106,4 +109,4 @@ def _rehearse(start_method: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -1,7 +1,8 @@
 """A rank's line to its agent: it sends news, and answers questions from a thread of its own.
 
 Ten times a second it carries away what the rank reported, what it sent, and what it waits for. The agent asks
-"waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the line: die.
+"waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the line: die. A rank may
+ask, too (`request`): that another one be killed or started again.
 Left out: what the rank runs (`rank.py`).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import queue
 import signal
 import socket
 import sys
@@ -20,14 +22,17 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from worldsize.collectives import CollectiveLog
 from worldsize.engines import Job, Progress
 from worldsize.engines.place import Place
-from worldsize.fabric import Fabric, Recorded
 from worldsize.failures import Failure, Frame, Standing
 from worldsize.report import Notebookward
 from worldsize.trace import RankRecord, Span
+
+if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
+    from worldsize.collectives import CollectiveLog
+    from worldsize.fabric import Fabric, Recorded
 
 MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
@@ -68,6 +73,7 @@ class Line:
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
         self._released = threading.Event()
+        self._granted: queue.SimpleQueue[str] = queue.SimpleQueue()
         joint = socket.socket(socket.AF_UNIX)
         joint.connect(address)
         self._connection = Connection(joint.detach())
@@ -76,6 +82,13 @@ class Line:
     def tell(self, news: tuple) -> None:
         with self._lock:
             self._connection.send(news)
+
+    def request(self, what: str, rank: int) -> None:
+        """Ask the agent to "kill" or "restart" a rank, and return when it is done. Raises ValueError where it refuses."""
+        self.tell(("request", (what, rank)))
+        refused = self._granted.get()
+        if refused:
+            raise ValueError(refused)
 
     def watch(self) -> None:
         threading.Thread(target=self._watch, name="worldsize-line", daemon=True).start()
@@ -118,8 +131,10 @@ class Line:
                 if news is not None:
                     self._connection.send(("progress", news))
 
-    def _answer(self, question: str) -> None:
-        if question == "bye":
+    def _answer(self, question: str | tuple[str, str]) -> None:
+        if isinstance(question, tuple):
+            self._granted.put(question[1])
+        elif question == "bye":
             self._released.set()
         elif question == "waits":
             state = self.recorded.state if self.recorded else None

@@ -24,7 +24,7 @@ from worldsize.engines import Job, Progress, Setup
 from worldsize.failures import EngineLost, Outcome
 
 _START_METHODS = ("forkserver", "spawn")
-_AGENT_START_S = 90.0
+_AGENT_START_S = 180.0  # for the import of TensorFlow on a busy machine
 _SWEEP_S = 5.0
 _CLOSE_S = 3.0
 _ABANDON_S = 0.5
@@ -42,7 +42,7 @@ def start_method() -> str:
 class Agent:
     """The agent process and the line to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
 
-    def __init__(self, method: str, own_dir: Path) -> None:
+    def __init__(self, framework: str, method: str, own_dir: Path) -> None:
         self.dir = own_dir
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.ready = self.busy = False
@@ -51,7 +51,7 @@ class Agent:
         self.connection: Connection = ours
         with open(self.dir / "agent.log", "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.dir), method],
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.dir), method, framework],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
                 start_new_session=True, env=_agent_environment(self.dir),
             )  # fmt: skip
@@ -146,9 +146,10 @@ class LocalRanks:
 
 
 class LocalEngine:
-    """Starts ranks on this machine. Keeps one warm agent for each start method."""
+    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method."""
 
-    def __init__(self) -> None:
+    def __init__(self, framework: str = "torch") -> None:
+        self._framework = framework
         self._agents: dict[str, Agent] = {}
         self._dir: Path | None = None
         self.rubbish: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
@@ -171,7 +172,7 @@ class LocalEngine:
             if known and not known.alive():
                 known.close(0, keep_runs=True)
             if known is None or not known.alive():
-                known = self._agents[method] = Agent(method, self._new_dir("a"))
+                known = self._agents[method] = Agent(self._framework, method, self._new_dir("a"))
             return known
 
     def _new_dir(self, prefix: str) -> Path:

@@ -1,25 +1,21 @@
-"""One job in the agent: start its ranks, listen to all of them at once, decide how it ended, leave nothing behind."""
+"""One job in the agent: start its ranks, listen to all of them at once, decide how it ended, leave nothing behind.
+
+Left out: how the ranks of a framework start (`torch_session.py`, `tensorflow_session.py`).
+"""
 
 from __future__ import annotations
 
-import multiprocessing
 import multiprocessing.connection as mpc
 import os
-import pickle
 import signal
 import socket
 import time
 from collections import Counter
 from contextlib import suppress
-from datetime import timedelta
-
-import torch
-import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+from multiprocessing.process import BaseProcess
 
 from worldsize.engines import Job, Setup
 from worldsize.engines.place import last_seen
-from worldsize.engines.rank import main as rank_main
 from worldsize.engines.waits import Wait, deadlock
 from worldsize.failures import Failure, Outcome, Standing
 
@@ -30,13 +26,17 @@ _LEAVE_S = 2.0  # for a rank to leave after its result
 
 
 class Session:
-    """A job from start to outcome. One thread; everything is a file descriptor in one wait."""
+    """A job from start to outcome. One thread; everything is a file descriptor in one wait.
+
+    A framework's own session says what was chosen (`_choose`), starts the processes (`_start`) and reaps them (`_reap`).
+    """
 
     def __init__(
         self, job: Job, kernel: mpc.Connection, watched: list, listener: socket.socket, address: str, start_method: str
     ) -> None:
         self.job, self.kernel, self.watched, self.listener = job, kernel, watched, listener
         self.address, self.start_method = address, start_method
+        self.processes: dict[int, BaseProcess] = {}
         self.lines: dict[int, mpc.Connection] = {}
         self.pids: dict[int, int] = {}
         self.entered_s: dict[int, float] = {}
@@ -51,45 +51,40 @@ class Session:
         """Start, follow, end. The kernel gets a Setup first and an Outcome last."""
         deadline_s = time.monotonic() + self.job.timeout_s
         try:
-            setup = choose(self.job, self.start_method)
+            setup = self._choose()
         except ValueError as error:
             self.kernel.send(Outcome("refused", reason=str(error)))
             return
         self.kernel.send(setup)
-        store = _store()
-        context = None
+        status, waits, standings = "", (), ()
         try:
-            context = self._start(store.port, setup)
+            self._start(setup)
             status, waits = self._follow(deadline_s)
             standings = self._ask_standings() if status != "done" else ()
         finally:
-            self._end(context)
+            self._end(status == "done")
         failures = tuple(sorted(self.failures.values(), key=lambda f: f.at_s))
         self.kernel.send(Outcome(status, failures, standings, self.entered_s, self.results, waits))
 
-    def _start(self, port: int, setup: Setup):
-        job = self.job
-        path = job.dir / "job.pkl"
-        path.write_bytes(pickle.dumps(job))
-        env = _environment(job, port, setup)
-        ranks = range(job.world_size)
-        context = start_processes(
-            "worldsize",
-            rank_main,
-            {r: (r, self.address, str(path), env, setup.threads) for r in ranks},
-            {r: {} for r in ranks},
-            DefaultLogsSpecs(log_dir=str(job.dir / "elastic")),
-            start_method=self.start_method,
-        )
-        self.pids = context.pids()
-        own = {p.pid: p for p in multiprocessing.active_children()}
-        self.processes = {rank: own[pid] for rank, pid in self.pids.items() if pid in own}
-        self.silent = {rank: time.monotonic() for rank in ranks if rank not in self.processes}
-        return context
+    def _choose(self) -> Setup:
+        """What the ranks get. Raises ValueError for what this machine cannot do."""
+        raise NotImplementedError
+
+    def _start(self, setup: Setup) -> None:
+        """Start every rank, into `pids` and `processes`."""
+        raise NotImplementedError
+
+    def _reap(self) -> None:
+        """Every rank has been killed: wait until all of them are gone."""
+        raise NotImplementedError
+
+    def _awaited(self) -> set[int]:
+        """The ranks whose results end the run."""
+        return set(range(self.job.world_size))
 
     def _follow(self, deadline_s: float) -> tuple[str, tuple[str, ...]]:
         """Listen until the run is decided: (status, who waits for whom)."""
-        while len(self.results) < self.job.world_size:
+        while self._awaited() - set(self.results):
             self._listen(deadline_s - time.monotonic())
             if self.stopped:
                 return "stopped", ()
@@ -156,8 +151,14 @@ class Session:
             self.failures[rank] = content
         elif kind == "blocked":
             self.blocked[rank] = content
+        elif kind == "request":
+            self._answer_request(rank, *content)
         else:
             self.answers[kind][rank] = content
+
+    def _answer_request(self, rank: int, what: str, whom: int) -> None:
+        """The rank asks for another one to be killed or started again."""
+        raise NotImplementedError
 
     def _settle(self) -> None:
         """Hear the other ranks out for a moment, then give every silent death its exit code."""
@@ -204,79 +205,32 @@ class Session:
         return dict(answers)
 
     def _ask_standings(self) -> tuple[Standing, ...]:
-        answers = self._ask("where", self._live())
-        return tuple(answers.get(r) or Standing(r, answered=False) for r in sorted(self._live()))
+        asked = self._live() & self._awaited()
+        answers = self._ask("where", asked)
+        return tuple(answers.get(r) or self._mute(r) for r in sorted(self._live() & asked))
 
-    def _end(self, context) -> None:
+    def _mute(self, rank: int) -> Standing:
+        """A rank that does not answer: where it was seen last."""
+        return Standing(rank, frames=last_seen(self.job.place_path(rank)), answered=False)
+
+    def _end(self, done: bool) -> None:
         """Let the ranks that are done leave, end the others with all their children, and reap them."""
-        if context is None:
-            return
-        done = not self._live() and not self.failures
         for line in self.lines.values():
             with suppress(OSError):
                 line.send("bye")
         if done:
-            moment_s = time.monotonic() + _LEAVE_S
-            for process in self.processes.values():
-                process.join(max(0.0, moment_s - time.monotonic()))
+            self._let_leave(self._awaited())
         for pid in self.pids.values():  # with the children that a rank left behind, such as data loaders
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        context.close(signal.SIGKILL, timeout=5)
+        self._reap()
         for line in self.lines.values():
             line.close()
 
-
-def choose(job: Job, start_method: str) -> Setup:
-    """Devices, backend and threads: one rank a GPU over NCCL where there are enough GPUs, else gloo on the CPU."""
-    gpus = torch.cuda.device_count() if job.device != "cpu" else 0
-    n = job.world_size
-    own_gpu = gpus >= n and dist.is_nccl_available()
-    if job.device == "cuda" and not gpus:
-        raise ValueError('launch: expected device="cpu" or "auto", got device="cuda" on a machine with no GPU')
-    if own_gpu:
-        backend, where = "nccl", f"nccl, one GPU each ({torch.cuda.get_device_name(0)})"
-        devices = tuple(f"cuda:{r}" for r in range(n))
-    elif job.device == "cuda":
-        backend, where = "gloo", f"gloo, {n} ranks share {gpus} GPU{'s' * (gpus > 1)}"
-        devices = tuple(f"cuda:{r % gpus}" for r in range(n))
-    else:
-        backend, where = "gloo", "gloo on CPU"
-        devices = ("cpu",) * n
-    threads = max(1, len(os.sched_getaffinity(0)) // n) if hasattr(os, "sched_getaffinity") else 1
-    way = "fork server" if start_method == "forkserver" else start_method
-    text = f"{n} rank{'s' * (n > 1)} · {where} · {threads} thread{'s' * (threads > 1)} each · {way}"
-    return Setup(text + (f" · links {job.link}" if job.link else ""), backend, devices, threads, way)
-
-
-def _environment(job: Job, port: int, setup: Setup) -> dict[str, str]:
-    """What torchrun would set, so that `dist.init_process_group()` just works."""
-    n = str(job.world_size)
-    env = {
-        "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": n,
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": job.dir.name,
-        "OMP_NUM_THREADS": str(setup.threads),
-    }  # fmt: skip
-    if setup.devices[0] == "cpu":
-        env["CUDA_VISIBLE_DEVICES"] = ""
-    if "GLOO_SOCKET_IFNAME" not in job.env:
-        loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
-        if loopback:
-            env["GLOO_SOCKET_IFNAME"] = loopback
-    return env
-
-
-def _store() -> dist.TCPStore:
-    """The rendezvous of one run: a socket that is bound before anyone is told its port, on loopback alone."""
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    listening.listen(128)
-    return dist.TCPStore(
-        "127.0.0.1", listening.getsockname()[1], is_master=True, wait_for_workers=False,
-        timeout=timedelta(seconds=60), master_listen_fd=listening.detach(),
-    )  # fmt: skip
+    def _let_leave(self, ranks: set[int]) -> None:
+        moment_s = time.monotonic() + _LEAVE_S
+        for rank in ranks & set(self.processes):
+            self.processes[rank].join(max(0.0, moment_s - time.monotonic()))
 
 
 def _waits(answers: dict[int, object]) -> dict[int, Wait]:

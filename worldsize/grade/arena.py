@@ -1,4 +1,4 @@
-"""The grader's arena: the same three ways to run a student's function, each in fresh sandboxes, nothing kept between.
+"""The grader's arena: the same four ways to run a student's function, each in fresh sandboxes, nothing kept between.
 
 A check hands out plain values and gets plain values back; a callable among `call`'s arguments stays here and is called
 from afar. Left out: the run itself (`runs`).
@@ -7,10 +7,11 @@ from afar. Left out: the run itself (`runs`).
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from worldsize.arena import NOBODY, Ended, Played
+from worldsize.arena import NOBODY, Ended, Played, expect_inputs
+from worldsize.cluster import Cluster, serving
 from worldsize.grade.frames import encode
 from worldsize.grade.limits import Meter
 from worldsize.grade.runs import Job, Run, Told, play
@@ -70,6 +71,21 @@ class SandboxArena:
         n = len(inputs)
         jobs = [self._job("group", rank, n, [fn, x, *more]) for rank, x in enumerate(inputs)]
         return _ended(self._run(jobs, together=True))
+
+    def tensorflow(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
+    ) -> Ended:  # fmt: skip
+        expect_inputs(inputs, cluster)
+        way = {
+            "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
+            "cluster": cluster.counts() if cluster else None,
+            "driver": f"{driver.__module__}:{driver.__qualname__}" if driver else "",
+        }  # fmt: skip
+        every = [self._job("tensorflow", rank, len(inputs), [fn, x, *more]) for rank, x in enumerate(inputs)]
+        jobs = [({**job, **way}, blob) for job, blob in every]
+        names = cluster.tasks() if cluster else ()
+        return _ended(self._run(jobs, together=True, framework="tensorflow", tasks=names))
 
     def try_cells(self) -> Told:
         """Run the cells alone: which of them failed, and, where the process did not survive, in which it was."""

@@ -1,4 +1,5 @@
-"""The server inside a sandbox: it imports torch before any byte of a submission comes, then forks a rank at a time.
+"""The server inside a sandbox: it imports torch, or TensorFlow, before any byte of a submission comes, then forks a rank
+at a time.
 
 It never sees a submission itself. The grader hands it the far end of a rank's socket; a process is
 forked, the first of its own world, which raises its walls and only then reads from that socket. Orders come
@@ -27,7 +28,14 @@ MAX_ORDER_BYTES = 65536
 _MOST_SOCKETS = 64
 
 
-def main(control: int, own_walls: bool, nobody: bool) -> None:
+_FRAMEWORKS = {
+    "torch": ("torch", "torch.distributed", "worldsize.grade.wire"),
+    "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.tasks"),
+}
+_MODULES = ("numpy", "worldsize.grade.rank", "worldsize.report")
+
+
+def main(control: int, own_walls: bool, nobody: bool, framework: str) -> None:
     """Serve orders from the descriptor `control` until it closes."""
     if nobody:
         walls.become_nobody()
@@ -35,10 +43,10 @@ def main(control: int, own_walls: bool, nobody: bool) -> None:
         walls.found_world()
     elif nobody:
         walls.hide()
-    for module in ("torch", "torch.distributed", "numpy", "worldsize.grade.rank", "worldsize.report"):
+    for module in (*_FRAMEWORKS[framework], *_MODULES):
         importlib.import_module(module)
     front.install()
-    importlib.import_module("worldsize.grade.rank").warm()
+    importlib.import_module("worldsize.grade.rank").warm(framework)
     server = _Server(socket.socket(fileno=control), own_walls)
     gc.disable()
     server.say({"op": "ready"})
@@ -140,9 +148,9 @@ def _enter(order: dict, sockets: Sequence[int], own_walls: bool) -> NoReturn:
             walls.part()
             if len(sockets) > 1:
                 walls.raise_loopback()
-            walls.furnish(order["folders"], order["tmp_bytes"])
+            walls.furnish(order["folders"], order["tmp_bytes"], order["named"])
         bolt = walls.bolt if order["bolted"] else walls.limit
-        bolt(address_bytes, order["cpu_s"], order["tmp_bytes"])
+        bolt(address_bytes, order["cpu_s"], order["tmp_bytes"], order["processes"])
         if len(sockets) > 1:
             _group(sockets)
         rank.serve(Line(socket.socket(fileno=sockets[0]), rank.alone))
@@ -155,15 +163,25 @@ def _group(sockets: Sequence[int]) -> NoReturn:
     from worldsize.grade import rank
     from worldsize.grade.line import Line
 
+    kept = [_bound() for _ in sockets]  # an address for each, which nobody else is given
+    addresses = [f"127.0.0.1:{bound.getsockname()[1]}" for bound in kept]
     for descriptor in sockets:
         if os.fork() == 0:
             _close_all_but([descriptor])
-            rank.serve(Line(socket.socket(fileno=descriptor), rank.alone))
-    _close_all_but(())
+            rank.serve(Line(socket.socket(fileno=descriptor), rank.alone), addresses)
+    _close_all_but([bound.fileno() for bound in kept])
     with suppress(ChildProcessError):
         while True:
             os.wait()
     os._exit(0)
+
+
+def _bound() -> socket.socket:
+    """A port that is taken, and that a server which sets SO_REUSEADDR, as gRPC's does, can still bind."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", 0))
+    return bound
 
 
 def _close_all_but(kept: Sequence[int]) -> None:
@@ -175,4 +193,4 @@ def _close_all_but(kept: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] == "own", sys.argv[3] == "nobody")
+    main(int(sys.argv[1]), sys.argv[2] == "own", sys.argv[3] == "nobody", sys.argv[4])

@@ -41,6 +41,7 @@ class CourseLab:
     setups: tuple[str, ...]
     exercises: tuple[Exercise, ...]
     modules: tuple[str, ...]
+    heading: str = ""  # "Lab 06. Parameter server and ring all-reduce"
 
     @property
     def number(self) -> str:
@@ -69,7 +70,10 @@ def load(root: Path) -> dict[str, CourseLab]:
 
 
 def _lab(path: Path, solution: Path) -> CourseLab:
-    cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+    every = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    prose = "\n".join(text(cell) for cell in every if cell["cell_type"] == "markdown")
+    heading = re.search(r"^# +(.+)", prose, re.MULTILINE)
+    cells = [cell for cell in every if cell["cell_type"] == "code"]
     references = _references(solution)
     checks = {_id(cell): cell for cell in cells if _id(cell).startswith("check_")}
     setups = tuple(source for cell in cells if (source := text(cell)).startswith("# Set-up"))
@@ -78,7 +82,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
         for cell in cells
         if f"check_{_id(cell)}" in checks and _id(cell) in CHECKS
     )
-    return CourseLab(path.stem, setups, exercises, tuple(_imports(setups)))
+    return CourseLab(path.stem, setups, exercises, tuple(_imports(setups)), heading[1] if heading else "")
 
 
 def _exercise(cell: dict, check: dict, reference: str | None) -> Exercise:

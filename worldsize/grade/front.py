@@ -1,4 +1,5 @@
-"""What stands for `worldsize.notebook` in a sandbox: the same names, and nothing that starts, draws or keeps.
+"""What stands for `worldsize.notebook` and `worldsize.tf` in a sandbox: the same names, and nothing that starts, draws or
+keeps.
 
 Set-up cells import the front; a grade needs its data and its errors, and neither its agent nor its widgets. The names
 are read from the front's own `__all__`, without importing it.
@@ -13,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from worldsize.cluster import Cluster, Task
 
 _REAL = ("failures", "links", "report")  # modules whose names are plain data
 
@@ -46,7 +49,7 @@ def names() -> list[str]:
 
 
 def install() -> None:
-    """From now on `from worldsize.notebook import *` gives the stand-in."""
+    """From now on `from worldsize.notebook import *` and `from worldsize.tf import …` give the stand-ins."""
     front = ModuleType("worldsize.notebook")
     front.__all__ = names()
     known: dict[str, Any] = {"data": import_module("worldsize.data")}
@@ -54,7 +57,10 @@ def install() -> None:
         known.update(vars(import_module(f"worldsize.{name}")))
     for name in front.__all__:
         setattr(front, name, known.get(name, Inert()))
-    sys.modules["worldsize.notebook"] = front
+    tensorflow = ModuleType("worldsize.tf")
+    vars(tensorflow).update({name: Inert() for name in ("launch", "quiet_launch", "warm")})
+    tensorflow.Cluster, tensorflow.Task = Cluster, Task
+    sys.modules["worldsize.notebook"], sys.modules["worldsize.tf"] = front, tensorflow
     import worldsize
 
-    worldsize.notebook = front
+    worldsize.notebook, worldsize.tf = front, tensorflow

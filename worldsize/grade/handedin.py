@@ -54,15 +54,16 @@ def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
             if entry.suffix.lower() == ".ipynb":
                 yield _flat(entry, labs)
             continue
-        notebooks = list(_below(entry))
+        below = list(notebooks(entry))
         student = _student(entry.name)
-        for path in notebooks:
+        for path in below:
             yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path)
-        if not notebooks:
-            yield HandedIn(student, "", entry, "no notebook was handed in: ask for the .ipynb file itself")
+        if not below:
+            yield HandedIn(student, "", entry, "no notebook was handed in: the .ipynb file itself is needed")
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def notebooks(folder: Path) -> Iterator[Path]:
+    """Every notebook below `folder`, in order; not those in hidden folders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
         for name in sorted(files):

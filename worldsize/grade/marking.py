@@ -21,6 +21,7 @@ from typing import Any
 from worldsize.checks import run_check
 from worldsize.grade import submission
 from worldsize.grade.arena import Cells, SandboxArena, Submitted
+from worldsize.grade.counted import Counted
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.frames import text_of
 from worldsize.grade.limits import Meter
@@ -155,8 +156,8 @@ class Paper:
     # ---- one exercise ----------------------------------------------------------------------------
 
     def _exercise(self, exercise: Exercise) -> ExerciseRow:
-        verdict, state = self._check(exercise, ())
-        row = _row(exercise, verdict, state)
+        verdict, state, run = self._check(exercise, ())
+        row = _row(exercise, verdict, state, run)
         if self._handed_in.sources[exercise.id] is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
         if exercise.id in self._deadly:
@@ -165,14 +166,15 @@ class Paper:
         helped = self._needed(exercise) if row.state not in ("pass", "not yet") else ()
         if not helped:
             return row
-        better, _ = self._check(exercise, helped)
+        better, _, _ = self._check(exercise, helped)
         if better.points <= row.points:
             return row
         # its words come from a run with the release's answers in it, and stay here
-        points = _row(exercise, better, "pass" if better.state == "pass" else "fail")
+        points = _row(exercise, better, "pass" if better.state == "pass" else "fail", 0)
         names = ", ".join(f"`{e.id}`" for e in helped)
         words = f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {row.mismatch}"
-        return replace(points, mismatch=words, helped=tuple(e.id for e in helped), ranks=row.ranks, messages=row.messages)
+        seen = {"ranks": row.ranks, "messages": row.messages, "run": row.run}
+        return replace(points, mismatch=words, helped=tuple(e.id for e in helped), **seen)
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """The earlier exercises that did not pass and that this one, or one that it names, names."""
@@ -183,19 +185,19 @@ class Paper:
                 source += self._handed_in.sources[earlier.id] or ""
         return tuple(found)
 
-    def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, str]:
-        """The verdict, and the exercise's state."""
-        arena = self._arena(helped)
+    def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, str, int]:
+        """The verdict, the exercise's state, and which run of the check was the last, where it has messages."""
+        arena = Counted(self._arena(helped))
         functions = [Submitted(name) for name in exercise.functions]
         with seeded(derived(self._seed, exercise.id)):
             verdict = _verdict(exercise, arena, functions)
         state = verdict.state
         if state == "fail" and arena.incidents:
             state = arena.incidents[-1]
-        return verdict, state
+        return verdict, state, arena.runs if arena.over_fabric else 0
 
 
-def _verdict(exercise: Exercise, arena: SandboxArena, functions: list[Submitted]) -> Verdict:
+def _verdict(exercise: Exercise, arena: Counted, functions: list[Submitted]) -> Verdict:
     """The check's verdict; values that the check itself stumbles over earn nothing."""
     from worldsize.grade.servers import SandboxLost
 
@@ -208,16 +210,17 @@ def _verdict(exercise: Exercise, arena: SandboxArena, functions: list[Submitted]
         return Verdict(exercise.id, "fail", (), words)
 
 
-def _row(exercise: Exercise, verdict: Verdict, state: str) -> ExerciseRow:
+def _row(exercise: Exercise, verdict: Verdict, state: str, run: int) -> ExerciseRow:
     properties = tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties)
-    ranks, messages = _messages(verdict.trace)
+    ranks, messages = messages_of(verdict.trace)
     return ExerciseRow(
         exercise.id, exercise.title, state, float(min(verdict.points, exercise.points)), exercise.points, properties,
-        text_of(verdict.mismatch or ""), (), ranks, messages,
+        text_of(verdict.mismatch or ""), (), ranks, messages, run if ranks else 0,
     )  # fmt: skip
 
 
-def _messages(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
+def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
+    """The ranks of a trace and its first messages, as a row keeps them."""
     if trace is None:
         return 0, ()
     shown = trace.transfers[:MOST_MESSAGES]

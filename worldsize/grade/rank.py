@@ -1,7 +1,8 @@
 """One rank of a submission, behind its walls: its cells in order, its function, and what came of it.
 
 All of this runs in the submission's own process, so nothing here is believed: the grader's broker keeps the record and
-checks every frame. Left out: how the process came to be (`box`), and what an answer is worth.
+checks every frame. torch is imported only where a mode needs it: a server of TensorFlow has none. Left out: how the
+process came to be (`box`), what a task of TensorFlow has beside this (`tasks`), and what an answer is worth.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
-import torch.distributed as dist
 
 from worldsize.arena import plain, tensors
-from worldsize.fabric import Fabric
 from worldsize.failures import NotYet
 from worldsize.grade.frames import decode, encode
-from worldsize.grade.line import BrokerWire, Line
+from worldsize.grade.line import Line
 
 _MOST_FRAMES = 12
 _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
-def serve(line: Line) -> NoReturn:
-    """Take one job, do it, tell how it ended, and leave. Never returns."""
+def serve(line: Line, addresses: Sequence[str] = ()) -> NoReturn:
+    """Take one job, do it, tell how it ended, and leave. Never returns. `addresses` are those of a cluster's tasks."""
     try:
         job, blob = line.read()
+        job["addresses"] = addresses
         _end(line, job, blob)
+        if job["mode"] == "tensorflow" and addresses:
+            threading.Event().wait()  # another task may still need this one; the grader ends them together
     finally:
         os._exit(0)
 
@@ -50,7 +51,12 @@ def _end(line: Line, job: dict, blob: bytes) -> None:
 
 
 def _do(line: Line, job: dict, blob: bytes) -> dict[str, Any]:
-    _seed(job["seed"], job["run"], job["rank"])
+    seed = _seed(job["seed"], job["run"], job["rank"])
+    if job["mode"] == "tensorflow":
+        from worldsize.grade import tasks
+
+        if tasks.prepare(job, seed):
+            return {"returned": None, "input": None}
     module, errors = run_cells(job["cells"], line if job["mode"] == "cells" else None)
     if job["mode"] == "cells":
         return {"errors": errors}
@@ -67,7 +73,21 @@ def _call(line: Line, job: dict, function: Callable, args: list) -> dict[str, An
     return {"returned": plain(function(*args))}
 
 
+def _in_tensorflow(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+    from worldsize.grade import tasks
+
+    driver = tasks.driver(job)
+    returned = driver(function, *args) if driver else function(*args)
+    return {"returned": plain(returned), "input": plain(args[0])}
+
+
 def _over_fabric(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    from worldsize.fabric import Fabric
+    from worldsize.grade.wire import BrokerWire
+
     dist.init_process_group = _no_group
     x = tensors(args[0])
     fabric = Fabric(BrokerWire(line, job["rank"], job["world_size"]))
@@ -84,6 +104,8 @@ def _no_group(*_: Any, **__: Any) -> None:
 
 
 def _over_group(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+    import torch.distributed as dist
+
     numbers = {"RANK": job["rank"], "LOCAL_RANK": job["rank"], "WORLD_SIZE": job["world_size"]}
     os.environ.update({name: str(number) for name, number in numbers.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", GLOO_SOCKET_IFNAME="lo")
@@ -94,20 +116,27 @@ def _over_group(line: Line, job: dict, function: Callable, args: list) -> dict[s
     return {"returned": returned, "input": plain(x)}
 
 
-_MODES = {"call": _call, "ranks": _over_fabric, "group": _over_group}
+_MODES = {"call": _call, "ranks": _over_fabric, "group": _over_group, "tensorflow": _in_tensorflow}
 
 
-def _seed(*numbers: int) -> None:
-    """Random numbers of this rank's and this run's own, the same when the grading is replayed."""
+def _seed(*numbers: int) -> int:
+    """Random numbers of this rank's and this run's own, the same when the grading is replayed; and a framework's seed."""
     words = np.random.SeedSequence(numbers).generate_state(3)
-    torch.manual_seed(int(words[0]))
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(int(words[0]))
     np.random.seed(words[1])  # noqa: NPY002 - students' code draws from the global generator
     random.seed(int(words[2]))
+    return int(words[0])
 
 
-def warm() -> None:
+def warm(framework: str) -> None:
     """Do once what is slow the first time, in the server, so that ranks need not."""
     _seed(0)
+    if framework != "torch":  # TensorFlow's runtime must not start before the fork
+        run_cells([["warm", "import numpy"]])
+        return
+    import torch
+
     x = tensors(np.arange(4.0, dtype="float32"))
     x += torch.empty_like(x).copy_(x[:].clone())
     decode(encode(plain(x), blob := bytearray()), bytes(blob))

@@ -35,7 +35,8 @@ class PropertyRow:
 class ExerciseRow:
     """`state`: "pass", "fail", "not yet", "missing", "timeout" or "crashed".
 
-    `messages` are those of the first failing case: [from, to, bytes, start, end, tag] each, between `ranks` ranks.
+    `messages` are those of the first failing case, run `run` of the check (0: not over the fabric): [from, to, bytes,
+    start, end, tag] each, between `ranks` ranks.
     `helped` names the exercises whose reference stood in, because the student's own did not pass.
     """
 
@@ -49,6 +50,7 @@ class ExerciseRow:
     helped: tuple[str, ...] = ()
     ranks: int = 0
     messages: tuple[tuple, ...] = ()
+    run: int = 0
 
     @property
     def trace(self) -> Trace:
@@ -95,7 +97,7 @@ def write(row: Row, folder: Path) -> Path:
     return path
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
     """All of the text or nothing, also if the machine stops in the midst."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
@@ -103,6 +105,7 @@ def write_whole(path: Path, text: str) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            os.fchmod(handle, mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:

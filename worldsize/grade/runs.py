@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from worldsize.failures import Failure, Frame, headline, render_frames
+from worldsize.failures import Failure, Frame, headline, name, render_frames
 from worldsize.grade.broker import Broker
 from worldsize.grade.frames import BadFrame, decode, encode, text_of
-from worldsize.grade.limits import Meter
+from worldsize.grade.limits import Meter, usage
 from worldsize.grade.peer import Peer
 from worldsize.grade.servers import Sandbox
 from worldsize.links import Link
@@ -27,6 +27,7 @@ from worldsize.trace import Trace
 _LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0
 _MOST_FRAMES = 200_000
 _SIGNALS = 128
+_SLOW = 2.0  # processes of TensorFlow take longer to find each other
 
 Job = tuple[dict[str, Any], bytes]
 
@@ -53,6 +54,8 @@ class Run:
     link: Link | None = None
     played: Mapping[int, Callable[[socket.socket], None]] = field(default_factory=dict)
     together: bool = False
+    framework: str = "torch"
+    tasks: tuple[str, ...] = ()  # names of the ranks, where they have any
     answer_call: Callable[[int, list], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -75,6 +78,8 @@ class Run:
                     peer.answer(*job)
             return self._follow()
         finally:
+            if self.together:  # they end with the first process of their world, and nobody hears of their time then
+                self.meter.cpu_s += sum(usage(server).cpu_s for server in self.sandbox.processes())
             for peer in self._peers:
                 peer.close()
             over = all(peer.over for peer in self._peers)
@@ -83,7 +88,7 @@ class Run:
 
     def _start(self) -> list[Peer]:
         if self.together:
-            number, channels = self.sandbox.spawn(len(self.jobs))
+            number, channels = self.sandbox.spawn(len(self.jobs), self.framework)
             return [Peer(rank, channel, number) for rank, channel in enumerate(channels)]
         peers = []
         for rank in range(len(self.jobs)):
@@ -100,7 +105,8 @@ class Run:
 
     def _follow(self) -> Told:
         limits = self.meter.limits
-        deadline_s, look_s = time.monotonic() + limits.case_s, 0.0
+        case_s = limits.case_s * (_SLOW if self.framework == "tensorflow" else 1)
+        deadline_s, look_s = time.monotonic() + case_s, 0.0
         while True:
             next_s = self._broker.act_on_time()
             now_s = time.monotonic()
@@ -114,7 +120,7 @@ class Run:
             if told is not None:
                 return told
             if now_s >= deadline_s:
-                return self._told("timeout", self._not_done(limits.case_s), "timeout")
+                return self._told("timeout", self._not_done(case_s), "timeout")
             self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
 
     def _known(self, now_s: float) -> Told | None:
@@ -204,13 +210,14 @@ class Run:
 
     def _not_done(self, seconds: float) -> str:
         n = len(self._peers)
-        doing = ", ".join(self._broker.doing(peer.rank) for peer in self._peers if not peer.over)
+        waiting = [peer.rank for peer in self._peers if not peer.over]
+        doing = ", ".join(name(rank, self.tasks) if self.tasks else self._broker.doing(rank) for rank in waiting)
         return f"after timeout_s={seconds:g} s these of {n} ranks were not done: {doing}"
 
     def _first(self, first: Failure) -> Told:
         if first.not_yet:
             return self._told("not yet", first.message)
-        rows = [headline(first, len(self._peers)), *render_frames(first.frames)]
+        rows = [headline(first, len(self._peers), self.tasks), *render_frames(first.frames)]
         if first.cause:
             rows.append(f"  caused by {first.cause.splitlines()[0][:200]}")
         return self._told("raised", "\n".join(rows), "crashed" if first.kind != "raised" else "")
@@ -244,7 +251,8 @@ def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[sock
         from worldsize.arena import plain, tensors
         from worldsize.fabric import Fabric
         from worldsize.grade import rank as ranks
-        from worldsize.grade.line import BrokerWire, Line
+        from worldsize.grade.line import Line
+        from worldsize.grade.wire import BrokerWire
 
         line = Line(channel, lambda: True)
         with channel, suppress(OSError):

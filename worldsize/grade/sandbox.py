@@ -26,6 +26,11 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg", "WORLDSIZE_HEADLESS": "1",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }  # fmt: skip
+# for a server that has imported TensorFlow: few threads and few heaps, whatever the machine, and nothing said
+_TENSORFLOW = {
+    "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "2", "MALLOC_ARENA_MAX": "2", "CUDA_VISIBLE_DEVICES": "-1",
+}  # fmt: skip
 START_S = 120.0
 
 
@@ -36,7 +41,12 @@ class NoSandbox(ValueError):
 # ---- the command -----------------------------------------------------------------------------
 
 
-def command(mode: str, limits: Limits = Limits()) -> list[str]:  # noqa: B008 - frozen
+def environment(framework: str) -> dict[str, str]:
+    """All that a server of this framework has as environment."""
+    return {**ENVIRONMENT, **(_TENSORFLOW if framework == "tensorflow" else {})}
+
+
+def command(mode: str, limits: Limits = Limits(), framework: str = "torch") -> list[str]:  # noqa: B008 - frozen
     """Bubblewrap's command line, to which a program is appended; empty for `UNSAFE`."""
     if mode == UNSAFE:
         return []
@@ -47,9 +57,9 @@ def command(mode: str, limits: Limits = Limits()) -> list[str]:  # noqa: B008 - 
     else:
         words += ["--unshare-user"]
     room = folders()[0]
-    for name, value in {**ENVIRONMENT, "HOME": room, "TMPDIR": room, "MPLCONFIGDIR": room}.items():
+    for name, value in {**environment(framework), "HOME": room, "TMPDIR": room, "MPLCONFIGDIR": room}.items():
         words += ["--setenv", name, value]
-    words += [*_system(), "--proc", "/proc", "--dev", "/dev", *_rooms(mode, limits)]
+    words += [*_system(), "--proc", "/proc", "--dev", "/dev", *_rooms(mode, limits, framework)]
     for path in visible():
         words += [*_parents(path), "--ro-bind", str(path), str(path)]
     return [*words, "--chdir", "/", "--remount-ro", "/dev", "--remount-ro", "/", "--"]
@@ -73,9 +83,10 @@ def folders() -> list[str]:
     return [f for f in ("/tmp", "/dev/shm") if not any(path.is_relative_to(f) for path in visible())]
 
 
-def _rooms(mode: str, limits: Limits) -> list[str]:
+def _rooms(mode: str, limits: Limits, framework: str) -> list[str]:
     if mode == OWN:  # a rank's own walls put a fresh folder over it
-        return ["--perms", "1777", "--dir", "/tmp"]
+        kind = ["--dir"] if framework == "torch" else ["--size", "65536", "--tmpfs"]  # TensorFlow's import wants one
+        return ["--perms", "1777", *kind, "/tmp"]
     room = ["--perms", "1777", "--size", str(limits.tmp_bytes), "--tmpfs"]
     return [*room, "/tmp", *room, "/dev/shm"]
 

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from worldsize.grade import sandbox
+from worldsize.grade import sandbox, walls
 from worldsize.grade.limits import Limits, descendants
 from worldsize.grade.sandbox import FRESH, OWN, START_S, UNSAFE, NoSandbox
 
 _END_S = 5.0
-_SPARES = 4  # of sandboxes that serve one rank each
+_SPARES = {"torch": 4, "tensorflow": 1}  # of sandboxes that serve one rank, or the tasks of one cluster, each
 _ORDER_BYTES = 65536
+_CROWD = 8  # TensorFlow's tasks have many threads, and the limit counts those
 
 
 class SandboxLost(RuntimeError):
@@ -39,18 +40,19 @@ class Ended:
 
 
 class Server:
-    """One sandbox and the server in it."""
+    """One sandbox and the server in it, which has imported a framework."""
 
-    def __init__(self, mode: str, limits: Limits) -> None:
+    def __init__(self, mode: str, limits: Limits, framework: str) -> None:
+        self.framework = framework
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()
         walls = "own" if mode == OWN else "none"
         whom = "same" if mode == UNSAFE else "nobody"
-        program = sandbox.python("-m", "worldsize.grade.box", str(inside.fileno()), walls, whom)
-        words = [*sandbox.command(mode, limits), *program]
+        program = sandbox.python("-m", "worldsize.grade.box", str(inside.fileno()), walls, whom, framework)
+        words = [*sandbox.command(mode, limits, framework), *program]
         self.process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, cwd="/",
-            pass_fds=[inside.fileno()], env=sandbox.ENVIRONMENT if mode == UNSAFE else None, start_new_session=True,
+            pass_fds=[inside.fileno()], env=sandbox.environment(framework) if mode == UNSAFE else None, start_new_session=True,
         )  # fmt: skip
         inside.close()
         self._deadline_s = time.monotonic() + START_S
@@ -100,7 +102,8 @@ class Server:
 
 
 class Sandbox:
-    """Ranks in sandboxes, whatever the machine allows. One submission at a time."""
+    """Ranks in sandboxes, whatever the machine allows. One submission at a time. The server that has imported TensorFlow
+    starts when it is first asked for."""
 
     def __init__(self, mode: str, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
         self.mode, self.limits = mode, limits
@@ -108,24 +111,37 @@ class Sandbox:
         self._of: dict[int, Server] = {}
         self._next = 0
         self._modules: tuple[str, ...] = ()
-        self._spares = [Server(mode, limits)]
+        self._spares = [self._new("torch")]
+
+    def _new(self, framework: str) -> Server:
+        return Server(self.mode, self.limits, framework)
 
     def bring(self, modules: Sequence[str]) -> None:
         """What the release's set-up cells import, to be imported once."""
         self._modules = tuple(modules)
         for server in self._servers:
+            self._have_imported(server)
+
+    def _have_imported(self, server: Server) -> None:
+        if self._modules and server.framework == self._framework("torch"):
             server.order({"op": "import", "modules": self._modules})
 
-    def spawn(self, count: int = 1) -> tuple[int, list[socket.socket]]:
+    def _framework(self, asked: str) -> str:
+        """Where the set-up cells themselves import tensorflow, every rank needs a server that has it."""
+        theirs = {name.partition(".")[0] for name in self._modules}
+        return "tensorflow" if theirs & {"tensorflow", "keras", "tf_keras"} or "worldsize.tf" in self._modules else asked
+
+    def spawn(self, count: int = 1, framework: str = "torch") -> tuple[int, list[socket.socket]]:
         """A rank behind walls of its own, or `count` ranks that share them: its number, and a socket for each."""
-        server = self._server()
+        server = self._server(self._framework(framework))
         pairs = [socket.socketpair() for _ in range(count)]
         self._next += 1
         limits = self.limits
         order = {
             "op": "spawn", "number": self._next, "memory_bytes": limits.memory_bytes, "tmp_bytes": limits.tmp_bytes,
             "cpu_s": int(limits.cpu_s), "bolted": self.mode != UNSAFE,
-            "folders": sandbox.folders(),
+            "folders": sandbox.folders(), "processes": walls.PROCESSES * (1 if server.framework == "torch" else _CROWD),
+            "named": server.framework != "torch",
         }  # fmt: skip
         server.order(order, [theirs for _, theirs in pairs])
         for _, theirs in pairs:
@@ -133,16 +149,20 @@ class Sandbox:
         self._of[self._next] = server
         return self._next, [ours for ours, _ in pairs]
 
-    def _server(self) -> Server:
-        if self._servers and self.mode != FRESH:
-            return self._servers[0]
-        server = self._spares.pop(0) if self._spares else Server(self.mode, self.limits)
-        while self.mode == FRESH and len(self._spares) < _SPARES:
-            self._spares.append(Server(self.mode, self.limits))  # they warm up meanwhile
+    def _server(self, framework: str) -> Server:
+        running = [server for server in self._servers if server.framework == framework]
+        if running and self.mode != FRESH:
+            return running[0]
+        spares = [server for server in self._spares if server.framework == framework]
+        server = spares.pop(0) if spares else self._new(framework)
+        if server in self._spares:
+            self._spares.remove(server)
+        while self.mode == FRESH and len(spares) < _SPARES[framework]:
+            spares.append(self._new(framework))  # they warm up meanwhile
+            self._spares.append(spares[-1])
         server.wait_ready()
         self._servers.append(server)
-        if self._modules:
-            server.order({"op": "import", "modules": self._modules})
+        self._have_imported(server)
         return server
 
     def kill(self, number: int) -> None:
@@ -188,7 +208,7 @@ class Sandbox:
     def renew(self) -> None:
         """Throw away every server, and begin to start a new one."""
         self.close()
-        self._spares = [Server(self.mode, self.limits)]
+        self._spares = [self._new("torch")]
 
     def close(self) -> None:
         for server in [*self._servers, *self._spares]:

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from worldsize.grade import setups
 from worldsize.grade.course import CourseLab, Exercise, text
 
 MAX_BYTES = 20_000_000
 MAX_CELL_BYTES = 500_000
+MOST_TAMPER = 40
 
 
 class Ungradable(ValueError):
@@ -125,14 +127,12 @@ def repair(found: list[Cell], lab: CourseLab) -> Submission:
     sources = {exercise.id: _source(exercise, found, tamper) for exercise in lab.exercises}
     for exercise in lab.exercises:
         _look_at_check(exercise, found, tamper)
-    given = {_same(cell.source) for cell in found}
-    for number, setup in enumerate(lab.setups, 1):
-        if _same(setup) not in given:
-            tamper.append(f"set-up cell {number} was changed or removed: the release's own was used")
+    tamper += setups.changes(lab.setups, [cell.source for cell in found if cell.kind == "code"])
     known = {name for e in lab.exercises for name in (e.id, f"check_{e.id}")}
     strangers = [c for c in found if c.graded and c.grade_id not in known]
     tamper += [f"cell {c.grade_id!r} claims points ({c.points!r:.20}): the release has no such cell" for c in strangers]
-    return Submission(sources, tuple(tamper))
+    more = [f"and {len(tamper) - MOST_TAMPER} things more"] if len(tamper) > MOST_TAMPER else []
+    return Submission(sources, (*tamper[:MOST_TAMPER], *more))
 
 
 def _source(exercise: Exercise, found: list[Cell], tamper: list[str]) -> str | None:

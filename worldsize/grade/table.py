@@ -31,9 +31,16 @@ def _points(row: Row) -> str:
 def _remark(row: Row) -> str:
     words = [row.words] if row.words else []
     words += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
-    words += [f"changed: {count(len(row.tamper), 'thing')}"] if row.tamper else []
+    words += [f"changed: {_changed(row)}"] if row.tamper else []
     words += ["UNSAFE: no sandbox"] if row.unsafe else []
     return _shown("; ".join([*words, *([row.handed_in] if row.handed_in else [])]))[:160]
+
+
+def _changed(row: Row) -> str:
+    """Set-up cells are named apart: graded with the release's, they are why a check may differ from the student's."""
+    setups = sum("set-up cell" in words for words in row.tamper)
+    others = len(row.tamper) - setups
+    return " and ".join([*([count(setups, "set-up cell")] if setups else []), *([count(others, "thing")] if others else [])])
 
 
 def _shown(text: str) -> str:

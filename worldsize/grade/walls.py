@@ -19,7 +19,7 @@ from worldsize.grade import syscalls
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
     0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
 )  # fmt: skip
-_RDONLY, _NOSUID, _NODEV, _REC, _PRIVATE = 1, 2, 4, 0x4000, 0x40000
+_RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x40000
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
 _SIGKILL = 9
 NOBODY = 65534
@@ -93,16 +93,22 @@ def _unshare(kinds: int, what: str) -> None:
             file.write(words)
 
 
-def furnish(folders: Sequence[str], tmp_bytes: int) -> None:
-    """A fresh small folder over each of `folders`, all that could be written, and nothing where processes are seen."""
+def furnish(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
+    """A fresh small folder over each of `folders`, all that could be written, and nothing where processes are seen but,
+    if `named`, some name of this one's program: TensorFlow's runtime ends the process where it cannot read one."""
     _call("mounts of a rank's own", _libc.mount(None, b"/", None, _REC | _PRIVATE, None))
     for folder in folders:
         _mount(folder, f"mode=1777,size={tmp_bytes},nr_inodes=4096", _NOSUID | _NODEV)
-    _mount("/proc", "mode=555,size=4096,nr_inodes=1", _NOSUID | _NODEV | _RDONLY)
+    _mount("/proc", "mode=555,size=4096,nr_inodes=3", _NOSUID | _NODEV)
+    if named:
+        os.mkdir("/proc/self", 0o555)
+        os.symlink("/rank", "/proc/self/exe")  # of a name with "python" it would want the whole command line
+    again = _libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
+    _call("nothing to write where processes are seen", again)
     os.chdir(folders[0])
 
 
-def bolt(address_bytes: int, cpu_s: int, file_bytes: int) -> None:
+def bolt(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
     """No more rights, ever; limits on this process and its children; rules on system calls. Cannot be undone."""
     end_with_parent()
     for capability in range(64):
@@ -111,13 +117,13 @@ def bolt(address_bytes: int, cpu_s: int, file_bytes: int) -> None:
     hide()
     limit(address_bytes, cpu_s, file_bytes)
     if modern_kernel():
-        _at_most(resource.RLIMIT_NPROC, PROCESSES)
+        _at_most(resource.RLIMIT_NPROC, processes)
     _prctl(_SET_NO_NEW_PRIVS, 1)
     syscalls.forget_keys(_libc)
     syscalls.deny(_libc)
 
 
-def limit(address_bytes: int, cpu_s: int, file_bytes: int) -> None:
+def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
     """Limits that the kernel keeps for every process by itself."""
     limits = {
         resource.RLIMIT_AS: address_bytes,

@@ -1,0 +1,791 @@
+# %% [markdown]
+# # Lab 10. PyTorch DataParallel and DistributedDataParallel
+#
+# **After this lab you are able to** train one model with DataParallel and with DistributedDataParallel, to say from
+# the record what each of them moves, to deal out examples, evaluate exactly, save and go on; and to start the same
+# training from a notebook and with `torchrun`.
+#
+# **Minutes:** 60 · **Points:** 6 · **Prerequisites:** PyTorch on one device, Lab 00 (ranks, `launch`).
+# Lab 04 (averaged gradients) helps.
+
+# %%
+# Set-up
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from worldsize.models import flat
+from worldsize.notebook import *
+
+if dist.is_initialized():  # a rank imports it with its first DDP; this notebook needs none of it
+    import torch.fx.experimental.symbolic_shapes
+
+# %%
+import linecache
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from worldsize import cost
+from worldsize.background import Background, over_the_fabric
+from worldsize.dataparallel import Cards, Watched, data_parallel
+from worldsize.models import mlp, small_cnn, tensors
+from worldsize.resnet import resnet
+from worldsize.terminal import terminal
+from worldsize.witness import together, witnessed
+
+# %% tags=["parameters"]
+gpus = torch.cuda.device_count()
+cards = gpus if gpus > 1 else 4
+depth = 101 if gpus > 1 else 18
+width = 64 if gpus > 1 else 16
+images_count = 512
+batch = 64
+steps = 3
+epochs = 4
+
+# %%
+lab, check = open_lab("10")
+images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count, 256)
+
+# %% [markdown]
+# ## The model
+#
+# A ResNet adds what comes in to what each block makes of it; so it can be very deep. It was made for pictures with
+# three colours. Ours have one, so the first layer, the **stem**, takes one channel. With several GPUs this lab takes
+# depth 101. Else it takes depth 18 and a quarter of the width, so that two cores can train it.
+
+# %%
+shape = {"depth": depth, "channels": 1, "classes": 10, "width": width}
+model = resnet(**shape)
+model_bytes = sum(p.nbytes for p in model.parameters())
+print(f"ResNet-{depth}: {model_bytes / 4 / 1e6:.2f} million weights, {model_bytes / 1e6:.1f} MB")
+print("one image in:", list(images[:1].shape), " out:", list(model(images[:2])[:1].shape))
+
+# %% [markdown]
+# How fast does *one* device train? It is the number that all others are compared with. Where there is a GPU, one of them
+# trains ResNet-101 here, at its whole width.
+
+# %%
+def images_per_second(shape, repeats=3):
+    torch.set_num_threads(1)  # one device is one GPU, or one core
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, x, y = resnet(**shape).to(device), images[:batch].to(device), labels[:batch].to(device)
+    for number in range(repeats + 1):
+        if number == 1:  # the first step warms up
+            start_s = time.monotonic()
+        F.cross_entropy(model(x), y).backward()
+        next(model.parameters()).grad.sum().item()  # waits until a GPU has done its work
+    return repeats * batch / (time.monotonic() - start_s)
+
+# %%
+alone = {**shape, "depth": 101, "width": 64} if gpus else shape
+speed = launch(images_per_second, 1, args=(alone,))[0]
+print(f"ResNet-{alone['depth']} on one {'GPU' if gpus else 'core'}: {speed:,.0f} images a second")
+
+# %% [markdown]
+# ## One process, many cards
+#
+# You have several cards (GPUs) and one training script. The oldest help in PyTorch is one line:
+# `model = nn.DataParallel(model)`. There is still one process. At every step it cuts the batch into pieces and gives
+# each card a piece, a copy of the model, and a *thread*. Who holds all these things before they are given away? Card 0.
+
+# %%
+lab.predict("leaves", f"{cards} cards, one step of DataParallel. How many copies of the weights leave card 0?", "copies")
+
+# %%
+def gradients(model, x, y):
+    model.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+
+def step_of_data_parallel(link):
+    torch.set_num_threads(1)  # for each card; its thread needs no helpers
+    record = Cards(cards, link)
+    model, words = data_parallel(resnet(**shape), record)
+    place = next(model.parameters()).device
+    with Watched(record):
+        gradients(model, images[:batch].to(place), labels[:batch].to(place))
+    return words, record.trace()
+
+# %%
+words, trace = launch(step_of_data_parallel, 1, args=(Link("100 MB/s", "1 ms"),))[0]
+print(words)
+whole = [t for t in trace.transfers if t.src == 0 and t.size_bytes >= model_bytes]
+lab.measure("leaves", sum(t.size_bytes for t in whole) / model_bytes)
+figures.messages(trace).calling("card")
+
+# %% [markdown]
+# Where the line above says *emulated*, there were no GPUs to run PyTorch's own. Then threads of one process stand for
+# cards: they do the same in the same order, and each copy takes the time of a link, so that you can see it. Real GPUs
+# with NCCL may pass a copy on from card to card, which is faster; but there too all begins and ends on card 0.
+
+# %%
+on_card_0 = [c for c in trace.collectives if c.rank == 0]
+for c in on_card_0:
+    print(f"{c.op:>11} {c.size_bytes / 1e6:8.3f} MB, {1e3 * (c.start_s - on_card_0[0].start_s):4.0f} ms after the first")
+
+# %% [markdown]
+# Read it from above. **Scatter** the images; **replicate** the weights, at every step anew, because the copies of the
+# step before are out of date; **gather** the outputs on card 0, where the loss is worked out. Backward: scatter the
+# outputs' gradients, and **add up** all weights' gradients on card 0. Only card 0 takes the step.
+
+# %%
+figures.links(trace).calling("card")
+
+# %% [markdown]
+# One row and one column: everything leaves or enters card 0. The others wait for it, and it needs more memory than
+# they do. There is a second price that no card shows: all threads share one Python, which runs one of them at a time.
+#
+# **In one sentence:** which other pattern of this course looks like this?
+#
+# <details><summary>Compare</summary>The parameter server: one rank in the middle, whose load grows with the number of
+# the others.</details>
+
+# %% [markdown]
+# ## A process for each card
+#
+# DistributedDataParallel (DDP) has no middle. Each card has a **process** of its own, with its own Python and its own
+# copy of the model, which stays. First the processes, the *ranks*, must find each other and form a **process group**.
+# `init_process_group` does that. It wants to know the *backend*, the library that carries the messages. As a test, two
+# ranks add their numbers up, so that both hold the sum: an **all-reduce**.
+
+# %%
+def first_sum(backend):
+    dist.init_process_group(backend)
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if backend == "nccl" else "cpu"
+    x = torch.full((1,), dist.get_rank() + 1.0, device=device)
+    dist.all_reduce(x)
+    return f"ran: 1 + 2 = {x.item():g}"
+
+# %%
+print("gloo:", launch(first_sum, 2, args=("gloo",), device="cpu")[0])
+print("nccl:", launch(first_sum, 2, args=("nccl",))[0] if gpus > 1 else f"needs a GPU for each rank; this machine has {gpus}")
+mpi = "built in; its ranks are started by mpirun" if dist.is_mpi_available() else "not in this build of PyTorch"
+print("mpi: ", mpi)
+
+# %% [markdown]
+# **nccl** is NVIDIA's, for GPUs, and the one to take there. **gloo** works on any machine, over TCP. **mpi** is for
+# clusters that have an MPI of their own; you have to build PyTorch against it. The code around them is the same.
+#
+# How do processes that know nothing of each other meet? By default through the **environment** (`env://`).
+
+# %%
+names = ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK"]
+
+def environment():
+    return [os.environ[name] for name in names]
+
+run = launch(environment, 2, device="cpu")
+for name, *values in zip(names, *run.results):
+    print(f"{name:>12}: {values[0]:>9} on one rank, {values[1]:>9} on the other")
+
+# %% [markdown]
+# All ranks go to one address, the **rendezvous**, and say who they are. Nobody goes on before all have come. Who starts
+# the processes sets these variables: `launch` does here, `torchrun` does in a terminal. What if one never comes? Below,
+# two ranks are told that there are three, with a limit of one second.
+
+# %%
+def incomplete():
+    os.environ["WORLD_SIZE"] = "3"
+    try:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=1))
+    except dist.DistError as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+print(launch(incomplete, 2, device="cpu")[0])
+
+# %% [markdown]
+# The last line is the error; those before it are PyTorch's own warnings. Rank 2's key was never there, and all others
+# gave up. Without a limit of your own they wait for minutes. So give a limit.
+#
+# RANK is the number among *all* processes, LOCAL_RANK the number on *this machine*. Which of the two chooses the card?
+
+# %%
+lab.predict("local", "Two machines with 4 GPUs each, ranks numbered machine by machine. Which GPU is rank 6's?", "")
+
+# %%
+numbers = [(rank, rank // 4, rank % 4) for rank in range(8)]
+for rank, machine, local in numbers:
+    print(f"RANK {rank}: machine {machine}, LOCAL_RANK {local}, so cuda:{local}")
+lab.measure("local", numbers[6][2])
+
+# %%
+# Set-up
+def my_device():
+    """This rank's device: the GPU with the number LOCAL_RANK where the group is nccl's, else the CPU."""
+    if dist.get_backend() != "nccl":
+        return torch.device("cpu")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+
+# %% [markdown]
+# ## Move, then wrap
+#
+# Now the model: `model.to(device)`, and then `ddp = DistributedDataParallel(model)`. The order matters. DDP looks at the
+# parameters once, when it wraps them: it copies rank 0's to all ranks, and hangs a **hook** on each, a function that is
+# called when its gradient is ready. Here are two mistakes. The first: the model was never moved to its card.
+
+# %%
+def forgets_to_move():
+    dist.init_process_group("gloo")
+    DistributedDataParallel(nn.Linear(2, 1), device_ids=[0])
+
+try:
+    launch(forgets_to_move, 1, device="cpu")
+except RankFailed as failed:
+    print(str(failed).splitlines()[0])
+
+# %% [markdown]
+# That one is told. The second is not: after wrapping, a new parameter takes the place of an old one. Rank r's example
+# is r + 1, so its own gradient is r + 1 too, and the mean over two ranks is 1.5.
+
+# %%
+def gradient(replaced):
+    dist.init_process_group("gloo")
+    model = nn.Linear(1, 1, bias=False)
+    ddp = DistributedDataParallel(model)
+    if replaced:
+        model.weight = nn.Parameter(torch.zeros(1, 1))
+    ddp(torch.full((1, 1), dist.get_rank() + 1.0)).sum().backward()
+    return model.weight.grad.item()
+
+for replaced in (False, True):
+    found = launch(gradient, 2, args=(replaced,), device="cpu").results
+    print("replaced after wrapping:" if replaced else "wrapped last:", found)
+
+# %% [markdown]
+# The new parameter has no hook, nobody averages it, and the ranks drift apart without a word. So: build, load, move,
+# change what is to be changed, and wrap **last**. The optimizer comes after that.
+
+# %% [markdown]
+# ## Does DDP gather on card 0?
+#
+# Some articles say so: DDP gathers all gradients on card 0, averages them there, and broadcasts the result. Do not
+# believe it, and do not believe us. We ask two witnesses that know nothing of DDP: the system, which counts the bytes
+# of every connection between processes, and PyTorch's profiler, which names what was called.
+
+# %%
+lab.predict("card0", "4 ranks, one step of DDP. How many gradients' worth of bytes does rank 0 receive?", "gradients")
+
+# %%
+def watched_ddp():
+    dist.init_process_group("gloo")
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    x, y = images[mine].flatten(1), labels[mine]
+    with witnessed() as start:
+        ddp = DistributedDataParallel(mlp([784, 512, 10]))
+    for _ in range(2):  # in its first steps DDP still arranges its buckets
+        gradients(ddp, x, y)
+    with witnessed() as step:
+        gradients(ddp, x, y)
+    return start, step
+
+run = launch(watched_ddp, 4, device="cpu")
+start, step = (together(seen) for seen in zip(*run.results))
+
+# %%
+gradient_bytes = sum(p.nbytes for p in mlp([784, 512, 10]).parameters())
+lab.measure("card0", step.received_bytes(0) / gradient_bytes if step.transfers else None)
+for c in step.collectives:
+    print(f"rank {c.rank} took part in {c.op} of {c.size_bytes / 1e6:.2f} MB")
+figures.links(step)
+
+# %% [markdown]
+# Nobody is in the middle. Each rank sends to one neighbour and receives from the other: a **ring**. Gathered on one
+# card, rank 0 would receive three gradients and send three; instead every rank receives 2 (n − 1)/n of one. (The
+# little that gloo tells beside the data is left out.) Lab 06 builds this ring.
+
+# %% [markdown]
+# The articles are not wholly wrong. Once, when DDP wraps the model, everything does come from rank 0: the weights.
+# (Before that the ranks compare the shapes of their parameters: the all-gather below.) And before each forward pass rank
+# 0's *buffers* go out, such as the running means of BatchNorm; this model has none. Here is the start:
+
+# %%
+print("rank 1 took part in:", *dict.fromkeys(c.op for c in start.collectives if c.rank == 1))
+figures.links(start)
+
+# %% [markdown]
+# ## Who takes which example?
+#
+# With DataParallel one process loads every batch. With DDP each rank loads its own. `DistributedSampler` deals the
+# examples out, like cards: shuffle all of them, then rank r takes number r, r + n, r + 2n, … All ranks must take equally
+# many steps, or one would wait for ever; so if the examples do not divide, some from the beginning are dealt twice.
+
+# %%
+lab.predict("dealt", "10 examples, 4 ranks. How many examples are dealt out in one epoch?", "examples")
+
+# %% [markdown]
+# Write it. Lab 04 cut batches so that nothing was dealt twice; this is the library's simpler rule. The order must be
+# the same on all ranks and new in every epoch: it depends on `seed + epoch` and nothing else.
+#
+# <details><summary>Hint 1</summary>A fresh <code>torch.Generator()</code>, its <code>manual_seed</code>, and
+# <code>torch.randperm(count, generator=…)</code>.</details>
+# <details><summary>Hint 2</summary>How many are missing to the next multiple of n: <code>-count % n</code>. There may be
+# fewer examples than ranks; then the beginning is needed more than once.</details>
+
+# %% tags=["exercise:my_share"]
+# Exercise 10.1: DistributedSampler by hand
+def my_share(count, rank, world_size, seed, epoch):
+    """The indices, of 0 to count - 1, that this rank takes in this epoch: as DistributedSampler deals them.
+
+    All ranks take equally many; what is missing comes from the beginning of the shuffled order.
+    """
+    ### BEGIN SOLUTION
+    generator = torch.Generator().manual_seed(seed + epoch)
+    order = torch.randperm(count, generator=generator).tolist()
+    missing = -count % world_size
+    padded = (order * world_size)[: count + missing]
+    return padded[rank::world_size]
+    ### END SOLUTION
+
+# %% tags=["check:my_share"] points=1.5
+check.my_share(my_share)
+
+# %%
+def attempt(fn, *args):
+    """What fn returns; None where an exercise that it needs is not written yet."""
+    try:
+        return fn(*args)
+    except NotYet as stub:
+        print(f"not yet: {stub}")
+
+samplers = [DistributedSampler(range(10), 4, rank, seed=3) for rank in range(4)]
+mine = attempt(lambda: [my_share(10, rank, 4, 3, 0) for rank in range(4)])
+for rank, sampler in enumerate(samplers):
+    print(f"rank {rank}: the library {list(sampler)}, yours {mine[rank] if mine else 'not yet'}")
+lab.measure("dealt", sum(len(sampler) for sampler in samplers))
+
+# %% [markdown]
+# ## A new order for every epoch
+#
+# The library's sampler does not know when an epoch begins. You have to tell it the number: that is what its
+# method `set_epoch` is for. Nothing fails if you forget. What happens then?
+
+# %%
+lab.predict("batches", "20 batches an epoch, 5 epochs, without set_epoch: how many different batches are there?", "batches")
+
+# %%
+def batches_seen(told):
+    """How many different batches 4 ranks together have seen after each of 5 epochs: 400 examples, 20 in a batch."""
+    samplers, seen, counts = [DistributedSampler(range(400), 4, rank) for rank in range(4)], set(), []
+    for number in range(5):
+        if told:
+            [s.set_epoch(number) for s in samplers]
+        shares = [torch.tensor(list(s)).split(5) for s in samplers]
+        seen |= {frozenset(torch.cat(parts).tolist()) for parts in zip(*shares)}
+        counts.append(len(seen))
+    return counts
+
+without = batches_seen(False)
+lab.measure("batches", without[-1])
+figures.histories(
+    {"with set_epoch": batches_seen(True), "without": without}, "Without set_epoch every epoch is the first one again",
+    "different batches so far", x="epoch",
+)
+
+# %% [markdown]
+# Without it, the same examples meet in the same batches in the same order, for ever. The training still learns
+# something, and no message tells you. Such mistakes are found by looking at the *order*, not at the loss.
+
+# %% [markdown]
+# ## The training
+#
+# Put it together. Each rank: device, sampler, loader, model, wrap, optimizer, loop. The function is to train any model:
+# `build(data)` makes one and `loss` judges it. The small model in the next cell is there for the check.
+
+# %%
+# Set-up
+def line(data):
+    """A linear model with the weights that `data` gives: they differ from rank to rank."""
+    model = nn.Linear(data["x"].shape[1], 1, dtype=data["x"].dtype)
+    model.load_state_dict({"weight": data["weight"], "bias": data["bias"]})
+    return model
+
+# %% [markdown]
+# The process group is there already; do not make it again. `batch_size` counts the examples of *one rank*. Leave the
+# sampler's seed as it is.
+#
+# <details><summary>Hint 1</summary><code>TensorDataset(data["x"], data["y"])</code>; then the sampler of it; then
+# <code>DataLoader(dataset, batch_size, sampler=…)</code>.</details>
+# <details><summary>Hint 2</summary>Call the wrapped model, not the one inside: only the wrapper averages. DDP has divided
+# by the number of ranks; you need not.</details>
+# <details><summary>Hint 3</summary><code>flat([*ddp.parameters()])</code> is a copy of all weights as one vector.</details>
+
+# %% tags=["exercise:train_ddp"]
+# Exercise 10.2: a training with DDP
+def train_ddp(data, epochs, batch_size, rate, build=line, loss=F.mse_loss):
+    """Trains build(data) by DDP and plain SGD on data["x"], data["y"], which every rank holds whole.
+
+    Returns the weights after each epoch, a list of vectors: the same on all ranks.
+    """
+    ### BEGIN SOLUTION
+    device, history = my_device(), []
+    dataset = TensorDataset(data["x"], data["y"])
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size, sampler=sampler)
+    ddp = DistributedDataParallel(build(data).to(device))
+    optimizer = torch.optim.SGD(ddp.parameters(), rate)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss(ddp(x.to(device)), y.to(device)).backward()
+            optimizer.step()
+        history.append(flat([*ddp.parameters()]))
+    return history
+    ### END SOLUTION
+
+# %% tags=["check:train_ddp"] points=1.5
+check.train_ddp(train_ddp)
+
+# %% [markdown]
+# ## As a notebook, as a script
+#
+# Your function trains the ResNet too. `main` is what every rank runs: form the group, train, say how it went. Watch how
+# little of it knows about ranks.
+
+# %%
+def main(shape, count, batch, epochs):
+    """What every rank runs."""
+    nccl = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("nccl" if nccl else "gloo")
+    torch.manual_seed(10)
+    images, labels, *_ = tensors(data.load("fashion-mnist"), count, 1)
+    model, rank, n = resnet(**shape), dist.get_rank(), dist.get_world_size()
+    given = {"x": images, "y": labels}
+    train_ddp(given, epochs, batch // n, 0.05, lambda _: model, F.cross_entropy)
+    model.eval()
+    told = F.cross_entropy(model(images[rank::n].to(my_device())), labels[rank::n].to(my_device()))
+    print(f"rank {rank} of {n}, process {os.getpid()}: loss of its share {told.item():.4f}", flush=True)
+    dist.destroy_process_group()
+
+# %%
+run = launch(main, 2, args=(shape, images_count, batch, 1))
+
+# %% [markdown]
+# On a cluster there is no notebook. There is a file, and a program that starts it: **torchrun**. The next cell writes
+# the file, from the very cells above: your function is in it.
+
+# %%
+imports = """\
+import os
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from worldsize import data
+from worldsize.models import flat, tensors
+from worldsize.resnet import resnet
+"""
+
+def cell_of(fn):
+    return "".join(linecache.getlines(fn.__code__.co_filename))
+
+folder = tempfile.TemporaryDirectory(prefix="worldsize-lab-10-")
+script = Path(folder.name, "train.py")
+call = f'if __name__ == "__main__":\n    main({shape}, {images_count}, {batch}, 1)\n'
+script.write_text("\n\n".join([imports, *map(cell_of, (my_device, line, train_ddp, main)), call]))
+print(f"{script.name}: {len(script.read_text().splitlines())} lines; it ends with\n…\n{call}")
+
+# %% [markdown]
+# `torchrun --standalone --nproc-per-node 2 train.py` means: this machine alone, two processes on it. It sets the five
+# variables that you saw and starts the script twice. If one rank fails, it ends the others. `terminal` runs a command as
+# your terminal would, with a time limit. It takes seconds, because each process starts Python and imports PyTorch anew.
+
+# %%
+def losses(text):
+    return sorted(line.split()[-1] for line in text.splitlines() if "loss of its share" in line)
+
+if run.state == "not yet":
+    print(f"not yet: {run.not_yet}")
+else:
+    said = terminal("torchrun", "--standalone", "--nproc-per-node", 2, script.name, folder=folder.name, timeout_s=90)
+    print("the same losses as in the notebook:", losses(said) == losses(run.log()))
+
+# %% [markdown]
+# Compare the lines with those from `launch`: other processes, the same training. That is no accident. Both set the same
+# environment, and the ranks do the rest.
+#
+# Older scripts are started by `python -m torch.distributed.launch`. It is deprecated. It does not only set LOCAL_RANK,
+# it also hands the script an *argument*, `--local-rank=1`, which the script has to take with argparse. A script that
+# reads `os.environ["LOCAL_RANK"]` needs no such argument, and torchrun gives none.
+
+# %% [markdown]
+# On two machines the command is given on each of them, with `--nnodes 2` and the address of one:
+# `--rdzv-backend c10d --rdzv-endpoint host:29500`. The rest stays.
+
+# %% [markdown]
+# ## An exact evaluation
+#
+# After training you want the accuracy on the test images. All ranks can help: each takes a share, and the numbers of
+# right ones are added up. But the sampler *pads*. Some images are judged twice, and count twice.
+
+# %%
+lab.predict("padded", "5 test images, only image 0 is judged right. Which accuracy do 4 ranks find, padding counted?", "%")
+
+# %%
+def padded_accuracy(share, count):
+    """As many scripts do it: the mean over everything that was dealt out."""
+    totals = torch.tensor([(share["predicted"] == share["labels"]).sum(), len(share["labels"])], dtype=torch.float64)
+    dist.all_reduce(totals)
+    return (totals[0] / totals[1]).item()
+
+def evaluate(accuracy, predicted, labels, counts):
+    """The accuracy on the first `count` images, for each of counts."""
+    dist.init_process_group("gloo")
+    told = []
+    for count in counts:
+        mine = list(DistributedSampler(range(count), shuffle=False))
+        told.append(accuracy({"predicted": predicted[mine], "labels": labels[mine]}, count))
+    return told
+
+# %%
+one_right = torch.tensor([1, 0, 0, 0, 0]), torch.ones(5, dtype=torch.long)
+found = launch(evaluate, 4, args=(padded_accuracy, *one_right, [5]), device="cpu")[0][0]
+lab.measure("padded", 100 * found)
+print(f"exact: 1 of 5, {1 / 5:.1%}; with padding {found:.1%}")
+
+# %% [markdown]
+# Unshuffled, rank r is dealt the examples r, r + n, r + 2n, … in this order; the padding comes last. So each rank can work
+# out which of its own are padding. Then add up two numbers over the ranks, and divide once.
+#
+# <details><summary>Hint 1</summary>The k-th of this rank's examples was number k n + r of those dealt. From
+# <code>count</code> on it is padding.</details>
+# <details><summary>Hint 2</summary>The ranks' accuracies must not be averaged: a rank may have fewer examples than
+# others, or none.</details>
+
+# %% tags=["exercise:exact_accuracy"]
+# Exercise 10.3: exact in spite of padding
+def exact_accuracy(share, count):
+    """The part of `count` examples that was predicted right, each counted once; the same number on every rank.
+
+    share holds "predicted" and "labels" of this rank's examples, as DistributedSampler(shuffle=False) deals them.
+    """
+    ### BEGIN SOLUTION
+    places = torch.arange(len(share["labels"])) * dist.get_world_size() + dist.get_rank()
+    own = places < count
+    right = (share["predicted"] == share["labels"]) & own
+    totals = torch.stack([right.sum(), own.sum()]).double()
+    dist.all_reduce(totals)
+    return (totals[0] / totals[1]).item()
+    ### END SOLUTION
+
+# %% tags=["check:exact_accuracy"] points=1.5
+check.exact_accuracy(exact_accuracy)
+
+# %% [markdown]
+# How far off is the padded accuracy? Train a small model, take the first test images, first few and then more, and
+# compare with what one process finds.
+
+# %%
+net = mlp([784, 10], seed=0)
+for _ in range(20):
+    gradients(net, images.flatten(1), labels)
+    for p in net.parameters():
+        p.data -= 0.01 * p.grad
+predicted = net(test_images.flatten(1)).argmax(dim=1)
+counts = list(range(1, 41))
+truth = [(predicted[:c] == test_labels[:c]).double().mean().item() for c in counts]
+
+# %%
+errors = {}
+for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_accuracy)):
+    run = launch(evaluate, 4, args=(accuracy, predicted, test_labels, counts), device="cpu")
+    errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if run.state == "done" else None
+largest = max(map(abs, errors["padding counted"]))
+figures.histories(
+    errors, f"Counting padding is off by up to {largest:.0f} percentage points", "error (percentage points)",
+    x="size of the test set",
+)
+
+# %% [markdown]
+# With many images the error is small, and always there unless the count divides by 4. It also changes with the number of
+# ranks, so two runs cannot be compared. For a *training* the padding does little harm: each epoch deals others twice.
+
+# %% [markdown]
+# ## Save once, load everywhere, go on
+#
+# All ranks hold the same weights, so one file is enough: **rank 0 saves**. If every rank wrote to the same path, they
+# would write into each other's file. Then all load it. But rank 1 may come to `load` while rank 0 is still writing: so all
+# wait at a **barrier** in between. And to go on exactly, a checkpoint needs more than the model.
+
+# %% [markdown]
+# You write the order of events; the actions are handed in. `train_epoch(model, optimizer, epoch)` takes the two states
+# and returns new ones. `save(checkpoint)`, `load()` and `barrier()` do what they say; `load()` is None while there is no
+# file. All ranks train together, and all come to each barrier.
+#
+# <details><summary>Hint</summary>Begin with what <code>load()</code> gives, or with epoch 0 and the states that were
+# passed. After each epoch rank 0 saves; then comes the barrier, for all ranks, so outside of the
+# <code>if</code>.</details>
+
+# %% tags=["exercise:train_resumable"]
+# Exercise 10.4: save, load, resume
+def train_resumable(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    """Trains until `epochs` epochs are done, from the file if there is one; returns what load() gives at the end.
+
+    A checkpoint is {"epoch": how many are done, "model": …, "optimizer": …}; one is saved after every epoch.
+    """
+    ### BEGIN SOLUTION
+    at = load() or {"epoch": 0, "model": model, "optimizer": optimizer}
+    for epoch in range(at["epoch"], epochs):
+        model, optimizer = train_epoch(at["model"], at["optimizer"], epoch)
+        at = {"epoch": epoch + 1, "model": model, "optimizer": optimizer}
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+    ### END SOLUTION
+
+# %% tags=["check:train_resumable"] points=1.5
+check.train_resumable(train_resumable)
+
+# %% [markdown]
+# Now with a real training. Its optimizer has momentum: a memory of earlier gradients. `dies_at` lets rank 1 fail in the
+# middle of an epoch.
+
+# %%
+def resumable(path, epochs, dies_at=None):
+    dist.init_process_group("gloo")
+    rank, ddp = dist.get_rank(), DistributedDataParallel(small_cnn())
+    inside, momentum = ddp.module, torch.optim.SGD(ddp.parameters(), 0.05, momentum=0.9)
+
+    def train_epoch(model, optimizer, number):
+        inside.load_state_dict(model), momentum.load_state_dict(optimizer)
+        mine = my_part(number)
+        for k, part in enumerate(mine.split(32)):
+            if (rank, number, k) == (1, dies_at, 1):
+                raise OSError("this rank's machine has gone")
+            gradients(ddp, images[part], labels[part])
+            momentum.step()
+        return inside.state_dict(), momentum.state_dict()
+
+    actions = lambda held: torch.save(held, path), lambda: torch.load(path) if path.exists() else None, dist.barrier
+    return train_resumable(rank, epochs, inside.state_dict(), momentum.state_dict(), train_epoch, *actions)
+
+def my_part(number):
+    dealer = DistributedSampler(images)
+    dealer.set_epoch(number)
+    return torch.tensor(list(dealer))
+
+# %% [markdown]
+# Three trainings: one undisturbed; one that loses a rank in its third epoch; and a new start of that one, in new
+# processes whose first weights are other random numbers.
+
+# %%
+lab.predict("resumed", "The largest difference between a weight of the undisturbed training and of the resumed one?", "")
+
+# %%
+whole, broken = Path(folder.name, "whole.pt"), Path(folder.name, "broken.pt")
+for path in (whole, broken):
+    path.unlink(missing_ok=True)  # of an earlier run of this cell
+undisturbed = launch(resumable, 2, args=(whole, epochs), device="cpu", seed=1)
+try:
+    launch(resumable, 2, args=(broken, epochs, 2), device="cpu", seed=1)
+except RankFailed as failed:
+    print(str(failed).splitlines()[0])
+resumed = launch(resumable, 2, args=(broken, epochs), device="cpu", seed=2)
+
+# %%
+if resumed.state == "done":
+    pairs = [(a, resumed[r]["model"][key]) for r in range(2) for key, a in undisturbed[r]["model"].items()]
+    difference = max((a - b).abs().max().item() for a, b in pairs)
+    lab.measure("resumed", difference)
+    print(f"the largest difference is {difference}; files:", *sorted(p.name for p in Path(folder.name).glob("*.pt")))
+    print("a weight in the file is called", next(iter(resumed[0]["model"])))
+else:
+    print(f"not yet: {resumed.not_yet}")
+
+# %% [markdown]
+# The new start has gone on as if nothing had happened. The file holds `ddp.module`'s names: a wrapped model would call
+# them `module.0.weight`, and nobody without DDP could load them. (If the machine dies *while* rank 0 writes, the file is
+# cut off. Lab 15 cures that.)
+
+# %% [markdown]
+# ## DataParallel against DDP
+#
+# Now both in one run, on the same model and the same batch. First over links of 20 MB/s: then the messages decide. The
+# weights are W bytes and a link carries B bytes a second. DataParallel: the weights out to n − 1 cards and the gradients
+# back, all through card 0, 2 (n − 1) W/B. DDP: a ring, 2 (n − 1)/n W/B.
+
+# %%
+small = {**shape, "depth": 18, "width": 16}
+slow = Link("20 MB/s", "100 us")
+lab.predict("ratio", f"{cards} cards, slow links: a step of DataParallel takes how many times a step of DDP?", "times")
+
+# %%
+def race(fabric, shape, link=None):
+    """The middle of the steps' seconds, one after the other in this run; the other ranks sleep through DataParallel."""
+    nccl = torch.cuda.device_count() >= fabric.world_size
+    dist.init_process_group("nccl" if nccl else "gloo")
+    others, n, seconds = dist.new_group(backend="gloo"), fabric.world_size, {}
+    if fabric.rank == 0:
+        parallel, _ = data_parallel(resnet(**shape), Cards(n, link))
+        seconds["DataParallel"] = timed(parallel, slice(batch))
+    dist.barrier(group=others)
+    ddp = DistributedDataParallel(resnet(**shape).to(my_device()))
+    if link:
+        ddp.register_comm_hook(Background(fabric), over_the_fabric)
+    seconds["DDP"] = timed(ddp, slice(fabric.rank, batch, n))
+    return seconds
+
+# %%
+def timed(model, mine):
+    device, seconds = next(model.parameters()).device, []
+    x, y = images[mine].to(device), labels[mine].to(device)
+    for _ in range(steps + 1):
+        start_s = time.monotonic()
+        gradients(model, x, y)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.monotonic() - start_s)
+    return sorted(seconds[1:])[steps // 2]  # the first one warms up
+
+# %%
+over_links = launch(race, cards, args=(small, slow), link=slow, device="cpu")[0]
+bare = launch(race, cards, args=(shape if gpus >= cards else small,))[0]
+lab.measure("ratio", over_links["DataParallel"] / over_links["DDP"])
+small_bytes = sum(p.nbytes for p in resnet(**small).parameters())
+outlines = {
+    "DataParallel": 2 * (cards - 1) * slow.seconds(small_bytes), "DDP": cost.ring_all_reduce(cards, small_bytes, slow),
+}
+here = "this machine's GPUs" if gpus >= cards else "this machine: threads and processes"
+groups = {"over links of 20 MB/s": (over_links, outlines), here: (bare, {})}
+figures.race(
+    [figures.Timing(name, s, expected.get(name), group=group)
+     for group, (found, expected) in groups.items() for name, s in found.items()],
+    f"Over slow links DDP is {over_links['DataParallel'] / over_links['DDP']:.1f} times as fast",
+)
+
+# %% [markdown]
+# The outlines are the messages alone; the computing comes on top. Over slow links the ring wins, and by more with every
+# card. On this machine itself, without GPUs, "cards" are threads or processes that share the same cores and one memory:
+# there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, also on one machine.
+#
+# **In one sentence:** what is the ratio of the two formulas, and with it the most that DDP can gain?
+#
+# <details><summary>Compare</summary>2 (n − 1) against 2 (n − 1)/n: n times.</details>
+
+# %% [markdown]
+# DDP does one thing more: it sends while backward still computes. That, and how its gradients become buckets, is
+# Lab 11, where you build it.
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Li and others, *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*
+# ([arXiv:2006.15704](https://arxiv.org/abs/2006.15704), VLDB 2020). He and others, *Deep Residual Learning for Image
+# Recognition* ([arXiv:1512.03385](https://arxiv.org/abs/1512.03385), CVPR 2016). Paszke and others, *PyTorch*
+# ([arXiv:1912.01703](https://arxiv.org/abs/1912.01703), NeurIPS 2019). Goyal and others, *Accurate, Large Minibatch SGD*
+# ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677), 2017): shuffling once an epoch, and what goes wrong.

@@ -1,0 +1,98 @@
+"""What one step of a traced TensorFlow program moves between devices, and where its variables are.
+
+TensorFlow cuts a traced function into one graph a device, and puts a send and a receive where a tensor has to cross.
+`crossings` runs the function, takes the graphs that really ran, and gives each send with the bytes of its tensor. Of the
+graph optimisers all but pruning are off meanwhile, so that a tensor keeps the name and the shape that it was traced with.
+Left out: what a collective op sends (such ops are listed; their messages are in no graph), time, and sessions (`graphs`).
+M. Abadi et al., "TensorFlow: a system for large-scale machine learning", OSDI 2016, section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+COLLECTIVES = ("CollectiveReduceV2", "CollectiveReduceV3", "NcclAllReduce")
+SENDS = ("_Send", "_HostSend")
+SCALAR_BYTES = 8
+RENAMING = (
+    "layout_optimizer", "constant_folding", "shape_optimization", "remapping", "arithmetic_optimization",
+    "dependency_optimization", "loop_optimization", "function_optimization", "scoped_allocator_optimization",
+    "pin_to_host_optimization", "implementation_selector", "auto_mixed_precision",
+)  # fmt: skip
+
+
+def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dict[str, Any]:
+    """Runs the `tf.function` `step(*args)`, which has not run before, once. Batches must be of a fixed size.
+
+    {"holds": {device: bytes of `variables` there}, "sends": [{"src", "dst", "bytes", "kind"}],
+    "collectives": {device: bytes}}, all of it plain. `kind` is "weights" for a variable that was read, "inputs" for an
+    argument, "scalars" for what is of 8 bytes or less, "gradients" for the rest.
+    """
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options(dict.fromkeys(RENAMING, False))
+    traced = step.get_concrete_function(*args).graph
+    nodes = [node for graph in _ran(step, args) for node in graph.node]
+    names = {op.name: op for op in traced.get_operations()}
+    return {"holds": held(variables), "sends": list(_sends(nodes, names)), "collectives": _collectives(nodes, names)}
+
+
+def held(variables: Iterable[Any]) -> dict[str, int]:
+    """{device: bytes}: every copy counts. TensorFlow's variables, a strategy's, or Keras's."""
+    found: dict[str, int] = {}
+    for variable in variables:
+        inner = variable if hasattr(variable, "device") else variable.value
+        for copy in getattr(inner, "values", (inner,)):
+            name = device(copy.device)
+            found[name] = found.get(name, 0) + copy.shape.num_elements() * copy.dtype.size
+    return found
+
+
+def device(name: str) -> str:
+    """'/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
+    return name.rpartition("device:")[2]
+
+
+def _ran(step: Callable, args: tuple) -> list[Any]:
+    """The graphs, one a device, of the function's first run; those of its inputs' iterators may be among them."""
+    from tensorflow.python.eager import context  # there is no public way to a run's own graphs
+
+    context.enable_run_metadata()  # before the first run: graphs are kept when a function is made ready
+    try:
+        step(*args)
+        return list(context.export_run_metadata().partition_graphs)
+    finally:
+        context.disable_run_metadata()
+
+
+def _sends(nodes: Iterable[Any], names: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    seen = set()
+    for node in (node for node in nodes if node.op in SENDS):
+        source, _, port = node.input[0].partition(":")
+        src, dst = (device(node.attr[f"{way}_device"].s.decode()) for way in ("send", "recv"))
+        key = src, dst, node.input[0]
+        if source not in names or src == dst or key in seen:
+            continue  # an iterator's own, a second listing, or an order without a tensor
+        seen.add(key)
+        size = _bytes(names[source].outputs[int(port or 0)])
+        yield {"src": src, "dst": dst, "bytes": size, "kind": _kind(names[source], size)}
+
+
+def _kind(operation: Any, size_bytes: int) -> str:
+    if size_bytes <= SCALAR_BYTES:
+        return "scalars"
+    return {"ReadVariableOp": "weights", "Placeholder": "inputs"}.get(operation.type, "gradients")
+
+
+def _collectives(nodes: Iterable[Any], names: dict[str, Any]) -> dict[str, int]:
+    ops = {node.name: device(node.device) for node in nodes if node.op in COLLECTIVES and node.name in names}
+    found: dict[str, int] = {}
+    for name, where in ops.items():
+        found[where] = found.get(where, 0) + _bytes(names[name].outputs[0])
+    return found
+
+
+def _bytes(tensor: Any) -> int:
+    """Of a traced tensor; 0 where it holds no numbers or its shape is not known."""
+    return (tensor.shape.num_elements() or 0) * max(0, tensor.dtype.size)

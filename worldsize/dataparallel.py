@@ -1,0 +1,232 @@
+"""DataParallel seen at work: one process, a thread for each card, and card 0 in the middle of everything.
+
+Where there are several GPUs it is PyTorch's own `nn.DataParallel`, and `Watched` notes its copies. Elsewhere
+`Emulated` does the same on the CPU: at every step it scatters the batch from card 0, copies the weights to every card,
+runs a thread a card, gathers the outputs on card 0, and after backward adds all gradients up there. Its cards are
+stretches of one memory; each copy goes straight from or to card 0, as PyTorch does it where NCCL is not there. Left
+out: scalars and dicts as outputs. A. Paszke and others, "PyTorch", NeurIPS 2019; the order is that of
+`torch/nn/parallel/data_parallel.py` and `_functions.py`. In the trace a "rank" is a card, all of one process.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from worldsize.links import Link
+from worldsize.trace import Collective, Span, Trace, Transfer
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Cards:
+    """The record of `count` cards of one process, and, where they are emulated, the copies between them.
+
+    A copy over `link` takes the link's time; copies leave one after the other, because they share card 0's.
+    """
+
+    def __init__(self, count: int, link: Link | None = None) -> None:
+        self.count, self._link, self._origin_s = count, link, time.monotonic()
+        self._transfers: list[Transfer] = []
+        self._collectives: list[Collective] = []
+        self._spans: list[Span] = []
+
+    def now(self) -> float:
+        return time.monotonic() - self._origin_s
+
+    def move(self, tensors: Tensors, src: int, dst: int) -> list[torch.Tensor]:
+        """Copies of `tensors` on card `dst`; from a card to itself, the tensors themselves."""
+        if src == dst or not tensors:
+            return [t.detach() for t in tensors]
+        start_s = self.now()
+        copies = [t.detach().clone() for t in tensors]
+        size_bytes = sum(t.nbytes for t in copies)
+        if self._link:
+            time.sleep(max(0.0, start_s + self._link.seconds(size_bytes) - self.now()))
+        self.note(src, dst, size_bytes, start_s)
+        return copies
+
+    def note(self, src: int, dst: int, size_bytes: int, start_s: float) -> None:
+        self._transfers.append(Transfer(src, dst, size_bytes, start_s, self.now()))
+
+    @contextmanager
+    def collective(self, op: str, size_bytes: int) -> Iterator[None]:
+        """Note that all cards take part in `op` meanwhile."""
+        start_s = self.now()
+        yield
+        self._collectives += [Collective(op, size_bytes, card, start_s, self.now()) for card in range(self.count)]
+
+    @contextmanager
+    def work(self, card: int, label: str) -> Iterator[None]:
+        start_s = self.now()
+        yield
+        self._spans.append(Span(card, "compute", start_s, self.now(), label))
+
+    def trace(self) -> Trace:
+        def ordered(events: list) -> tuple:
+            return tuple(sorted(events, key=lambda e: e.start_s))
+
+        return Trace(self.count, ordered(self._transfers), ordered(self._spans), ordered(self._collectives))
+
+
+class Emulated(nn.Module):
+    """`Emulated(module, cards)` in place of `nn.DataParallel(module)`: call it, then `backward()` on a loss of it.
+
+    Gradients arrive in the module's own parameters, those of card 0. Of the buffers only card 0's copy stays.
+    """
+
+    def __init__(self, module: nn.Module, cards: Cards) -> None:
+        super().__init__()
+        self.module = module
+        self._cards = cards
+        # in a tuple, so that they are no modules of this one and have no part in its parameters
+        self._replicas = (tuple(copy.deepcopy(module) for _ in range(cards.count)),)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Step.apply(self, x, *self.module.parameters())
+
+    def run(self, ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """Scatter, replicate, a forward pass in a thread for each card, gather."""
+        cards, pieces = self._cards, x.chunk(self._cards.count)
+        with cards.collective("scatter", x.nbytes):
+            pieces = [cards.move([piece], 0, card)[0] for card, piece in enumerate(pieces)]
+        weights = [*self.module.parameters()]
+        with cards.collective("replicate", sum(w.nbytes for w in weights)):
+            replicas = [self._replica(card) for card in range(len(pieces))]
+        outputs = self._threads("forward", [lambda r=r, p=p: r(p) for r, p in zip(replicas, pieces, strict=True)])
+        with cards.collective("gather", sum(o.nbytes for o in outputs)):
+            gathered = [cards.move([o], card, 0)[0] for card, o in enumerate(outputs)]
+        ctx.replicas, ctx.outputs = replicas, outputs
+        return torch.cat(gathered)
+
+    def run_back(self, ctx: Any, grad: torch.Tensor) -> Tensors:
+        """Scatter the outputs' gradients, a backward pass in a thread for each card, add up on card 0."""
+        cards = self._cards
+        with cards.collective("scatter", grad.nbytes):
+            parts = grad.split([len(o) for o in ctx.outputs])
+            pieces = [cards.move([part], 0, card)[0] for card, part in enumerate(parts)]
+        pairs = zip(ctx.outputs, pieces, strict=True)
+        self._threads("backward", [lambda o=o, p=p: torch.autograd.backward(o, p) for o, p in pairs])
+        own = [[_gradient(p) for p in replica.parameters()] for replica in ctx.replicas]
+        with cards.collective("reduce add", sum(g.nbytes for g in own[0])):
+            arrived = [cards.move(gradients, card, 0) for card, gradients in enumerate(own)]
+            return [sum(of_all[1:], of_all[0]) for of_all in zip(*arrived, strict=True)]
+
+    def _replica(self, card: int) -> nn.Module:
+        replica = self._replicas[0][card].train(self.module.training)
+        for kind in ("parameters", "buffers"):
+            theirs = [*getattr(self.module, kind)()]
+            for mine, given in zip(getattr(replica, kind)(), self._cards.move(theirs, 0, card), strict=True):
+                mine.data, mine.grad = given, None
+        return replica
+
+    def _threads(self, label: str, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        def timed(card: int) -> Any:
+            with torch.enable_grad(), self._cards.work(card, label):
+                return works[card]()
+
+        with ThreadPoolExecutor(len(works)) as pool:
+            return list(pool.map(timed, range(len(works))))
+
+
+class _Step(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parallel: Emulated, x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.parallel = parallel
+        return parallel.run(ctx, x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        return (None, None, *ctx.parallel.run_back(ctx, grad))
+
+
+def _gradient(p: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(p) if p.grad is None else p.grad
+
+
+# ---- PyTorch's own ---------------------------------------------------------------------------
+
+
+class Watched:
+    """`with Watched(cards): …` notes the copies of PyTorch's own DataParallel, by standing before its four functions.
+
+    It waits for the cards before and after each copy, so that the times are true; that makes a step slower. What is noted
+    is who gives and who gets: NCCL may pass a copy on from card to card.
+    """
+
+    def __init__(self, cards: Cards, comm: Any = None, card_of: Callable[[torch.Tensor], int] | None = None) -> None:
+        from torch.nn.parallel import comm as torchs
+
+        self._cards, self._comm, self._card_of = cards, comm or torchs, card_of or _card_of
+
+    def __enter__(self) -> Watched:
+        self._originals = {name: getattr(self._comm, name) for name in _WAYS}
+        for name, way in _WAYS.items():
+            setattr(self._comm, name, self._noting(way, self._originals[name]))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, original in self._originals.items():
+            setattr(self._comm, name, original)
+
+    def _noting(self, way: tuple[str, bool], original: Callable) -> Callable:
+        op, outwards = way
+
+        def noted(given: Any, *args: Any, **kwargs: Any) -> Any:
+            if not _bytes(given):  # such as the buffers of a model that has none
+                return original(given, *args, **kwargs)
+            _finish()
+            start_s = self._cards.now()
+            got = original(given, *args, **kwargs)
+            _finish()
+            many, one = (got, given) if outwards else (given, got)
+            centre = self._card_of(_first(one))
+            parts = [(self._card_of(_first(part)), _bytes(part)) for part in many]
+            for card, size_bytes in parts:
+                if card != centre:
+                    src, dst = (centre, card) if outwards else (card, centre)
+                    self._cards.note(src, dst, size_bytes, start_s)
+            with self._cards.collective(op, _bytes(one)):
+                pass
+            return got
+
+        return noted
+
+
+# name of the function in torch.nn.parallel.comm: (what the course calls it, whether it goes out from one card)
+_WAYS = {
+    "scatter": ("scatter", True), "broadcast_coalesced": ("replicate", True), "gather": ("gather", False),
+    "reduce_add_coalesced": ("reduce add", False),
+}  # fmt: skip
+
+
+def _card_of(x: torch.Tensor) -> int:
+    return max(0, x.get_device())  # what is in the host's memory counts as card 0's
+
+
+def _first(given: Any) -> torch.Tensor:
+    return given if isinstance(given, torch.Tensor) else _first(given[0])
+
+
+def _bytes(given: Any) -> int:
+    return given.nbytes if isinstance(given, torch.Tensor) else sum(_bytes(part) for part in given)
+
+
+def _finish() -> None:
+    for card in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(card)
+
+
+def data_parallel(module: nn.Module, cards: Cards) -> tuple[nn.Module, str]:
+    """The module on `cards.count` cards, and a sentence that says whether they are real. Real ones keep no link."""
+    if torch.cuda.device_count() >= max(2, cards.count):
+        words = f"PyTorch's own DataParallel on {cards.count} GPUs"
+        return nn.DataParallel(module.cuda(0), device_ids=[*range(cards.count)]), words
+    return Emulated(module, cards), f"emulated: {cards.count} threads of one process stand for {cards.count} cards"

@@ -1,0 +1,81 @@
+"""What a task of TensorFlow has beside its function: its logical devices, its seed, its `Task`; or it is a server.
+
+The fork server has imported tensorflow and not started its runtime; all that must be set before the runtime starts is
+set here, in the fresh process. Left out: a rank's way from the fork to the result (`rank.py`), addresses and
+environment (`tensorflow_session.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+
+from worldsize import parcel
+from worldsize.cluster import Task
+from worldsize.engines import Job
+from worldsize.engines.line import Line
+from worldsize.engines.place import tell_stack_on_signal
+
+
+def prepare(rank: int, job: Job, line: Line, threads: int, seed: int) -> None:
+    _end_with_fork_server()
+    tell_stack_on_signal(job.stack_path(rank))
+    import tensorflow as tf
+
+    if job.tasks.logical_devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        each = [tf.config.LogicalDeviceConfiguration() for _ in range(job.tasks.logical_devices)]
+        tf.config.set_logical_device_configuration(cpu, each)
+    tf.random.set_seed(seed)
+
+
+def _end_with_fork_server() -> None:
+    """A call into TensorFlow can hold Python's lock for as long as it waits; then nobody here sees that the agent is
+    gone. So the kernel of the system ends this process with its fork server, and the fork server is not held up."""
+    import ctypes
+    from multiprocessing import forkserver
+
+    alive = getattr(forkserver._forkserver, "_forkserver_alive_fd", None)
+    if alive is not None:
+        os.close(alive)
+        forkserver._forkserver._forkserver_alive_fd = None
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    except (OSError, AttributeError):  # not Linux
+        return
+
+
+def parcel_of(rank: int, job: Job) -> parcel.Parcel:
+    """What this task runs: the function, or a server."""
+    if job.tasks.cluster and job.tasks.cluster.tasks()[rank].partition(":")[0] in job.tasks.servers:
+        return parcel.Parcel(serve, (), {})
+    return parcel.open_parcel(job.payload_path().read_bytes())
+
+
+def arguments(opened: parcel.Parcel, rank: int, job: Job, line: Line, attempt: int) -> tuple:
+    """The function's arguments, with its `Task` in front where it asks for one."""
+    if parcel.first_parameter(opened.fn) != "task":
+        return opened.args
+    config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    own = config.get("task", {"type": "", "index": 0})
+    shared = job.dir / "shared"
+    shared.mkdir(exist_ok=True)
+    counts = job.tasks.cluster
+    task = Task(
+        own["type"], own["index"], rank, attempt, config.get("cluster", {}), shared, counts, line.request,
+    )  # fmt: skip
+    return (task, *opened.args)
+
+
+def serve() -> None:
+    """A `tf.distribute.Server` as `TF_CONFIG` says. It does its work in threads of its own until it is ended."""
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+    )
+    threading.Event().wait()  # `server.join()` would wait for ever too, and hold Python's lock meanwhile
+    del server

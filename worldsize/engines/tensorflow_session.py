@@ -1,0 +1,173 @@
+"""How tasks of TensorFlow start: an address each, `TF_CONFIG`, fresh processes; and how they are killed and restarted.
+
+A port has no race: the agent binds it with SO_REUSEADDR and never listens, so that nobody else is given it, and the
+task's own gRPC server, which sets SO_REUSEADDR too, binds and listens on the same (Linux allows it). Left out:
+listening to the tasks (`session.py`), and what a task does (`rank.py`, `tensorflow_rank.py`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from importlib import metadata
+
+from worldsize.cluster import fail_fast, tf_config
+from worldsize.engines import Setup, session
+from worldsize.engines.line import MAIN
+from worldsize.engines.place import stack_of
+from worldsize.engines.rank import main as rank_main
+from worldsize.failures import Standing
+
+_SERVER_LEAVES_S = 0.5
+_REAP_S = 5.0
+
+
+class Session(session.Session):
+    """A job of TensorFlow. Tasks whose type is among the servers end when all others have."""
+
+    def _choose(self) -> Setup:
+        self.cluster = self.job.tasks.cluster
+        self.names = self.cluster.tasks() if self.cluster else ("",)
+        self.killed: set[int] = set()
+        self.attempts: dict[int, int] = {}
+        self.ports = ExitStack()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        threads = max(1, cores // len(self._awaited()))
+        way = "fork server" if self.start_method == "forkserver" else self.start_method
+        devices = ("cpu",) * self.job.world_size
+        return Setup(f"{self._who()} · {self._versions()} · {way}", "grpc", devices, threads, way)
+
+    def _who(self) -> str:
+        n = self.job.tasks.logical_devices
+        devices = f" · {n} logical CPUs{' each' if self.cluster else ''}" if n > 1 else ""
+        if not self.cluster:
+            return f"1 process{devices}"
+        return " · ".join(f"{name} {count}" for name, count in self.cluster.counts().items() if count) + devices
+
+    def _versions(self) -> str:
+        keras = "tf_keras 2" if self.job.tasks.legacy_keras else "Keras 3"
+        over = " · gRPC on loopback" if self.cluster else ""
+        return f"TensorFlow {_version()}, {keras}{over}"
+
+    def _start(self, setup: Setup) -> None:
+        addresses = [_address(self.ports) for _ in self.names] if self.cluster else []
+        self.spec = self.cluster.spec(addresses) if self.cluster else {}
+        self.threads = setup.threads
+        self.job_path = self.job.dir / "job.pkl"
+        self.job_path.write_bytes(pickle.dumps(self.job))
+        for rank in range(self.job.world_size):
+            self._start_one(rank)
+
+    def _start_one(self, rank: int) -> None:
+        attempt = self.attempts[rank] = self.attempts.get(rank, -1) + 1
+        arguments = (rank, self.address, str(self.job_path), self._environment(rank), self.threads, attempt)
+        process = multiprocessing.get_context(self.start_method).Process(target=rank_main, args=arguments)
+        process.start()
+        self.pids[rank], self.processes[rank] = process.pid, process
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        env = {
+            "KERAS_BACKEND": "tensorflow",
+            "TF_USE_LEGACY_KERAS": "1" if self.job.tasks.legacy_keras else "0",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            "OMP_NUM_THREADS": str(self.threads),
+            "TF_NUM_INTRAOP_THREADS": str(self.threads),
+        }
+        if self.cluster:
+            env["TF_CONFIG"] = tf_config(self.spec, self.names[rank])
+            env["no_grpc_proxy"] = "127.0.0.1"
+            env |= fail_fast(self.cluster, self.job.tasks.servers)
+        return {name: self.job.env.get(name, value) if name in _YIELDING else value for name, value in env.items()}
+
+    # ---- who is waited for -----------------------------------------------------------------------
+
+    def _servers(self) -> set[int]:
+        return {rank for rank, name in enumerate(self.names) if name.partition(":")[0] in self.job.tasks.servers}
+
+    def _awaited(self) -> set[int]:
+        return set(range(self.job.world_size)) - self._servers() - self.killed
+
+    def _live(self) -> set[int]:
+        return super()._live() - self.killed
+
+    def _mute(self, rank: int) -> Standing:
+        """A task that does not answer: most likely in a call that holds Python's lock while it waits for a peer."""
+        frames = stack_of(self.pids[rank], self.job.stack_path(rank), MAIN)
+        return replace(super()._mute(rank), frames=frames) if frames else super()._mute(rank)
+
+    # ---- on request ------------------------------------------------------------------------------
+
+    def _answer_request(self, rank: int, what: str, whom: int) -> None:
+        """Kill or restart the task `whom`, as the task `rank` asked."""
+        self._kill(whom)
+        if what == "restart":
+            self.killed.discard(whom)
+            self.results.pop(whom, None)
+            self.job.result_path(whom).unlink(missing_ok=True)
+            self._start_one(whom)
+        if rank in self.lines:
+            with suppress(OSError):
+                self.lines[rank].send(("granted", ""))
+
+    def _kill(self, rank: int) -> None:
+        self.killed.add(rank)
+        for known in (self.silent, self.blocked):
+            known.pop(rank, None)
+        line = self.lines.pop(rank, None)
+        if line is not None:
+            line.close()
+        self._signal(rank, signal.SIGKILL)
+        self.processes[rank].join(_REAP_S)
+
+    def _signal(self, rank: int, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pids[rank], number)  # it may not lead its group yet
+        with suppress(ProcessLookupError):
+            os.killpg(self.pids[rank], number)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def _let_leave(self, ranks: set[int]) -> None:
+        super()._let_leave(ranks)
+        servers = self._servers() & set(self.processes)
+        for rank in servers:
+            self._signal(rank, signal.SIGTERM)
+        for rank in servers:
+            self.processes[rank].join(_SERVER_LEAVES_S)
+
+    def _reap(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+        for process in self.processes.values():
+            process.join(_REAP_S)
+        self.ports.close()
+
+
+_YIELDING = (
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "OMP_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "GRPC_FAIL_FAST",
+    "no_grpc_proxy",
+)
+
+
+def _address(kept: ExitStack) -> str:
+    """An address on loopback that is this cluster's until `kept` closes."""
+    bound = kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("", 0))
+    return f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+def _version() -> str:
+    """ "2.21"."""
+    for name in ("tensorflow", "tensorflow-cpu", "tensorflow_intel"):
+        with suppress(metadata.PackageNotFoundError):
+            return ".".join(metadata.version(name).split(".")[:2])
+    return "of unknown version"

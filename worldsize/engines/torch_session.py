@@ -1,0 +1,107 @@
+"""How ranks of torch start: devices and backend, the environment that torchrun would set, and PyTorch's elastic.
+
+Left out: listening to them (`session.py`), and what a rank does (`rank.py`, `torch_rank.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+
+from worldsize.engines import Job, Setup, session
+from worldsize.engines.rank import main as rank_main
+
+logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
+
+
+class Session(session.Session):
+    """A job of torch."""
+
+    def _choose(self) -> Setup:
+        return choose(self.job, self.start_method)
+
+    def _start(self, setup: Setup) -> None:
+        job = self.job
+        path = job.dir / "job.pkl"
+        path.write_bytes(pickle.dumps(job))
+        self._store = _store()  # it lives as long as this session
+        env = _environment(job, self._store.port, setup)
+        ranks = range(job.world_size)
+        self._context = start_processes(
+            "worldsize",
+            rank_main,
+            {r: (r, self.address, str(path), env, setup.threads) for r in ranks},
+            {r: {} for r in ranks},
+            DefaultLogsSpecs(log_dir=str(job.dir / "elastic")),
+            start_method=self.start_method,
+        )
+        self.pids = self._context.pids()
+        own = {p.pid: p for p in multiprocessing.active_children()}
+        self.processes = {rank: own[pid] for rank, pid in self.pids.items() if pid in own}
+        self.silent = {rank: time.monotonic() for rank in ranks if rank not in self.processes}
+
+    def _reap(self) -> None:
+        if self.pids:
+            self._context.close(signal.SIGKILL, timeout=5)
+
+
+def choose(job: Job, start_method: str) -> Setup:
+    """Devices, backend and threads: one rank a GPU over NCCL where there are enough GPUs, else gloo on the CPU."""
+    gpus = torch.cuda.device_count() if job.device != "cpu" else 0
+    n = job.world_size
+    own_gpu = gpus >= n and dist.is_nccl_available()
+    if job.device == "cuda" and not gpus:
+        raise ValueError('launch: expected device="cpu" or "auto", got device="cuda" on a machine with no GPU')
+    if own_gpu:
+        backend, where = "nccl", f"nccl, one GPU each ({torch.cuda.get_device_name(0)})"
+        devices = tuple(f"cuda:{r}" for r in range(n))
+    elif job.device == "cuda":
+        backend, where = "gloo", f"gloo, {n} ranks share {gpus} GPU{'s' * (gpus > 1)}"
+        devices = tuple(f"cuda:{r % gpus}" for r in range(n))
+    else:
+        backend, where = "gloo", "gloo on CPU"
+        devices = ("cpu",) * n
+    threads = max(1, len(os.sched_getaffinity(0)) // n) if hasattr(os, "sched_getaffinity") else 1
+    way = "fork server" if start_method == "forkserver" else start_method
+    text = f"{n} rank{'s' * (n > 1)} · {where} · {threads} thread{'s' * (threads > 1)} each · {way}"
+    return Setup(text + (f" · links {job.link}" if job.link else ""), backend, devices, threads, way)
+
+
+def _environment(job: Job, port: int, setup: Setup) -> dict[str, str]:
+    """What torchrun would set, so that `dist.init_process_group()` just works."""
+    n = str(job.world_size)
+    env = {
+        "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": n,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": job.dir.name,
+        "OMP_NUM_THREADS": str(setup.threads),
+    }  # fmt: skip
+    if setup.devices[0] == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    if "GLOO_SOCKET_IFNAME" not in job.env:
+        loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+        if loopback:
+            env["GLOO_SOCKET_IFNAME"] = loopback
+    return env
+
+
+def _store() -> dist.TCPStore:
+    """The rendezvous of one run: a socket that is bound before anyone is told its port, on loopback alone."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen(128)
+    return dist.TCPStore(
+        "127.0.0.1", listening.getsockname()[1], is_master=True, wait_for_workers=False,
+        timeout=timedelta(seconds=60), master_listen_fd=listening.detach(),
+    )  # fmt: skip

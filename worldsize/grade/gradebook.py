@@ -1,0 +1,131 @@
+"""nbgrader's gradebook opened for writing: backed up first, then one transaction, all of it or nothing.
+
+Every call of nbgrader's API commits by itself; here a commit only ends a savepoint of the one transaction, which SQLite
+undoes by itself where the writer is killed. The backup is made with SQLite's own backup, which takes in what still
+stands in a write-ahead log. Left out: what is written (`books`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+WAIT_S = 5.0
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Any]:
+    """The `nbgrader.api.Gradebook` at `path`, which is made where there is none; nothing is kept where the body raises.
+
+    Raises ValueError where it cannot be written to now.
+    """
+    from nbgrader.api import Gradebook
+
+    if not path.exists():
+        _make(path)
+    with _in_words(path), Gradebook(_url(path)) as book, _connection(book) as connection:
+        transaction = connection.begin()
+        try:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            book.db.remove()
+            book.db.configure(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
+            yield book
+            book.db.commit()
+            book.db.remove()
+            transaction.commit()
+        except BaseException:
+            book.db.remove()
+            transaction.rollback()
+            raise
+
+
+@contextmanager
+def _connection(book: Any) -> Iterator[Any]:
+    # SQLite's module would else begin transactions by itself, after the first savepoint
+    with book.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        yield connection
+
+
+def _url(path: Path) -> str:
+    if "?" in str(path):
+        raise ValueError(f"{path}: expected a gradebook whose path has no question mark in it. Rename its folder.")
+    return f"sqlite:///{path.resolve()}"
+
+
+def _make(path: Path) -> None:
+    """An empty gradebook, beside its place until it is whole: what a kill leaves is none at all."""
+    from nbgrader.api import Gradebook
+
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradebook-") as folder, _our_programs():
+        Gradebook(_url(Path(folder) / path.name)).close()
+        os.rename(Path(folder) / path.name, path)
+
+
+@contextmanager
+def _our_programs() -> Iterator[None]:
+    """nbgrader asks the program alembic for the version of its tables; it is beside this Python."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    """SQLite's errors, which SQLAlchemy wraps, as one paragraph."""
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "orig", error)
+        if isinstance(cause, sqlite3.Error):
+            raise ValueError(explained(path, cause)) from None
+        raise
+
+
+def explained(path: Path, error: sqlite3.Error) -> str:
+    if "locked" in str(error) or "busy" in str(error):
+        return (
+            f"{path}: expected a gradebook that nobody else writes to, but for {WAIT_S:g} s it was locked; nothing was "
+            f"written and nothing is lost. Let the other program end (nbgrader, formgrader, an open database viewer), "
+            f"then do this again."
+        )
+    return (
+        f"{path}: expected nbgrader's gradebook, but SQLite said: {error}. Nothing was written. Name another file, or, "
+        f"where it was made by another nbgrader, run `nbgrader db upgrade` first."
+    )
+
+
+def backup(path: Path) -> Path:
+    """A copy of the gradebook beside it, with the moment in its name. Raises ValueError where it cannot be read whole."""
+    copy = _name(path)
+    part = copy.with_name(f".{copy.name}.part")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=WAIT_S)) as source:
+            with closing(sqlite3.connect(part)) as target:
+                source.backup(target)
+                found = target.execute("PRAGMA quick_check").fetchone()[0]
+                target.execute("SELECT 1 FROM submitted_assignment LIMIT 1")
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        part.rename(copy)
+    except sqlite3.Error as error:
+        raise ValueError(explained(path, error)) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return copy
+
+
+def _name(path: Path) -> Path:
+    moment = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    names = (path.with_name(f"{path.name}.{moment}{more}.backup") for more in ("", *(f"-{k}" for k in range(2, 1000))))
+    return next(name for name in names if not name.exists())

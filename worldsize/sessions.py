@@ -1,0 +1,67 @@
+"""Sessions of TensorFlow 1 that begin and end together, in a cluster with parameter servers.
+
+A worker that comes before the chief has filled the variables would sleep 30 s, and one that leaves early takes its
+server with it while others may still need it. Left out: what a session runs (the labs).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+POLL_S = 0.02
+
+
+def together(is_chief: bool, patience_s: float = 20.0) -> Any:
+    """A hook for `MonitoredTrainingSession`: workers wait until the chief has filled the variables, and then for each
+    other, before their first step and after their last. Raises TimeoutError after `patience_s` in vain."""
+    import tensorflow.compat.v1 as tf
+
+    jobs = json.loads(os.environ["TF_CONFIG"])["cluster"]
+    workers, server = len(jobs["worker"]), "grpc://" + jobs["ps"][0]
+    _hush_helpers(tf.errors.CancelledError)
+
+    def until(found: Callable[[Any], Any], wanted: Callable[[Any], bool], what: str) -> None:
+        until_s = time.monotonic() + patience_s
+        with tf.Session(server) as own:
+            while not wanted(found(own)):
+                if time.monotonic() > until_s:
+                    raise TimeoutError(f"waited {patience_s:g} s for {what}")
+                time.sleep(POLL_S)
+
+    class Together(tf.train.SessionRunHook):
+        def begin(self) -> None:
+            with tf.device("/job:ps/task:0"):
+                met = tf.get_variable("workers_met", [], tf.int32, tf.zeros_initializer(), trainable=False)
+                self._meet, self._met = met.assign_add(1, read_value=False), met.read_value()
+            if not is_chief:
+                missing = tf.report_uninitialized_variables(tf.global_variables())
+                until(lambda own: own.run(missing), lambda names: not len(names), "the chief to fill the variables")
+
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            self._gather(workers, f"all {workers} workers to begin")
+
+        def end(self, session: Any) -> None:
+            self._gather(2 * workers, f"all {workers} workers to end")
+
+        def _gather(self, count: int, what: str) -> None:
+            with tf.Session(server) as own:
+                own.run(self._meet)
+            until(lambda own: own.run(self._met), lambda met: met >= count, what)
+
+    return Together()
+
+
+def _hush_helpers(cancelled: type[Exception]) -> None:
+    """A chief's helper thread is cut off when its session closes, which is no failure and needs no traceback."""
+    told = threading.excepthook
+
+    def hook(args: Any) -> None:
+        if not issubclass(args.exc_type, cancelled):
+            told(args)
+
+    threading.excepthook = hook

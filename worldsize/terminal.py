@@ -1,0 +1,111 @@
+"""A command run from a notebook as a terminal would run it, with what `!command` in a cell lacks.
+
+There is a time limit, a failure is an error of the cell, and nothing that the command started is left behind: also
+processes in sessions of their own, as torchrun's ranks are. Left out: input, pipes, a shell.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+_LOOK_S = 0.05
+_LEAVE_S = 3.0
+
+
+class CommandFailed(RuntimeError):
+    """The command ended with another code than 0, or not in time; `output` is all that it printed."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
+def terminal(
+    *command: object, folder: Path | str = ".", timeout_s: float = 60.0, env: Mapping[str, str] | None = None
+) -> str:
+    """Run `command`, a program and its arguments, in `folder`; print what it prints, and return it.
+
+    A program is looked for beside this Python first. Besides `env` it gets one thread a process and, for gloo, this
+    machine's loopback, unless the environment says otherwise. Raises ValueError for a program that is not there,
+    CommandFailed for a code other than 0 and for a command that is not done after `timeout_s`.
+    """
+    words = [str(word) for word in command]
+    print("$", shlex.join(words), flush=True)
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [_program(words[0]), *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            in_time = _follow(process, log.fileno(), timeout_s)
+        finally:
+            _end(process)
+        output = _read(log.fileno(), 0).decode(errors="replace")
+    if not in_time:
+        raise CommandFailed(f"{words[0]}: expected it to end within {timeout_s:g} s; it was stopped.", output)
+    if process.returncode:
+        last = output.strip().rpartition("\n")[2]
+        raise CommandFailed(f"{words[0]}: expected exit code 0, got {process.returncode}. Its last line: {last}", output)
+    return output
+
+
+def _program(name: str) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise ValueError(f"terminal: expected a program, got {name!r}, which is not on PATH. Is it installed here?")
+    return found
+
+
+def _defaults() -> dict[str, str]:
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+    return {"OMP_NUM_THREADS": "1", **({"GLOO_SOCKET_IFNAME": loopback} if loopback else {})}
+
+
+def _follow(process: subprocess.Popen, log: int, timeout_s: float) -> bool:
+    """Print what comes until the command has ended; False where its time is over first."""
+    deadline_s, shown = time.monotonic() + timeout_s, 0
+    text = codecs.getincrementaldecoder("utf-8")("replace")
+    while True:
+        ended = process.poll() is not None
+        new = _read(log, shown)
+        shown += len(new)
+        print(text.decode(new), end="", flush=True)
+        if ended or time.monotonic() >= deadline_s:
+            return ended
+        time.sleep(_LOOK_S)
+
+
+def _read(log: int, offset: int) -> bytes:
+    data = b""
+    while part := os.pread(log, 1 << 20, offset + len(data)):
+        data += part
+    return data
+
+
+def _end(process: subprocess.Popen) -> None:
+    """Ask the command to leave, then end it with all that it started. Nothing is done where it has left."""
+    if process.poll() is not None:
+        return
+    with suppress(psutil.NoSuchProcess):
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        process.terminate()
+        _, alive = psutil.wait_procs(family, timeout=_LEAVE_S)
+        for one in alive:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        psutil.wait_procs(alive, timeout=_LEAVE_S)
+    process.wait()

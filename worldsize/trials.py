@@ -1,0 +1,283 @@
+"""The cells of the support matrix as code: one layer, trained under one strategy in one way, and what came of it.
+
+A synchronous strategy works where its weights are NumPy's after the same steps; a parameter server, where every update
+is in the weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain
+data. Left out: which cells there are (`support`), and TensorFlow 1 (`oldtrials`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+Cell = tuple[str, str]  # (row, way)
+Found = dict[Cell, tuple[str, str]]  # cell -> ("works", "fails", "wrong" or "loses updates"; in words)
+Others = Mapping[str, Callable[[], tuple[str, str]]]
+NO_OTHERS: Others = MappingProxyType({})
+
+KERAS_3_FIT, TF_KERAS_FIT = "Keras 3 fit", "tf_keras fit"
+RAW, LOOP_KERAS_3, LOOP_TF_KERAS = "loop, variables", "loop, Keras 3", "loop, tf_keras"
+RATE, STEPS = 0.1, 3
+FITTED, SCHEDULED = 20, 150
+TOLD = 110  # letters of an error
+
+
+def attempt(cell: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    try:
+        return cell()
+    except Exception as error:
+        return "fails", first_words(error)
+
+
+def first_words(error: Exception) -> str:
+    """The line of an error that says what is the matter, without the tensors and addresses in it."""
+    text = re.sub(r"\{\s.*?\}", "{…}", re.sub(r"\x1b\[\d*m", "", str(error)), flags=re.DOTALL)
+    lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
+    told = next((line for line in lines if "No OpKernel was registered" in line), lines[0] if lines else "")
+    if "in user code" in told:
+        told = lines[-1]
+    if told.startswith("Exception encountered when calling"):
+        told = f"{told.split()[4].removesuffix('.call().')}: {lines[1]}"
+    told = re.split(r" used by | \(<class|\. ", told)[0]
+    kind = "" if re.match(r"\w+Error: ", told) else f"{type(error).__name__}: "
+    return (kind + told)[:TOLD]
+
+
+# ---- the model and its data ------------------------------------------------------------------
+
+
+def examples() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(9).normal(size=(16, 3)).astype("float32")
+    return x, x @ np.array([[1], [-2], [3]], "float32")
+
+
+def reference() -> np.ndarray:
+    """The weights after `STEPS` steps of gradient descent on the mean square error of all examples."""
+    x, y = examples()
+    w = np.zeros((3, 1))
+    for _ in range(STEPS):
+        w -= RATE * 2 / len(x) * x.T @ (x @ w - y)
+    return w
+
+
+def compared(weights: Any) -> tuple[str, str]:
+    off = float(np.abs(np.asarray(weights).reshape(3, 1) - reference()).max())
+    return ("works", "weights as NumPy's") if off < 1e-5 else ("wrong", f"weights are off NumPy's by up to {off:.2g}")
+
+
+def keras_of(way: str) -> Any:
+    import keras
+    import tf_keras
+
+    return keras if "Keras 3" in way else tf_keras
+
+
+def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
+    """A model of one layer without bias, and plain gradient descent."""
+    with strategy.scope():
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        model, optimizer = keras.Sequential([keras.Input((3,)), layer]), keras.optimizers.SGD(rate)
+        optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+# ---- synchronous strategies ------------------------------------------------------------------
+
+
+def batches() -> Any:
+    """All examples as one batch; sharded by DATA where there are several workers, so that no file is looked for."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return tf.data.Dataset.from_tensor_slices(examples()).batch(16).with_options(options)
+
+
+def synchronous(strategy: Any, way: str) -> tuple[str, str]:
+    if way in (KERAS_3_FIT, TF_KERAS_FIT):
+        model, optimizer = linear(keras_of(way), strategy, RATE)
+        model.compile(optimizer=optimizer, loss="mse")
+        model.fit(batches(), epochs=STEPS, verbose=0)
+        return compared(model.get_weights()[0])
+    return compared(looped(strategy, way).numpy())
+
+
+def looped(strategy: Any, way: str, **options: Any) -> Any:
+    """The variable after a custom loop; `options` are those of a raw variable."""
+    import tensorflow as tf
+
+    if way == RAW:
+        with strategy.scope():
+            weights = [tf.Variable(tf.zeros((3, 1)), **options)]
+    else:
+        model, optimizer = linear(keras_of(way), strategy, RATE)
+        weights = model.trainable_variables
+
+    def replica(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            guess = tf.matmul(x, weights[0]) if way == RAW else model(x, training=True)
+            loss = tf.reduce_sum((guess - y) ** 2) / 16
+        gradients = tape.gradient(loss, weights)
+        if way == RAW:
+            gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
+            weights[0].assign_sub(RATE * gradients[0])
+        else:
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+    step = tf.function(lambda batch: strategy.run(replica, batch))
+    data = strategy.experimental_distribute_dataset(batches())
+    for _ in range(STEPS):
+        for batch in data:
+            step(batch)
+    return weights[0]
+
+
+def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
+    """A `fit` of a model with these layers."""
+    keras = keras_of(way)
+    kinds = {
+        "Conv2D": lambda: keras.layers.Conv2D(2, 3),
+        "LSTM": lambda: keras.layers.LSTM(2),
+        "Dropout": lambda: keras.layers.Dropout(0.5),
+        "BatchNormalization": keras.layers.BatchNormalization,
+    }
+    with strategy.scope():
+        inside = [kinds["Conv2D"](), keras.layers.Reshape((-1, 2)), kinds["LSTM"]()] if "LSTM" in names else []
+        inside += [kinds[name]() for name in names if name not in ("Conv2D", "LSTM")]
+        flat = [] if "LSTM" in names else [keras.layers.Flatten()]
+        model = keras.Sequential([keras.Input((5, 5, 1)), *flat, *inside, keras.layers.Dense(1)])
+        model.compile(optimizer=keras.optimizers.SGD(RATE), loss="mse")
+    model.fit(np.ones((4, 5, 5, 1), "float32"), np.ones((4, 1), "float32"), batch_size=4, verbose=0)
+    return "works", f"with {' and '.join(names)}"
+
+
+def on_devices(cells: Iterable[Cell], others: Others = NO_OTHERS) -> Found:
+    """The cells of one machine; `others` are rows that are run elsewhere."""
+    import tensorflow as tf
+
+    d, pair = tf.distribute, ["/cpu:0", "/cpu:1"]
+    made = {
+        "OneDevice": lambda: d.OneDeviceStrategy("/cpu:0"),
+        "Mirrored, 2 devices": lambda: d.MirroredStrategy(pair),
+        "Mirrored, 4 devices": lambda: d.MirroredStrategy([f"/cpu:{k}" for k in range(4)]),
+        "Mirrored, HierarchicalCopyAllReduce": lambda: d.MirroredStrategy(pair, d.HierarchicalCopyAllReduce()),
+        "Mirrored, ReductionToOneDevice": lambda: d.MirroredStrategy(pair, d.ReductionToOneDevice()),
+        "Mirrored, NcclAllReduce on CPUs": lambda: d.MirroredStrategy(pair, d.NcclAllReduce()),
+    }
+
+    def central() -> Any:
+        return d.experimental.CentralStorageStrategy(pair)
+
+    def run(row: str, way: str) -> tuple[str, str]:
+        if row == "TPU":
+            return str(d.TPUStrategy(d.cluster_resolver.TPUClusterResolver())), ""
+        if row == "v1 Estimator":
+            return ("works", "") if hasattr(tf, "estimator") or hasattr(tf.compat.v1, "estimator") else GONE
+        if row in others:
+            return others[row]()
+        if row == "CentralStorage, aggregation=MEAN":
+            return compared(looped(central(), way, aggregation=tf.VariableAggregation.MEAN).numpy())
+        if row.startswith("CentralStorage, "):
+            return layers(central(), way, tuple(row.removeprefix("CentralStorage, ").split(" and ")))
+        return synchronous(central() if row == "CentralStorage" else made[row](), way)
+
+    return {(row, way): attempt(lambda row=row, way=way: run(row, way)) for row, way in cells}
+
+
+GONE = ("fails", "AttributeError: tf.estimator and tf.compat.v1.estimator are gone")
+
+
+def on_workers(cells: Iterable[Cell]) -> Found:
+    """The cells of MultiWorkerMirrored, on each worker."""
+    import tensorflow as tf
+
+    kinds = tf.distribute.experimental.CommunicationImplementation
+
+    def strategy(row: str) -> Any:
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=getattr(kinds, row.removeprefix("MultiWorkerMirrored, ").split()[0])
+        )
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+    made = {row: strategy(row) for row in dict.fromkeys(row for row, _ in cells)}  # before any other operation
+    return {(row, way): attempt(lambda row=row, way=way: synchronous(made[row], way)) for row, way in cells}
+
+
+# ---- parameter servers -----------------------------------------------------------------------
+
+
+def with_servers(cells: Iterable[Cell], others: Others = NO_OTHERS) -> Found:
+    """The cells of ParameterServer, on the chief."""
+    import tensorflow as tf
+
+    d, made = tf.distribute, {}
+
+    def coordinator(row: str) -> Any:
+        if row not in made:
+            cut = d.experimental.partitioners.FixedShardsPartitioner(2) if "partitioner" in row else None
+            resolver = d.cluster_resolver.TFConfigClusterResolver()
+            made[row] = d.coordinator.ClusterCoordinator(d.ParameterServerStrategy(resolver, variable_partitioner=cut))
+        return made[row]
+
+    def run(row: str, way: str) -> tuple[str, str]:
+        if row in others:
+            return others[row]()
+        return (fitted if way in (KERAS_3_FIT, TF_KERAS_FIT) else scheduled)(coordinator(row), way)
+
+    return {(row, way): attempt(lambda row=row, way=way: run(row, way)) for row, way in cells}
+
+
+def fitted(coordinator: Any, way: str) -> tuple[str, str]:
+    """A `fit` whose gradient is 1 at every step, so that the weights count the updates."""
+    import tensorflow as tf
+
+    model, optimizer = linear(keras_of(way), coordinator.strategy, RATE)
+    with coordinator.strategy.scope():
+        model.compile(optimizer=optimizer, loss=lambda y, guess: tf.reduce_mean(guess))
+    ones = tf.data.Dataset.from_tensors((np.ones((4, 3), "float32"), np.ones((4, 1), "float32"))).repeat()
+    model.fit(ones, epochs=1, steps_per_epoch=FITTED, verbose=0)
+    return counted(model.get_weights()[0], int(optimizer.iterations.numpy()), FITTED)
+
+
+def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
+    """`SCHEDULED` closures whose gradient is 1, so that the weights count the updates."""
+    import tensorflow as tf
+
+    strategy, ones = coordinator.strategy, tf.ones((2, 3))
+    if way == RAW:
+        with strategy.scope():
+            variable = tf.Variable(tf.zeros((3, 1)))
+        weights = list(getattr(variable, "variables", [variable]))
+    else:
+        model, optimizer = linear(keras_of(way), strategy, RATE)
+        variable, weights = model.trainable_variables[0], model.trainable_variables
+
+    def replica() -> None:
+        with tf.GradientTape() as tape:
+            guess = tf.matmul(ones, tf.concat(weights, 0)) if way == RAW else model(ones, training=True)
+            loss = tf.reduce_mean(guess)
+        gradients = tape.gradient(loss, weights)
+        if way == RAW:
+            for part, gradient in zip(weights, gradients, strict=True):
+                part.assign_sub(RATE * gradient)
+        else:
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+    step = tf.function(lambda: strategy.run(replica))
+    for _ in range(SCHEDULED):
+        coordinator.schedule(step)
+    coordinator.join()
+    iterations = None if way == RAW else int(optimizer.iterations.numpy())
+    return counted(np.asarray(tf.convert_to_tensor(variable)), iterations, SCHEDULED)
+
+
+def counted(weights: np.ndarray, iterations: int | None, updates: int) -> tuple[str, str]:
+    """Every element of the weights has moved by `RATE` an update; the optimizer has counted them."""
+    landed = round(float(-weights.min()) / RATE)
+    if (landed, iterations or updates) == (updates, updates):
+        return "works", f"all {updates} updates are there"
+    return "loses updates", f"of {updates} updates the weights hold {landed}, optimizer.iterations counts {iterations}"

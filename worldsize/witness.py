@@ -1,0 +1,154 @@
+"""What a framework's step really moved, from two witnesses that know nothing of it.
+
+The system counts the bytes of every TCP connection: they say how much each rank had from each other one, whoever sent
+it. PyTorch's own profiler sees the collectives that DDP's C++ begins, which no Python function could record. Left out:
+when a single byte came; NCCL, whose bytes are not TCP's; systems without Linux's counters, where only the profiler
+speaks. The counters are `tcp_info`'s (RFC 4898's extended statistics), see the manual page tcp(7).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import torch.distributed as dist
+
+from worldsize.trace import Collective, Trace, Transfer
+
+NOTES_BYTES = 2_000  # what gloo tells beside the data on a connection in a few collectives
+_RECEIVED_AT = 128  # tcpi_bytes_received in Linux's struct tcp_info
+_INFO_BYTES = 256
+_COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi):_?(\w+)")
+_meetings = count()
+
+
+@dataclass
+class Seen:
+    """One rank's testimony; complete once the block has ended."""
+
+    rank: int
+    world_size: int
+    collectives: tuple[Collective, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+
+
+@contextmanager
+def witnessed(item_bytes: int = 4) -> Iterator[Seen]:
+    """`with witnessed() as seen: step()` on every rank of the default process group, at the same time.
+
+    Times are seconds since the block began. `item_bytes`: of a number, for sizes that the profiler tells as counts.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    seen = Seen(dist.get_rank(), dist.get_world_size())
+    ports: list[Any] = [None] * seen.world_size
+    dist.all_gather_object(ports, sorted({own for own, _ in received_bytes()}))
+    owner = {port: rank for rank, theirs in enumerate(ports) for port in theirs}
+    _meet(seen.world_size)
+    before = received_bytes()
+    _meet(seen.world_size)
+    start_s = time.monotonic()
+    profiled = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
+    with _quietly():
+        profiled.start()
+    try:
+        yield seen
+    finally:
+        end_s = time.monotonic() - start_s
+        with _quietly():
+            profiled.stop()
+    _meet(seen.world_size)
+    after = received_bytes()
+    _meet(seen.world_size)
+    seen.collectives = tuple(_collectives(profiled.events(), seen.rank, item_bytes))
+    seen.transfers = tuple(_transfers(before, after, owner, seen.rank, end_s))
+
+
+def together(testimonies: Iterable[Seen]) -> Trace:
+    """The trace of all ranks' testimonies: a `Transfer` for each connection that carried data."""
+    testimonies = list(testimonies)
+    transfers = sorted(t for seen in testimonies for t in seen.transfers)
+    collectives = sorted((c for seen in testimonies for c in seen.collectives), key=lambda c: c.start_s)
+    return Trace(len(testimonies), tuple(transfers), (), tuple(collectives))
+
+
+def received_bytes() -> dict[tuple[int, int], int]:
+    """{(own port, peer's port): bytes received} of this process's TCP connections; empty where nobody counts."""
+    found = {}
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError, struct.error):
+                if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                    found.update(_counted(int(name)))
+    return found
+
+
+def _counted(fd: int) -> dict[tuple[int, int], int]:
+    """The counter of the socket with this number; OSError where it is no TCP connection."""
+    with socket.socket(fileno=os.dup(fd)) as connection:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
+            return {}
+        ports = connection.getsockname()[1], connection.getpeername()[1]
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        return {ports: struct.unpack_from("Q", info, _RECEIVED_AT)[0]}
+
+
+def _transfers(before: dict, after: dict, owner: dict[int, int], rank: int, end_s: float) -> Iterator[Transfer]:
+    arrived: Counter = Counter()
+    for ports, size_bytes in after.items():
+        peer = owner.get(ports[1], rank)
+        arrived[peer] += size_bytes - before.get(ports, 0)
+    for peer, size_bytes in arrived.items():
+        if peer != rank and size_bytes > NOTES_BYTES:
+            yield Transfer(peer, rank, size_bytes, 0.0, end_s)
+
+
+def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[Collective]:
+    for event in events:
+        named = _COLLECTIVE.fullmatch(event.name)
+        if named:
+            start, end = (float(t) * 1e-6 for t in (event.time_range.start, event.time_range.end))
+            yield Collective(named[1], item_bytes * _numbers(event.input_shapes), rank, start, end)
+
+
+def _numbers(shapes: Any) -> int:
+    """How many numbers tensors of these shapes hold: [[3, 2], [5]] is 11."""
+    total = 0
+    for shape in shapes or ():
+        product = 1
+        for length in shape:
+            product *= length
+        total += product if shape else 0
+    return total
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what the profiler writes to the error stream whenever it starts and stops."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _meet(world_size: int) -> None:
+    """Wait for all ranks through the launch's store, which sends nothing over the connections between ranks."""
+    store, key = dist.distributed_c10d._get_default_store(), f"worldsize-witness-{next(_meetings)}"
+    store.add(key, 1)
+    while store.add(key, 0) < world_size:
+        time.sleep(0.001)
