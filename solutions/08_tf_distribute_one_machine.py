@@ -537,7 +537,7 @@ def train(make, n, count, traced=True):
     def step(images, labels):
         return mirrored_step(strategy, model, optimizer, images, labels)
 
-    step = tf.function(step) if traced else step
+    step = tf.function(step, autograph=False) if traced else step  # no `if` or `for` in it depends on a tensor
     moved, weights, seconds = None, [], []
     for images, labels in batches(strategy, count, 60):
         began = time.perf_counter()
@@ -622,8 +622,14 @@ lab.predict("fan_in", f"{replicas} replicas: how many kB of gradients does CPU:0
 
 # %%
 moved = {name: run[0]["moved"] if run.state == "done" else None for name, run in trained.items()}
-star = moved[f"ReductionToOneDevice × {replicas}"]
-lab.measure("fan_in", sum(s["bytes"] for s in star["sends"] if s["dst"] == "CPU:0") / 1e3 if star else None)
+
+def taken_in(step):
+    """kB that the first device receives; on real cards that is GPU:0."""
+    if step:
+        first = next(iter(step["holds"]))
+        return sum(send["bytes"] for send in step["sends"] if send["dst"] == first) / 1e3
+
+lab.measure("fan_in", taken_in(moved[f"ReductionToOneDevice × {replicas}"]))
 figures.moved(moved, "The same training, five ways of moving gradients; and one that leaves a replica out")
 
 # %% [markdown]
@@ -716,8 +722,7 @@ eight = {
     for name, make in {"ReductionToOneDevice": to_one_device, "your tree": by_tree}.items()
 }
 moved = {name: run[0]["moved"] if run.state == "done" else None for name, run in eight.items()}
-tree = moved["your tree"]
-lab.measure("tree", sum(s["bytes"] for s in tree["sends"] if s["dst"] == "CPU:0") / 1e3 if tree else None)
+lab.measure("tree", taken_in(moved["your tree"]))
 figures.moved(moved, "Eight replicas: everything at CPU:0, or pairs that meet")
 
 # %%

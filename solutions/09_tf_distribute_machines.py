@@ -401,11 +401,11 @@ figures.placement(cut, "With a partitioner: a long variable lies on both servers
 # the pieces: Keras 3 does, as the matrix at the end shows.
 
 # %% [markdown]
-# Now the queue. Sixty closures pause for 30 ms each: declared time, which burns no core. How long does `schedule` take
-# for all of them, and how long until `join` returns?
+# Now the queue. Twenty closures pause for 100 ms each: declared time, which burns no core. How long does `schedule`
+# take for all of them, and how long until `join` returns?
 
 # %%
-lab.predict("join", "60 closures of 30 ms, 2 workers: after how long does join return?", "s")
+lab.predict("join", "20 closures of 100 ms, 2 workers: after how long does join return?", "s")
 
 # %%
 def queued(count):
@@ -413,7 +413,7 @@ def queued(count):
     import tensorflow as tf
     from worldsize.pauses import pause
 
-    coordinator, closure = coordinator_of(), tf.function(lambda: pause(0.03))
+    coordinator, closure = coordinator_of(), tf.function(lambda: pause(0.1))
     for repeat in (4, count):  # the first few only make the workers know the closure
         start = time.monotonic()
         for _ in range(repeat):
@@ -422,9 +422,9 @@ def queued(count):
         coordinator.join()
     return scheduled, time.monotonic() - start
 
-scheduled, joined = launch(queued, args=(60,), cluster=Cluster(chief=1, worker=2, ps=1))["chief:0"]
+scheduled, joined = launch(queued, args=(20,), cluster=Cluster(chief=1, worker=2, ps=1))["chief:0"]
 lab.measure("join", joined)
-print(f"scheduled after {1e3 * scheduled:.0f} ms, joined after {joined:.2f} s; one worker would need {60 * 0.03:.2f} s")
+print(f"scheduled after {1e3 * scheduled:.0f} ms, joined after {joined:.2f} s; one worker would need {20 * 0.1:.2f} s")
 
 # %% [markdown]
 # ### A worker is lost

@@ -769,7 +769,7 @@ figures.race(
 # card. On this machine itself, without GPUs, "cards" are threads or processes that share the same cores and one memory:
 # there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, also on one machine.
 #
-# **In one sentence:** what is the ratio of the two formulas, and with it the most that DDP can gain?
+# **In one sentence:** what is the ratio of the two formulas, and with it the most that DDP can gain in messages?
 #
 # <details><summary>Compare</summary>2 (n − 1) against 2 (n − 1)/n: n times.</details>
 

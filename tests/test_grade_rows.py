@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from worldsize.grade import row
+from worldsize.grade import row, sandbox
 from worldsize.grade.frames import BadFrame, Reader, decode, encode, pack
 from worldsize.grade.grader import Batch
 from worldsize.grade.row import ExerciseRow, PropertyRow, Row
@@ -141,3 +143,9 @@ def test_the_filter_of_system_calls_jumps_within_itself(machine):
 
 def test_there_is_no_filter_for_a_machine_without_a_table():
     assert program("riscv64") == b""
+
+
+def test_a_python_named_by_a_way_round_is_found_in_the_sandbox_too(monkeypatch):
+    """`bench/../.venv/bin/python`: in a sandbox there is no `bench` to go back from."""
+    monkeypatch.setattr(sys, "executable", "/course/bench/../.venv/bin/python")
+    assert sandbox.python()[0] == "/course/.venv/bin/python"

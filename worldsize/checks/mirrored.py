@@ -81,7 +81,7 @@ def _train(fn: Callable, case: dict) -> dict[str, Any]:
     def step(x: Any, y: Any) -> Any:
         return fn(strategy, model, optimizer, x, y)
 
-    run = tf.function(step, reduce_retracing=True) if case["traced"] else step
+    run = tf.function(step, autograph=False) if case["traced"] else step
     weights, losses = [], []
     for shares in case["steps"]:
         x, y = (per_replica(strategy, [share[i] for share in shares]) for i in (0, 1))

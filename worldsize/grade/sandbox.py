@@ -111,7 +111,7 @@ def _parents(path: Path) -> list[str]:
 
 
 def python(*words: str) -> list[str]:
-    return [sys.executable, "-s", "-P", "-B", *words]
+    return [os.path.abspath(sys.executable), "-s", "-P", "-B", *words]
 
 
 # ---- what this machine can do ----------------------------------------------------------------
