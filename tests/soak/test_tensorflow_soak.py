@@ -18,7 +18,7 @@ from worldsize.tf import Cluster, launch
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
-RUNS = int(os.environ.get("RUNS", 200))
+RUNS = 200
 V1 = Cluster(worker=2, ps=1)
 
 
