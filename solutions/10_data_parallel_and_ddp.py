@@ -22,9 +22,6 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from worldsize.models import flat
 from worldsize.notebook import *
 
-if dist.is_initialized():  # a rank imports it with its first DDP; this notebook needs none of it
-    import torch.fx.experimental.symbolic_shapes
-
 # %%
 import linecache
 import tempfile

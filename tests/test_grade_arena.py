@@ -164,6 +164,11 @@ def test_a_memory_hog_is_stopped(arena):
     assert "GB of memory" in ended.words or "MemoryError" in ended.words
 
 
+def test_a_group_of_one_is_a_process_group_too(arena):
+    ended = arena.group(Submitted("over_a_group"), inputs()[:1])
+    assert ended.state == "done", ended.words
+
+
 def test_ranks_of_a_group_share_a_process_group(arena):
     ended = arena.group(Submitted("over_a_group"), inputs())
     assert [got.tolist() for got in ended.returned] == [[10, 12, 14], [10, 12, 14]], ended.words

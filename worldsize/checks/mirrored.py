@@ -29,9 +29,6 @@ FEATURES, CLASSES, RATE, L2 = 5, 3, 0.5, 0.25
 TOLERANCE = 1e-5
 
 
-# ---- the training step -----------------------------------------------------------------------
-
-
 def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
     """`mirrored_step(strategy, model, optimizer, x, y)` on all replicas; returns the mean loss with the penalties."""
     random = np.random.default_rng(secrets.randbits(64))

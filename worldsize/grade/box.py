@@ -29,7 +29,8 @@ _MOST_SOCKETS = 64
 
 
 _FRAMEWORKS = {
-    "torch": ("torch", "torch.distributed", "worldsize.grade.wire"),
+    # the last: a process's first DistributedDataParallel imports it, which takes seconds
+    "torch": ("torch", "torch.distributed", "worldsize.grade.wire", "torch.fx.experimental.symbolic_shapes"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.tasks"),
 }
 _MODULES = ("numpy", "worldsize.grade.rank", "worldsize.report")
@@ -146,12 +147,12 @@ def _enter(order: dict, sockets: Sequence[int], own_walls: bool) -> NoReturn:
         address_bytes = walls.size_bytes() + order["memory_bytes"]
         if own_walls:
             walls.part()
-            if len(sockets) > 1:
+            if order["together"]:
                 walls.raise_loopback()
             walls.furnish(order["folders"], order["tmp_bytes"], order["named"])
         bolt = walls.bolt if order["bolted"] else walls.limit
         bolt(address_bytes, order["cpu_s"], order["tmp_bytes"], order["processes"])
-        if len(sockets) > 1:
+        if order["together"]:
             _group(sockets)
         rank.serve(Line(socket.socket(fileno=sockets[0]), rank.alone))
     finally:

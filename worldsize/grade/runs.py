@@ -88,7 +88,7 @@ class Run:
 
     def _start(self) -> list[Peer]:
         if self.together:
-            number, channels = self.sandbox.spawn(len(self.jobs), self.framework)
+            number, channels = self.sandbox.spawn(len(self.jobs), self.framework, together=True)
             return [Peer(rank, channel, number) for rank, channel in enumerate(channels)]
         peers = []
         for rank in range(len(self.jobs)):

@@ -131,8 +131,10 @@ class Sandbox:
         theirs = {name.partition(".")[0] for name in self._modules}
         return "tensorflow" if theirs & {"tensorflow", "keras", "tf_keras"} or "worldsize.tf" in self._modules else asked
 
-    def spawn(self, count: int = 1, framework: str = "torch") -> tuple[int, list[socket.socket]]:
-        """A rank behind walls of its own, or `count` ranks that share them: its number, and a socket for each."""
+    def spawn(
+        self, count: int = 1, framework: str = "torch", together: bool = False
+    ) -> tuple[int, list[socket.socket]]:
+        """A rank behind walls of its own, or `count` ranks `together` behind the same: its number, and a socket each."""
         server = self._server(self._framework(framework))
         pairs = [socket.socketpair() for _ in range(count)]
         self._next += 1
@@ -141,7 +143,7 @@ class Sandbox:
             "op": "spawn", "number": self._next, "memory_bytes": limits.memory_bytes, "tmp_bytes": limits.tmp_bytes,
             "cpu_s": int(limits.cpu_s), "bolted": self.mode != UNSAFE,
             "folders": sandbox.folders(), "processes": walls.PROCESSES * (1 if server.framework == "torch" else _CROWD),
-            "named": server.framework != "torch",
+            "named": server.framework != "torch", "together": together,
         }  # fmt: skip
         server.order(order, [theirs for _, theirs in pairs])
         for _, theirs in pairs:
