@@ -248,10 +248,10 @@ lab.predict("copies", "After training, how far apart are the copies of a weight 
 # %%
 import tempfile
 
-folder = tempfile.mkdtemp()
+folder = tempfile.TemporaryDirectory(prefix="worldsize-lab-08-")
 uneven, even, batch = 515, 512, 64
 runs = {
-    name: launch(keras_run, args=(make, n, [uneven, even], batch, f"{folder}/{n}.keras"), logical_devices=n)
+    name: launch(keras_run, args=(make, n, [uneven, even], batch, f"{folder.name}/{n}.keras"), logical_devices=n)
     for name, make, n in [("OneDevice", one_device, 1), ("Mirrored", mirrored, 2)]
 }
 
@@ -287,7 +287,7 @@ def load(path):
     guesses = [model.predict(x[:60], verbose=0) for model in (plain, again)]
     return guesses, [len(copies_of(model.trainable_variables[0])) for model in (plain, again)]
 
-run = launch(load, args=(f"{folder}/2.keras",), logical_devices=3)
+run = launch(load, args=(f"{folder.name}/2.keras",), logical_devices=3)
 guesses, copies = run[0]
 for n, guess in zip(copies, guesses):
     difference = abs(guess - runs["Mirrored"][0]["guesses"][:60]).max()

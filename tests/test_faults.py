@@ -9,6 +9,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from processes import below
 
 from worldsize.failures import Deadlock, Interrupted, RankFailed, RunTimedOut
 from worldsize.launch import last_run, launch
@@ -41,7 +42,7 @@ EXPECTED = {
 
 def ranks_alive():
     """The processes below this one's agents that lead a session of their own: ranks do, the fork server does not."""
-    agents = [p for p in psutil.Process().children() if "worldsize.engines.agent" in " ".join(p.cmdline())]
+    agents = below("worldsize.engines.agent")
     found = []
     for process in [p for agent in agents for p in agent.children(recursive=True)]:
         try:
@@ -317,7 +318,7 @@ def test_the_agent_that_dies_is_reported_and_the_next_launch_starts_a_new_one(tm
     def kill():
         while not path.exists():
             time.sleep(0.01)
-        [p.kill() for p in psutil.Process().children() if "worldsize.engines.agent" in " ".join(p.cmdline())]
+        [p.kill() for p in below("worldsize.engines.agent")]
 
     thread = threading.Thread(target=kill)
     thread.start()

@@ -317,6 +317,10 @@ def test_a_race_that_is_a_tie_has_no_winner():
     assert "ring and gloo take about as long" in figures.race([Timing("ring", 0.2), Timing("gloo", 0.203)]).alt
 
 
+def test_a_race_without_predictions_has_no_legend_of_them():
+    assert figures.race([Timing("ring", 0.2)]).axes[0].get_legend() is None
+
+
 def test_the_prediction_is_drawn_beside_the_measurement():
     shown = figures.race([Timing("ring", 0.2, 0.3)])
     assert sorted(bar.get_width() for bar in shown.axes[0].patches) == [0.2, 0.3]

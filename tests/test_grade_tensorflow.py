@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
+from processes import below
 
 from worldsize.arena import LaunchArena
 from worldsize.checks.parts import same
@@ -231,7 +231,7 @@ def test_nothing_of_a_run_survives_into_the_next(arena, server):
     server.settle()
     ended = arena.tensorflow(Submitted("reads_notes"), [0])
     assert ended.returned == (((), False, False),), ended.words
-    assert not [p for p in psutil.Process().children(recursive=True) if "4242" in " ".join(p.cmdline())]
+    assert below("4242", recursive=True) == []
 
 
 @pytest.mark.parametrize("cluster", [None, PAIR], ids=["alone", "cluster"])

@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 from kernels import Kernel, pid_gone, printed, seconds_until
+from processes import below
 
 from worldsize.failures import EngineLost, Interrupted, RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
@@ -17,7 +18,7 @@ COORDINATED = Cluster(chief=1, worker=2, ps=1)
 
 
 def agents():
-    return [p for p in psutil.Process().children() if "worldsize.engines.agent" in " ".join(p.cmdline())]
+    return below("worldsize.engines.agent")
 
 
 def tasks_alive():

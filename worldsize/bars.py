@@ -99,7 +99,8 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
     ax.set_ylim(ticks[-1][0] + 0.6, -0.6)
     ax.xaxis.set_major_formatter(lambda value, _: quantity.number(round(value * scale, 9)))
     ax.set_xlabel(f"time ({unit}), shorter is better", fontsize=9, color=INK)
-    _legend(ax)
+    if any(row.predicted_s is not None for row in rows):
+        _legend(ax)
 
 
 def _legend(ax: Axes) -> None:

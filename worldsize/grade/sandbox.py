@@ -84,9 +84,9 @@ def folders() -> list[str]:
 
 
 def _rooms(mode: str, limits: Limits, framework: str) -> list[str]:
-    if mode == OWN:  # a rank's own walls put a fresh folder over it
-        kind = ["--dir"] if framework == "torch" else ["--size", "65536", "--tmpfs"]  # TensorFlow's import wants one
-        return ["--perms", "1777", *kind, "/tmp"]
+    if mode == OWN:  # a rank's own walls put a fresh folder over these
+        import_wants = ["--perms", "1777", "--size", "65536", "--tmpfs", folders()[0]]
+        return ["--perms", "1777", "--dir", "/tmp", *(import_wants if framework == "tensorflow" else [])]
     room = ["--perms", "1777", "--size", str(limits.tmp_bytes), "--tmpfs"]
     return [*room, "/tmp", *room, "/dev/shm"]
 
