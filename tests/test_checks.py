@@ -93,6 +93,12 @@ def test_a_right_answer_passes_at_every_size(arena, exercise, fn):
 # ---- what a student waits --------------------------------------------------------------------
 
 
+def test_answers_import_tensorflow_when_they_need_it():
+    """Every rank that gets one of them imports its module first."""
+    sources = {path.name: path.read_text() for path in (Path(__file__).parent / "mutants").glob("*.py")}
+    assert [name for name, text in sources.items() if re.search(r"^(import|from) (tensorflow|keras|tf_keras)", text, re.M)] == []
+
+
 @pytest.mark.soak  # a wall-clock bound holds on an idle machine alone
 @pytest.mark.parametrize(("exercise", "fn"), _right())
 def test_a_right_answer_is_known_in_three_seconds(arena, exercise, fn):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 from mutants import Answers
+from mutants._later import Later
 
+tf = Later("tensorflow")
 answers = Answers("score")
 
 
