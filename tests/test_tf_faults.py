@@ -82,8 +82,11 @@ def test_the_task_that_fails_first_is_named_while_the_other_waits_for_it(how, cu
 
 def test_a_parameter_server_that_dies_by_itself_is_a_failure_by_its_name():
     def kill_the_server(task):
-        others = [p for p in psutil.Process().parent().children() if p.pid != os.getpid()]
-        max(others, key=lambda p: p.pid).kill()
+        def others():
+            return [p for p in psutil.Process().parent().children() if p.pid != os.getpid()]
+
+        seconds_until(others, 30)  # the chief may be there first
+        max(others(), key=lambda p: p.pid).kill()
         time.sleep(100)
 
     with pytest.raises(RankFailed, match="ps 0 was killed by SIGKILL"):
@@ -100,9 +103,11 @@ def test_a_chief_that_fails_ends_its_servers():
 
 def test_a_server_that_does_not_heed_sigterm_is_killed():
     def stop_the_server():
-        others = [p for p in psutil.Process().parent().children() if p.pid != os.getpid()]
-        seconds_until(lambda: all(p.net_connections() for p in others), 30)  # it listens
-        for process in others:
+        def others():
+            return [p for p in psutil.Process().parent().children() if p.pid != os.getpid()]
+
+        seconds_until(lambda: others() and all(p.net_connections() for p in others()), 30)  # it listens
+        for process in others():
             process.suspend()
         return "done"
 

@@ -45,14 +45,15 @@ class Place:
             os.pwrite(self._file, pickle.dumps(seen), 0)  # what a longer one left behind it is not read
 
     def _walk(self, frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
+        """The callers of `frame`; empty where they changed meanwhile: a thread that runs on may leave anything there."""
         rows: list[tuple[str, int, str]] = []
-        while frame is not None and len(rows) < _MAX_FRAMES:
+        while isinstance(frame, FrameType) and len(rows) < _MAX_FRAMES:
             code = frame.f_code
             if (code.co_filename, code.co_name) == self._below:
                 return tuple(reversed(rows))
             rows.append((code.co_filename, frame.f_lineno, code.co_name))
             frame = frame.f_back
-        return tuple(reversed(rows)) if frame is not None else ()
+        return tuple(reversed(rows)) if isinstance(frame, FrameType) else ()
 
     def note_on_leaving(self) -> None:
         """Note the place whenever this process, not a child of it, calls `os._exit` or `os.kill`."""
