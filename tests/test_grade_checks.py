@@ -47,10 +47,17 @@ def verdict_on(sandbox, exercise: str, fn):
 
 
 def _each(kind: str) -> list:
-    """(exercise, function, words that its verdict must say) of the right or the wrong answers."""
+    """(exercise, function, words that its verdict must say) of the right or the wrong answers.
+
+    Of the right ones all but an exercise's first are for `make soak`: `test_checks` tries them all, by the same checks.
+    """
     right = [(a.exercise, fn, ()) for a in ANSWERS for fn in a.right]
     wrong = [(a.exercise, fn, words) for a in ANSWERS for fn, words, _ in a.wrong]
-    return [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in (right if kind == "right" else wrong)]
+    first = {a.right[0] for a in ANSWERS}
+    return [
+        pytest.param(*row, id=f"{row[0]}-{row[1].__name__}", marks=[pytest.mark.soak] * (kind == "right" and row[1] not in first))
+        for row in (right if kind == "right" else wrong)
+    ]
 
 
 @pytest.mark.parametrize(("exercise", "fn", "words"), _each("right"))

@@ -115,7 +115,7 @@ def reaches(x, port, paths):
 
 def fills(x):
     import tensorflow as tf
-    tf.io.write_file("/tmp/large", tf.strings.reduce_join(tf.repeat("x" * 1_000_000, 200)))
+    tf.io.write_file("large", tf.strings.reduce_join(tf.repeat("x" * 1_000_000, 200)))
     return "written"
 
 class Pretends:
