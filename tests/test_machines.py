@@ -85,6 +85,9 @@ def _paused(seconds):
 
     step = tf.function(lambda: pause(seconds))
     step()
-    began_s = time.monotonic()
-    assert int(step()) == 0
-    return time.monotonic() - began_s
+    lasted_s = []
+    for _ in range(3):  # the shortest: a busy machine makes some longer, two pauses in one would make all
+        began_s = time.monotonic()
+        assert int(step()) == 0
+        lasted_s.append(time.monotonic() - began_s)
+    return min(lasted_s)
