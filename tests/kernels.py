@@ -20,6 +20,7 @@ import psutil
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec
+from processes import agents
 
 _MARK = "WORLDSIZE_TEST_KERNEL"
 _START_S = 60.0
@@ -146,7 +147,7 @@ class Kernel:
 
     def agents(self) -> list[psutil.Process]:
         """The agents that the kernel started."""
-        return [p for p in psutil.Process(self.pid).children() if "worldsize.engines.agent" in " ".join(p.cmdline())]
+        return agents(self.pid)
 
     def nothing_left(self, timeout_s: float = 5) -> float:
         """How long it took until every process and file was gone. Raises AssertionError with those that are not."""

@@ -1,13 +1,32 @@
-"""The processes below this one, of which some may end while they are looked at: notebooks run beside the tests."""
+"""Processes below this one or another, of which some may end while they are looked at: notebooks run beside the tests."""
 
 from __future__ import annotations
+
+import os
 
 import psutil
 
 
-def below(words: str, recursive: bool = False) -> list[psutil.Process]:
-    """This process's children, or all below them, that live and whose command line holds `words`."""
-    return [p for p in psutil.Process().children(recursive) if words in " ".join(_command(p))]
+def below(words: str, recursive: bool = False, pid: int | None = None) -> list[psutil.Process]:
+    """The children of `pid` (this process), or all below it, that live and whose command line holds `words`."""
+    return [p for p in psutil.Process(pid).children(recursive) if words in " ".join(_command(p))]
+
+
+def agents(pid: int | None = None) -> list[psutil.Process]:
+    """The agents that `pid` (this process) started."""
+    return below("worldsize.engines.agent", pid=pid)
+
+
+def ranks_alive() -> list[psutil.Process]:
+    """The processes below this one's agents that lead a session of their own: ranks and tasks do, a fork server does not."""
+    return [p for agent in agents() for p in agent.children(recursive=True) if _leads(p.pid)]
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from processes import below
+from processes import agents, ranks_alive
 
 from worldsize.failures import Deadlock, Interrupted, RankFailed, RunTimedOut
 from worldsize.launch import last_run, launch
@@ -38,19 +38,6 @@ EXPECTED = {
     "silent": "exited with code 0 and no result",
     "kill": "was killed by SIGKILL",
 }
-
-
-def ranks_alive():
-    """The processes below this one's agents that lead a session of their own: ranks do, the fork server does not."""
-    agents = below("worldsize.engines.agent")
-    found = []
-    for process in [p for agent in agents for p in agent.children(recursive=True)]:
-        try:
-            if os.getsid(process.pid) == process.pid:
-                found.append(process)
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            continue
-    return found
 
 
 @pytest.mark.parametrize("culprit", [0, 1])
@@ -318,7 +305,7 @@ def test_the_agent_that_dies_is_reported_and_the_next_launch_starts_a_new_one(tm
     def kill():
         while not path.exists():
             time.sleep(0.01)
-        [p.kill() for p in below("worldsize.engines.agent")]
+        [agent.kill() for agent in agents()]
 
     thread = threading.Thread(target=kill)
     thread.start()

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from coordinated import counter
 
 import worldsize.launch
 from worldsize import runview
@@ -59,18 +60,7 @@ def test_a_chief_and_a_worker_mirror_too():
 
 
 def coordinate(updates):
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        total = tf.Variable(0.0)
-
-    @tf.function
-    def update():
-        total.assign_add(1.0)
-
+    coordinator, update, total = counter()
     for _ in range(updates):
         coordinator.schedule(update)
     coordinator.join()

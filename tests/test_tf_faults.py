@@ -7,8 +7,9 @@ import time
 
 import psutil
 import pytest
+from coordinated import counter
 from kernels import Kernel, pid_gone, printed, seconds_until
-from processes import below
+from processes import agents, ranks_alive
 
 from worldsize.failures import EngineLost, Interrupted, RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
@@ -17,26 +18,10 @@ PAIR = Cluster(worker=2)
 COORDINATED = Cluster(chief=1, worker=2, ps=1)
 
 
-def agents():
-    return below("worldsize.engines.agent")
-
-
-def tasks_alive():
-    """The processes below this one's agents that lead a session of their own: tasks do, the fork server does not."""
-    found = []
-    for process in [p for agent in agents() for p in agent.children(recursive=True)]:
-        try:
-            if os.getsid(process.pid) == process.pid:
-                found.append(process)
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            continue
-    return found
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    assert tasks_alive() == []
+    assert ranks_alive() == []
 
 
 # ---- failures --------------------------------------------------------------------------------
@@ -208,17 +193,7 @@ def test_a_kernel_that_is_killed_leaves_no_process_and_no_file(tmp_path):
 
 def lose_a_worker(task, path):
     """The chief kills worker 1, goes on without it, and gets it back."""
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        total = tf.Variable(0.0)
-
-    @tf.function
-    def update():
-        total.assign_add(1.0)
+    coordinator, update, total = counter()
 
     def updates(count):
         for _ in range(count):
@@ -242,20 +217,7 @@ def lose_the_server(task):
     """The chief saves, kills the parameter server, starts it again, and restores into a new strategy."""
     import tensorflow as tf
 
-    def connect():
-        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        strategy = tf.distribute.ParameterServerStrategy(resolver)
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        with strategy.scope():
-            total = tf.Variable(0.0)
-
-        @tf.function
-        def update():
-            total.assign_add(1.0)
-
-        return coordinator, update, total
-
-    coordinator, update, total = connect()
+    coordinator, update, total = counter()
     for _ in range(5):
         coordinator.schedule(update)
     coordinator.join()
@@ -268,7 +230,7 @@ def lose_the_server(task):
     except Exception as error:
         lost = type(error).__name__
     task.restart("ps", 0)
-    coordinator, update, total = connect()
+    coordinator, update, total = counter()
     tf.train.Checkpoint(total=total).read(saved)
     coordinator.schedule(update)
     coordinator.join()

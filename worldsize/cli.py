@@ -26,6 +26,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+# arguments that several commands take
+Submissions = Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")]
+Grades = Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")]
+CourseFolder = Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")]
+Repository = Annotated[Path, typer.Option(help="the repository")]
+
 
 @contextmanager
 def _one_paragraph(*more: type[Exception]) -> Iterator[None]:
@@ -122,7 +128,7 @@ def build(
 @app.command()
 def release(
     out: Annotated[Path, typer.Argument(help="the zip to write, such as worldsize.zip")],
-    root: Annotated[Path, typer.Option(help="the repository")] = Path("."),
+    root: Repository = Path("."),
 ) -> None:
     """Write the student bundle: labs, package, data, environment; no solutions and no tests."""
     from worldsize import release as bundle
@@ -134,11 +140,11 @@ def release(
 
 @app.command()
 def grade(
-    submissions: Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")],
+    submissions: Submissions,
     out: Annotated[Path, typer.Option(help="where the rows go; graded again, it goes on where it was")],
     jobs: Annotated[int, typer.Option(help="how many submissions at once")] = 2,
     unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox; every row says so")] = False,
-    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+    course: CourseFolder = None,
     seed: Annotated[int | None, typer.Option(help="the seed of an earlier grading, to replay it")] = None,
 ) -> None:
     """Grade a folder of submissions, each in a sandbox, and print every row, statistics and a histogram."""
@@ -161,7 +167,7 @@ def grade(
 
 @app.command()
 def export(
-    grades: Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")],
+    grades: Grades,
     lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06_ring_all_reduce")] = "",
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
@@ -182,9 +188,9 @@ def export(
 
 @app.command()
 def similarity(
-    submissions: Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")],
+    submissions: Submissions,
     out: Annotated[Path, typer.Option(help="the page to write, such as similarity.html")],
-    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+    course: CourseFolder = None,
 ) -> None:
     """Compare the answers to each exercise, also with the course's own: a page of pairs, and no verdict."""
     from worldsize.grade import row, similarity_page
@@ -203,7 +209,7 @@ def gradescope(
     out: Annotated[Path, typer.Argument(help="the zip to write, such as autograder.zip")],
     lab: Annotated[str, typer.Argument(help="the lab, such as 06")],
     unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox where the container has none")] = False,
-    root: Annotated[Path, typer.Option(help="the repository")] = Path("."),
+    root: Repository = Path("."),
 ) -> None:
     """Write a Gradescope autograder of one lab, which runs the same grader in Gradescope's container."""
     from worldsize.grade import autograder
@@ -215,10 +221,10 @@ def gradescope(
 
 @app.command()
 def books(
-    grades: Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")],
+    grades: Grades,
     gradebook: Annotated[Path, typer.Option(help="nbgrader's database; it is backed up beside itself first")],
     submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: notebooks for formgrader")] = None,
-    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+    course: CourseFolder = None,
 ) -> None:
     """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
     from worldsize.grade import autograded, row
@@ -244,10 +250,10 @@ def books(
 
 @app.command()
 def feedback(
-    grades: Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")],
+    grades: Grades,
     to: Annotated[Path, typer.Option(help="where the pages go, laid out as the submissions were")],
     submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: for nbgrader release_feedback")] = None,
-    course: Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")] = None,
+    course: CourseFolder = None,
     seed: Annotated[bool, typer.Option("--seed", help="say the seed too: when nobody hands in again")] = False,
 ) -> None:
     """Write a page of feedback for every student and lab: HTML by itself, with no script."""

@@ -12,6 +12,7 @@ from collections import defaultdict
 import pytest
 import test_tf as right
 import test_tf_faults as faults
+from processes import ranks_alive
 
 from worldsize.failures import RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
@@ -72,6 +73,6 @@ def test_two_hundred_launches_in_random_order_all_end_as_they_should_and_leave_n
         began_s = time.monotonic()
         kind()
         seconds[kind.__name__].append(time.monotonic() - began_s)
-        assert faults.tasks_alive() == [], kind.__name__
+        assert ranks_alive() == [], kind.__name__
     for name, each in sorted(seconds.items()):
         print(f"{name}: {len(each)} times, median {statistics.median(each):.2f} s, longest {max(each):.2f} s")

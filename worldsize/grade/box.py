@@ -29,10 +29,11 @@ _MOST_SOCKETS = 64
 
 
 _FRAMEWORKS = {
-    # the last: a process's first DistributedDataParallel imports it, which takes seconds
-    "torch": ("torch", "torch.distributed", "worldsize.grade.wire", "torch.fx.experimental.symbolic_shapes"),
+    "torch": ("torch", "torch.distributed", "worldsize.grade.wire"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.tasks"),
 }
+# what a module imports late, for seconds: the first DistributedDataParallel does
+_LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes",)}
 _MODULES = ("numpy", "worldsize.grade.rank", "worldsize.report")
 
 
@@ -122,7 +123,7 @@ class _Server:
 
 def _bring(modules: Sequence[str]) -> None:
     """Import what the release's own set-up cells import, so that ranks need not."""
-    for module in modules:
+    for module in (late for name in modules for late in (name, *_LATE.get(name, ()))):
         with suppress(Exception):
             importlib.import_module(module)
 
