@@ -230,11 +230,15 @@ def lose_the_server(task):
     except Exception as error:
         lost = type(error).__name__
     task.restart("ps", 0)
-    coordinator, update, total = counter()
-    tf.train.Checkpoint(total=total).read(saved)
-    coordinator.schedule(update)
-    coordinator.join()
-    return lost, float(total.numpy())
+    while True:
+        coordinator, update, total = counter()
+        tf.train.Checkpoint(total=total).read(saved)
+        coordinator.schedule(update)
+        try:
+            coordinator.join()
+            return lost, float(total.numpy())
+        except tf.errors.UnavailableError:
+            continue  # the server is there, but the worker's channel waits before it looks again: gRPC's back-off
 
 
 def test_a_parameter_server_that_was_killed_comes_back_and_is_restored_from_the_shared_folder():

@@ -8,6 +8,7 @@ Left out: what the rank runs (`rank.py`).
 
 from __future__ import annotations
 
+import linecache
 import math
 import os
 import pickle
@@ -21,7 +22,6 @@ import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from worldsize.engines import Job, Progress
@@ -53,10 +53,6 @@ def write_whole(path: Path, data: bytes) -> None:
     part = path.with_suffix(".part")
     part.write_bytes(data)
     part.replace(path)
-
-
-def _main_frame() -> FrameType | None:
-    return sys._current_frames().get(threading.main_thread().ident or 0)
 
 
 class Line:
@@ -111,7 +107,7 @@ class Line:
             while True:
                 if self._connection.poll(_TICK_S):
                     self._answer(self._connection.recv())
-                self.place.note(_main_frame())
+                self.place.note()
                 self._tell_progress()
                 state = self.recorded.state if self.recorded else None
                 if state is None or state.doing is None:
@@ -152,12 +148,12 @@ class Line:
             write_whole(self.job.record_path(self.rank), pickle.dumps(record))
 
     def _standing(self) -> Standing:
-        frame = _main_frame()
+        rows = self.place.seen() if self.place else ()
         doing = self.recorded.state.doing if self.recorded else None
         return Standing(
             self.rank,
             doing=waiting_in_words(doing) if doing else "",
-            frames=frames_below(traceback.extract_stack(frame)) if frame else (),
+            frames=tuple(Frame(*row, linecache.getline(*row[:2]).strip()) for row in rows),
             last_transfer=_last_in_words(self.recorded),
         )
 

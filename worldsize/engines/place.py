@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import faulthandler
 import functools
+import gc
 import os
 import pickle
 import re
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from worldsize.failures import Frame
 
-_MAX_FRAMES = 64
+_END = 32  # frames kept of either end of a deep recursion
+_DEEPEST = 5000
 _ANSWER_S = 0.2
 _ROW = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 STACK_SIGNAL = getattr(signal, "SIGUSR2", None)
+
+
+Rows = tuple[tuple[str, int, str], ...]  # file, line, function; outermost first
 
 
 class Place:
@@ -35,25 +41,36 @@ class Place:
     def __init__(self, path: Path, below: tuple[str, str]) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         self._below = below
-        self._last: tuple = ()
+        self._last: Rows = ()
 
-    def note(self, frame: FrameType | None) -> None:
-        """Write `frame` and its callers down, where that is news."""
-        seen = self._walk(frame)
+    def seen(self) -> Rows:
+        """Where the main thread is, asked by another one; () where it is not below `below`."""
+        with _no_collection():
+            return self._callers(sys._current_frames().get(threading.main_thread().ident or 0))
+
+    def note(self) -> None:
+        """Write down where the main thread is, where that is news."""
+        self._write(self.seen())
+
+    def _write(self, seen: Rows) -> None:
         if seen and seen != self._last:
             self._last = seen
-            os.pwrite(self._file, pickle.dumps(seen), 0)  # what a longer one left behind it is not read
+            with suppress(OSError):  # a full disk costs the place, not the rank
+                os.pwrite(self._file, pickle.dumps(seen), 0)  # what a longer one left behind it is not read
 
-    def _walk(self, frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
-        """The callers of `frame`; empty where they changed meanwhile: a thread that runs on may leave anything there."""
+    def _callers(self, frame: FrameType | None) -> Rows:
+        """`frame` and its callers down to `below`; of a deep recursion both ends."""
         rows: list[tuple[str, int, str]] = []
-        while isinstance(frame, FrameType) and len(rows) < _MAX_FRAMES:
+        while frame is not None and len(rows) < _DEEPEST:
             code = frame.f_code
             if (code.co_filename, code.co_name) == self._below:
-                return tuple(reversed(rows))
+                break
             rows.append((code.co_filename, frame.f_lineno, code.co_name))
             frame = frame.f_back
-        return tuple(reversed(rows)) if isinstance(frame, FrameType) else ()
+        if frame is None:
+            return ()
+        kept = rows if len(rows) <= 2 * _END else rows[:_END] + rows[-_END:]
+        return tuple(reversed(kept))
 
     def note_on_leaving(self) -> None:
         """Note the place whenever this process, not a child of it, calls `os._exit` or `os.kill`."""
@@ -65,10 +82,23 @@ class Place:
         @functools.wraps(leave)
         def noted(*args, **kwargs):
             if os.getpid() == own_pid:
-                self.note(sys._getframe(1))
+                self._write(self._callers(sys._getframe(1)))
             return leave(*args, **kwargs)
 
         return noted
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python 3.11 may collect garbage in the midst of making a frame object. A finalizer that gives up Python's lock, as
+    torch's do, then lets the other thread leave that frame, and what is written to is no frame any more."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def last_seen(path: Path) -> tuple[Frame, ...]:
