@@ -47,7 +47,8 @@ def curves(rows: Sequence[Curve], title: str, x: str, y: str, log: bool) -> Pict
     _axis(ax.yaxis, y, ())
     ax.grid(axis="y", color=RULE, linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.legend(fontsize=9, frameon=False, loc="best", handlelength=3)
+    # framed: its markers are no points
+    ax.legend(fontsize=9, loc="best", handlelength=3, fancybox=False, edgecolor=RULE, framealpha=1)
     headline(ax, title, "markers: measured; dashed lines: predicted")
     picture.alt = ". ".join([title, *(_words(row, x, y) for row in rows)]) + "."
     return picture
