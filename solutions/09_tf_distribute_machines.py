@@ -610,19 +610,23 @@ def through(task, steps=100, every=20):
     import tensorflow as tf
 
     tf.get_logger().setLevel("CRITICAL")
-    told, began = [], time.monotonic()
+    told, down, began = [], [], time.monotonic()
 
     def note(what):
         told.append((time.monotonic() - began, what))
 
+    def kill():
+        task.kill("ps", 0)
+        down.append("ps")
+
     def start():
-        if told:
-            task.restart("ps", 0)
+        if down:
+            task.restart(down.pop(), 0)
         coordinator = coordinator_of()
         with coordinator.strategy.scope():
             state = {"step": tf.Variable(0), "weights": tf.Variable(tf.zeros(3))}
         note(f"a new strategy, variables at step {int(state['step'])}")
-        watched = Watched(coordinator, state, note, lambda: task.kill("ps", 0), kill_at=50)
+        watched = Watched(coordinator, state, note, kill, kill_at=50)
         return watched, tf.function(lambda: advance(state)), state
 
     state = train_through(start, steps, every, str(task.dir))

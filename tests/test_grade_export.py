@@ -68,9 +68,10 @@ def test_every_field_is_quoted():
     assert all(part.startswith('"') and part.endswith('"') for part in sheet.text.strip().split("\r\n"))
 
 
-def test_a_student_without_a_number_is_named_and_left_out():
-    sheet = export.canvas([row("jane"), row("doe_12")])
-    assert sheet.unknown == ("jane",) and len(lines(sheet)) == 3
+@pytest.mark.parametrize("name", ["jane", "submission_4711"])
+def test_a_student_without_a_number_is_named_and_left_out(name):
+    sheet = export.canvas([row(name), row("doe_12")])
+    assert sheet.unknown == (name,) and len(lines(sheet)) == 3
 
 
 def test_what_could_not_be_graded_stays_empty_and_is_named():

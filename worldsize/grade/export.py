@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from worldsize.grade.row import Row
 
+_GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -76,7 +77,7 @@ def _sheet(rows: list[Row], heads: list[list[str]], line: Callable[[str, str, st
     writer.writerows(heads)
     for student in sorted({row.student for row in rows}):
         name, _, id = student.rpartition("_")
-        if not (name and id.isascii() and id.isdigit()):
+        if not (name and id.isascii() and id.isdigit()) or name == _GRADESCOPE:
             unknown.append(student)
             continue
         writer.writerow(map(_safe, line(student, name, id)))
