@@ -75,6 +75,11 @@ def test_a_command_that_does_not_end_is_stopped_with_all_that_it_started(tmp_pat
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
+def test_what_a_command_leaves_behind_when_it_ends_is_ended_too():
+    child = int(python(CHILD.replace("\np.wait()", "")))
+    assert not psutil.pid_exists(child)
+
+
 def test_torchrun_starts_ranks_and_leaves_none(tmp_path):
     (tmp_path / "sum.py").write_text(SCRIPT)
     said = terminal("torchrun", "--standalone", "--nproc-per-node", 2, "sum.py", folder=tmp_path, timeout_s=100)

@@ -1,7 +1,7 @@
 """A command run from a notebook as a terminal would run it, with what `!command` in a cell lacks.
 
-There is a time limit, a failure is an error of the cell, and nothing that the command started is left behind: also
-processes in sessions of their own, as torchrun's ranks are. Left out: input, pipes, a shell.
+There is a time limit, a failure is an error of the cell, and nothing that the command started is left behind: a mark in
+the environment, which children inherit, finds it whatever became of its parents. Left out: input, pipes, a shell.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+_MARK = "WORLDSIZE_TERMINAL"
+_ROUNDS = 2  # what starts while others are being ended is found in the second
 _LOOK_S = 0.05
 _LEAVE_S = 3.0
 
@@ -42,17 +45,17 @@ def terminal(
     machine's loopback, unless the environment says otherwise. Raises ValueError for a program that is not there,
     CommandFailed for a code other than 0 and for a command that is not done after `timeout_s`.
     """
-    words = [str(word) for word in command]
+    words, mark = [str(word) for word in command], uuid.uuid4().hex
     print("$", shlex.join(words), flush=True)
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [_program(words[0]), *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {})},
+            [_program(words[0]), *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {}), _MARK: mark},
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
             in_time = _follow(process, log.fileno(), timeout_s)
         finally:
-            _end(process)
+            _end(process, mark)
         output = _read(log.fileno(), 0).decode(errors="replace")
     if not in_time:
         raise CommandFailed(f"{words[0]}: expected it to end within {timeout_s:g} s; it was stopped.", output)
@@ -96,16 +99,26 @@ def _read(log: int, offset: int) -> bytes:
     return data
 
 
-def _end(process: subprocess.Popen) -> None:
-    """Ask the command to leave, then end it with all that it started. Nothing is done where it has left."""
-    if process.poll() is not None:
-        return
-    with suppress(psutil.NoSuchProcess):
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+def _end(process: subprocess.Popen, mark: str) -> None:
+    """Ask the command to leave, where it has not, then end all that it started."""
+    if process.poll() is None:
+        family = _marked(mark)
         process.terminate()
-        _, alive = psutil.wait_procs(family, timeout=_LEAVE_S)
-        for one in alive:
+        psutil.wait_procs(family, timeout=_LEAVE_S)
+    for _ in range(_ROUNDS):
+        family = _marked(mark)
+        for one in family:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
-        psutil.wait_procs(alive, timeout=_LEAVE_S)
+        psutil.wait_procs(family, timeout=_LEAVE_S)
     process.wait()
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """The living processes with this mark."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # gone, a zombie, or not ours to read
+            if one.environ().get(_MARK) == mark:
+                found.append(one)
+    return found
