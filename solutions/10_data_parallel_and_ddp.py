@@ -24,6 +24,7 @@ from worldsize.notebook import *
 
 # %%
 import linecache
+import re
 import tempfile
 import time
 from datetime import timedelta
@@ -499,7 +500,7 @@ print(f"{script.name}: {len(script.read_text().splitlines())} lines; it ends wit
 
 # %%
 def losses(text):
-    return sorted(line.split()[-1] for line in text.splitlines() if "loss of its share" in line)
+    return sorted(re.findall(r"loss of its share (\d+\.\d+)", text))
 
 if run.state == "not yet":
     print(f"not yet: {run.not_yet}")

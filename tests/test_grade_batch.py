@@ -230,8 +230,8 @@ def as_undisturbed(tmp_path: Path, count: int, kills: int) -> None:
     assert [p.name for p in (tmp_path / "killed" / "rows").iterdir() if p.suffix != ".json"] == []
 
 
-def test_three_kills_change_nothing(tmp_path):
-    as_undisturbed(tmp_path, 16, 3)
+def test_two_kills_change_nothing(tmp_path):
+    as_undisturbed(tmp_path, 12, 2)
 
 
 @pytest.mark.soak
