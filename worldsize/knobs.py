@@ -97,15 +97,14 @@ class Panel:
         try:
             with unobserved():
                 picture = self._draw(**{name: field.value for name, field in self.fields.items()})
-            self._say(f"drawn with {self._values()}")
+            said = f"drawn with {self._values()}"
         except KeyboardInterrupt:
-            picture = notice("stopped: choose a value, or run again")
-            self._say("stopped")
+            picture, said = notice("stopped: choose a value, or run again"), "stopped"
         except Exception as error:
-            picture = notice(f"{type(error).__name__}: {_first_line(error)}")
-            self._say(f"failed: {_first_line(error)}")
+            picture, said = notice(f"{type(error).__name__}: {_first_line(error)}"), f"failed: {_first_line(error)}"
         self._handle.update(_bundle(picture), raw=True)
         self._left.update(*self._lasting())
+        self._say(said)  # last: what it speaks of is there by then
 
     def _say(self, text: str) -> None:
         self.status.value = f'<span role="status" aria-live="polite">{html.escape(text)}</span>'
