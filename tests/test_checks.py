@@ -22,6 +22,7 @@ from worldsize.verdict import Property, Verdict
 MODULES = sorted(p.stem for p in (Path(__file__).parent / "mutants").glob("[a-z]*.py"))
 ANSWERS: list[Answers] = [import_module(f"mutants.{name}").answers for name in MODULES]
 RIGHT_S, WRONG_S = 3.0, 10.0  # what a student waits at most
+AGAIN_S = 10.0
 LARGE_SIZES = tuple((n, length) for n in range(2, 9) for length in (2 * n, 2 * n + 1, n - 1))
 
 
@@ -66,6 +67,16 @@ def test_a_wrong_answer_fails_with_words_that_name_the_mistake(arena, exercise, 
 def test_a_right_answer_in_an_odd_style_earns_every_point(arena, exercise, fn):
     verdict = run_check(exercise, arena, fn)
     assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("exercise", "fn"), _right())
+def test_no_chance_turns_a_right_answer_into_a_wrong_one(arena, exercise, fn):
+    """What a check draws at random must not look like a mistake now and then."""
+    end_s, tries = time.monotonic() + AGAIN_S, 0
+    while time.monotonic() < end_s and tries < 2000:
+        verdict, tries = run_check(exercise, arena, fn), tries + 1
+        assert verdict.state == "pass", f"try {tries}: {verdict.mismatch}"
 
 
 @pytest.mark.soak

@@ -25,7 +25,7 @@ def forgets_the_epoch(count, rank, world_size, seed, epoch):
     return padded(order_of(count, seed), world_size)[rank::world_size]
 
 
-@answers.is_wrong("rank 2 takes 2 examples, another 3: who has more would wait", "Pad the order before it is dealt out")
+@answers.is_wrong("rank 2 takes 4 examples, another 5: who has more would wait", "Pad the order before it is dealt out")
 def does_not_pad(count, rank, world_size, seed, epoch):
     return order_of(count, seed + epoch)[rank::world_size]
 
@@ -64,7 +64,7 @@ def pads_with_the_last_one(count, rank, world_size, seed, epoch):
     return (order + [order[-1]] * (-count % world_size))[rank::world_size]
 
 
-@answers.is_wrong("every rank takes all 10 examples: expected 3 each")
+@answers.is_wrong("every rank takes all 18 examples: expected 5 each")
 def takes_everything(count, rank, world_size, seed, epoch):
     return order_of(count, seed + epoch)
 

@@ -58,12 +58,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _runs() -> Iterator[Played]:
     draw = np.random.default_rng(secrets.randbits(62))
     ones, zeros = np.ones((3, 1), "float32"), np.zeros((3, 1), "float32")
-    steps = int(draw.integers(50, 90))
+    steps = int(draw.integers(60, 90))
     yield Played("nothing is lost", [1] * steps, 0, 0, ones, 0.125, zeros)
     yield Played("the counter loses", [1] * steps, int(draw.integers(5, 40)), 0, ones, 0.5, zeros)
-    uneven = np.array([[2.0], [0.0], [-3.0]], "float32")
-    start = draw.integers(1, 9, (3, 1)).astype("float32")
-    yield Played("the weights lose, and the gradient has a 0", [1] * steps, 3, int(draw.integers(5, 40)), uneven, 0.5, start)
+    uneven, signs = np.array([[[2.0], [0.0], [-3.0]], [[1.0], [1.0], [-1.0]]], "float32")
+    start = signs * draw.integers(1, 9, (3, 1)).astype("float32")  # with the gradient's signs: no mean of them is nothing
+    lost = int(draw.integers(5, 19))  # less than a third, so that no two mistakes give the same number
+    yield Played("the weights lose, and the gradient has a 0", [1] * steps, 3, lost, uneven, 0.5, start)
     several = draw.integers(1, 6, 30).tolist()
     small = np.array([0.3, -0.7], "float32")
     yield Played("closures of several updates each", several, 7, 4, small, 0.01, np.zeros(2, "float32"))

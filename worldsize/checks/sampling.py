@@ -30,7 +30,7 @@ EXACT = {
     "exact in spite of padding": 0.5,
     "also where a rank has padding alone": 0.5,
 }
-PLANS = ((4, 10), (3, 12), (4, 2), (1, 9))  # (ranks, examples)
+PLANS = ((4, 18), (3, 12), (4, 2), (1, 9))  # (ranks, examples)
 COUNTS = ((2, 6, 0), (4, 10, 1), (3, 7, 1), (4, 2, 2))  # (ranks, examples, which property)
 LABELS = 4
 

@@ -25,6 +25,7 @@ POINTS = {
 }
 ONCE, SAME, EVEN = POINTS
 PLANS = ((3, 20, 8), (4, 18, 8), (2, 12, 4), (1, 7, 3))  # (world size, examples, batch size)
+ENOUGH = 18  # examples: two shuffles of fewer may give the same batches by chance
 
 Epoch = list[list[list[int]]]  # [rank][step] -> the indices that it takes
 
@@ -159,7 +160,8 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
 
 
 def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> str | None:
-    if len(epoch[0]) > 1 and _batches(epoch) == _batches(reseeded):
+    enough = sum(len(step) for steps in epoch for step in steps) >= ENOUGH
+    if enough and len(epoch[0]) > 1 and _batches(epoch) == _batches(reseeded):
         return "two different seeds give the same batches: shuffle the examples, by the seed."
     return None
 
