@@ -129,7 +129,7 @@ def _off_where_left_out(found: Truth, truth: Truth) -> str | None:
         f"expected about {quantity.seconds(wanted)}, at most {HELD_OUT:.0%} off. "
     )
     small, large = np.abs(errors[: len(errors) // 2]).max(), np.abs(errors[-3:]).max()
-    if large <= HELD_OUT < small:
+    if small > HELD_OUT and large <= max(HELD_OUT, small / 10):
         return words + f"The largest sizes are met within {large:.0%}: what makes the line care for nothing but them?"
     if small <= HELD_OUT:
         return words + "The small sizes are met: what makes the line care for nothing but them?"
