@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -385,8 +386,14 @@ def formgrader(empty: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     def url() -> str:
         assert server.poll() is None, log.read_text()
-        found = re.search(r"http://127\.0\.0\.1:[1-9]\d*", log.read_text())
-        return found[0] if found else ""
+        found = re.search(r"(http://127\.0\.0\.1:[1-9]\d*)/", log.read_text())
+        return found[1] if found else ""
+
+    def answers() -> bool:  # a moment after it has said its address
+        try:
+            return bool(url()) and bool(ask("gradebook"))
+        except urllib.error.URLError:
+            return False
 
     def ask(place: str, data: dict | None = None) -> str:
         body = None if data is None else json.dumps(data).encode()
@@ -396,7 +403,7 @@ def formgrader(empty: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             return answer.read().decode()
 
     try:
-        seconds_until(url, 90)
+        seconds_until(answers, 90)
         yield ask, path
     finally:
         server.terminate()

@@ -27,6 +27,7 @@ EXACT = 1e-4
 HELD_OUT = 0.15
 NOISE = 0.2
 DRAWS = 16  # so many that a line through two of the points does not pass by luck
+REPEATS = 8  # of each size, so many that a right line does not fail by bad luck
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def _cases(arena: Arena, fn: Callable, random: np.random.Generator) -> Iterator[
         yield _case(arena, fn, f"no noise, {truth}, sizes mixed", sizes, truth, scale)
     for _ in range(DRAWS):
         truth = Truth(random.uniform(1e-4, 1e-3), random.uniform(10e6, 50e6))
-        sizes = np.tile(np.geomspace(100, 1e8, 13), 4)
+        sizes = np.tile(np.geomspace(100, 1e8, 13), REPEATS)
         noise = random.uniform(1 - NOISE, 1 + NOISE, len(sizes))
         yield _case(arena, fn, f"times off by up to {NOISE:.0%}, {truth}", sizes, truth, noisy, noise)
 
