@@ -107,6 +107,8 @@ def _end(process: subprocess.Popen, mark: str) -> None:
         psutil.wait_procs(family, timeout=_LEAVE_S)
     for _ in range(_ROUNDS):
         family = _marked(mark)
+        if not family:
+            break
         for one in family:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
