@@ -66,7 +66,7 @@ bench: $(VENV)/.dev
 
 # Runs every strategy of TensorFlow in every way and writes datasets/support.json, which lab 09 shows
 support: $(VENV)/.dev
-	@$(RUN) python -m worldsize.support
+	@$(RUN) python -m worldsize.tf.support
 
 # The newest versions that pyproject.toml admits, in a fresh environment. Test them, then commit.
 constraints:

@@ -2,7 +2,7 @@
 
 Recording: messages to and fro between 2 ranks over the bare wire and over the recorded one, in alternating blocks of
 one run, the ratio of the medians. Shaping: a message, a ring and a parameter server over shaped links, from a moment
-that all ranks agree on until the last rank is done, beside the formula in `worldsize/cost.py`. Left out: the bare
+that all ranks agree on until the last rank is done, beside the formula in `worldsize/formulas/cost.py`. Left out: the bare
 machine's own speed (`bench/ring.py`).
 
     python bench/fabric.py [--ranks 2 4 8] [--repeats 9] [--smoke]
@@ -20,11 +20,13 @@ import report
 import torch
 import torch.distributed as dist
 
-from worldsize import cost
-from worldsize.fabric import Arrival, Fabric, Recorded
+from worldsize.fabric.gloo import GlooWire, gloo_group
+from worldsize.fabric.interface import Arrival, Fabric
+from worldsize.fabric.recording import Recorded
+from worldsize.fabric.shaping import Shaped
+from worldsize.formulas import cost
 from worldsize.launch import launch
 from worldsize.links import Link
-from worldsize.wires import GlooWire, Shaped, gloo_group
 
 KB, MB = 1000, 1_000_000
 SLOW, FAST, FAR = Link("20 MB/s", "100 us"), Link("1 Gbit/s", "50 us"), Link("20 MB/s", "5 ms")

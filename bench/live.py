@@ -67,9 +67,9 @@ json.dump(run.results, open("reports.json", "w"))
 OVERHEAD = """
 import json, statistics, time
 from worldsize.notebook import *
-from worldsize.run import OBSERVERS
-from worldsize.live import LiveView
-from worldsize.run import Observer
+from worldsize.launch.run import OBSERVERS
+from worldsize.live.view import LiveView
+from worldsize.launch.run import Observer
 import IPython
 def seconds(observer, fn):
     OBSERVERS[:] = [observer]

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from fabric import MB, agreed_start
 
-from worldsize.fabric import Fabric
+from worldsize.fabric.interface import Fabric
 from worldsize.launch import launch
 
 _OF_THE_LAB = {"split", "reduce_scatter", "all_gather", "ring_all_reduce"}

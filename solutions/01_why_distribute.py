@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from worldsize import models, scaling
+from worldsize.pytorch import models
+from worldsize.formulas import scaling
 from worldsize.machine import usable_cores
 from worldsize.notebook import *
 

@@ -12,10 +12,11 @@
 import torch
 from torch.nn.functional import cross_entropy
 
-from worldsize import cost, models
+from worldsize.formulas import cost
+from worldsize.pytorch import models
 from worldsize.notebook import *
-from worldsize.schedules import in_flight, makespan_s, play, utilisation
-from worldsize.workload import build, cut, meet
+from worldsize.formulas.pipeline import in_flight, makespan_s, play, utilisation
+from worldsize.pytorch.stages import build, cut, meet
 
 # %% tags=["parameters"]
 stages = 4

@@ -15,9 +15,9 @@ import math
 import torch
 from torch import nn
 
-from worldsize import parallelism
-from worldsize.exchange import all_reduce
-from worldsize.models import flat, mlp, small_cnn, tensors
+from worldsize.formulas import parallelism
+from worldsize.fabric.collectives import all_reduce
+from worldsize.pytorch.models import flat, mlp, small_cnn, tensors
 from worldsize.notebook import *
 
 # %% tags=["parameters"]

@@ -15,9 +15,9 @@ import time
 
 import torch
 
-from worldsize import staleness as formulas
+from worldsize.formulas import staleness as formulas
 from worldsize.notebook import *
-from worldsize.run import unobserved
+from worldsize.launch.run import unobserved
 
 # %% tags=["parameters"]
 few = 4

@@ -13,7 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from worldsize import cost
+from worldsize.formulas import cost
 from worldsize.notebook import *
 
 # %% tags=["parameters"]
@@ -331,7 +331,7 @@ figures.contributions(run)
 # where that rank's number is in it. When do the first whole sums appear, and on which rank is each?
 
 # %%
-from worldsize.watch import Watched
+from worldsize.fabric.watched import Watched
 
 def watched(fabric, algorithm, length):
     x = torch.full((length,), 10.0**fabric.rank)

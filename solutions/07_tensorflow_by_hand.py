@@ -18,9 +18,9 @@ from datetime import datetime
 
 import numpy as np
 
-from worldsize import graphs
+from worldsize.tf import graphs
 from worldsize.notebook import *
-from worldsize.sessions import together
+from worldsize.tf.sessions import together
 from worldsize.tf import Cluster, launch, warm
 
 # %% tags=["parameters"]

@@ -12,7 +12,7 @@
 # Set-up
 import numpy as np
 
-from worldsize.crossings import crossings
+from worldsize.tf.device_traffic import crossings
 from worldsize.notebook import *
 from worldsize.tf import launch, warm  # from here on, `launch` starts a process with TensorFlow
 

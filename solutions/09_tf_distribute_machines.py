@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from worldsize import support
+from worldsize.tf import support
 from worldsize.notebook import *
 from worldsize.tf import Cluster, launch, warm
 
@@ -376,7 +376,7 @@ def both():
 def placed(partitioner):
     """Where three variables lie."""
     import tensorflow as tf
-    from worldsize import graphs
+    from worldsize.tf import graphs
 
     with coordinator_of(variable_partitioner=partitioner).strategy.scope():
         made = [tf.Variable(tf.zeros(shape), name=name) for name, shape in
@@ -411,7 +411,7 @@ lab.predict("join", "20 closures of 100 ms, 2 workers: after how long does join 
 def queued(count):
     """Seconds until all closures are scheduled, and until all have run."""
     import tensorflow as tf
-    from worldsize.pauses import pause
+    from worldsize.tf.pause import pause
 
     coordinator, closure = coordinator_of(), tf.function(lambda: pause(0.1))
     for repeat in (4, count):  # the first few only make the workers know the closure
@@ -498,7 +498,7 @@ def accident(task, begun, events, began):
 def counting(begun, log, began):
     """The closure: it counts itself, pauses, counts right answers, and notes who it was and when."""
     import tensorflow as tf
-    from worldsize.pauses import pause
+    from worldsize.tf.pause import pause
 
     size, images, labels = len(truth) // closures, tf.constant(pictures), tf.constant(truth)
 

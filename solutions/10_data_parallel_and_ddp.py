@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from worldsize.models import flat
+from worldsize.pytorch.models import flat
 from worldsize.notebook import *
 
 # %%
@@ -30,13 +30,13 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from worldsize import cost
-from worldsize.background import Background, over_the_fabric
-from worldsize.dataparallel import Cards, Watched, data_parallel
-from worldsize.models import mlp, small_cnn, tensors
-from worldsize.resnet import resnet
-from worldsize.terminal import terminal
-from worldsize.witness import together, witnessed
+from worldsize.formulas import cost
+from worldsize.fabric.background import Background, over_the_fabric
+from worldsize.pytorch.data_parallel import Cards, Watched, data_parallel
+from worldsize.pytorch.models import mlp, small_cnn, tensors
+from worldsize.pytorch.resnet import resnet
+from worldsize.lab.terminal import terminal
+from worldsize.pytorch.observed_step import together, witnessed
 
 # %% tags=["parameters"]
 gpus = torch.cuda.device_count()

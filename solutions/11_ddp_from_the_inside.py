@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize import bucketing
-from worldsize.background import Background, GlooBackground, broadcast, over_the_fabric
-from worldsize.exchange import all_reduce
-from worldsize.layered import network, task, train
+from worldsize.formulas import bucketing
+from worldsize.fabric.background import Background, GlooBackground, broadcast, over_the_fabric
+from worldsize.fabric.collectives import all_reduce
+from worldsize.pytorch.timed_network import network, task, train
 from worldsize.notebook import *
 
 # %% tags=["parameters"]

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from worldsize import sharding
-from worldsize.exchange import all_gather, all_reduce, reduce_scatter
-from worldsize.models import flat, mlp, tensors
+from worldsize.formulas import sharding
+from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
+from worldsize.pytorch.models import flat, mlp, tensors
 from worldsize.notebook import *
 
 # %% tags=["parameters"]

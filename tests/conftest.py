@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from notebook_runs import NotebookRuns
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.notebook_runs import NotebookRuns
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +52,8 @@ def notebook_runs(
 @pytest.fixture(scope="session")
 def sandbox() -> object:
     """A sandbox for graded ranks, as a job of `worldsize grade` has one; skips where this machine refuses it."""
-    from worldsize.grade.sandbox import NoSandbox, best_mode
-    from worldsize.grade.servers import Sandbox
+    from worldsize.grade.host.boxes import Sandbox
+    from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 
     try:
         kept = Sandbox(best_mode())

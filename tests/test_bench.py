@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 NUMBER = r"[0-9.e+-]+"
 RATIOS = {
     "grading": rf"nbgrader / ours: {NUMBER}$",

@@ -12,12 +12,13 @@ import typer
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner, Result
 
-from worldsize import build, cli, doctor
+from worldsize import cli, doctor
+from worldsize.authoring import build
 from worldsize.doctor import Row, Sheet
-from worldsize.grade import row
+from worldsize.grade.marking import rows
 
 pytestmark = pytest.mark.quick
-INSTRUCTORS = Path(__file__).resolve().parent.parent / "docs" / "instructors.md"
+INSTRUCTORS = Path(__file__).resolve().parents[1] / "docs" / "instructors.md"
 
 
 def worldsize(*words: str | Path) -> Result:
@@ -100,8 +101,8 @@ def test_build_check_ends_with_1_and_the_path_of_what_is_stale(
 
 def test_export_writes_canvass_csv_beside_the_rows_and_names_who_is_left_out(tmp_path: Path) -> None:
     for student in ("doejane_12", "nobody"):
-        graded = row.Row(student, "06_ring_all_reduce", "a.ipynb", "graded", 4.5, 6.0)
-        row.write(graded, tmp_path / "rows")
+        graded = rows.Row(student, "06_ring_all_reduce", "a.ipynb", "graded", 4.5, 6.0)
+        rows.write(graded, tmp_path / "rows")
     answer = worldsize("export", tmp_path)
     assert answer.exit_code == 0 and "left out, no number in the name: 'nobody'" in said(answer)
     assert (tmp_path / "canvas.csv").read_bytes().endswith(b'"doejane","12","","","","4.5"\r\n')

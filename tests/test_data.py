@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from worldsize import data, data_make
+from worldsize import data
+from worldsize.authoring import fashion_mnist
 
 pytestmark = pytest.mark.quick
 README = data.CHECKOUT_FOLDER / "README.md"
@@ -163,10 +164,10 @@ def test_the_readme_gives_the_classes_in_the_order_of_the_labels() -> None:
     assert ", ".join(data.FASHION_MNIST_CLASSES) in re.sub(r"\s+", " ", README.read_text(encoding="utf-8"))
 
 
-@pytest.mark.skipif(not data_make.DEBIAN_FOLDER.is_dir(), reason="Debian's dataset-fashion-mnist is missing")
+@pytest.mark.skipif(not fashion_mnist.DEBIAN_FOLDER.is_dir(), reason="Debian's dataset-fashion-mnist is missing")
 def test_the_shipped_subset_is_what_its_maker_makes_from_debians_package() -> None:
     path = data.CHECKOUT_FOLDER / data.FASHION_MNIST.name
-    made = data_make.subset(data_make.DEBIAN_FOLDER)
+    made = fashion_mnist.subset(fashion_mnist.DEBIAN_FOLDER)
     with np.load(path) as shipped:
         assert set(shipped.files) == set(made)
         for name in made:
@@ -175,13 +176,13 @@ def test_the_shipped_subset_is_what_its_maker_makes_from_debians_package() -> No
 
 def test_the_maker_takes_the_first_of_each_class_in_the_order_of_the_source() -> None:
     labels = np.array([2, 0, 0, 1, 2, 0, 1, 1, 2], np.uint8)
-    assert data_make.first_of_each_class(labels, 2).tolist() == [0, 1, 2, 3, 4, 6]
+    assert fashion_mnist.first_of_each_class(labels, 2).tolist() == [0, 1, 2, 3, 4, 6]
 
 
 def test_the_maker_refuses_a_source_with_other_bytes(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08\x01\0\0\0\x01\x07"))
     with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte.gz: expected sha256 0402a96d") as error:
-        data_make.read_source(tmp_path, "t10k-labels-idx1-ubyte.gz")
+        fashion_mnist.read_source(tmp_path, "t10k-labels-idx1-ubyte.gz")
     assert "dataset-fashion-mnist" in one_paragraph(error)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from worldsize.lab import LABS
+from worldsize.lab.lab import LABS
 
 pytestmark = pytest.mark.quick
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 BOTH = README + CONTRIBUTING

@@ -5,10 +5,10 @@ import time
 import pytest
 import torch
 
-from worldsize.failures import RankFailed
+from worldsize.errors import RankFailed
 from worldsize.launch import launch
+from worldsize.launch.run import OBSERVERS, Observer, observe
 from worldsize.report import report, span
-from worldsize.run import OBSERVERS, Observer, observe
 
 pytestmark = pytest.mark.quick
 

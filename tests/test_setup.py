@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.quick
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 PINS = {

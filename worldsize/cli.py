@@ -75,7 +75,7 @@ def run(
     """Run a notebook from top to bottom without a browser, and print its summary table."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from worldsize import headless
+    from worldsize.authoring import headless
 
     shown = (TextColumn("cell {task.completed} of {task.total}"), BarColumn(), TimeElapsedColumn())
     with _one_paragraph(headless.NotebookFailed):
@@ -114,7 +114,7 @@ def build(
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 if something is stale")] = False,
 ) -> None:
     """Write the notebooks in solutions/ and labs/ from the sources solutions/NN_topic.py."""
-    from worldsize import build as builder
+    from worldsize.authoring import build as builder
 
     with _one_paragraph(), Console(stderr=True).status("reading the sources, making the notebooks …"):
         paths = builder.build(root, check=check)
@@ -131,7 +131,7 @@ def release(
     root: Repository = Path("."),
 ) -> None:
     """Write the student bundle: labs, package, data, environment; no solutions and no tests."""
-    from worldsize import release as bundle
+    from worldsize.authoring import release as bundle
 
     with _one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
         names = bundle.release(root, out)
@@ -150,7 +150,8 @@ def grade(
     """Grade a folder of submissions, each in a sandbox, and print every row, statistics and a histogram."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from worldsize.grade import grader, table
+    from worldsize.grade.marking import batch as grader
+    from worldsize.grade.reports import table
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with _one_paragraph(), Progress(*shown, console=Console(stderr=True)) as progress:
@@ -171,8 +172,8 @@ def export(
     lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06_ring_all_reduce")] = "",
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
-    from worldsize.grade import export as sheets
-    from worldsize.grade import row
+    from worldsize.grade.marking import rows as row
+    from worldsize.grade.reports import csv_export as sheets
 
     with _one_paragraph():
         rows = list(row.rows(grades))
@@ -193,8 +194,9 @@ def similarity(
     course: CourseFolder = None,
 ) -> None:
     """Compare the answers to each exercise, also with the course's own: a page of pairs, and no verdict."""
-    from worldsize.grade import row, similarity_page
-    from worldsize.grade import similarity as comparing
+    from worldsize.grade.marking import rows as row
+    from worldsize.grade.reports import similarity as comparing
+    from worldsize.grade.reports import similarity_page
 
     with _one_paragraph(), Console(stderr=True).status("comparing …") as status:
         found = comparing.similarity(
@@ -212,10 +214,10 @@ def gradescope(
     root: Repository = Path("."),
 ) -> None:
     """Write a Gradescope autograder of one lab, which runs the same grader in Gradescope's container."""
-    from worldsize.grade import autograder
+    from worldsize.grade.gradescope import bundle
 
     with _one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
-        names = autograder.autograder(root, out, lab, unsafe)
+        names = bundle.autograder(root, out, lab, unsafe)
     typer.echo(f"wrote {out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")
 
 
@@ -227,9 +229,10 @@ def books(
     course: CourseFolder = None,
 ) -> None:
     """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
-    from worldsize.grade import autograded, row
-    from worldsize.grade import books as scores
     from worldsize.grade import course as release
+    from worldsize.grade.marking import rows as row
+    from worldsize.grade.nbgrader import notebooks as autograded
+    from worldsize.grade.nbgrader import scores
 
     with _one_paragraph(), Console(stderr=True).status("writing scores …"):
         root = (course or release.default_root()).resolve()
@@ -260,8 +263,8 @@ def feedback(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade import feedback as pages
-    from worldsize.grade import row
+    from worldsize.grade.marking import rows as row
+    from worldsize.grade.reports import feedback as pages
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
     with _one_paragraph(), Progress(*shown, console=Console(stderr=True)) as progress:

@@ -32,54 +32,6 @@ _MAX_FRAMES = 6
 _MAX_ROWS = 6
 
 
-class NotYet(NotImplementedError):
-    """Raised by a stub: `raise NotYet("Exercise 6.2: reduce-scatter")`. A launch answers with a run "not yet"."""
-
-
-class LaunchError(RuntimeError):
-    """A launch that did not end well. `run` is what there is of it: logs, partial trace, results so far."""
-
-    def __init__(self, message: str, run: object = None) -> None:
-        super().__init__(message)
-        self.run = run
-
-    def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of the launcher's own frames."""
-        return f"{type(self).__name__}: {self}".splitlines()
-
-
-class RankFailed(LaunchError):
-    """The first rank that failed. `failure` is a `Failure`; `rank` its number."""
-
-    def __init__(self, message: str, run: object = None, failure: Failure | None = None) -> None:
-        super().__init__(message, run)
-        self.failure = failure
-        self.rank = failure.rank if failure else None
-
-
-class Deadlock(LaunchError):
-    """Every live rank is blocked in the fabric and no message can match."""
-
-
-class RunTimedOut(LaunchError):
-    """`timeout_s` passed before every rank returned."""
-
-
-class EngineLost(LaunchError):
-    """The agent that owns the ranks could not start or has ended."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was interrupted; `run` holds the logs and the trace so far."""
-
-    def __init__(self, message: str, run: object = None) -> None:
-        super().__init__(message)
-        self.run = run
-
-    def _render_traceback_(self) -> list[str]:
-        return f"{type(self).__name__}: {self}".splitlines()
-
-
 @dataclass(frozen=True)
 class Frame:
     """One line of a traceback: file, 1-based line, function, source text ("" where the rank cannot see it)."""

@@ -204,3 +204,18 @@ def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
         else:
             found.append((start, end))
     return found
+
+
+@dataclass(frozen=True)
+class Note:
+    """One call of send, isend or recv; `held` is a number of each chunk just before it, in the last note at the end.
+
+    `chunks` are the first and the last chunk that a sent message holds, None where it is no part
+    of the tensor, or the tensor is one chunk.
+    """
+
+    op: str  # "send", "recv" or "end"
+    peer: int
+    tag: int
+    held: tuple[float, ...]
+    chunks: tuple[int, int] | None = None

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab06 import ADDED, write
-from lab_page import LabTab, Tab, chromium
-from lab_server import LabServer
+
+from tests.support.lab06 import ADDED, write
+from tests.support.lab_page import LabTab, Tab, chromium
+from tests.support.lab_server import LabServer
 
 RUN_S = 150
 

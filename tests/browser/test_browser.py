@@ -6,9 +6,10 @@ The file from the disk is nbconvert's HTML, read with no network.
 from __future__ import annotations
 
 import pytest
-from lab06 import ADDED, LONG, outputs, write
-from lab_page import LabTab, Tab
-from step_through import StepThrough, cells_that_show_nothing, live_hosts, missing_pictures
+
+from tests.support.lab06 import ADDED, LONG, outputs, write
+from tests.support.lab_page import LabTab, Tab
+from tests.support.step_through import StepThrough, cells_that_show_nothing, live_hosts, missing_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

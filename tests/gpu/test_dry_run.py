@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gpu_work
 import pytest
 import torch
 
-from worldsize import sharding
+from tests.support import gpu_work
+from worldsize.formulas import sharding
 from worldsize.launch import launch
-from worldsize.models import mlp
+from worldsize.pytorch.models import mlp
 
 SMALL = [16, 32, 32, 8]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gpu_work
 import pytest
 import torch
 
-from worldsize import sharding
+from tests.support import gpu_work
+from worldsize.formulas import sharding
 from worldsize.launch import launch
-from worldsize.models import mlp
+from worldsize.pytorch.models import mlp
 
 GPUS = torch.cuda.device_count()
 MANY = max(2, min(GPUS, 8))
@@ -153,7 +153,7 @@ def test_at_its_peak_fsdp_needs_less_than_replicas():
 
 
 def test_lab_10_runs_on_this_machines_gpus(root: Path, tmp_path: Path):
-    from worldsize.headless import run
+    from worldsize.authoring.headless import run
 
     done = run(root / "solutions" / "10_data_parallel_and_ddp.ipynb", tmp_path / "executed.ipynb", timeout_s=280)
     assert done.points == done.possible == 6

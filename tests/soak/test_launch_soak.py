@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from kernels import BUSY, Kernel, launch_busy, pid_gone, printed, seconds_until
+
+from tests.support.kernels import BUSY, Kernel, launch_busy, pid_gone, printed, seconds_until
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 

@@ -10,11 +10,11 @@ import time
 from collections import defaultdict
 
 import pytest
-import test_tf as right
-import test_tf_faults as faults
-from processes import ranks_alive
 
-from worldsize.failures import RankFailed, RunTimedOut
+from tests.support.processes import ranks_alive
+from tests.tf import test_faults as faults
+from tests.tf import test_launch as right
+from worldsize.errors import RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]

@@ -22,11 +22,12 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 
-from worldsize import parcel
-from worldsize.engines import Job
-from worldsize.engines.line import MAIN, Line, frames_below, write_whole
-from worldsize.engines.place import Place
-from worldsize.failures import Failure, Frame, NotYet
+from worldsize.engines import payload
+from worldsize.engines.job import Job
+from worldsize.engines.last_seen import Place
+from worldsize.engines.rank_channel import MAIN, Line, frames_below, write_whole
+from worldsize.errors import NotYet
+from worldsize.failures import Failure, Frame
 from worldsize.report import gather
 
 
@@ -47,7 +48,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         opened = framework.parcel_of(rank, job)
         arguments = framework.arguments(opened, rank, job, line, attempt)
         line.tell(("entered", time.monotonic()))
-        before = parcel.fingerprint(opened.fn)
+        before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
         write_whole(job.result_path(rank), cloudpickle.dumps(result))
         line.finish("result", _notes(opened, before, line))
@@ -84,9 +85,9 @@ def seed_everything(seed: int, rank: int) -> int:
     return int(words[0]) << 31 | int(words[1]) >> 1
 
 
-def _notes(opened: parcel.Parcel, before: dict[str, bytes], line: Line) -> dict:
+def _notes(opened: payload.Parcel, before: dict[str, bytes], line: Line) -> dict:
     notes: dict = {}
-    changed = [name for name, mark in parcel.fingerprint(opened.fn).items() if before.get(name) != mark]
+    changed = [name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark]
     if changed:
         notes["changed"] = changed
     if line.fabric and line.fabric.unwaited():

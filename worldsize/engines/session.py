@@ -14,9 +14,9 @@ from collections import Counter
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 
-from worldsize.engines import Job, Setup
-from worldsize.engines.place import last_seen
-from worldsize.engines.waits import Wait, deadlock
+from worldsize.engines.deadlock import Wait, deadlock
+from worldsize.engines.job import Job, Setup
+from worldsize.engines.last_seen import last_seen
 from worldsize.failures import Failure, Outcome, Standing
 
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes

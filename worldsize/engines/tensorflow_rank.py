@@ -12,11 +12,11 @@ import os
 import signal
 import threading
 
-from worldsize import parcel
-from worldsize.cluster import Task
-from worldsize.engines import Job
-from worldsize.engines.line import Line
-from worldsize.engines.place import tell_stack_on_signal
+from worldsize.engines import payload
+from worldsize.engines.cluster import Task
+from worldsize.engines.job import Job
+from worldsize.engines.last_seen import tell_stack_on_signal
+from worldsize.engines.rank_channel import Line
 
 
 def prepare(rank: int, job: Job, line: Line, threads: int, seed: int) -> None:
@@ -47,16 +47,16 @@ def _end_with_fork_server() -> None:
         return
 
 
-def parcel_of(rank: int, job: Job) -> parcel.Parcel:
+def parcel_of(rank: int, job: Job) -> payload.Parcel:
     """What this task runs: the function, or a server."""
     if job.tasks.cluster and job.tasks.cluster.tasks()[rank].partition(":")[0] in job.tasks.servers:
-        return parcel.Parcel(serve, (), {})
-    return parcel.open_parcel(job.payload_path().read_bytes())
+        return payload.Parcel(serve, (), {})
+    return payload.open_parcel(job.payload_path().read_bytes())
 
 
-def arguments(opened: parcel.Parcel, rank: int, job: Job, line: Line, attempt: int) -> tuple:
+def arguments(opened: payload.Parcel, rank: int, job: Job, line: Line, attempt: int) -> tuple:
     """The function's arguments, with its `Task` in front where it asks for one."""
-    if parcel.first_parameter(opened.fn) != "task":
+    if payload.first_parameter(opened.fn) != "task":
         return opened.args
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     own = config.get("task", {"type": "", "index": 0})

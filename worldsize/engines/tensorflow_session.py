@@ -16,11 +16,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from importlib import metadata
 
-from worldsize.cluster import fail_fast, tf_config
-from worldsize.engines import Setup, session
-from worldsize.engines.line import MAIN
-from worldsize.engines.place import stack_of
+from worldsize.engines import session
+from worldsize.engines.cluster import fail_fast, tf_config
+from worldsize.engines.job import Setup
+from worldsize.engines.last_seen import stack_of
 from worldsize.engines.rank import main as rank_main
+from worldsize.engines.rank_channel import MAIN
 from worldsize.failures import Standing
 
 _SERVER_LEAVES_S = 0.5

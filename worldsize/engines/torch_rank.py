@@ -11,12 +11,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from worldsize import parcel
-from worldsize.collectives import CollectiveLog
-from worldsize.engines import Job
-from worldsize.engines.line import Line
-from worldsize.fabric import Fabric, Recorded
-from worldsize.wires import GlooWire, Shaped, gloo_group
+from worldsize.engines import payload
+from worldsize.engines.job import Job
+from worldsize.engines.rank_channel import Line
+from worldsize.fabric.gloo import GlooWire, gloo_group
+from worldsize.fabric.interface import Fabric
+from worldsize.fabric.recording import Recorded
+from worldsize.fabric.shaping import Shaped
+from worldsize.pytorch.collective_log import CollectiveLog
 
 
 def prepare(rank: int, job: Job, line: Line, threads: int, seed: int) -> None:
@@ -26,14 +28,14 @@ def prepare(rank: int, job: Job, line: Line, threads: int, seed: int) -> None:
     line.collectives.install()
 
 
-def parcel_of(rank: int, job: Job) -> parcel.Parcel:
+def parcel_of(rank: int, job: Job) -> payload.Parcel:
     """What this rank runs."""
-    return parcel.open_parcel(job.payload_path().read_bytes())
+    return payload.open_parcel(job.payload_path().read_bytes())
 
 
-def arguments(opened: parcel.Parcel, rank: int, job: Job, line: Line, attempt: int) -> tuple:
+def arguments(opened: payload.Parcel, rank: int, job: Job, line: Line, attempt: int) -> tuple:
     """The function's arguments, with its fabric in front where it asks for one."""
-    if parcel.first_parameter(opened.fn) != "fabric":
+    if payload.first_parameter(opened.fn) != "fabric":
         return opened.args
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=60)

@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 
-from worldsize.engines import Job, Setup, session
+from worldsize.engines import session
+from worldsize.engines.job import Job, Setup
 from worldsize.engines.rank import main as rank_main
 
 logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)

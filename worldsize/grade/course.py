@@ -114,8 +114,14 @@ def _imports(sources: tuple[str, ...]) -> list[str]:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{a.name}" for a in node.names if node.module == "worldsize")]
+            found += [node.module, *filter(_is_module, (f"{node.module}.{alias.name}" for alias in node.names))]
     return sorted(set(found) - {"worldsize", "worldsize.notebook"})
+
+
+def _is_module(name: str) -> bool:
+    """Whether a name that was imported from somewhere is a module of this package."""
+    path = Path(worldsize.__file__).parents[1].joinpath(*name.split("."))
+    return name.startswith("worldsize.") and (path.with_suffix(".py").is_file() or path.is_dir())
 
 
 def _id(cell: dict) -> str:

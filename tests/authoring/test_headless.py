@@ -1,0 +1,271 @@
+"""headless: which Python runs a notebook, where, and what comes back when it ends well or badly."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from worldsize.authoring import headless
+from worldsize.authoring.headless import HeadlessRun, NotebookFailed, run
+
+pytestmark = pytest.mark.quick
+
+LAB = """\
+from types import SimpleNamespace
+from worldsize.lab.lab import Lab
+lab = Lab("06")
+lab.predict("bytes", "How many bytes?", "bytes", answer=8)
+for name, earned in (("ring", 2), ("all_gather", 1)):
+    lab.record(SimpleNamespace(exercise=name, points=earned, possible=2, state="pass"))
+"""
+
+
+def notebook(folder: Path, *cells: str, name: str = "06_ring.ipynb", **tags: int) -> Path:
+    """A notebook of code cells; `summary=1` tags the cell of that index."""
+    made = [nbformat.v4.new_code_cell(source) for source in cells]
+    for tag, index in tags.items():
+        made[index].metadata["tags"] = [tag]
+    path = folder / name
+    nbformat.write(nbformat.v4.new_notebook(cells=made), path)
+    return path
+
+
+FACTS = """\
+import ipywidgets, json, os, sys
+open("weights.bin", "w").close()
+display(ipywidgets.IntSlider())
+print(json.dumps([sys.executable, os.environ["PATH"], os.environ["WORLDSIZE_HEADLESS"], os.getcwd(), ranks]))
+"""
+OWN_STATE = '{"predictions": {}, "measurements": {}, "points": {"mine": {"earned": 9, "possible": 9}}}'
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One run, with what was there before it and what the kernel said of itself."""
+
+    path: Path
+    source: bytes
+    run: HeadlessRun
+    notebook: nbformat.NotebookNode
+    steps: list[tuple[int, int, str]]
+    own_process_changed: bool
+    executable: str
+    search_path: str
+    headless: str
+    folder: str
+    ranks: int
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    """A whole lab, run once: beside a student's own state, where "python3" is another program."""
+    folder = tmp_path_factory.mktemp("labs")
+    path = notebook(
+        folder, "ranks = 8", LAB, FACTS, "for n in range(50): print(n, flush=True)", "lab.summary()",
+        parameters=0, summary=4,
+    )  # fmt: skip
+    _write(folder / ".worldsize" / "lab_06.json", OWN_STATE)
+    other = {"argv": ["/bin/false"], "display_name": "other", "language": "python"}
+    _write(folder.parent / "kernels" / "python3" / "kernel.json", json.dumps(other))
+    source, steps = path.read_bytes(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(folder.parent))
+        patch.setenv("PATH", "/usr/bin:/bin")
+        before = (dict(os.environ), os.getcwd())
+        done = run(path, parameters={"ranks": 2}, progress=lambda *step: steps.append(step))
+        changed = before != (dict(os.environ), os.getcwd())
+    book = nbformat.read(done.out, 4)
+    facts = next(o.text for cell in book.cells if cell.source == FACTS for o in cell.outputs if "text" in o)
+    return Executed(path, source, done, book, steps, changed, *json.loads(facts))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+# ---- a run that ends well --------------------------------------------------------------------
+
+
+def test_a_labs_summary_comes_back(executed):
+    assert "How many bytes?" in executed.run.summary_text
+    assert "points: 3 of " in executed.run.summary_text
+
+
+def test_a_labs_points_come_back(executed):
+    assert (executed.run.points, executed.run.possible) == (3, 4)
+
+
+def test_a_run_says_how_long_it_took(executed):
+    assert 0 < executed.run.seconds < 120
+
+
+def test_the_executed_copy_goes_beside_the_notebook(executed):
+    assert executed.run.out == executed.path.parent / ".worldsize" / "headless" / "06_ring.ipynb"
+
+
+def test_the_notebook_itself_stays_as_it_was(executed):
+    assert executed.path.read_bytes() == executed.source
+
+
+def test_parameters_replace_those_of_the_notebook(executed):
+    assert executed.ranks == 2
+
+
+def test_progress_counts_the_code_cells_that_the_notebook_has(executed):
+    firsts = ["ranks = 8", LAB.split("\n")[0], FACTS.split("\n")[0]]
+    assert executed.steps[:3] == [(n, 5, first) for n, first in enumerate(firsts, 1)]
+    assert len(executed.steps) == 5
+
+
+def test_no_widget_state_is_stored(executed):
+    assert "widgets" not in executed.notebook.metadata
+
+
+def test_lines_printed_one_by_one_are_one_output(executed):
+    assert [len(cell.outputs) for cell in executed.notebook.cells if "range(50)" in cell.source] == [1]
+
+
+# ---- which Python, and where -----------------------------------------------------------------
+
+
+def test_the_kernel_is_this_python_whatever_is_registered_as_python3(executed):
+    assert executed.executable == sys.executable
+
+
+def test_programs_of_this_environment_come_first(executed):
+    assert executed.search_path == os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+
+
+def test_the_kernel_knows_that_it_is_headless(executed):
+    assert executed.headless == "1"
+
+
+def test_nothing_of_a_run_stays_in_this_process(executed):
+    assert not executed.own_process_changed
+
+
+def test_a_students_own_state_is_left_alone(executed):
+    assert (executed.path.parent / ".worldsize" / "lab_06.json").read_text() == OWN_STATE
+
+
+def test_files_that_a_notebook_writes_do_not_land_beside_it(executed):
+    beside = sorted(path.name for path in executed.path.parent.iterdir())
+    assert beside == [".worldsize", "06_ring.ipynb"]
+
+
+def test_the_temporary_folder_is_gone_afterwards(executed):
+    assert not Path(executed.folder).exists()
+
+
+# ---- small runs ------------------------------------------------------------------------------
+
+
+def test_a_notebook_without_a_lab_has_no_points(tmp_path):
+    done = run(notebook(tmp_path, "1 + 1"))
+    assert (done.points, done.possible, done.summary_text) == (None, None, "")
+
+
+def test_the_summary_is_the_plain_text_of_every_output_of_its_cell(tmp_path):
+    cell = "from IPython.display import HTML, display\nprint('a line')\ndisplay(HTML('<b>no</b>'), 5)\n6"
+    text = run(notebook(tmp_path, "'not this'", cell, summary=1)).summary_text
+    assert text.split("\n") == ["a line", "<IPython.core.display.HTML object>", "5", "6"]
+
+
+def test_the_executed_copy_goes_where_it_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(notebook(tmp_path, "1 + 1"), out="a/b/c.ipynb")
+    assert done.out == tmp_path / "a" / "b" / "c.ipynb" and done.out.is_file()
+
+
+# ---- a run that does not ---------------------------------------------------------------------
+
+
+def failure(path: Path, **options: object) -> NotebookFailed:
+    with pytest.raises(NotebookFailed) as caught:
+        run(path, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_cell_that_raises_is_named_and_what_ran_is_kept(tmp_path):
+    path = notebook(tmp_path, "ranks = 8", "print('so far')", "# third\n1 / 0", "2", parameters=0)
+    failed = failure(path, parameters={"ranks": 2})
+    assert str(failed).startswith(
+        "06_ring.ipynb, code cell 3 of 4 ('# third'): expected it to end without an error, but it raised"
+        f" ZeroDivisionError: division by zero. Read {failed.out}, "
+    )
+    assert "so far" in failed.out.read_text() and "ZeroDivisionError" in failed.out.read_text()
+
+
+def test_a_cell_that_says_it_raises_is_still_an_error_and_is_the_one_named(tmp_path):
+    path = notebook(tmp_path, "1 / 0", "print('later')", **{"raises-exception": 0})
+    assert "code cell 1 of 2 ('1 / 0')" in str(failure(path))
+
+
+def test_a_message_of_many_lines_is_cut_to_its_first(tmp_path):
+    failed = failure(notebook(tmp_path, "raise ValueError('first\\nsecond')"))
+    assert "ValueError: first. Read" in str(failed)
+
+
+def test_a_notebook_that_runs_too_long_is_stopped(tmp_path):
+    waiting = "import threading\nprint(__import__('os').getpid(), flush=True)\nthreading.Event().wait()"
+    failed = failure(notebook(tmp_path, "1", waiting), timeout_s=2)
+    assert "code cell 2 of 2" in str(failed) and "still running when the 2 s" in str(failed)
+    pid = nbformat.read(failed.out, 4).cells[1].outputs[0].text
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_a_kernel_that_dies_is_said_to_have_died(tmp_path):
+    failed = failure(notebook(tmp_path, "import os\nos._exit(3)"), timeout_s=60)
+    assert "code cell 1 of 1" in str(failed) and "lost its kernel, which died" in str(failed)
+
+
+def mistake(*arguments: object, **options: object) -> str:
+    with pytest.raises(ValueError) as caught:
+        run(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_missing_notebook_is_answered_with_those_that_exist(tmp_path):
+    notebook(tmp_path, "1", name="00_start_here.ipynb")
+    notebook(tmp_path, "1")
+    notebook(tmp_path, "1", name="Untitled.ipynb")
+    assert mistake(tmp_path / "99_none.ipynb") == (
+        f"{tmp_path}/99_none.ipynb: expected a notebook, got no such file; the labs in {tmp_path} are:"
+        " 00_start_here.ipynb, 06_ring.ipynb. Name one that is there, or run this from the root of the repository."
+    )
+
+
+def test_a_folder_without_labs_is_said_to_hold_none(tmp_path):
+    assert "are: none." in mistake(tmp_path / "nowhere" / "06_ring.ipynb")
+
+
+def test_a_folder_is_no_notebook(tmp_path):
+    assert "got a folder" in mistake(tmp_path)
+
+
+def test_a_source_is_no_notebook(tmp_path):
+    (tmp_path / "06_ring.py").touch()
+    assert "got another kind of file" in mistake(tmp_path / "06_ring.py")
+
+
+def test_an_unknown_parameter_is_answered_with_those_that_exist(tmp_path):
+    path = notebook(tmp_path, "ranks = 8\nseconds = 1", parameters=0)
+    said = mistake(path, parameters={"rank": 2})
+    assert "06_ring.ipynb: expected parameters of its cell tagged \"parameters\" (ranks, seconds), got 'rank'" in said
+
+
+def test_a_parameter_for_a_notebook_without_any_is_an_error(tmp_path):
+    assert "(none), got 'rank'" in mistake(notebook(tmp_path, "1"), parameters={"rank": 2})
+
+
+def test_a_summary_of_a_notebook_that_was_never_run_is_empty():
+    cell = nbformat.v4.new_code_cell("lab.summary()", metadata={"tags": ["summary"]})
+    assert headless.summary_of(nbformat.v4.new_notebook(cells=[cell])) == ""

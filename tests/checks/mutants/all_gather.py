@@ -1,0 +1,152 @@
+"""Exercise 6.4: every rank's slice to all ranks, round the ring."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers
+
+answers = Answers("all_gather")
+
+
+def gather(fabric, x, bounds, way=1, steps=None):
+    """In step s, rank r passes on the slice of rank r - s."""
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1 if steps is None else steps):
+        handle = fabric.isend(x[slice(*bounds[(rank - way * step) % n])], (rank + way) % n)
+        fabric.recv(x[slice(*bounds[(rank - way * (step + 1)) % n])], (rank - way) % n)
+        handle.wait()
+
+
+@answers.is_wrong("which rank 1 owns", "These are still rank 0's own: rank 1's slice never arrived", "Is the last one missing?")
+def leaves_out_the_last_step(fabric, x, bounds):
+    gather(fabric, x, bounds, steps=max(fabric.world_size - 2, 0))
+
+
+@answers.is_wrong("which does not own them: a rank passed on a slice that it had not received yet", harmless_at=(2,))
+def always_sends_its_own_guess(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    start = x.clone()
+    for step in range(n - 1):
+        handle = fabric.isend(start[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
+        handle.wait()
+
+
+@answers.is_wrong("never arrived")
+def gathers_into_a_copy(fabric, x, bounds):
+    whole = x.clone()
+    gather(fabric, whole, bounds)
+    return whole
+
+
+@answers.is_wrong("Values of several ranks were added up here: an all-gather copies what arrives")
+def adds_instead_of_copying(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        into = x[slice(*bounds[(rank - step - 1) % n])]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, (rank - 1) % n)
+        into += landing
+        handle.wait()
+
+
+@answers.is_wrong("messages hold the whole tensor: rank 0 sends 2 x the tensor, where 0.67 x is enough")
+def whole_tensors_round_the_ring(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    token = x.clone()
+    for step in range(n - 1):
+        landing = torch.empty_like(token)
+        handle = fabric.isend(token, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        handle.wait()
+        token = landing
+        part = slice(*bounds[(rank - step - 1) % n])
+        x[part] = token[part]
+
+
+@answers.is_wrong("the values are right, but rank 0 sent a message to rank 2", harmless_at=(2,))
+def straight_to_everyone(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    handles = [fabric.isend(x[slice(*bounds[rank])], (rank + k) % n) for k in range(1, n)]
+    for k in range(1, n):
+        fabric.recv(x[slice(*bounds[(rank - k) % n])], (rank - k) % n)
+    for handle in handles:
+        handle.wait()
+
+
+@answers.is_wrong("the values are right, but rank 0 gathers and broadcasts")
+def gathers_and_broadcasts(fabric, x, bounds):
+    for owner in range(1, fabric.world_size):
+        if fabric.rank == 0:
+            fabric.recv(x[slice(*bounds[owner])], owner)
+        elif fabric.rank == owner:
+            fabric.send(x[slice(*bounds[owner])], 0)
+    for part in bounds:
+        for worker in range(1, fabric.world_size):
+            if fabric.rank == 0:
+                fabric.send(x[slice(*part)], worker)
+            elif fabric.rank == worker:
+                fabric.recv(x[slice(*part)], 0)
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send)", "Begin with isend")
+def sends_first_everywhere(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        fabric.send(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
+
+
+@answers.is_wrong("failed first: ValueError: recv on rank", "Receive into a tensor like the one")
+def takes_all_chunks_for_equal(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    size = bounds[rank][1] - bounds[rank][0]
+    equal = [(start, start + size) for start, _ in bounds]
+    if n > 1:
+        gather(fabric, x, equal)
+
+
+@answers.is_wrong("the values are right, but no message passed through the fabric: dist.broadcast did it")
+def leaves_it_to_the_framework(fabric, x, bounds):
+    dist.init_process_group("gloo")
+    for owner, part in enumerate(bounds):
+        dist.broadcast(x[slice(*part)], owner)
+
+
+@answers.is_right
+def the_usual_way(fabric, x, bounds):
+    gather(fabric, x, bounds)
+
+
+@answers.is_right
+def to_the_left(fabric, x, bounds):
+    gather(fabric, x, bounds, way=-1)
+    return x
+
+
+@answers.is_right
+def waits_for_all_handles_at_the_end(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    handles = []
+    for step in range(n - 1):
+        handles.append(fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n, tag=step))
+        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n, tag=step)
+    for handle in handles:
+        handle.wait()
+
+
+@answers.is_right
+def even_ranks_send_first(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    parts = [x[start:stop] for start, stop in bounds]
+    for step in range(n - 1):
+        out, into = parts[(rank + step) % n], parts[(rank + step + 1) % n]
+        if rank % 2:
+            fabric.recv(into, (rank + 1) % n)
+            fabric.send(out, (rank - 1) % n)
+        else:
+            fabric.send(out, (rank - 1) % n)
+            fabric.recv(into, (rank + 1) % n)

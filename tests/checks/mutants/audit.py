@@ -1,0 +1,71 @@
+"""Exercise 9.4: which updates were lost."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.checks.mutants import Answers
+
+answers = Answers("audit")
+
+
+def landed(before, after, rate, gradient):
+    used = gradient != 0
+    return round(float(((before - after)[used] / (rate * gradient[used])).mean()))
+
+
+@answers.is_wrong('"counter"', "That is how many are there, not how many are lost")
+def what_is_there(made, iterations, before, after, rate, gradient):
+    return {"counter": iterations, "weights": landed(before, after, rate, gradient)}
+
+
+@answers.is_wrong("the counter loses", "turn the difference round")
+def the_other_way_round(made, iterations, before, after, rate, gradient):
+    return {"counter": iterations - sum(made), "weights": sum(made) - landed(before, after, rate, gradient)}
+
+
+@answers.is_wrong("closures of several updates each", "add up what they say, do not count them")
+def counts_closures(made, iterations, before, after, rate, gradient):
+    return {"counter": len(made) - iterations, "weights": len(made) - landed(before, after, rate, gradient)}
+
+
+@answers.is_wrong("the gradient has a 0", "leave that element out")
+def divides_by_zero(made, iterations, before, after, rate, gradient):
+    with np.errstate(all="ignore"):
+        there = float(((before - after) / (rate * gradient)).mean())
+    return {"counter": sum(made) - iterations, "weights": sum(made) - there}
+
+
+@answers.is_wrong("the gradient has a 0", "The weights did not begin at 0")
+def begins_at_zero(made, iterations, before, after, rate, gradient):
+    return {"counter": sum(made) - iterations, "weights": sum(made) - landed(0 * before, after, rate, gradient)}
+
+
+@answers.is_wrong('"weights"', "One update moves a weight by rate times its gradient")
+def forgets_the_gradient(made, iterations, before, after, rate, gradient):
+    return {"counter": sum(made) - iterations, "weights": sum(made) - round(float((before - after).max() / rate))}
+
+
+@answers.is_wrong('"weights"', "A step goes against the gradient: before - after")
+def goes_uphill(made, iterations, before, after, rate, gradient):
+    return {"counter": sum(made) - iterations, "weights": sum(made) - landed(after, before, rate, gradient)}
+
+
+@answers.is_wrong('expected a dict with "counter" and "weights", got (')
+def returns_a_pair(made, iterations, before, after, rate, gradient):
+    return sum(made) - iterations, sum(made) - landed(before, after, rate, gradient)
+
+
+@answers.is_right
+def projects_on_the_gradient(made, iterations, before, after, rate, gradient):
+    step = rate * gradient.astype(float)
+    there = np.rint(np.vdot(before - after, step) / np.vdot(step, step))
+    total = np.sum(made)
+    return {"weights": int(total - there), "counter": total - iterations, "made": total}
+
+
+@answers.is_right
+def looks_at_the_largest_element(made, iterations, before, after, rate, gradient):
+    k = int(np.abs(gradient).argmax())
+    moved = (before.ravel()[k] - after.ravel()[k]) / rate / gradient.ravel()[k]
+    return dict(counter=float(sum(made) - iterations), weights=float(sum(made) - round(float(moved))))

@@ -1,0 +1,100 @@
+"""Exercise 7.1: the mean over the towers of each variable's gradients."""
+
+from __future__ import annotations
+
+from tests.checks.mutants import Answers
+
+answers = Answers("average_tower_gradients")
+
+
+@answers.is_wrong("2 towers", "These are the gradients added up: nobody divided by the number of towers")
+def adds_up(towers):
+    import tensorflow as tf
+
+    return [(tf.add_n([g for g, _ in pairs]), pairs[0][1]) for pairs in zip(*towers, strict=True)]
+
+
+@answers.is_wrong("got None (does the function return it?)")
+def forgets_to_return(towers):
+    import tensorflow as tf
+
+    averaged = []
+    for pairs in zip(*towers, strict=True):
+        averaged.append((tf.reduce_mean(tf.stack([g for g, _ in pairs]), axis=0), pairs[0][1]))
+
+
+@answers.is_wrong("All numbers were averaged into one", "axis 0 after tf.stack", "expected the mean over the towers of shape [3]")
+def no_axis(towers):
+    import tensorflow as tf
+
+    return [(tf.reduce_mean(tf.stack([g for g, _ in pairs])), pairs[0][1]) for pairs in zip(*towers, strict=True)]
+
+
+@answers.is_wrong("expected a list of (gradient, variable), got a list of tensors: where are the variables?")
+def gradients_alone(towers):
+    import tensorflow as tf
+
+    return [tf.reduce_mean(tf.stack([g for g, _ in pairs]), axis=0) for pairs in zip(*towers, strict=True)]
+
+
+@answers.is_wrong("2 towers", "got 8: the towers share the variables")
+def towers_one_after_the_other(towers):
+    return [(g / len(towers), v) for tower in towers for g, v in tower]
+
+
+@answers.is_wrong("3 towers", "Averaged two by two: so the last tower counts half")
+def two_by_two(towers):
+    averaged = towers[0]
+    for tower in towers[1:]:
+        averaged = [((a + b) / 2, v) for (a, v), (b, _) in zip(averaged, tower, strict=True)]
+    return averaged
+
+
+@answers.is_wrong("Divided by the number of variables, not of towers")
+def divides_by_the_variables(towers):
+    return [(sum(g for g, _ in pairs) / len(towers[0]), pairs[0][1]) for pairs in zip(*towers, strict=True)]
+
+
+@answers.is_wrong("2 towers", "This is tower 0's own gradient: the others count too")
+def the_first_tower_alone(towers):
+    return towers[0]
+
+
+@answers.is_wrong("is none of the variables")
+def copies_of_the_variables(towers):
+    import tensorflow as tf
+
+    return [
+        (tf.reduce_mean(tf.stack([g for g, _ in pairs]), axis=0), tf.convert_to_tensor(pairs[0][1]))
+        for pairs in zip(*towers, strict=True)
+    ]
+
+
+@answers.is_right
+def plain_arithmetic_and_the_last_towers_variable(towers):
+    return tuple([sum(g for g, _ in pairs) * (1 / len(pairs)), pairs[-1][1]] for pairs in zip(*towers, strict=True))
+
+
+@answers.is_right
+def as_the_classic_script_did(towers):
+    import tensorflow as tf
+
+    average_grads = []
+    for grad_and_vars in zip(*towers, strict=True):
+        grads = []
+        for g, _ in grad_and_vars:
+            grads.append(tf.expand_dims(g, 0))
+        grad = tf.reduce_mean(tf.concat(axis=0, values=grads), 0)
+        average_grads.append((grad, grad_and_vars[0][1]))
+    return average_grads
+
+
+@answers.is_right
+def one_index_after_the_other(towers):
+    import tensorflow as tf
+
+    def rows():
+        for k, (_, variable) in enumerate(towers[0]):
+            yield tf.add_n([tower[k][0] / len(towers) for tower in towers]), variable
+
+    return rows()

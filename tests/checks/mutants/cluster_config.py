@@ -1,0 +1,86 @@
+"""Exercise 9.1: the text of TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+
+from tests.checks.mutants import Answers
+
+answers = Answers("cluster_config")
+
+
+def jobs_of(hosts, ps):
+    servers = len(hosts) - ps
+    return {"chief": hosts[:1], "worker": hosts[1:servers], "ps": hosts[servers:]}
+
+
+def place(hosts, ps, rank):
+    servers = len(hosts) - ps
+    if rank == 0:
+        return {"type": "chief", "index": 0}
+    return {"type": "worker", "index": rank - 1} if rank < servers else {"type": "ps", "index": rank - servers}
+
+
+@answers.is_wrong("expected text, as an environment variable holds it, got a dict", "json.dumps")
+def returns_a_dict(hosts, ps, rank):
+    return {"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank)}
+
+
+@answers.is_wrong("this text is no JSON", "other quotes")
+def pythons_own_text(hosts, ps, rank):
+    return str({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank)})
+
+
+@answers.is_wrong("rank 1", "is worker 0, got index 1", "within its own type")
+def index_over_all_hosts(hosts, ps, rank):
+    return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank) | {"index": rank}})
+
+
+@answers.is_wrong("There is a host of 'chief' in it: every host has one place")
+def chief_is_a_worker_too(hosts, ps, rank):
+    jobs = jobs_of(hosts, ps)
+    return json.dumps({"cluster": jobs | {"worker": hosts[:1] + jobs["worker"]}, "task": place(hosts, ps, rank)})
+
+
+@answers.is_wrong("3 hosts, ps=0", "With ps=0 a slice that ends at -ps is hosts[1:0], which is empty")
+def slices_from_the_end(hosts, ps, rank):
+    jobs = {"chief": hosts[:1], "worker": hosts[1:-ps], "ps": hosts[len(hosts) - ps :]}
+    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
+
+
+@answers.is_wrong("'cluster' has the type 'master'")
+def the_old_name_of_the_chief(hosts, ps, rank):
+    jobs = jobs_of(hosts, ps)
+    jobs["master"] = jobs.pop("chief")
+    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
+
+
+@answers.is_wrong("rank 3", "is a ps, got the type 'worker'")
+def servers_call_themselves_workers(hosts, ps, rank):
+    task = place(hosts, ps, rank)
+    task["type"] = "worker" if task["type"] == "ps" else task["type"]
+    return json.dumps({"cluster": jobs_of(hosts, ps), "task": task})
+
+
+@answers.is_wrong("expected the keys 'cluster' and 'task', got 'chief', 'worker', 'ps', 'task'")
+def types_at_the_top(hosts, ps, rank):
+    return json.dumps(jobs_of(hosts, ps) | {"task": place(hosts, ps, rank)})
+
+
+@answers.is_right
+def empty_types_left_out(hosts, ps, rank):
+    jobs = {name: addresses for name, addresses in jobs_of(hosts, ps).items() if addresses}
+    for name, addresses in jobs.items():
+        if hosts[rank] in addresses:
+            task = {"type": name, "index": addresses.index(hosts[rank])}
+    return json.dumps({"task": task, "cluster": jobs}, indent=2)
+
+
+@answers.is_right
+def built_from_names(hosts, ps, rank):
+    names = ["chief"] + ["worker"] * (len(hosts) - ps - 1) + ["ps"] * ps
+    cluster = {}
+    for name, host in zip(names, hosts, strict=True):
+        cluster.setdefault(name, []).append(host)
+    index = names[:rank].count(names[rank])
+    return f'{{"cluster": {json.dumps(cluster)}, "task": {{"type": "{names[rank]}", "index": {index}}}}}'

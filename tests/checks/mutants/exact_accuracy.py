@@ -1,0 +1,98 @@
+"""Exercise 10.3: an accuracy over ranks whose shares are padded."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers
+
+answers = Answers("exact_accuracy")
+
+
+def hits(share):
+    return (share["predicted"] == share["labels"]).double()
+
+
+def own(share, count):
+    """Which of the share's examples are no padding."""
+    return torch.arange(len(share["labels"])) * dist.get_world_size() + dist.get_rank() < count
+
+
+def summed(*numbers):
+    totals = torch.tensor([float(n) for n in numbers], dtype=torch.float64)
+    dist.all_reduce(totals)
+    return totals
+
+
+@answers.is_wrong("4 ranks, 10 examples", "The padding was counted: 12 predictions of 10 examples", harmless_at=(1,))
+def counts_padded_samples(share, count):
+    right, total = summed(hits(share).sum(), len(share["labels"]))
+    return right / total
+
+
+@answers.is_wrong("The padding was counted: 12 predictions of 10 examples")
+def averages_padded_accuracies(share, count):
+    return float(summed(hits(share).mean())[0]) / dist.get_world_size()
+
+
+@answers.is_wrong("The padding was among the right ones, though they were divided by")
+def divides_padded_hits_by_the_count(share, count):
+    return float(summed(hits(share).sum())[0]) / count
+
+
+@answers.is_wrong("mean of the ranks' accuracies")
+def averages_the_ranks_own(share, count):
+    mine = own(share, count)
+    mean = hits(share)[mine].mean() if mine.any() else 0.0
+    return float(summed(mean)[0]) / dist.get_world_size()
+
+
+@answers.is_wrong("2 ranks, 6 examples", "This is each rank's own accuracy")
+def never_talks(share, count):
+    return float(hits(share)[own(share, count)].mean())
+
+
+@answers.is_wrong("Every rank left its last example out: padding is on some ranks only")
+def drops_the_last_of_every_rank(share, count):
+    kept = hits(share)[:-1] if count % dist.get_world_size() else hits(share)
+    right, total = summed(kept.sum(), len(kept))
+    return right / total
+
+
+@answers.is_wrong("These are the right ones: divide by the number of examples")
+def returns_the_right_ones(share, count):
+    return summed(hits(share)[own(share, count)].sum())[0]
+
+
+@answers.is_wrong("rank 1: expected the accuracy, one number, got None (does every rank return it?)")
+def rank_0_alone_knows(share, count):
+    right = torch.tensor([hits(share)[own(share, count)].sum()])
+    dist.reduce(right, 0)
+    if dist.get_rank() == 0:
+        return float(right) / count
+
+
+@answers.is_right
+def with_a_mask(share, count):
+    mine = own(share, count)
+    right, total = summed((hits(share) * mine).sum(), mine.sum())
+    return right / total
+
+
+@answers.is_right
+def by_the_length_of_the_share(share, count):
+    n, rank = dist.get_world_size(), dist.get_rank()
+    mine = count // n + (rank < count % n)
+    right = hits(share)[:mine].sum().reshape(1)
+    dist.all_reduce(right)
+    return right.item() / count
+
+
+@answers.is_right
+def gathers_all_predictions(share, count):
+    """Puts the shares together again as they were dealt, and cuts the padding off."""
+    n = dist.get_world_size()
+    everyone = [torch.empty_like(share["labels"]) for _ in range(n)]
+    dist.all_gather(everyone, (share["predicted"] == share["labels"]).long())
+    return float(torch.stack(everyone, dim=1).flatten()[:count].double().mean())

@@ -1,0 +1,89 @@
+"""Exercise 11.4: which gradients travel together."""
+
+from __future__ import annotations
+
+from tests.checks.mutants import Answers
+
+answers = Answers("fill_buckets")
+
+
+def closed(sizes, cap):
+    """As it should be."""
+    buckets, held = [[]], 0
+    for i in reversed(range(len(sizes))):
+        if held >= cap:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(i)
+        held += sizes[i]
+    return buckets
+
+
+@answers.is_wrong("begins with the first layer, whose gradient is ready last")
+def first_layer_first(sizes, cap):
+    last = len(sizes) - 1
+    return [[last - i for i in bucket] for bucket in closed(sizes[::-1], cap)]
+
+
+@answers.is_wrong("leaves tensor 0 out: is the last bucket")
+def loses_the_last_bucket(sizes, cap):
+    buckets, bucket = [], []
+    for i in reversed(range(len(sizes))):
+        bucket.append(i)
+        if sum(sizes[k] for k in bucket) >= cap:
+            buckets.append(bucket)
+            bucket = []
+    return buckets
+
+
+@answers.is_wrong("has an empty bucket")
+def ends_with_an_empty_bucket(sizes, cap):
+    buckets = [[]]
+    for i in reversed(range(len(sizes))):
+        buckets[-1].append(i)
+        if sum(sizes[k] for k in buckets[-1]) >= cap:
+            buckets.append([])
+    return buckets
+
+
+@answers.is_wrong("before it holds the cap of 10", "a tensor that goes over the cap still goes in")
+def never_over_the_cap(sizes, cap):
+    buckets = [[]]
+    for i in reversed(range(len(sizes))):
+        if buckets[-1] and sum(sizes[k] for k in buckets[-1]) + sizes[i] > cap:
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@answers.is_wrong("it had the cap of 20 already before its last tensor")
+def closes_only_over_the_cap(sizes, cap):
+    return closed(sizes, cap + 1)
+
+
+@answers.is_wrong("closes with 10, before it holds the cap of 20")
+def one_each(sizes, cap):
+    return [[i] for i in reversed(range(len(sizes)))]
+
+
+@answers.is_wrong("got None (does the function return it?)")
+def prints(sizes, cap):
+    print(closed(sizes, cap))
+
+
+@answers.is_right
+def plain(sizes, cap):
+    return closed(sizes, cap)
+
+
+@answers.is_right
+def by_recursion_in_tuples(sizes, cap):
+    def take(rest):
+        if not rest:
+            return ()
+        k = 1
+        while k < len(rest) and sum(sizes[i] for i in rest[:k]) < cap:
+            k += 1
+        return (tuple(rest[:k]), *take(rest[k:]))
+
+    return take(list(range(len(sizes)))[::-1])

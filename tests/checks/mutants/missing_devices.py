@@ -1,0 +1,91 @@
+"""Exercise 8.1: which devices are not there."""
+
+from __future__ import annotations
+
+from tests.checks.mutants import Answers
+from tests.checks.mutants._later import Later
+
+tf = Later("tensorflow")
+answers = Answers("missing_devices")
+
+
+@answers.is_wrong("GPU:60 is not there", "num_replicas_in_sync counts it all the same")
+def trusts_the_number_of_replicas(devices):
+    strategy = tf.distribute.MirroredStrategy(devices)
+    return devices[strategy.num_replicas_in_sync :]
+
+
+@answers.is_wrong("is there, and you call it missing", "ask for logical devices")
+def asks_for_physical_devices(devices):
+    there = [d.name.rpartition("device:")[2] for d in tf.config.list_physical_devices()]
+    return [name for name in devices if name.rpartition("device:")[2].lstrip("/").upper() not in there]
+
+
+@answers.is_wrong("is not there", "look at where a variable really is")
+def looks_at_the_kind_alone(devices):
+    kinds = {d.device_type for d in tf.config.list_logical_devices()}
+    return [name for name in devices if tf.DeviceSpec.from_string(name).device_type not in kinds]
+
+
+@answers.is_wrong("is there, and you call it missing", "It is another spelling of CPU:0")
+def compares_the_text(devices):
+    there = [d.name for d in tf.config.list_logical_devices()]
+    return [name for name in devices if name not in there and f"/device:{name}" not in there]
+
+
+@answers.is_wrong("CPU:0 is there, and you call it missing")
+def says_which_are_there(devices):
+    there = [d.name.rpartition("device:")[2] for d in tf.config.list_logical_devices()]
+    return [name for name in devices if tf.DeviceSpec.from_string(name).to_string().rpartition("device:")[2] in there]
+
+
+@answers.is_wrong("is not there", "for each device")
+def stops_at_the_first(devices):
+    for name in devices:
+        with tf.device(name):
+            where = tf.DeviceSpec.from_string(tf.Variable(0.0).device)
+        asked = tf.DeviceSpec.from_string(name)
+        if (where.device_type, where.device_index) != (asked.device_type, asked.device_index):
+            return [name]
+    return []
+
+
+@answers.is_wrong("expected a list of names", "got False")
+def answers_yes_or_no(devices):
+    strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+    with strategy.scope():
+        variable = tf.Variable(0.0)
+    copies = getattr(variable, "values", (variable,))
+    return len({copy.device for copy in copies}) < len(devices)
+
+
+@answers.is_right
+def asks_a_mirrored_variable(devices):
+    with tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice()).scope():
+        variable = tf.Variable(0.0)
+    copies = [tf.DeviceSpec.from_string(copy.device) for copy in getattr(variable, "values", (variable,))]
+    asked = [tf.DeviceSpec.from_string(name) for name in devices]
+    return [
+        name
+        for name, want, got in zip(devices, asked, copies, strict=True)
+        if (want.device_type, want.device_index) != (got.device_type, got.device_index)
+    ]
+
+
+@answers.is_right
+def lets_placement_be_hard(devices):
+    tf.config.set_soft_device_placement(False)
+    found = []
+    for name in devices:
+        try:
+            with tf.device(name):
+                tf.constant(0.0) + 1.0
+        except (tf.errors.InvalidArgumentError, RuntimeError):
+            found.append(name)
+    return found
+
+
+@answers.is_right
+def reads_the_list(devices):
+    there = {d.name[-5:] for d in tf.config.list_logical_devices()}
+    return [name for name in devices if name[-5:].upper() not in there]

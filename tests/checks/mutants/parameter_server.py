@@ -1,0 +1,166 @@
+"""Exercise 6.1: rank 0 is the server."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers
+
+answers = Answers("parameter_server")
+
+
+def push(fabric, x):
+    """Rank 0 gets the sum of all ranks' x; the others send theirs."""
+    if fabric.rank:
+        fabric.send(x, 0)
+        return x
+    total, other = x.clone(), torch.empty_like(x)
+    for worker in range(1, fabric.world_size):
+        fabric.recv(other, worker)
+        total += other
+    return total
+
+
+def pull(fabric, total):
+    """Every rank gets rank 0's tensor."""
+    if fabric.rank:
+        fabric.recv(total, 0)
+    else:
+        for worker in range(1, fabric.world_size):
+            fabric.send(total, worker)
+    return total
+
+
+@answers.is_wrong("Rank 0's own values were never added")
+def server_forgets_its_own(fabric, x):
+    total = push(fabric, x)
+    if fabric.rank == 0 and fabric.world_size > 1:
+        total = total - x
+    return pull(fabric, total.clone())
+
+
+@answers.is_wrong("These are still rank 1's own values")
+def workers_return_their_own(fabric, x):
+    total = push(fabric, x)
+    pull(fabric, total.clone())
+    return total if fabric.rank == 0 else x
+
+
+@answers.is_wrong("deadlock: rank 2 waits for 0 (recv), which has ended", harmless_at=(2,))
+def server_answers_only_one(fabric, x):
+    total = push(fabric, x)
+    if fabric.rank:
+        fabric.recv(total, 0)
+    elif fabric.world_size > 1:
+        fabric.send(total, 1)
+    return total
+
+
+@answers.is_wrong("chunk 0", "Rank 2's values are not in this sum", harmless_at=(2,))
+def server_answers_before_it_has_all(fabric, x):
+    if fabric.rank:
+        fabric.send(x, 0)
+        fabric.recv(x, 0)
+        return x
+    total, other = x.clone(), torch.empty_like(x)
+    for worker in range(1, fabric.world_size):
+        fabric.recv(other, worker)
+        total += other
+        fabric.send(total, worker)
+    return total
+
+
+@answers.is_wrong("This is the mean, not the sum")
+def averages(fabric, x):
+    return pull(fabric, push(fabric, x) / fabric.world_size)
+
+
+@answers.is_wrong("holds one rank's values alone: what arrived was copied, not added")
+def assigns_instead_of_adding(fabric, x):
+    if fabric.rank:
+        fabric.send(x, 0)
+        return pull(fabric, x.clone())
+    total = x.clone()
+    for worker in range(1, fabric.world_size):
+        fabric.recv(total, worker)
+    return pull(fabric, total)
+
+
+@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2", harmless_at=(2,))
+def everyone_sends_to_everyone(fabric, x):
+    others = [r for r in range(fabric.world_size) if r != fabric.rank]
+    handles = [fabric.isend(x, to) for to in others]
+    total, other = x.clone(), torch.empty_like(x)
+    for frm in others:
+        fabric.recv(other, frm)
+        total += other
+    for handle in handles:
+        handle.wait()
+    return total
+
+
+@answers.is_wrong("the values are right, but rank 1 sent rank 0 6 messages", "expected 1 message with the whole tensor")
+def sends_element_by_element(fabric, x):
+    total = x.clone()
+    for element in total.split(1):
+        element.copy_(push(fabric, element))
+    return pull(fabric, total)
+
+
+@answers.is_wrong("the values are right, but no message passed through the fabric: dist.all_reduce did it")
+def leaves_it_to_the_framework(fabric, x):
+    dist.init_process_group("gloo")
+    dist.all_reduce(x)
+    return x
+
+
+@answers.is_wrong("expected the sum as what it returns", "got None (does the function return it?)")
+def forgets_to_return(fabric, x):
+    pull(fabric, push(fabric, x))
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)")
+def nobody_sends(fabric, x):
+    if fabric.world_size > 1:
+        fabric.recv(x, 0 if fabric.rank else 1)
+    return x
+
+
+@answers.is_right
+def plain(fabric, x):
+    return pull(fabric, push(fabric, x))
+
+
+@answers.is_right
+def takes_from_anyone_and_answers_all_at_once(fabric, x):
+    if fabric.rank:
+        handle = fabric.isend(x, 0)
+        handle.wait()
+        fabric.recv(x, 0)
+        return x
+    parts = [torch.empty_like(x) for _ in range(fabric.world_size - 1)]
+    for part in parts:
+        fabric.recv(part)
+    total = sum(parts, x)
+    handles = [fabric.isend(total, worker) for worker in range(1, fabric.world_size)]
+    for handle in handles:
+        handle.wait()
+    return total
+
+
+@answers.is_right
+def answers_the_last_worker_first_under_tags(fabric, x):
+    n = fabric.world_size
+    if fabric.rank:
+        fabric.send(x, 0, tag=fabric.rank)
+        fabric.recv(x, 0, tag=n + fabric.rank)
+        return x
+    buffer = torch.zeros(n, len(x))
+    buffer[0] = x
+    for worker in reversed(range(1, n)):
+        fabric.recv(buffer[worker], worker, tag=worker)
+    total = buffer.sum(dim=0)
+    for worker in reversed(range(1, n)):
+        fabric.send(total, worker, tag=n + worker)
+    return total

@@ -1,0 +1,87 @@
+"""Exercise 7.3: each variable to the server that holds the fewest bytes at that moment."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from tests.checks.mutants import Answers
+
+answers = Answers("place_variables")
+
+
+def greedy(sizes_bytes, servers, best=min):
+    held, chosen = [0] * servers, []
+    for size in sizes_bytes:
+        chosen.append(held.index(best(held)))
+        held[chosen[-1]] += size
+    return chosen, held
+
+
+@answers.is_wrong("This is round robin: it counts variables, not bytes")
+def round_robin(sizes_bytes, servers):
+    return [k % servers for k in range(len(sizes_bytes))]
+
+
+@answers.is_wrong("All went to one server: note what each holds after every variable")
+def never_adds_up(sizes_bytes, servers):
+    held = [0] * servers
+    return [held.index(min(held)) for _ in sizes_bytes]
+
+
+@answers.is_wrong("The largest were placed first: TensorFlow asks for one variable at a time")
+def sorts_first(sizes_bytes, servers):
+    held, chosen = [0] * servers, [0] * len(sizes_bytes)
+    for k in sorted(range(len(sizes_bytes)), key=lambda k: -sizes_bytes[k]):
+        chosen[k] = held.index(min(held))
+        held[chosen[k]] += sizes_bytes[k]
+    return chosen
+
+
+@answers.is_wrong("All went to one server")
+def to_the_fullest(sizes_bytes, servers):
+    return greedy(sizes_bytes, servers, max)[0]
+
+
+@answers.is_wrong("is this what the servers hold? A server's number is wanted for each variable")
+def returns_what_they_hold(sizes_bytes, servers):
+    return greedy(sizes_bytes, servers)[1]
+
+
+@answers.is_wrong("The first server is number 0")
+def counts_servers_from_one(sizes_bytes, servers):
+    return [server + 1 for server in greedy(sizes_bytes, servers)[0]]
+
+
+@answers.is_wrong("They were cut into equal blocks: look at their bytes")
+def blocks(sizes_bytes, servers):
+    return [k * servers // len(sizes_bytes) for k in range(len(sizes_bytes))]
+
+
+@answers.is_wrong("the servers held", "has the fewest", "Did every variable's bytes count for its server?")
+def remembers_the_last_alone(sizes_bytes, servers):
+    held, chosen = [0] * servers, []
+    for size in sizes_bytes:
+        chosen.append(held.index(min(held)))
+        held[chosen[-1]] = size
+    return chosen
+
+
+@answers.is_right
+def with_a_heap(sizes_bytes, servers):
+    heap, chosen = [(0, server) for server in range(servers)], []
+    for size in sizes_bytes:
+        held, server = heapq.heappop(heap)
+        chosen.append(server)
+        heapq.heappush(heap, (held + size, server))
+    return tuple(chosen)
+
+
+@answers.is_right
+def numpy_and_the_last_of_equals(sizes_bytes, servers):
+    held, chosen = np.zeros(servers), np.empty(len(sizes_bytes), int)
+    for k, size in enumerate(sizes_bytes):
+        chosen[k] = servers - 1 - np.argmin(held[::-1])
+        held[chosen[k]] += size
+    return list(chosen)

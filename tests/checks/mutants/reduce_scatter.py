@@ -1,0 +1,204 @@
+"""Exercise 6.3: the sum of one chunk on every rank, round the ring."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.checks.mutants import Answers
+
+answers = Answers("reduce_scatter")
+
+
+def slices(length, n):
+    return [(length * k // n, length * (k + 1) // n) for k in range(n)]
+
+
+def scatter(fabric, x, bounds, way=1, first=0, steps=None, to=None):
+    """Standard ring: in step s, rank r sends chunk r - s. Returns the index of the chunk that is whole now."""
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1 if steps is None else steps):
+        out = x[slice(*bounds[(rank + first - way * step) % n])]
+        into = x[slice(*bounds[(rank + first - way * (step + 1)) % n])]
+        landing = torch.empty_like(into)
+        handle = fabric.isend(out, (rank + way) % n if to is None else to)
+        fabric.recv(landing, (rank - way) % n)
+        into += landing
+        handle.wait()
+    return (rank + first - way * (n - 1)) % n
+
+
+@answers.is_wrong("its slice", "x of rank 0 holds the whole sum in element 2: is it another slice that it owns?")
+def returns_the_slice_that_it_started_with(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    scatter(fabric, x, bounds)
+    return bounds[fabric.rank]
+
+
+@answers.is_wrong("These are still rank 0's own values", "1 message; there are 2 steps. Is the last one missing?")
+def leaves_out_the_last_step(fabric, x):
+    n = fabric.world_size
+    bounds = slices(len(x), n)
+    scatter(fabric, x, bounds, steps=max(n - 2, 0))
+    return bounds[(fabric.rank + 1) % n]
+
+
+@answers.is_wrong("These are rank 1's values alone")
+def assigns_instead_of_adding(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    bounds = slices(len(x), n)
+    for step in range(n - 1):
+        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])].clone(), (rank + 1) % n)
+        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
+        handle.wait()
+    return bounds[(rank + 1) % n]
+
+
+@answers.is_wrong("expected (start, stop), the slice of x that it owns, got nothing")
+def forgets_to_return(fabric, x):
+    scatter(fabric, x, slices(len(x), fabric.world_size))
+
+
+@answers.is_wrong("expected (start, stop), the slice of x that it owns, got array")
+def returns_the_chunk_itself(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    return x[slice(*bounds[scatter(fabric, x, bounds)])]
+
+
+@answers.is_wrong("These are still rank", "own values")
+def sums_in_a_copy(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    return bounds[scatter(fabric, x.clone(), bounds)]
+
+
+@answers.is_wrong("messages hold the whole tensor: rank 0 sends 2 x the tensor, where 0.67 x is enough")
+def whole_tensors_round_the_ring(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    token, landing = x.clone(), torch.empty_like(x)
+    for _ in range(n - 1):
+        handle = fabric.isend(token, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        handle.wait()
+        token.copy_(landing)
+        x += token
+    return slices(len(x), n)[rank]
+
+
+@answers.is_wrong("the values are right, but rank 0 sent a message to rank 2", harmless_at=(2, 3))
+def straight_to_the_owner(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    bounds = slices(len(x), n)
+    handles = [fabric.isend(x[slice(*bounds[(rank + k) % n])], (rank + k) % n) for k in range(1, n)]
+    mine = x[slice(*bounds[rank])]
+    landing = torch.empty_like(mine)
+    for k in range(1, n):
+        fabric.recv(landing, (rank - k) % n)
+        mine += landing
+    for handle in handles:
+        handle.wait()
+    return bounds[rank]
+
+
+@answers.is_wrong("element 6 is in no rank's slice")
+def breaks_where_lengths_do_not_divide(fabric, x):
+    n = fabric.world_size
+    size = len(x) // n
+    bounds = [(k * size, (k + 1) * size) for k in range(n)]
+    return bounds[scatter(fabric, x, bounds)]
+
+
+@answers.is_wrong("element 0 is in the slices of ranks 0 and 1; expected one owner for each")
+def everyone_owns_everything(fabric, x):
+    n = fabric.world_size
+    bounds = slices(len(x), n)
+    scatter(fabric, x, bounds)
+    for start, stop in bounds:  # as an all-gather by a server, so that the values are right
+        if fabric.rank:
+            fabric.send(x[start:stop], 0)
+        for worker in range(1, n) if fabric.rank == 0 else ():
+            landing = torch.empty(stop - start)
+            fabric.recv(landing, worker)
+            x[start:stop] = torch.maximum(x[start:stop], landing)
+    for worker in range(1, n):
+        if fabric.rank == 0:
+            fabric.send(x, worker)
+        elif fabric.rank == worker:
+            fabric.recv(x, 0)
+    return 0, len(x)
+
+
+@answers.is_wrong("This is the mean, not the sum")
+def averages(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    own = bounds[scatter(fabric, x, bounds)]
+    x /= fabric.world_size
+    return own
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send)", "Begin with isend")
+def sends_first_everywhere(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    bounds = slices(len(x), n)
+    for step in range(n - 1):
+        fabric.send(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        into = x[slice(*bounds[(rank - step - 1) % n])]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, (rank - 1) % n)
+        into += landing
+    return bounds[(rank + 1) % n]
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (recv)")
+def listens_to_the_wrong_neighbour(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    bounds = slices(len(x), n)
+    for step in range(n - 1):
+        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        into = x[slice(*bounds[(rank - step - 1) % n])]
+        fabric.recv(torch.empty_like(into), (rank + 1) % n)
+        handle.wait()
+    return bounds[(rank + 1) % n]
+
+
+@answers.is_right
+def the_usual_way(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    return bounds[scatter(fabric, x, bounds)]
+
+
+@answers.is_right
+def to_the_left(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    return bounds[scatter(fabric, x, bounds, way=-1)]
+
+
+@answers.is_right
+def ends_with_the_chunk_of_its_own_number(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    return slice(*bounds[scatter(fabric, x, bounds, first=-1)])
+
+
+@answers.is_right
+def remainder_to_the_last_chunk(fabric, x):
+    n = fabric.world_size
+    size = len(x) // n
+    bounds = [(k * size, (k + 1) * size if k < n - 1 else len(x)) for k in range(n)]
+    return bounds[scatter(fabric, x, bounds)]
+
+
+@answers.is_right
+def even_ranks_send_first(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    size = -(-len(x) // n)
+    chunks = [x[k * size : (k + 1) * size] for k in range(n)]
+    for step in range(n - 1):
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        landing = torch.empty_like(into)
+        if rank % 2 == 0:
+            fabric.send(out, (rank + 1) % n)
+            fabric.recv(landing, (rank - 1) % n)
+        else:
+            fabric.recv(landing, (rank - 1) % n)
+            fabric.send(out, (rank + 1) % n)
+        into += landing
+    own = (rank + 1) % n
+    return min(own * size, len(x)), min((own + 1) * size, len(x))

@@ -1,0 +1,296 @@
+"""Exercise 6.5: the ring all-reduce, in place."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers, all_gather, reduce_scatter
+from tests.checks.mutants.reduce_scatter import scatter, slices
+
+answers = Answers("ring_all_reduce")
+
+
+def spread(fabric, x, bounds, own, way=1, steps=None):
+    """All-gather round the ring: this rank holds chunk `own` whole, the one before it chunk own - way."""
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1 if steps is None else steps):
+        handle = fabric.isend(x[slice(*bounds[(own - way * step) % n])], (rank + way) % n)
+        fabric.recv(x[slice(*bounds[(own - way * (step + 1)) % n])], (rank - way) % n)
+        handle.wait()
+
+
+@answers.is_wrong(
+    "the values are right, but messages hold the whole tensor: rank 0 sends 2 x the tensor, where 1.3 x is enough",
+)
+def whole_tensors_round_the_ring(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    token, landing = x.clone(), torch.empty_like(x)
+    for _ in range(n - 1):
+        handle = fabric.isend(token, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        handle.wait()
+        token.copy_(landing)
+        x += token
+
+
+@answers.is_wrong(
+    "the values are right, but rank 0 sent a message to rank 2; its neighbours on the ring are 3 and 1",
+    harmless_at=(2, 3),
+)
+def the_neighbour_after_next(fabric, x):
+    """A ring in which ranks 1 and 2 have changed places: a ring, but not round the ranks."""
+    n = fabric.world_size
+    order = [0, 2, 1, *range(3, n)][:n] if n > 2 else list(range(n))
+    place = order.index(fabric.rank)
+    chunks = x.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        handle = fabric.isend(chunks[(place - step) % n], order[(place + 1) % n])
+        into = chunks[(place - step - 1) % n]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, order[(place - 1) % n])
+        into.copy_(into + landing if step < n - 1 else landing)
+        handle.wait()
+
+
+@answers.is_wrong("chunk 0", "or the all-gather did not begin with the chunk that is whole")
+def off_by_one_chunk(fabric, x):
+    n = fabric.world_size
+    bounds = slices(len(x), n)
+    scatter(fabric, x, bounds)
+    spread(fabric, x, bounds, own=fabric.rank)
+
+
+@answers.is_wrong("every rank holds one rank's values alone: what arrived was copied, not added")
+def leaves_out_the_sum(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    reduce_scatter.assigns_instead_of_adding(fabric, x)
+    spread(fabric, x, bounds, own=(fabric.rank + 1) % fabric.world_size)
+
+
+@answers.is_wrong("the values are right, but rank 0 gathers and broadcasts: all 12 messages", harmless_at=(2,))
+def gather_and_broadcast_in_chunks(fabric, x):
+    for chunk in x.tensor_split(fabric.world_size):
+        if fabric.rank:
+            fabric.send(chunk, 0)
+            fabric.recv(chunk, 0)
+            continue
+        landing = torch.empty_like(chunk)
+        for worker in range(1, fabric.world_size):
+            fabric.recv(landing, worker)
+            chunk += landing
+        for worker in range(1, fabric.world_size):
+            fabric.send(chunk, worker)
+
+
+@answers.is_wrong(
+    "rank 0 sent 2 x the tensor and rank 1 1 x",
+    "A gather and a broadcast, passed from neighbour to neighbour?",
+    harmless_at=(2,),
+)
+def gather_and_broadcast_dressed_as_a_ring(fabric, x):
+    """From neighbour to neighbour up to the last rank, which broadcasts round the ring: 2(n - 1) tensors in all."""
+    n, rank = fabric.world_size, fabric.rank
+    for chunk in x.tensor_split(n):
+        landing = torch.empty_like(chunk)
+        if rank > 0:
+            fabric.recv(landing, rank - 1)
+            chunk += landing
+        if rank < n - 1:
+            fabric.send(chunk, rank + 1)
+        if rank < n - 1:
+            fabric.recv(chunk, (rank - 1) % n)
+        if rank != n - 2 and n > 1:
+            fabric.send(chunk, (rank + 1) % n)
+
+
+@answers.is_wrong("This is the mean, not the sum: nothing is to be divided")
+def averages(fabric, x):
+    the_usual_way(fabric, x)
+    x /= fabric.world_size
+
+
+@answers.is_wrong("The last 1 of 7 elements were left out: 7 does not divide by 3")
+def leaves_the_remainder(fabric, x):
+    the_usual_way(fabric, x[: len(x) // fabric.world_size * fabric.world_size])
+
+
+@answers.is_wrong("3 ranks, 7 elements (chunks differ in length)", "failed first: ValueError: recv on rank")
+def breaks_where_lengths_do_not_divide(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = list(x.tensor_split(n))
+    landing = torch.empty_like(chunks[0])
+    for step in range(2 * (n - 1)):
+        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        handle.wait()
+        into = chunks[(rank - step - 1) % n]
+        into.copy_(into + landing if step < n - 1 else landing)
+
+
+@answers.is_wrong("the values are right, but no message passed through the fabric: dist.all_reduce did it")
+def leaves_it_to_the_framework(fabric, x):
+    dist.init_process_group("gloo")
+    dist.all_reduce(x)
+
+
+@answers.is_wrong("the values are right, but the fabric was not all that was used: dist.all_reduce did it")
+def leaves_it_to_the_framework_behind_dummies(fabric, x):
+    dist.init_process_group("gloo")
+    the_usual_way(fabric, torch.zeros_like(x))
+    dist.all_reduce(x)
+
+
+@answers.is_wrong(
+    "deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send), rank 2 waits for 0 (send)",
+    "Begin with isend",
+)
+def sends_first_everywhere(fabric, x):
+    reduce_scatter.sends_first_everywhere(fabric, x)
+
+
+@answers.is_wrong(
+    "chunk 2 (elements 4 to 5)",
+    "Rank 1 has the whole sum of this chunk, but it did not get to rank 0",
+    "3 messages; there are 4 steps",
+)
+def leaves_out_the_last_step(fabric, x):
+    n = fabric.world_size
+    bounds = slices(len(x), n)
+    own = scatter(fabric, x, bounds)
+    spread(fabric, x, bounds, own, steps=max(n - 2, 0))
+
+
+@answers.is_wrong("3 messages; there are 4 steps. Is the last one missing?")
+def leaves_out_the_last_step_of_the_reduce_scatter(fabric, x):
+    n = fabric.world_size
+    bounds = slices(len(x), n)
+    scatter(fabric, x, bounds, steps=max(n - 2, 0))
+    spread(fabric, x, bounds, own=(fabric.rank + 1) % n)
+
+
+@answers.is_wrong("the sum was returned, but x itself does not hold it: work in place")
+def returns_the_sum_beside_x(fabric, x):
+    total = x.clone()
+    the_usual_way(fabric, total)
+    return total
+
+
+@answers.is_wrong("the values are right, but rank 0 sent 8 messages; expected 4, one a step", harmless_at=())
+def halves_go_round_both_ways(fabric, x):
+    n, middle = fabric.world_size, len(x) // 2
+    for part, way in ((x[:middle], -1), (x[middle:], 1)):
+        bounds = slices(len(part), n)
+        spread(fabric, part, bounds, scatter(fabric, part, bounds, way=way), way=way)
+
+
+@answers.is_wrong("the values are right, but rank 0 sends to both neighbours, 2 and 1, in turn", harmless_at=(2,))
+def straight_to_the_owner_and_back(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    reduce_scatter.straight_to_the_owner(fabric, x)
+    all_gather.straight_to_everyone(fabric, x, bounds)
+
+
+@answers.is_right
+def the_usual_way(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
+        into = chunks[(rank - step - 1) % n]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, (rank - 1) % n)
+        into.copy_(into + landing if step < n - 1 else landing)
+        handle.wait()
+
+
+@answers.is_right
+def from_the_two_halves(fabric, x):
+    own = reduce_scatter.ends_with_the_chunk_of_its_own_number(fabric, x)
+    bounds = slices(len(x), fabric.world_size)
+    assert own == slice(*bounds[fabric.rank])
+    all_gather.the_usual_way(fabric, x, bounds)
+    return x
+
+
+@answers.is_right
+def to_the_left_from_another_chunk(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    own = scatter(fabric, x, bounds, way=-1, first=2)
+    spread(fabric, x, bounds, own, way=-1)
+
+
+@answers.is_right
+def there_by_the_right_and_back_by_the_left(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    scatter(fabric, x, bounds, first=-1)
+    all_gather.to_the_left(fabric, x, bounds)
+
+
+@answers.is_right
+def remainder_to_the_last_chunk(fabric, x):
+    n = fabric.world_size
+    size = len(x) // n
+    bounds = [(k * size, (k + 1) * size if k < n - 1 else len(x)) for k in range(n)]
+    spread(fabric, x, bounds, scatter(fabric, x, bounds))
+
+
+@answers.is_right
+def first_chunks_are_longer_and_the_last_may_be_empty(fabric, x):
+    n = fabric.world_size
+    size = -(-len(x) // n)
+    bounds = [(min(k * size, len(x)), min((k + 1) * size, len(x))) for k in range(n)]
+    spread(fabric, x, bounds, scatter(fabric, x, bounds))
+
+
+@answers.is_right
+def blocking_sends_where_even_ranks_begin(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+
+    def swap(out):
+        landing = torch.empty_like(chunks[(rank - step - 1) % n])
+        for turn in (0, 1):
+            if rank % 2 == turn:
+                fabric.send(out, (rank + 1) % n, tag=3)
+            else:
+                fabric.recv(landing, (rank - 1) % n, tag=3)
+        return landing
+
+    for step in range(2 * (n - 1)):
+        landing = swap(chunks[(rank - step) % n])
+        into = chunks[(rank - step - 1) % n]
+        into.copy_(into + landing if step < n - 1 else landing)
+
+
+@answers.is_right
+def waits_late(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks, total, handles = x.clone().tensor_split(n), x.tensor_split(n), []
+    carried = chunks[rank]
+    for step in range(n - 1):
+        handles.append(fabric.isend(carried, (rank + 1) % n))
+        landing = torch.empty_like(chunks[(rank - step - 1) % n])
+        fabric.recv(landing, frm=(rank - 1) % n)
+        carried = landing + chunks[(rank - step - 1) % n]
+    total[(rank + 1) % n].copy_(carried)
+    for step in range(n - 1):
+        handles.append(fabric.isend(total[(rank + 1 - step) % n], (rank + 1) % n))
+        fabric.recv(total[(rank - step) % n])
+    for handle in handles:
+        handle.wait()
+
+
+@answers.is_right
+def empty_chunks_are_not_sent(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        handle = fabric.isend(out, (rank + 1) % n) if len(out) else None
+        if len(into):
+            landing = torch.empty_like(into)
+            fabric.recv(landing, (rank - 1) % n)
+            into.copy_(into + landing if step < n - 1 else landing)
+        if handle:
+            handle.wait()

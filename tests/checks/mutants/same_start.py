@@ -1,0 +1,128 @@
+"""Exercise 4.2: rank 0's weights on every rank."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers
+from worldsize.fabric.collectives import all_reduce
+
+answers = Answers("same_start")
+
+
+def from_rank_0(fabric, tensors):
+    for tensor in tensors:
+        if fabric.rank == 0:
+            for other in range(1, fabric.world_size):
+                fabric.send(tensor, to=other)
+        else:
+            fabric.recv(tensor, frm=0)
+
+
+@answers.is_wrong("Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it")
+def returns_copies(fabric, weights):
+    copies = [w.clone() for w in weights]
+    from_rank_0(fabric, copies)
+    return copies
+
+
+@answers.is_wrong("tensor 1 of the list, element 0", "Tensor 0 did arrive: all tensors of the list are needed")
+def sends_the_first_tensor_alone(fabric, weights):
+    from_rank_0(fabric, weights[:1])
+
+
+@answers.is_wrong("These are still rank 2's own", harmless_at=(2,))
+def tells_the_next_rank_alone(fabric, weights):
+    for weight in weights:
+        if fabric.rank == 0 and fabric.world_size > 1:
+            fabric.send(weight, to=1)
+        elif fabric.rank == 1:
+            fabric.recv(weight, frm=0)
+
+
+@answers.is_wrong("This is the mean of all ranks' weights: rank 0's are to be copied")
+def averages_the_weights(fabric, weights):
+    for weight in weights:
+        total = all_reduce(fabric, weight.double())
+        weight.copy_((total / fabric.world_size).to(weight.dtype))
+
+
+@answers.is_wrong("This is the sum of all ranks' weights: rank 0's are to be copied")
+def adds_up_the_weights(fabric, weights):
+    for weight in weights:
+        all_reduce(fabric, weight)
+
+
+@answers.is_wrong("the values are right, but rank 1 received", "once is enough, and nothing needs adding up")
+def adds_up_with_zeros(fabric, weights):
+    for weight in weights:
+        if fabric.rank:
+            weight.zero_()
+        all_reduce(fabric, weight)
+
+
+@answers.is_wrong("Rank 0's own weights have changed: the others take them over, it keeps them")
+def the_last_rank_tells_all(fabric, weights):
+    last = fabric.world_size - 1
+    for weight in weights:
+        if fabric.rank == last:
+            for other in range(last):
+                fabric.send(weight, to=other)
+        else:
+            fabric.recv(weight, frm=last)
+
+
+@answers.is_wrong("These are rank 1's weights: all are to hold rank 0's", harmless_at=(2,))
+def passes_on_what_it_had(fabric, weights):
+    n, rank = fabric.world_size, fabric.rank
+    for weight in weights:
+        mine = weight.clone()
+        handle = fabric.isend(mine, to=rank + 1) if rank < n - 1 else None
+        if rank > 0:
+            fabric.recv(weight, frm=rank - 1)
+        if handle:
+            handle.wait()
+
+
+@answers.is_wrong("These are still rank 1's own")
+def sows_the_same_seed(fabric, weights):
+    torch.manual_seed(0)
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send)")
+def everybody_sends(fabric, weights):
+    for weight in weights:
+        for other in range(fabric.world_size):
+            if other != fabric.rank:
+                fabric.send(weight, to=other)
+
+
+@answers.is_wrong("dist.broadcast did it")
+def leaves_it_to_the_framework(fabric, weights):
+    dist.init_process_group("gloo")
+    for weight in weights:
+        dist.broadcast(weight, 0)
+
+
+@answers.is_right
+def down_the_line(fabric, weights):
+    for weight in weights:
+        if fabric.rank > 0:
+            fabric.recv(weight, frm=fabric.rank - 1)
+        if fabric.rank < fabric.world_size - 1:
+            fabric.send(weight, to=fabric.rank + 1)
+
+
+@answers.is_right
+def one_flat_message(fabric, weights):
+    flat = torch.cat([w.reshape(-1) for w in weights])
+    if fabric.rank == 0:
+        handles = [fabric.isend(flat, to=r) for r in range(1, fabric.world_size)]
+        for handle in handles:
+            handle.wait()
+    else:
+        fabric.recv(flat)
+    for weight, part in zip(weights, flat.split([w.numel() for w in weights]), strict=True):
+        weight.copy_(part.reshape(weight.shape))
+    return weights

@@ -1,0 +1,165 @@
+"""Exercise 12.4: Adam whose state is cut into one part a rank."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.checks.mutants import Answers
+from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
+
+answers = Answers("sharded_adam")
+
+
+def new_state(weights):
+    return {"step": 0, "mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
+
+
+def adam(weights, gradient, state, learning_rate):
+    state["step"] += 1
+    state["mean"].lerp_(gradient, 0.1)
+    state["square"].lerp_(gradient**2, 0.001)
+    mean = state["mean"] / (1 - 0.9 ** state["step"])
+    square = state["square"] / (1 - 0.999 ** state["step"])
+    weights -= learning_rate * mean / (square.sqrt() + 1e-8)
+
+
+def own(fabric, x):
+    return x.tensor_split(fabric.world_size)[fabric.rank]
+
+
+@answers.is_wrong("Each part was updated with the gradient of one rank alone")
+def updates_with_the_local_gradient(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, own(fabric, gradient), state, learning_rate)
+        all_gather(fabric, weights)
+    return state
+
+
+@answers.is_wrong("Only this rank's part has moved: the parts of the others have to be gathered")
+def forgets_to_gather(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+    return state
+
+
+@answers.is_wrong("its state holds 16 numbers, as large as for all weights: nothing is saved; its own part needs 8")
+def keeps_the_full_state(fabric, replica, learning_rate):
+    weights, gradients = replica
+    state = new_state(weights)
+    for gradient in gradients:
+        adam(weights, all_reduce(fabric, gradient) / fabric.world_size, state, learning_rate)
+    return state
+
+
+@answers.is_wrong("the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
+def all_reduces_the_gradient(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, own(fabric, all_reduce(fabric, gradient)) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    return state
+
+
+@answers.is_wrong("It was made from the sum of the gradients: divide by the number of ranks")
+def forgets_to_divide(fabric, replica, learning_rate):
+    """Adam hardly notices: its step does not depend on the gradient's scale."""
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient), state, learning_rate)
+        all_gather(fabric, weights)
+    return state
+
+
+@answers.is_wrong("the weights are right, but all ranks together sent 1.5 x", "each rank needs all weights", "gather in the loop")
+def gathers_once_at_the_end(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+    all_gather(fabric, weights)
+    return state
+
+
+@answers.is_wrong("Weights were averaged, not gradients")
+def averages_the_weights(fabric, replica, learning_rate):
+    weights, gradients = replica
+    state = new_state(weights)
+    for gradient in gradients:
+        adam(weights, gradient, state, learning_rate)
+        all_reduce(fabric, weights).div_(fabric.world_size)
+    return {name: own(fabric, state[name]) for name in ("mean", "square")}
+
+
+@answers.is_wrong("on every rank the weights are as they were: change them in place")
+def works_on_a_copy(fabric, replica, learning_rate):
+    weights, gradients = replica
+    weights = weights.clone()
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    return state
+
+
+@answers.is_wrong("Every step began with a new state")
+def begins_anew_at_every_step(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    for gradient in gradients:
+        state = new_state(mine)
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    return state
+
+
+@answers.is_wrong('expected its state, a dict with "mean" and "square", got a tensor')
+def returns_the_weights(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    return weights
+
+
+@answers.is_right
+def with_the_frameworks_adam(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = torch.nn.Parameter(own(fabric, weights).clone())
+    optimizer = torch.optim.Adam([mine], lr=learning_rate)
+    for gradient in gradients:
+        mine.grad = reduce_scatter(fabric, gradient) / fabric.world_size
+        optimizer.step()
+        own(fabric, weights).copy_(mine.detach())
+        all_gather(fabric, weights)
+    kept = optimizer.state[mine]
+    return {"mean": kept["exp_avg"], "square": kept["exp_avg_sq"]}
+
+
+@answers.is_right
+def divides_first(fabric, replica, learning_rate):
+    weights, gradients = replica
+    sizes = [len(part) for part in weights.tensor_split(fabric.world_size)]
+    start = sum(sizes[: fabric.rank])
+    mean, square = torch.zeros(2, sizes[fabric.rank], dtype=weights.dtype)
+    for step, gradient in enumerate(gradients, 1):
+        part = reduce_scatter(fabric, gradient / fabric.world_size)
+        mean = 0.9 * mean + 0.1 * part
+        square = 0.999 * square + 0.001 * part * part
+        upright = (square / (1 - 0.999**step)).sqrt() + 1e-8
+        weights[start : start + len(part)] -= learning_rate * mean / (1 - 0.9**step) / upright
+        all_gather(fabric, weights)
+    return {"mean": mean, "square": square}

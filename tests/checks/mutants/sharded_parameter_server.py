@@ -1,0 +1,207 @@
+"""Exercise 6.2: rank k is the server of chunk k."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers
+
+answers = Answers("sharded_parameter_server")
+
+
+def others(fabric):
+    """All other ranks, the next one first, so that not everyone begins with the same server."""
+    return [(fabric.rank + k) % fabric.world_size for k in range(1, fabric.world_size)]
+
+
+def wait_all(handles):
+    for handle in handles:
+        handle.wait()
+
+
+def push(fabric, chunks, add=True):
+    """Chunk k of every rank goes to rank k, which adds them up."""
+    own = chunks[fabric.rank]
+    handles = [fabric.isend(chunks[k], k) for k in others(fabric)]
+    landing, total = torch.empty_like(own), own.clone()
+    for frm in reversed(others(fabric)):
+        fabric.recv(landing, frm)
+        total = total + landing if add else landing.clone()
+    wait_all(handles)
+    own.copy_(total)
+
+
+def pull(fabric, chunks):
+    """Rank k's chunk k goes to every rank."""
+    handles = [fabric.isend(chunks[fabric.rank], to) for to in others(fabric)]
+    for k in reversed(others(fabric)):
+        fabric.recv(chunks[k], k)
+    wait_all(handles)
+
+
+@answers.is_wrong("the values are right, but rank 0 serves every chunk", harmless_at=(2,))
+def all_shards_on_rank_0(fabric, x):
+    for chunk in x.tensor_split(fabric.world_size):
+        if fabric.rank:
+            fabric.send(chunk, 0)
+            continue
+        landing = torch.empty_like(chunk)
+        for worker in range(1, fabric.world_size):
+            fabric.recv(landing, worker)
+            chunk += landing
+    for chunk in x.tensor_split(fabric.world_size):
+        if fabric.rank:
+            fabric.recv(chunk, 0)
+        else:
+            for worker in range(1, fabric.world_size):
+                fabric.send(chunk, worker)
+    return x
+
+
+@answers.is_wrong("chunk 1", "Rank 1 has the whole sum of this chunk, but it did not get to rank 0")
+def nobody_sends_the_sums_back(fabric, x):
+    push(fabric, x.tensor_split(fabric.world_size))
+    return x
+
+
+@answers.is_wrong("Rank 0's own values were never added")
+def servers_forget_their_own(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    mine = chunks[fabric.rank].clone()
+    push(fabric, chunks)
+    if fabric.world_size > 1:
+        chunks[fabric.rank].sub_(mine)
+    pull(fabric, chunks)
+    return x
+
+
+@answers.is_wrong("holds one rank's values alone: what arrived was copied, not added")
+def servers_assign_instead_of_adding(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    push(fabric, chunks, add=False)
+    pull(fabric, chunks)
+    return x
+
+
+@answers.is_wrong("the values are right, but rank 0 sent rank 1 a message of 24 bytes", "at most one chunk, 8 bytes")
+def sends_the_whole_tensor_to_every_server(fabric, x):
+    handles = [fabric.isend(x, k) for k in others(fabric)]
+    total, landing = x.clone(), torch.empty_like(x)
+    for k in reversed(others(fabric)):
+        fabric.recv(landing, k)
+        total += landing
+    wait_all(handles)
+    return total
+
+
+@answers.is_wrong("This is the mean, not the sum")
+def averages(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    push(fabric, chunks)
+    chunks[fabric.rank].div_(fabric.world_size)
+    pull(fabric, chunks)
+    return x
+
+
+@answers.is_wrong("The last 1 of 7 elements were left out: 7 does not divide by 3")
+def leaves_the_remainder(fabric, x):
+    size = len(x) // fabric.world_size
+    chunks = [x[k * size : (k + 1) * size] for k in range(fabric.world_size)]
+    push(fabric, chunks)
+    pull(fabric, chunks)
+    return x
+
+
+@answers.is_wrong("chunk 0", "This is the sum of chunk 1: chunks are mixed up")
+def puts_the_sums_in_the_wrong_places(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    push(fabric, chunks)
+    pull(fabric, chunks)
+    if fabric.world_size == 1:
+        return x
+    return torch.cat([*chunks[1:], chunks[0]])
+
+
+@answers.is_wrong("deadlock", "(send)", "Begin with isend")
+def everyone_sends_first(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    for k in others(fabric):
+        fabric.send(chunks[k], k)
+    push(fabric, chunks)
+    pull(fabric, chunks)
+    return x
+
+
+@answers.is_wrong("the values are right, but rank 0 sent 4 messages to rank 1", "at most 2", harmless_at=(2,))
+def is_a_ring(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
+        into = chunks[(rank - step - 1) % n]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, (rank - 1) % n)
+        into.copy_(into + landing if step < n - 1 else landing)
+        handle.wait()
+    return x
+
+
+@answers.is_wrong("the values are right, but no message passed through the fabric: dist.all_reduce did it")
+def leaves_it_to_the_framework(fabric, x):
+    dist.init_process_group("gloo")
+    dist.all_reduce(x)
+    return x
+
+
+@answers.is_right
+def in_place_with_tensor_split(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    push(fabric, chunks)
+    pull(fabric, chunks)
+    return x
+
+
+@answers.is_right
+def remainder_to_the_last_server(fabric, x):
+    n = fabric.world_size
+    size = len(x) // n
+    chunks = list(x.clone().split([size] * (n - 1) + [len(x) - size * (n - 1)]))
+    push(fabric, chunks)
+    pull(fabric, chunks)
+    return torch.cat(chunks)
+
+
+@answers.is_right
+def one_server_after_another_with_blocking_sends(fabric, x):
+    size = -(-len(x) // fabric.world_size)
+    for server in range(fabric.world_size):
+        part = x[server * size : (server + 1) * size]
+        if fabric.rank != server:
+            fabric.send(part, server)
+            fabric.recv(part, server)
+            continue
+        landing = torch.empty_like(part)
+        for worker in others(fabric):
+            fabric.recv(landing, worker)
+            part += landing
+        for worker in others(fabric):
+            fabric.send(part, worker)
+    return x
+
+
+@answers.is_right
+def empty_chunks_are_not_sent(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    mine = chunks[fabric.rank]
+    handles = [fabric.isend(chunks[k].clone(), k, tag=1) for k in others(fabric) if len(chunks[k])]
+    for _ in others(fabric) if len(mine) else ():
+        landing = torch.empty_like(mine)
+        fabric.recv(landing, tag=1)
+        mine += landing
+    handles += [fabric.isend(mine, k, tag=2) for k in others(fabric) if len(mine)]
+    for k in others(fabric):
+        if len(chunks[k]):
+            fabric.recv(chunks[k], k, tag=2)
+    wait_all(handles)
+    return x

@@ -1,0 +1,186 @@
+"""Exercise 10.4: save on rank 0, load on all, go on where it ended."""
+
+from __future__ import annotations
+
+from tests.checks.mutants import Answers
+
+answers = Answers("train_resumable")
+
+
+def begin(model, optimizer, load):
+    return load() or {"epoch": 0, "model": model, "optimizer": optimizer}
+
+
+def after(at, train_epoch, epoch):
+    model, optimizer = train_epoch(at["model"], at["optimizer"], epoch)
+    return {"epoch": epoch + 1, "model": model, "optimizer": optimizer}
+
+
+@answers.is_wrong("rank 1, 3 epochs, no file yet", "rank 1 saved: the ranks would write into one file at once")
+def saves_on_every_rank(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        save(at)
+        barrier()
+    return load()
+
+
+@answers.is_wrong("rank 1", "It read the file before rank 0 had written it for certain: all wait at barrier() after save")
+def never_waits(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+    return load()
+
+
+@answers.is_wrong("rank 1", "rank 0 waits at barrier() while rank 1 trains epoch 1: both would wait for ever")
+def rank_0_waits_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+            barrier()
+    return load()
+
+
+@answers.is_wrong("rank 1", "before rank 0 had written it for certain")
+def waits_before_it_saves(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        barrier()
+        if rank == 0:
+            save(at)
+    return load()
+
+
+@answers.is_wrong("rank 1, 5 epochs, a file with 2 epochs", "it began anew, although load() gave a checkpoint of 2 epochs")
+def loads_on_rank_0_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load if rank == 0 else lambda: None)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
+@answers.is_wrong("rank 0, 5 epochs, a file with 2 epochs", "trained the epochs [0, 1, 2, 3, 4], expected [2, 3, 4]")
+def always_begins_anew(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = {"epoch": 0, "model": model, "optimizer": optimizer}
+    for epoch in range(epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
+@answers.is_wrong("Without the optimizer's state its momentum begins at zero again")
+def saves_the_model_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save({"epoch": at["epoch"], "model": at["model"]})
+        barrier()
+    return load()
+
+
+@answers.is_wrong("a file with 2 epochs", "trained epoch 2 with the one that it was given at the start, not with the optimizer")
+def forgets_the_optimizer_when_it_loads(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    at["optimizer"] = optimizer
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
+@answers.is_wrong('after epoch 0 the checkpoint says "epoch": 0; expected 1, how many are done')
+def saves_the_number_of_the_last_epoch(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save({**at, "epoch": epoch})
+        barrier()
+    return load()
+
+
+@answers.is_wrong("rank 0 saved 1 time, expected 3: after every epoch")
+def saves_at_the_end(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+    if rank == 0:
+        save(at)
+    barrier()
+    return load()
+
+
+@answers.is_wrong("is not what train_epoch returned. This is what it was before the epoch: save after it")
+def saves_before_the_epoch(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        if rank == 0:
+            save({**at, "epoch": epoch + 1})
+        barrier()
+        at = after(at, train_epoch, epoch)
+    return load()
+
+
+@answers.is_wrong("rank 0: expected the last checkpoint, as load() gives it, got None (does the function return it?)")
+def returns_nothing(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+        barrier()
+
+
+@answers.is_right
+def plain(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
+@answers.is_right
+def reads_after_every_epoch(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    """Every epoch begins with what is in the file; one more barrier before anything else."""
+    barrier()
+    held = load()
+    while held is None or held["epoch"] < epochs:
+        done = held["epoch"] if held else 0
+        states = (held["model"], held["optimizer"]) if held else (model, optimizer)
+        model, optimizer = train_epoch(*states, done)
+        if not rank:
+            save(dict(optimizer=optimizer, epoch=done + 1, model=model))
+        barrier()
+        held = load()
+    return held
+
+
+@answers.is_right
+def counts_down(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    checkpoint, first = load(), 0
+    if checkpoint is not None:
+        first, model, optimizer = (checkpoint[key] for key in ("epoch", "model", "optimizer"))
+    for left in range(epochs - first, 0, -1):
+        model, optimizer = train_epoch(model, optimizer, epochs - left)
+        if rank == 0:
+            save({"model": model, "optimizer": optimizer, "epoch": epochs - left + 1, "note": "more is welcome"})
+        barrier()
+    return load()

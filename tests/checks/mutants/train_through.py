@@ -1,0 +1,164 @@
+"""Exercise 9.5: a training that outlives its parameter server."""
+
+from __future__ import annotations
+
+import os
+
+from tests.checks.mutants import Answers
+from tests.checks.mutants._later import Later
+
+tf = Later("tensorflow")
+answers = Answers("train_through")
+
+
+def rounds(coordinator, step, state, manager, steps, every):
+    while int(state["step"]) < steps:
+        for _ in range(min(every, steps - int(state["step"]))):
+            coordinator.schedule(step)
+        coordinator.join()
+        manager.save()
+
+
+def opened(state, folder):
+    return tf.train.CheckpointManager(tf.train.Checkpoint(**state), folder, max_to_keep=2)
+
+
+@answers.is_wrong("UnavailableError came through: catch it round join")
+def catches_nothing(start, steps, every, folder):
+    coordinator, step, state = start()
+    manager = opened(state, folder)
+    manager.restore_or_initialize()
+    rounds(coordinator, step, state, manager, steps, every)
+    return state
+
+
+@answers.is_wrong("training began at step 0 though the folder holds a checkpoint of step 4", "After every start(), restore")
+def never_restores(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        try:
+            rounds(coordinator, step, state, opened(state, folder), steps, every)
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("and no end", "the old coordinator, step and state belong to a server that is gone")
+def starts_again_with_the_old_ones(start, steps, every, folder):
+    coordinator, step, state = start()
+    manager = opened(state, folder)
+    while True:
+        manager.restore_or_initialize()
+        try:
+            rounds(coordinator, step, state, manager, steps, every)
+            return state
+        except tf.errors.UnavailableError:
+            start()
+
+
+@answers.is_wrong("10 steps ran without a checkpoint between them, every=4")
+def saves_at_the_end_alone(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            rounds(coordinator, step, state, manager, steps, steps)
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("the newest checkpoint at the end: expected it to hold step 10", "save after it")
+def saves_before_the_join(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            while int(state["step"]) < steps:
+                for _ in range(min(every, steps - int(state["step"]))):
+                    coordinator.schedule(step)
+                manager.save()
+                coordinator.join()
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong('expected state["step"] to be 10 at the end, got 12', "The last round may be shorter")
+def whole_rounds_only(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            while int(state["step"]) < steps:
+                for _ in range(every):
+                    coordinator.schedule(step)
+                coordinator.join()
+                manager.save()
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("the server is lost in step 6", "Go by state[\"step\"], not by a number of your own")
+def counts_for_itself(start, steps, every, folder):
+    done = 0
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            while done < steps:
+                part = min(every, steps - done)
+                done += part
+                for _ in range(part):
+                    coordinator.schedule(step)
+                coordinator.join()
+                manager.save()
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("expected the state, as start() gave it, got None (does the function return it?)")
+def returns_nothing(start, steps, every, folder):
+    coordinator, step, state = start()
+    manager = opened(state, folder)
+    manager.restore_or_initialize()
+    rounds(coordinator, step, state, manager, steps, every)
+
+
+@answers.is_right
+def plain_checkpoints(start, steps, every, folder):
+    while True:
+        try:
+            coordinator, step, state = start()
+            checkpoint = tf.train.Checkpoint(state=tf.train.Checkpoint(**state))
+            newest = tf.train.latest_checkpoint(folder)
+            if newest:
+                checkpoint.restore(newest).assert_consumed()
+            left = steps - int(state["step"].numpy())
+            while left > 0:
+                for _ in range(min(left, every)):
+                    coordinator.schedule(step, args=())
+                coordinator.join()
+                checkpoint.save(os.path.join(folder, "weights"))
+                left = steps - int(state["step"].numpy())
+            return state
+        except tf.errors.UnavailableError:
+            continue
+
+
+@answers.is_right
+def calls_itself_again(start, steps, every, folder):
+    coordinator, step, state = start()
+    manager = opened(state, folder)
+    manager.restore_or_initialize()
+    try:
+        rounds(coordinator, step, state, manager, steps, max(1, every // 2))
+    except tf.errors.UnavailableError:
+        return calls_itself_again(start, steps, every, folder)
+    return state

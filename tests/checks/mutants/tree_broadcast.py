@@ -1,0 +1,168 @@
+"""Exercise 2.1: the root's tensor to all ranks, as a tree."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers
+
+answers = Answers("tree_broadcast")
+POWERS = (2, 4, 8)
+
+
+def down(fabric, x, root, me, real):
+    """Doubling: in each round, those below `step` send to the one `step` further on. `real(k)`: the k-th rank."""
+    n, step = fabric.world_size, 1
+    while step < n:
+        if me < step and me + step < n:
+            fabric.send(x, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+        step *= 2
+
+
+def from_root(fabric, root):
+    n = fabric.world_size
+    return (fabric.rank - root) % n, lambda k: (k + root) % n
+
+
+@answers.is_wrong("every rank has rank 0's tensor, but the root is rank 1", "Count ranks from the root")
+def always_from_rank_0(fabric, x, root):
+    down(fabric, x, root, fabric.rank, lambda k: k)
+
+
+@answers.is_wrong("3 rounds of messages where ⌈log2 n⌉ = 2 are enough", "this is a star", harmless_at=(2, 3))
+def star(fabric, x, root):
+    if fabric.rank != root:
+        fabric.recv(x, frm=root)
+    for other in range(fabric.world_size):
+        if fabric.rank == root != other:
+            fabric.send(x, to=other)
+
+
+@answers.is_wrong("Every rank passes it on to one other: this is a chain", harmless_at=(2, 3))
+def chain(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if me:
+        fabric.recv(x, frm=real(me - 1))
+    if me + 1 < fabric.world_size:
+        fabric.send(x, to=real(me + 1))
+
+
+@answers.is_wrong("first serves one that has nobody to pass it on to", harmless_at=(2, 3, 5))
+def leaves_first(fabric, x, root):
+    n = fabric.world_size
+    me, real = from_root(fabric, root)
+    if me:
+        fabric.recv(x, frm=real(me & (me - 1)))
+    step = 1
+    while step < n and not me & step:
+        if me + step < n:
+            fabric.send(x, to=real(me + step))
+        step *= 2
+
+
+@answers.is_wrong("8 ranks", "4 rounds of messages where ⌈log2 n⌉ = 3", harmless_at=(2, 3, 4, 5, 6))
+def every_rank_has_two_below_it(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if me:
+        fabric.recv(x, frm=real((me - 1) // 2))
+    for child in (2 * me + 1, 2 * me + 2):
+        if child < fabric.world_size:
+            fabric.send(x, to=real(child))
+
+
+@answers.is_wrong("3 ranks", "deadlock", harmless_at=POWERS)
+def powers_of_two_alone(fabric, x, root):
+    n, step = 2 ** (fabric.world_size.bit_length() - 1), 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step:
+            fabric.send(x, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+        step *= 2
+    if me >= n:
+        fabric.recv(x, frm=real(me - 1))  # which never sends
+
+
+@answers.is_wrong("it passed on its x before the root's had arrived", harmless_at=(2, 3))
+def sends_before_it_receives(fabric, x, root):
+    n = fabric.world_size
+    me, real = from_root(fabric, root)
+    old, step = x.clone(), 1
+    while step < n:
+        if me < step and me + step < n:
+            fabric.send(old, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+        step *= 2
+
+
+@answers.is_wrong("the root's tensor was returned, but x itself does not hold it: receive into x")
+def returns_a_copy(fabric, x, root):
+    copy = x.clone()
+    down(fabric, copy, root, *from_root(fabric, root))
+    return copy
+
+
+@answers.is_wrong("the values are right, but rank 1 received 8 messages; expected 1 message with the whole tensor")
+def element_by_element(fabric, x, root):
+    for element in x.split(1):
+        down(fabric, element, root, *from_root(fabric, root))
+
+
+@answers.is_wrong("no message passed through the fabric: dist.broadcast did it")
+def leaves_it_to_the_framework(fabric, x, root):
+    dist.init_process_group("gloo")
+    dist.broadcast(x, root)
+
+
+@answers.is_wrong("sent a message to rank 0, the root, which has the tensor already")
+def says_thanks(fabric, x, root):
+    down(fabric, x, root, *from_root(fabric, root))
+    if fabric.rank == root:
+        for other in range(fabric.world_size):
+            if other != root:
+                fabric.recv(x.clone(), frm=other)
+    else:
+        fabric.send(x, to=root)
+
+
+@answers.is_right
+def doubling(fabric, x, root):
+    down(fabric, x, root, *from_root(fabric, root))
+    return x
+
+
+@answers.is_right
+def halves_as_mpich_does(fabric, x, root):
+    n, mask = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while mask < n and not me & mask:
+        mask <<= 1
+    if me:
+        fabric.recv(x, frm=real(me - mask))
+    handles = []
+    while mask > 1:
+        mask >>= 1
+        if me + mask < n:
+            handles.append(fabric.isend(x, to=real(me + mask)))
+    for handle in handles:
+        handle.wait()
+
+
+@answers.is_right
+def splits_the_range_in_two_and_takes_from_anyone(fabric, x, root):
+    me, real = from_root(fabric, root)
+    low, high = 0, fabric.world_size
+    while high - low > 1:
+        middle = (low + high + 1) // 2
+        if me == low:
+            fabric.send(x, to=real(middle), tag=high)
+        elif me == middle:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, tag=high)
+            x.copy_(arrived)
+        low, high = (middle, high) if me >= middle else (low, middle)

@@ -1,0 +1,182 @@
+"""Exercise 2.2: the sum of all ranks' tensors on the root, as a tree."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import Answers
+
+answers = Answers("tree_reduce")
+POWERS = (2, 4, 8)
+
+
+def up(fabric, x, root, me, real):
+    """Pairs at distance 1, 2, 4, …: the upper one of each sends to the lower one, which adds, and is done."""
+    n, step = fabric.world_size, 1
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(x, to=real(me - step))
+            return
+        if me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
+def from_root(fabric, root):
+    n = fabric.world_size
+    return (fabric.rank - root) % n, lambda k: (k + root) % n
+
+
+@answers.is_wrong("rank 0 holds the sum, but the root is rank 1", "Count ranks from the root")
+def always_to_rank_0(fabric, x, root):
+    up(fabric, x, root, fabric.rank, lambda k: k)
+
+
+@answers.is_wrong("Rank 0 takes every message, one after the other: this is a star", harmless_at=(2, 3))
+def star(fabric, x, root):
+    if fabric.rank != root:
+        fabric.send(x, to=root)
+        return
+    arrived = torch.empty_like(x)
+    for _ in range(fabric.world_size - 1):
+        fabric.recv(arrived)
+        x += arrived
+
+
+@answers.is_wrong("Every rank waits for one other: this is a chain", harmless_at=(2, 3))
+def chain(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if me + 1 < fabric.world_size:
+        arrived = torch.empty_like(x)
+        fabric.recv(arrived, frm=real(me + 1))
+        x += arrived
+    if me:
+        fabric.send(x, to=real(me - 1))
+
+
+@answers.is_wrong("Rank 3's values are not in this sum", harmless_at=(2, 3))
+def sends_before_it_has_added(fabric, x, root):
+    me, real = from_root(fabric, root)
+    old, n, step = x.clone(), fabric.world_size, 1
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(old, to=real(me - step))
+            return
+        if me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
+@answers.is_wrong("3 ranks", "values are not in this sum", harmless_at=POWERS)
+def powers_of_two_alone(fabric, x, root):
+    me, real = from_root(fabric, root)
+    n, step = 2 ** (fabric.world_size.bit_length() - 1), 1
+    while step < n and me < n:
+        if me % (2 * step) == step:
+            fabric.send(x, to=real(me - step))
+            return
+        arrived = torch.empty_like(x)
+        fabric.recv(arrived, frm=real(me + step))
+        x += arrived
+        step *= 2
+
+
+@answers.is_wrong("alone", harmless_at=())
+def assigns_instead_of_adding(fabric, x, root):
+    me, real = from_root(fabric, root)
+    n, step = fabric.world_size, 1
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(x, to=real(me - step))
+            return
+        if me + step < n:
+            fabric.recv(x, frm=real(me + step))
+        step *= 2
+
+
+@answers.is_wrong("This is the mean, not the sum: nothing is to be divided")
+def averages(fabric, x, root):
+    up(fabric, x, root, *from_root(fabric, root))
+    x /= fabric.world_size
+
+
+@answers.is_wrong("rank 0 returned the sum, but its x does not hold it: add up in place")
+def adds_up_in_a_copy(fabric, x, root):
+    total = x.clone()
+    up(fabric, total, root, *from_root(fabric, root))
+    return total
+
+
+@answers.is_wrong("the values are right, but rank 0, the root, sent a message to rank 1")
+def tells_everybody(fabric, x, root):
+    up(fabric, x, root, *from_root(fabric, root))
+    for other in range(fabric.world_size):
+        if fabric.rank == root != other:
+            fabric.send(x, to=other)
+    if fabric.rank != root:
+        fabric.recv(x, frm=root)
+
+
+@answers.is_wrong("the values are right, but rank 1 sent 8 messages; expected 1, when it has all")
+def element_by_element(fabric, x, root):
+    for element in x.split(1):
+        up(fabric, element, root, *from_root(fabric, root))
+
+
+@answers.is_wrong("no message passed through the fabric: dist.reduce did it")
+def leaves_it_to_the_framework(fabric, x, root):
+    dist.init_process_group("gloo")
+    dist.reduce(x, root)
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (recv)")
+def everybody_receives(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if fabric.world_size > 1:
+        fabric.recv(x, frm=real(1 - me) if me < 2 else root)
+
+
+@answers.is_right
+def pairs(fabric, x, root):
+    up(fabric, x, root, *from_root(fabric, root))
+
+
+@answers.is_right
+def a_broadcast_played_backwards(fabric, x, root):
+    n = fabric.world_size
+    me, real = from_root(fabric, root)
+    step = 2 ** (n - 1).bit_length()
+    arrived = torch.empty_like(x)
+    while step > 1:
+        step //= 2
+        if step <= me < 2 * step:
+            fabric.send(x, to=real(me - step), tag=step)
+        elif me < step and me + step < n:
+            fabric.recv(arrived, tag=step)
+            x.add_(arrived)
+    return x
+
+
+@answers.is_right
+def by_recursion_over_a_range(fabric, x, root):
+    me, real = from_root(fabric, root)
+
+    def collect(low, high):
+        """The sum over [low, high) comes to rank low."""
+        if high - low < 2:
+            return
+        middle = (low + high + 1) // 2
+        collect(low, middle) if me < middle else collect(middle, high)
+        if me == middle:
+            fabric.isend(x, to=real(low)).wait()
+        elif me == low:
+            other = x.clone()
+            fabric.recv(other, frm=real(middle))
+            x.copy_(x + other)
+
+    collect(0, fabric.world_size)

@@ -1,0 +1,77 @@
+"""Exercise 9.2: a worker's share of every global batch."""
+
+from __future__ import annotations
+
+from tests.checks.mutants import Answers
+
+answers = Answers("worker_share")
+
+
+@answers.is_wrong("Does every worker go through all examples?")
+def no_sharding_at_all(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch // workers, drop_remainder=True)
+
+
+@answers.is_wrong("Example 0 is taken by several workers")
+def everybody_takes_the_whole_batch(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch, drop_remainder=True)
+
+
+@answers.is_wrong("global_batch is for all of them together")
+def batches_of_the_global_size_for_each(dataset, global_batch, workers, index):
+    return dataset.shard(workers, index).batch(global_batch, drop_remainder=True)
+
+
+@answers.is_wrong("11 examples", "in its last step worker 0 would wait for ever")
+def one_step_more_for_the_first(dataset, global_batch, workers, index):
+    return dataset.shard(workers, index).batch(global_batch // workers, drop_remainder=True)
+
+
+@answers.is_wrong("The last global batch is incomplete, and is to be left out", "11 examples")
+def keeps_what_is_left(dataset, global_batch, workers, index):
+    whole = int(dataset.cardinality()) // workers * workers
+    return dataset.take(whole).shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_wrong("expected examples 0 to 3", "Cut global batches first")
+def halves_of_the_data(dataset, global_batch, workers, index):
+    steps = int(dataset.cardinality()) // global_batch
+    part = global_batch // workers
+    return dataset.skip(index * steps * part).take(steps * part).batch(part)
+
+
+@answers.is_wrong("Cut global batches first, then share each one out; nothing is to be shuffled here")
+def shuffles(dataset, global_batch, workers, index):
+    count = int(dataset.cardinality()) // global_batch * global_batch
+    mixed = dataset.take(count).shuffle(100, seed=3, reshuffle_each_iteration=False)
+    return mixed.shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_wrong("got a single example, expected a batch")
+def never_batches(dataset, global_batch, workers, index):
+    count = int(dataset.cardinality()) // global_batch * global_batch
+    return dataset.take(count).shard(workers, index)
+
+
+@answers.is_wrong("worker 0: expected a tf.data.Dataset, got None (does the function return it?)")
+def returns_nothing(dataset, global_batch, workers, index):
+    dataset.shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_right
+def takes_first(dataset, global_batch, workers, index):
+    count = int(dataset.cardinality()) // global_batch * global_batch
+    return dataset.take(count).shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_right
+def windows_of_small_batches(dataset, global_batch, workers, index):
+    small = dataset.batch(global_batch, drop_remainder=True).unbatch().batch(global_batch // workers)
+    return small.shard(workers, index).prefetch(1)
+
+
+@answers.is_right
+def contiguous_slices(dataset, global_batch, workers, index):
+    part = global_batch // workers
+    cut = slice(index * part, (index + 1) * part)
+    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))

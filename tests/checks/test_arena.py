@@ -1,0 +1,213 @@
+"""The arena of a notebook: how a student's function ends there, and what comes back."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from worldsize.arrays import plain
+from worldsize.checks.arena import LaunchArena
+from worldsize.errors import NotYet
+from worldsize.launch import last_run, launch
+from worldsize.links import Link
+
+
+@pytest.fixture(scope="module")
+def arena():
+    return LaunchArena(timeout_s=4)
+
+
+def inputs(n=2):
+    return [np.arange(3.0) + 10 * rank for rank in range(n)]
+
+
+# what students write
+
+
+def doubles(fabric, x):
+    x *= 2
+    return x.sum()
+
+
+def swaps(fabric, x):
+    out = torch.empty_like(x)
+    handle = fabric.isend(x, 1 - fabric.rank)
+    fabric.recv(out, 1 - fabric.rank)
+    handle.wait()
+    return out
+
+
+def scales(fabric, x, factor, parts):
+    return x * factor + sum(parts)
+
+
+def asks_rank_one(fabric, x):
+    fabric.send(x, to=1)
+    fabric.recv(x, frm=1)
+    return x
+
+
+def answers_with_three_times(fabric, x):
+    asked = torch.empty_like(x)
+    fabric.recv(asked, frm=0)
+    fabric.send(3 * asked, to=0)
+
+
+def is_a_stub(fabric, x):
+    raise NotYet("Exercise 6.2: the ring")
+
+
+def raises(fabric, x):
+    if fabric.rank == 1:
+        raise KeyError("chunk 5")
+
+
+def both_receive(fabric, x):
+    fabric.recv(x, 1 - fabric.rank)
+
+
+def sends_and_loops(fabric, x):
+    swaps(fabric, x)
+    while True:
+        x += 0
+
+
+def over_a_group(x):
+    dist.all_reduce(x)
+    return x
+
+
+# plain functions
+
+
+def test_a_plain_function_returns_its_value(arena):
+    assert arena.call(divmod, 7, 2).returned == ((3, 1),)
+
+
+def test_a_plain_stub_is_not_yet(arena):
+    ended = arena.call(is_a_stub, None, None)
+    assert (ended.state, ended.words) == ("not yet", "Exercise 6.2: the ring")
+
+
+def test_a_plain_function_that_raises_says_what(arena):
+    assert arena.call(divmod, 7, 0).words.startswith("ZeroDivisionError: ")
+
+
+# ranks
+
+
+def test_what_ranks_return_comes_back_as_arrays(arena):
+    ended = arena.ranks(swaps, inputs())
+    assert [got.tolist() for got in ended.returned] == [[10, 11, 12], [0, 1, 2]]
+
+
+def test_inputs_come_back_as_the_function_left_them(arena):
+    ended = arena.ranks(doubles, inputs())
+    assert [got.tolist() for got in ended.inputs] == [[0, 2, 4], [20, 22, 24]]
+
+
+def test_the_callers_arrays_stay_as_they_were(arena):
+    mine = inputs()
+    arena.ranks(doubles, mine)
+    assert [x.tolist() for x in mine] == [[0, 1, 2], [10, 11, 12]]
+
+
+def test_further_arguments_go_to_every_rank(arena):
+    ended = arena.ranks(scales, inputs(), 2, [1, 2])
+    assert [got.tolist() for got in ended.returned] == [[3, 5, 7], [23, 25, 27]]
+
+
+def test_messages_are_recorded(arena):
+    ended = arena.ranks(swaps, inputs())
+    assert sorted((t.src, t.dst, t.size_bytes) for t in ended.trace.transfers) == [(0, 1, 24), (1, 0, 24)]
+
+
+def test_a_link_shapes_the_messages(arena):
+    ended = arena.ranks(swaps, inputs(), link=Link("1 GB/s", "100 ms"))
+    assert min(t.end_s - t.start_s for t in ended.trace.transfers) >= 0.1
+
+
+def test_a_stub_is_not_yet(arena):
+    ended = arena.ranks(is_a_stub, inputs())
+    assert (ended.state, ended.words) == ("not yet", "Exercise 6.2: the ring")
+
+
+def test_a_rank_that_raises_is_named(arena):
+    ended = arena.ranks(raises, inputs())
+    assert (ended.state, "rank 1 of 2 failed first: KeyError: 'chunk 5'" in ended.words) == ("raised", True)
+
+
+def test_a_deadlock_is_named(arena):
+    ended = arena.ranks(both_receive, inputs())
+    assert ended.state == "deadlock"
+    assert ended.words.startswith("deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)")
+
+
+def test_a_function_that_does_not_end_is_a_timeout_with_its_messages(arena):
+    ended = arena.ranks(sends_and_loops, inputs())
+    assert (ended.state, len(ended.trace.transfers)) == ("timeout", 2)
+
+
+def test_a_function_that_cannot_travel_is_named(arena):
+    lock = threading.Lock()
+
+    def locked(fabric, x):
+        return lock.locked()
+
+    ended = arena.ranks(locked, inputs())
+    assert (ended.state, "`lock`" in ended.words) == ("raised", True)
+
+
+def test_words_do_not_point_at_logs_of_another_run(arena):
+    assert "last_run()" not in arena.ranks(raises, inputs()).words
+
+
+def test_the_students_own_last_run_stays(arena):
+    mine = launch(doubles, 1, args=(torch.ones(1),))
+    arena.ranks(swaps, inputs())
+    assert last_run() is mine
+
+
+def test_ranks_of_a_group_share_a_process_group(arena):
+    ended = arena.group(over_a_group, inputs())
+    assert [got.tolist() for got in ended.returned] == [[10, 12, 14], [10, 12, 14]]
+
+
+def test_a_collective_of_the_framework_is_seen(arena):
+    ended = arena.group(over_a_group, inputs())
+    assert [(c.op, c.rank) for c in sorted(ended.trace.collectives, key=lambda c: c.rank)] == [
+        ("all_reduce", 0), ("all_reduce", 1),
+    ]  # fmt: skip
+
+
+# plain values
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (slice(2, 4), (2, 4)),
+        ([1, (2, "x")], (1, (2, "x"))),
+        ({"a": None}, {"a": None}),
+        (object(), "<object>"),
+    ],
+)
+def test_values_come_back_plain(value, expected):
+    assert plain(value) == expected
+
+
+def test_a_tensor_comes_back_as_an_array_of_its_own():
+    x = torch.ones(2)
+    got = plain(x)
+    x += 1
+    assert got.tolist() == [1, 1]
+
+
+def test_a_check_may_play_some_of_the_ranks_itself(arena):
+    ended = arena.ranks(asks_rank_one, inputs(), played={1: answers_with_three_times})
+    assert ended.returned[0].tolist() == [0, 3, 6] and ended.returned[1] is None
+    assert [(t.src, t.dst) for t in ended.trace.transfers] == [(0, 1), (1, 0)]

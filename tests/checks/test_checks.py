@@ -1,0 +1,241 @@
+"""The checks of exercises: wrong answers fail with words that name the mistake, right ones earn every point."""
+
+from __future__ import annotations
+
+import re
+import time
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.checks.mutants import Answers
+from worldsize.checks import CHECKS, run_check
+from worldsize.checks.arena import Ended, LaunchArena
+from worldsize.checks.kit.judge import Case, first_difference, inputs_for, judge
+from worldsize.checks.verdict import Property, Verdict
+from worldsize.errors import NotYet
+from worldsize.trace import Trace
+
+MODULES = sorted(p.stem for p in (Path(__file__).parent / "mutants").glob("[a-z]*.py"))
+ANSWERS: list[Answers] = [import_module(f"tests.checks.mutants.{name}").answers for name in MODULES]
+RIGHT_S, WRONG_S = 3.0, 10.0  # what a student waits at most
+AGAIN_S = 10.0
+LARGE_SIZES = tuple((n, length) for n in range(2, 9) for length in (2 * n, 2 * n + 1, n - 1))
+
+
+def _wrong(what: str) -> list[object]:
+    """(exercise, function, its words or the sizes where it is harmless)."""
+    found = [(a.exercise, *row) for a in ANSWERS for row in a.wrong]
+    last = {"words": 2, "harmless_at": 3}[what]
+    return [pytest.param(*row[:2], row[last], id=f"{row[0]}-{row[1].__name__}") for row in found]
+
+
+def _takes_sizes(exercise: str) -> bool:
+    check = getattr(import_module(f"worldsize.checks.{CHECKS[exercise]}"), exercise)
+    return list(signature(check).parameters)[2:3] == ["sizes"]
+
+
+def _right() -> list[object]:
+    return [pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}") for a in ANSWERS for fn in a.right]
+
+
+@pytest.fixture(scope="module")
+def arena() -> LaunchArena:
+    return LaunchArena()
+
+
+# ---- answers ---------------------------------------------------------------------------------
+
+
+def test_every_exercise_has_four_wrong_answers_and_two_right_ones():
+    counts = {a.exercise: (len(a.wrong), len(a.right)) for a in ANSWERS}
+    assert set(counts) == set(CHECKS)
+    assert all(wrong >= 4 and right >= 2 for wrong, right in counts.values()), counts
+
+
+@pytest.mark.parametrize(("exercise", "fn", "words"), _wrong("words"))
+def test_a_wrong_answer_fails_with_words_that_name_the_mistake(arena, exercise, fn, words):
+    verdict = run_check(exercise, arena, fn)
+    assert verdict.state == "fail"
+    assert [w for w in words if w not in verdict.mismatch] == [], verdict.mismatch
+
+
+@pytest.mark.parametrize(("exercise", "fn"), _right())
+def test_a_right_answer_in_an_odd_style_earns_every_point(arena, exercise, fn):
+    verdict = run_check(exercise, arena, fn)
+    assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("exercise", "fn"), _right())
+def test_no_chance_turns_a_right_answer_into_a_wrong_one(arena, exercise, fn):
+    """What a check draws at random must not look like a mistake now and then."""
+    end_s, tries = time.monotonic() + AGAIN_S, 0
+    while time.monotonic() < end_s and tries < 2000:
+        verdict, tries = run_check(exercise, arena, fn), tries + 1
+        assert verdict.state == "pass", f"try {tries}: {verdict.mismatch}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("exercise", "fn", "harmless_at"), _wrong("harmless_at"))
+def test_a_wrong_answer_fails_at_every_size_where_it_is_wrong(arena, exercise, fn, harmless_at):
+    if not _takes_sizes(exercise):
+        pytest.skip("its check has sizes of its own")
+    for n in range(2, 9):
+        sizes = [size for size in LARGE_SIZES if size[0] == n]
+        verdict = run_check(exercise, arena, fn, sizes)
+        assert (verdict.state == "pass") == (n in harmless_at), f"{n} ranks: {verdict}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("exercise", "fn"), _right())
+def test_a_right_answer_passes_at_every_size(arena, exercise, fn):
+    if not _takes_sizes(exercise):
+        pytest.skip("its check has sizes of its own")
+    verdict = run_check(exercise, arena, fn, LARGE_SIZES)
+    assert verdict.state == "pass", verdict.mismatch
+
+
+# ---- what a student waits --------------------------------------------------------------------
+
+
+def test_answers_import_tensorflow_when_they_need_it():
+    """Every rank that gets one of them imports its module first."""
+    sources = {path.name: path.read_text() for path in (Path(__file__).parent / "mutants").glob("*.py")}
+    assert [name for name, text in sources.items() if re.search(r"^(import|from) (tensorflow|keras|tf_keras)", text, re.M)] == []
+
+
+@pytest.mark.soak  # a wall-clock bound holds on an idle machine alone
+@pytest.mark.parametrize(("exercise", "fn"), _right())
+def test_a_right_answer_is_known_in_three_seconds(arena, exercise, fn):
+    arena.ranks(_stub, inputs_for(1, 1, seed=0))  # the helper process has started by the time a student checks
+    began_s = time.monotonic()
+    run_check(exercise, arena, fn)
+    assert time.monotonic() - began_s <= RIGHT_S
+
+
+def test_an_endless_loop_ends_the_check_in_ten_seconds(arena):
+    began_s = time.monotonic()
+    verdict = run_check("ring_all_reduce", arena, _never_ends)
+    assert time.monotonic() - began_s <= WRONG_S
+    assert verdict.mismatch.startswith("3 ranks, 6 elements: after timeout_s=8 s")
+
+
+def _never_ends(fabric, x):
+    while True:
+        x += 0
+
+
+# ---- what a verdict holds --------------------------------------------------------------------
+
+
+def test_a_stub_is_not_yet_and_earns_nothing(arena):
+    verdict = run_check("ring_all_reduce", arena, _stub)
+    assert (verdict.state, verdict.points, verdict.possible) == ("not yet", 0, 1.5), verdict.mismatch
+    assert "Exercise 6.3: reduce-scatter" in str(verdict)
+
+
+def _stub(fabric, x):
+    raise NotYet("Exercise 6.3: reduce-scatter")
+
+
+def test_an_exercise_that_is_not_there_is_named_with_those_that_are(arena):
+    with pytest.raises(ValueError, match="expected one of .*all_gather.*got 'ring_al_reduce'"):
+        run_check("ring_al_reduce", arena, _stub)
+
+
+def test_the_messages_of_the_run_that_failed_come_with_the_verdict(arena):
+    fn = next(fn for fn, *_ in _answers("ring_all_reduce").wrong if fn.__name__ == "whole_tensors_round_the_ring")
+    verdict = run_check("ring_all_reduce", arena, fn)
+    assert {t.size_bytes for t in verdict.trace.transfers} == {24}
+
+
+def test_properties_that_held_earn_their_points_though_another_failed(arena):
+    fn = next(fn for fn, *_ in _answers("ring_all_reduce").wrong if fn.__name__ == "whole_tensors_round_the_ring")
+    verdict = run_check("ring_all_reduce", arena, fn)
+    assert [p.passed for p in verdict.properties] == [True, True, False]
+    assert verdict.points == 1.0
+
+
+def _answers(exercise: str) -> Answers:
+    return next(a for a in ANSWERS if a.exercise == exercise)
+
+
+# ---- judging, with no launch -----------------------------------------------------------------
+
+POINTS = {"values": 1.0, "messages": 2.0}
+
+
+def _case(name: str, values: str | None = None, messages: str | None = None, ended: Ended | None = None) -> Case:
+    ended = ended or Ended("done", trace=Trace(2))
+    return Case(name, lambda: ended, lambda _: {"values": values, "messages": messages})
+
+
+def test_judging_stops_at_the_first_case_that_shows_a_mistake():
+    ran = []
+    second = Case("second", lambda: ran.append(2), lambda _: {})
+    judge("ring", POINTS, [_case("first", values="wrong"), second])
+    assert ran == []
+
+
+def test_the_first_wrong_property_gives_the_words():
+    verdict = judge("ring", POINTS, [_case("2 ranks", None, "too many")])
+    assert verdict.mismatch == "2 ranks: too many"
+
+
+def test_a_property_that_no_case_tried_earns_nothing():
+    case = Case("2 ranks", lambda: Ended("done"), lambda _: {"values": None})
+    verdict = judge("ring", POINTS, [case])
+    assert verdict.points == 1.0
+
+
+@pytest.mark.parametrize("state", ["raised", "deadlock", "timeout"])
+def test_a_run_that_did_not_end_well_earns_nothing(state):
+    verdict = judge("ring", POINTS, [_case("2 ranks"), _case("3 ranks", ended=Ended(state, "it broke"))])
+    assert (verdict.state, verdict.points, verdict.mismatch) == ("fail", 0, "3 ranks: it broke")
+
+
+def test_a_deadlock_of_sends_alone_says_what_to_do():
+    ended = Ended("deadlock", "deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)")
+    assert "Begin with isend" in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
+
+
+def test_a_deadlock_of_receives_gives_no_advice_about_sends():
+    ended = Ended("deadlock", "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (send)")
+    assert "isend" not in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
+
+
+def test_inputs_differ_by_rank_and_by_element():
+    values = np.concatenate(inputs_for(4, 5, seed=1))
+    assert len(set(values.tolist())) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        (None, r"rank 1: expected the sum as a tensor of shape \[2\], got None \(does the function return it\?\)"),
+        (3, "got a int"),
+        (np.zeros(3), r"of shape \[2\], got shape \[3\]"),
+        (np.zeros(2, "int64"), "as float64, got int64"),
+        (np.array([1.0, 5.0]), r"rank 1, element 1: expected 2 \(the sum\), got 5 \(1 of 2 elements differ\)"),
+    ],
+)
+def test_the_first_difference_is_told_in_words(got, words):
+    assert re.search(words, first_difference(got, np.array([1.0, 2.0]), 1, "the sum"))
+
+
+def test_equal_arrays_do_not_differ():
+    assert first_difference(np.ones(2), np.ones(2), 0, "the sum") is None
+
+
+def test_a_verdict_prints_its_points_and_every_property():
+    properties = (Property("values", 1, True), Property("messages", 2, False), Property("alone", 1))
+    text = str(Verdict("ring", "fail", properties, "rank 0 sent nothing"))
+    assert text.splitlines() == [
+        "✘ ring: 1 of 4 points", "  ✔ values (1)", "  ✘ messages (2)", "  – alone (1)", "rank 0 sent nothing",
+    ]  # fmt: skip

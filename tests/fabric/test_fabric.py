@@ -1,0 +1,135 @@
+"""The fabric over real processes, bare and shaped: the conformance suite, and what only a shaped link does."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.conformance import SUITE
+from worldsize.errors import Deadlock
+from worldsize.launch import launch
+from worldsize.links import Link
+
+FAST = Link("10 GB/s", "10 us")
+fabrics = pytest.mark.parametrize("link", [None, FAST], ids=["local", "shaped"])
+
+
+@fabrics
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.quick), 3, 4])
+@pytest.mark.parametrize("rule", SUITE, ids=lambda rule: rule.__name__)
+def test_conformance(rule, world_size, link):
+    rule(lambda fn, n, *args: launch(fn, n, args=args, link=link, timeout_s=30), world_size)
+
+
+def test_numpy_arrays_travel_as_tensors_do():
+    def numpy_both_ways(fabric):
+        if fabric.rank == 0:
+            fabric.send(np.arange(6.0), 1)
+        else:
+            out = np.zeros(6)
+            fabric.recv(out, 0)
+            return out.tolist()
+
+    assert launch(numpy_both_ways, 2)[1] == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_isend_that_nobody_waited_for_is_noted():
+    def forgetful(fabric):
+        if fabric.rank == 0:
+            fabric.isend(torch.zeros(1), 1)
+        else:
+            fabric.recv(torch.zeros(1), 0)
+
+    assert "rank 0 ended with an isend that nobody waited for" in launch(forgetful, 2).notes[0]
+
+
+def test_a_second_wait_returns_at_once():
+    def twice(fabric):
+        if fabric.rank == 0:
+            handle = fabric.isend(torch.zeros(1), 1)
+            handle.wait()
+            handle.wait()
+        else:
+            fabric.recv(torch.zeros(1), 0)
+
+    assert launch(twice, 2).state == "done"
+
+
+SLOW = Link("20 MB/s", "10 ms")
+MB = torch.zeros(250_000)
+
+
+def one_message(fabric):
+    if fabric.rank == 0:
+        fabric.send(MB, 1)
+    elif fabric.rank == 1:
+        fabric.recv(torch.empty_like(MB), 0)
+
+
+def test_a_shaped_message_takes_at_least_latency_and_size_over_bandwidth():
+    (transfer,) = launch(one_message, 2, link=SLOW).trace.transfers
+    assert transfer.end_s - transfer.start_s >= SLOW.seconds(1e6)
+
+
+def test_a_shaped_receiver_takes_one_message_after_the_other():
+    def fan_in(fabric):
+        if fabric.rank:
+            fabric.send(MB, 0)
+        else:
+            for _ in range(fabric.world_size - 1):
+                fabric.recv(torch.empty_like(MB))
+
+    transfers = launch(fan_in, 4, link=SLOW).trace.transfers
+    last = max(t.end_s for t in transfers) - max(t.start_s for t in transfers)
+    assert last >= 2 * 1e6 / SLOW.bandwidth_bytes_per_s
+
+
+def test_a_shaped_sender_sends_one_message_after_the_other():
+    def fan_out(fabric):
+        if fabric.rank == 0:
+            for handle in [fabric.isend(MB, to) for to in range(1, fabric.world_size)]:
+                handle.wait()
+        else:
+            fabric.recv(torch.empty_like(MB), 0)
+
+    transfers = launch(fan_out, 4, link=SLOW).trace.transfers
+    took = max(t.end_s for t in transfers) - min(t.start_s for t in transfers)
+    assert took >= 3 * 1e6 / SLOW.bandwidth_bytes_per_s + SLOW.latency_s
+
+
+def test_a_shaped_link_is_full_duplex():
+    """Both ways at once is far from twice the time of one way."""
+
+    def both_ways(fabric):
+        out = torch.empty_like(MB)
+        handle = fabric.isend(MB, 1 - fabric.rank)
+        fabric.recv(out, 1 - fabric.rank)
+        handle.wait()
+
+    slow = Link("4 MB/s", 0)
+    transfers = launch(both_ways, 2, link=slow).trace.transfers
+    overlap_s = min(t.end_s for t in transfers) - max(t.start_s for t in transfers)
+    assert overlap_s > 0.5 * slow.seconds(1e6)
+
+
+def test_a_long_message_that_outlives_its_sender_is_not_taken_for_a_deadlock():
+    def slow_arrival(fabric):
+        if fabric.rank == 0:
+            fabric.send(torch.zeros(10), 1)
+        else:
+            fabric.recv(torch.empty(10), 0)
+        return True
+
+    assert launch(slow_arrival, 2, link=Link("1 GB/s", "800 ms")).results == [True, True]
+
+
+def test_a_wait_that_never_ended_is_in_the_record_of_a_run_that_broke_off():
+    def one_waits(fabric):
+        if fabric.rank == 0:
+            fabric.compute(0.2)
+        else:
+            fabric.recv(torch.zeros(1), 0)
+
+    with pytest.raises(Deadlock) as caught:
+        launch(one_waits, 2)
+    (wait,) = [span for span in caught.value.run.trace.spans if span.rank == 1 and span.kind == "wait"]
+    assert wait.label == "for rank 0, in vain" and wait.end_s - wait.start_s > 0.1

@@ -1,0 +1,71 @@
+"""Pictures of TensorFlow's devices: every variable and every kind of tensor told, one arrow a kind, in order."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from worldsize import figures
+from worldsize.figures.device_graphs import hops
+from worldsize.tf.graphs import Move
+
+pytestmark = pytest.mark.quick
+
+PS, HOST, DEVICE = "ps 0, CPU:0", "worker 0, CPU:0", "worker 0, CPU:1"
+DEVICES = {
+    PS: {"variables": {"weights": 4000, "bias": 40}, "operations": {"ReadVariableOp": 2}},
+    HOST: {"variables": {}, "operations": {"Mul": 3, "Sub": 1}},
+    DEVICE: {"variables": {}, "operations": {}},
+}
+MOVES = [
+    Move(HOST, PS, "average/stack", 4000, 9.0),
+    Move(PS, HOST, "weights", 4000, 1.0),
+    Move(HOST, DEVICE, "weights/Read/Identity", 4000, 2.0),
+    Move(HOST, DEVICE, "weights_1/Read", 40, 3.0),
+    Move(DEVICE, HOST, "gradients_1/MatMul", 4000, 5.0),
+]
+
+
+def test_the_alt_text_tells_every_variable_and_the_operations_of_each_device():
+    alt = figures.placement(DEVICES, "What lies where").alt
+    assert alt.startswith("What lies where. ps 0, CPU:0: variables weights 4 kB, bias 40 B; 2 operations: ReadVariableOp.")
+    assert "worker 0, CPU:0: no variables; 4 operations: Mul, Sub" in alt
+
+
+def test_a_device_that_does_nothing_is_left_out():
+    assert DEVICE not in figures.placement(DEVICES, "title").alt
+
+
+def test_many_variables_go_on_several_lines_inside_the_picture():
+    many = {PS: {"variables": {f"layer{k}/kernel": 1000 * k for k in range(20)}, "operations": {}}}
+    picture = figures.placement(many, "title")
+    width_in, _ = picture.get_size_inches()
+    assert max(patch.get_x() + patch.get_width() for patch in picture.axes[0].patches) <= width_in
+
+
+def test_tensors_of_one_kind_between_the_same_devices_are_one_hop():
+    assert [(hop.src, hop.dst, hop.kind, hop.size_bytes) for hop in hops(MOVES)] == [
+        (PS, HOST, "weights", 4000),
+        (HOST, DEVICE, "weights", 4040),
+        (DEVICE, HOST, "gradients", 4000),
+        (HOST, PS, "average", 4000),
+    ]
+
+
+def test_the_alt_text_follows_the_step():
+    alt = figures.route(MOVES, "One step").alt
+    assert alt.startswith("One step. weights 4 kB from ps 0, CPU:0 to worker 0, CPU:0; weights 4.04 kB from worker 0, CPU:0")
+
+
+def test_lanes_begin_with_the_server():
+    texts = [text.get_text() for text in figures.route(MOVES, "One step").axes[0].texts]
+    assert [text for text in texts if "CPU" in text] == [PS, HOST, DEVICE]
+
+
+def test_a_run_that_is_not_yet_gives_pictures_that_name_the_exercise():
+    run = SimpleNamespace(state="not yet", not_yet="Exercise 7.1: average")
+    assert figures.placement(run, "title").alt.startswith("not yet: Exercise 7.1")
+    assert figures.route(run, "title").alt.startswith("not yet: Exercise 7.1")
+
+
+def test_where_nothing_crosses_a_picture_says_so():
+    assert figures.route([], "title").alt == "no tensor went from one device to another"

@@ -1,0 +1,89 @@
+"""The picture of what a step moves between devices: totals by device, panels, and what waits for an exercise."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from worldsize import figures
+from worldsize.figures.device_traffic import devices, given_out, moved, taken_in
+
+pytestmark = pytest.mark.quick
+
+
+def send(src: str, dst: str, size: int, kind: str = "gradients") -> dict:
+    return {"src": src, "dst": dst, "bytes": size, "kind": kind}
+
+
+STAR = {
+    "holds": {"CPU:0": 100, "CPU:1": 100},
+    "sends": [send("CPU:1", "CPU:0", 60), send("CPU:1", "CPU:0", 40), send("CPU:0", "CPU:1", 100)],
+    "collectives": {},
+}
+CENTRAL = {
+    "holds": {"CPU:0": 100},
+    "sends": [
+        send("CPU:0", "CPU:1", 100, "weights"),
+        send("CPU:1", "CPU:0", 100),
+        send("CPU:1", "CPU:0", 8, "scalars"),
+    ],
+    "collectives": {},
+}
+COLLECTIVE = {"holds": {"CPU:0": 100}, "sends": [], "collectives": {"CPU:0": 100, "CPU:1": 100}}
+
+
+def test_sends_of_one_way_are_added_up():
+    assert (taken_in(STAR, "CPU:0"), given_out(STAR, "CPU:0")) == (100, 100)
+
+
+def test_scalars_are_left_out():
+    assert taken_in(CENTRAL, "CPU:0") == 100
+
+
+def test_a_device_that_only_takes_part_in_a_collective_has_a_box():
+    assert devices(COLLECTIVE) == ["CPU:0", "CPU:1"]
+
+
+def test_devices_stand_in_the_order_of_their_numbers():
+    step = {"holds": {f"CPU:{k}": 1 for k in (10, 2, 0)}, "sends": [], "collectives": {}}
+    assert devices(step) == ["CPU:0", "CPU:2", "CPU:10"]
+
+
+def test_the_alt_text_says_who_holds_and_who_sends():
+    alt = moved({"star": STAR, "central": CENTRAL, "collective": COLLECTIVE}, "Three ways").alt
+    for words in (
+        "Three ways. star: holds 100 B on CPU:0, 100 B on CPU:1; gradients and their sums, 100 B, from CPU:1 to CPU:0",
+        "central: holds 100 B on CPU:0; weights, 100 B, from CPU:0 to CPU:1",
+        "a collective op of 100 B on each device",
+    ):
+        assert words in alt
+
+
+def test_nothing_moved_is_said_too():
+    alone = {"holds": {}, "sends": [], "collectives": {}}
+    assert moved({"alone": alone}, "One device").alt == "One device. alone: nothing."
+
+
+def test_a_step_not_yet_written_has_its_panel():
+    assert "tree: not yet" in moved({"star": STAR, "tree": None}, "Two ways").alt
+
+
+def test_a_picture_of_steps_that_are_all_not_yet_written_says_so():
+    run = SimpleNamespace(state="not yet", not_yet="Exercise 8.3", results=[])
+    assert figures.moved({"star": run}, "One way").alt == "not yet: star"
+
+
+def test_a_run_that_returned_a_step_may_be_passed():
+    class Run(SimpleNamespace):
+        def __getitem__(self, rank):
+            return self.results[rank]
+
+    assert "star: holds" in figures.moved({"star": Run(state="done", results=[STAR])}, "One way").alt
+
+
+def test_many_devices_fit():
+    holds = {f"CPU:{k}": 10_000 for k in range(8)}
+    star = {"holds": holds, "sends": [send(f"CPU:{k}", "CPU:0", 10_000) for k in range(1, 8)], "collectives": {}}
+    picture = moved({"star": star, "again": star}, "Eight devices")
+    assert picture.png()[1:4] == b"PNG"

@@ -1,0 +1,71 @@
+"""The picture of a pipeline: what it says and what it draws."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from matplotlib.patches import Rectangle
+
+from worldsize import figures
+from worldsize.figures import pipeline_timeline
+from worldsize.figures.pipeline_timeline import LOOKS
+from worldsize.formulas.pipeline import play
+from worldsize.trace import Trace, Transfer
+
+pytestmark = pytest.mark.quick
+
+
+def staircase(stages: int = 4) -> Trace:
+    return play([[("forward", 0), ("backward", 0)]] * stages, 1, 2)
+
+
+def boxes(picture, way: str) -> list[Rectangle]:
+    found = [p for p in picture.axes[0].patches if isinstance(p, Rectangle)]
+    from matplotlib.colors import to_rgba
+
+    return [p for p in found if p.get_facecolor() == to_rgba(LOOKS[way]["facecolor"])]
+
+
+def test_the_title_says_how_long_stages_are_idle():
+    assert "Each stage works 25 % of the time and is idle 75 %" in figures.pipeline(staircase()).alt
+
+
+def test_the_title_names_the_slowest_stage():
+    trace = play([[("forward", k) for k in range(9)]] * 2, [1, 3], 1)
+    assert "Stage 1 works 96 % of the time, all together 64 %" in figures.pipeline(trace).alt
+
+
+def test_every_forward_and_backward_is_a_box():
+    picture = figures.pipeline(staircase(3))
+    assert (len(boxes(picture, "forward")), len(boxes(picture, "backward"))) == (3, 3)
+
+
+def test_ways_differ_by_height_and_hatch_as_well_as_colour():
+    picture = figures.pipeline(staircase(1))
+    forward, backward = boxes(picture, "forward")[0], boxes(picture, "backward")[0]
+    assert forward.get_y() < backward.get_y() and (forward.get_hatch(), backward.get_hatch()) == (None, "//")
+
+
+def test_numbers_are_left_out_where_they_do_not_fit():
+    micros = range(40)
+    crowded = play([[("forward", k) for k in micros] + [("backward", k) for k in micros]], 1, 1)
+    texts = [t.get_text() for t in figures.pipeline(crowded).axes[0].texts]
+    assert not any(t.isdigit() for t in texts)
+
+
+def test_messages_between_stages_are_arrows_and_those_before_the_first_forward_are_not():
+    trace = staircase(2)
+    messages = (Transfer(0, 1, 4, -0.5, -0.4), Transfer(0, 1, 4, 1, 1), Transfer(1, 0, 4, 4, 4))
+    shown = pipeline_timeline.pipeline(Trace(2, messages, trace.spans))
+    arrows = [t for t in shown.axes[0].texts if getattr(t, "arrow_patch", None)]
+    assert len(arrows) == 2
+
+
+def test_a_run_that_marked_nothing_says_so():
+    assert figures.pipeline(Trace(2)).alt == "no forward and no backward was marked"
+
+
+def test_a_run_not_yet_says_so():
+    run = SimpleNamespace(state="not yet", not_yet="Exercise 3.2: the GPipe schedule")
+    assert figures.pipeline(run).alt.startswith("not yet: Exercise 3.2")

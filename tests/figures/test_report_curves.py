@@ -1,0 +1,116 @@
+"""Curves of what ranks reported: where points stand, what the curves do in words, how they are told apart."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from worldsize import figures
+from worldsize.figures import report_curves
+from worldsize.figures.report_series import Curve, points, share
+
+pytestmark = pytest.mark.quick
+
+
+def rows(values, **more):
+    return [{"t": 0.1 * step, "step": step, "loss": value, **more} for step, value in enumerate(values)]
+
+
+def alt(*reports):
+    return report_curves.draw(reports).alt
+
+
+def test_a_curve_that_falls_is_said_to_with_both_ends():
+    assert "loss falls from 2 to 0.5" in alt(rows([2.0, 1.0, 0.5]))
+
+
+def test_a_curve_that_rises_is_said_to():
+    assert "loss rises from 0.5 to 2" in alt(rows([0.5, 2.0]))
+
+
+def test_the_title_says_how_high_a_hill_is():
+    assert "loss rises to 6 and ends at 0" in alt(rows([1.0, 6.0, 0.0]))
+
+
+def test_the_title_names_the_ranks_with_the_lowest_and_the_highest_hill():
+    assert "(rank 1 rises to 4, rank 0 to 6)" in alt(rows([0.0, 6.0, 0.0]), rows([0.0, 4.0, 0.0]))
+
+
+def test_the_ranks_that_end_lowest_and_highest_are_named():
+    assert "(rank 1 lowest 0.25, rank 0 highest 0.75)" in alt(rows([2.0, 0.75]), rows([2.0, 0.25]))
+
+
+def test_equal_curves_are_said_to_be_the_same():
+    assert "the same on every rank" in alt(rows([2.0, 0.5]), rows([2.0, 0.5]))
+
+
+def test_the_rank_whose_loss_is_no_number_is_named_with_its_step():
+    assert "loss of rank 1 is no finite number at step 2" in alt(rows([2, 1, 0.5]), rows([2.0, 1.0, math.nan]))
+
+
+def test_each_name_that_is_reported_has_a_panel():
+    made = report_curves.draw([rows([2.0, 1.0], accuracy=0.5)])
+    assert [ax.get_ylabel() for ax in made.axes] == ["loss", "accuracy"]
+
+
+def test_ranks_are_told_apart_by_colour_and_by_marker():
+    lines = report_curves.draw([rows([2.0, 1.0])] * 8).axes[0].lines
+    assert len({line.get_color() for line in lines}) == len({line.get_marker() for line in lines}) == 8
+
+
+def test_lines_that_lie_on_each_other_differ_in_their_dashes():
+    assert len(set(report_curves.DASHES)) == len(report_curves.DASHES) >= 4
+
+
+def test_a_rank_that_reported_nothing_has_no_line():
+    assert len(report_curves.draw([rows([2.0, 1.0]), []]).axes[0].lines) == 1
+
+
+def test_steps_that_begin_again_are_laid_end_to_end():
+    twice = [{"t": 0.0, "step": step, "loss": 1.0} for step in (0, 1, 2, 0, 1, 2)]
+    assert [x for x, _ in points(twice, "loss")] == [0, 1, 2, 3, 4, 5]
+
+
+def test_without_a_step_the_epoch_is_x_and_without_both_the_time():
+    assert points([{"t": 9.0, "epoch": 3, "loss": 1.0}], "loss") == [(3, 1.0)]
+    assert points([{"t": 9.0, "loss": 1.0}], "loss") == [(9.0, 1.0)]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 12_345])
+def test_a_growing_curve_is_bounded_and_keeps_both_ends(count):
+    curve = Curve(keep=64)
+    for step in range(count):
+        curve.add(step, step)
+    xs = curve.part(0)["x"]
+    assert len(xs) <= 65 and xs[0] == 0 and xs[-1] == count - 1
+
+
+@pytest.mark.parametrize("every", [1, 7, 200])
+def test_parts_put_together_are_the_whole_curve(every):
+    curve, front = Curve(keep=32), []
+    for step in range(500):
+        curve.add(step, step * step)
+        if step % every == 0 or step == 499:
+            part = curve.part(curve.sent)
+            front[part["at"] :] = part["x"]
+            curve.sent = len(curve.points)
+    assert front == curve.part(0)["x"]
+
+
+def test_progress_is_known_where_reports_say_of_how_many():
+    assert share({"step": 25, "steps": 100}) == 0.25 and share({"step": 25}) is None
+
+
+def test_a_run_without_reports_says_so():
+    run = SimpleNamespace(state="done", reports=[[], []])
+    assert figures.reports(run).alt == "nothing was reported"
+
+
+def test_a_stub_s_reports_say_not_yet():
+    run = SimpleNamespace(state="not yet", not_yet="Exercise 4.1: the loop", reports=[[]])
+    assert figures.reports(run).alt.startswith("not yet: Exercise 4.1")
+
+
+def test_a_run_s_reports_are_drawn():
+    run = SimpleNamespace(state="done", tasks=(), reports=[rows([2.0, 0.5])])
+    assert "loss falls from 2 to 0.5" in figures.reports(run).alt

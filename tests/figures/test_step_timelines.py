@@ -1,0 +1,65 @@
+"""Steps one above the other: which messages belong to a step, what lies inside backward, and the picture's words."""
+
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from worldsize import figures
+from worldsize.figures import step_timelines
+from worldsize.trace import Span, Trace, Transfer
+
+pytestmark = pytest.mark.quick
+
+
+def trace(*messages, steps=2):
+    """Two layers of 1 s in steps that begin every 10 s, on each of two ranks; messages as (src, start, end)."""
+    works = [Span(r, "compute", 10 * s + k, 10 * s + k + 1) for s in range(steps) for k in range(2) for r in range(2)]
+    sent = [Transfer(src, 1 - src, 8, a, b) for src, a, b in messages]
+    return Trace(2, tuple(sent), tuple(sorted(works, key=lambda s: s.start_s)))
+
+
+def test_messages_belong_to_the_step_in_which_they_begin():
+    first, second = step_timelines.steps(trace((0, 1.0, 3.0), (0, 9.0, 11.0), (0, 12.0, 14.0)), 0, 2)
+    assert (first.messages, second.messages) == (((1.0, 3.0), (9.0, 11.0)), ((2.0, 4.0),))
+
+
+def test_what_was_sent_before_the_first_step_and_by_other_ranks_is_left_out():
+    step = step_timelines.steps(trace((0, -2.0, -1.0), (1, 1.0, 2.0), steps=1), 0, 2)[0]
+    assert step.messages == ()
+
+
+def test_the_part_inside_backward_counts_time_once_where_messages_overlap():
+    step = step_timelines.steps(trace((0, 1.0, 3.0), (0, 1.0, 3.0), steps=1), 0, 2)[0]
+    assert step.inside == pytest.approx(0.5)
+
+
+def test_the_step_of_the_middle_length_is_taken():
+    ends = [(0, 10 * s + 2.0, 10 * s + 3.0 + extra) for s, extra in enumerate((0, 4, 1))]
+    assert step_timelines.middle_step(trace(*ends, steps=3), 0, 2).end_s == pytest.approx(4.0)
+
+
+def test_the_alt_text_says_how_long_and_how_much_of_it_inside():
+    alt = figures.overlaps({"hooks": trace((0, 1.0, 3.0), steps=1)}, 2, "Inside").alt
+    assert alt == "Inside. hooks: 3 s, 50 % of the time on the network inside backward."
+
+
+def test_a_form_not_yet_written_keeps_its_row():
+    unwritten = SimpleNamespace(state="not yet", not_yet="Exercise 11.3")
+    picture = figures.overlaps({"one": trace((0, 1.0, 3.0)), "two": unwritten}, 2, "Both")
+    assert "two: not yet" in picture.alt
+    assert "not yet" in [text.get_text() for text in picture.axes[0].texts]
+
+
+def test_with_nothing_written_there_is_a_picture_that_says_so():
+    unwritten = SimpleNamespace(state="not yet", not_yet="Exercise 11.3")
+    assert "not yet" in figures.overlaps({"one": unwritten}, 2, "None").alt
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_few_rows_and_many_leave_a_border(rows):
+    picture = figures.overlaps({f"form number {k}": trace((0, 1.0, 3.0)) for k in range(rows)}, 2, "All of them at once")
+    pixels = np.asarray(Image.open(io.BytesIO(picture.png())).convert("L"))
+    assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255

@@ -1,0 +1,51 @@
+"""Histories and paths: lines that lie on each other, exercises not yet written, zeros on a logarithmic axis."""
+
+import pytest
+
+from worldsize import figures
+from worldsize.figures.training import BROAD, THIN, hidden
+
+pytestmark = pytest.mark.quick
+
+
+def widths(picture):
+    return [line.get_linewidth() for line in picture.axes[0].lines if len(line.get_xdata()) > 1]
+
+
+def test_a_line_under_another_is_drawn_broader():
+    picture = figures.histories({"one": [1.0, 2.0], "four": [1.0, 2.0001], "other": [3.0, 1.0]}, "title", "loss")
+    assert widths(picture) == [BROAD, THIN, THIN]
+
+
+def test_lines_of_other_lengths_hide_nothing():
+    assert not hidden("a", {"a": [1.0, 2.0], "b": [1.0, 2.0, 3.0]})
+
+
+def test_a_zero_on_a_logarithmic_axis_is_drawn_and_named():
+    ax = figures.histories({"right": [0.0, 1e-3]}, "title", "difference", log=True).axes[0]
+    assert min(ax.lines[0].get_ydata()) > 0
+    assert [text.get_text() for text in ax.texts] == ["0"]
+
+
+def test_a_run_that_is_not_yet_there_is_named_beside_the_others():
+    alt = figures.histories({"yours": None, "one process": [2.0, 1.0]}, "Losses", "loss").alt
+    assert alt == "Losses. yours: not yet. one process: loss 2 at the first step, 1 at step 2."
+
+
+def test_histories_of_which_none_is_there_give_a_not_yet_picture():
+    assert figures.histories({"yours": None}, "Losses", "loss").alt.startswith("not yet: yours")
+
+
+def test_the_finding_leads_the_alt_text_of_paths_and_goals_are_told():
+    alt = figures.paths({"rank 0": [(0, 0), (2, -1)]}, {"best": (3, -2)}, lambda a, b: a + b, "One way", "slope", "b").alt
+    assert alt == "One way. rank 0: ends at (2, -1). best: (3, -2)."
+
+
+def test_a_path_under_another_is_drawn_broader():
+    rows = {"one": [(0, 0), (2, -1)], "four": [(0, 0), (2, -1)]}
+    picture = figures.paths(rows, {}, lambda a, b: a**2 + b**2, "title", "a", "b")
+    assert widths(picture)[:2] == [BROAD, THIN]
+
+
+def test_paths_of_which_none_is_there_give_a_not_yet_picture():
+    assert figures.paths({"yours": None}, {}, lambda a, b: 0.0, "title", "a", "b").alt.startswith("not yet: yours")

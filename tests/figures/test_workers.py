@@ -1,0 +1,94 @@
+"""The pictures of lab 09, and declared time in a graph: what each says, and that not-yet input is drawn."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from worldsize import figures
+from worldsize.figures import outcome_table, workers
+from worldsize.tf import launch
+
+quick = pytest.mark.quick
+DATA = [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+OFF = [[[0, 1], [2, 3]], [[0, 1], [2, 3]]]
+
+
+@quick
+@pytest.mark.parametrize(
+    ("taken", "words"),
+    [
+        (DATA, "2 steps, every example at one worker"),
+        (OFF, "2 steps, every example at several workers"),
+        ([[[0, 1], [2]], [[0]]], "1 or 2 steps, 1 of 3 examples at several workers"),
+    ],
+)
+def test_shares_say_how_many_steps_and_what_is_taken_twice(taken, words):
+    assert workers.finding(taken) == words
+
+
+@quick
+def test_a_picture_of_shares_tells_each_policy_in_its_alt_text():
+    alt = figures.shares({"DATA": DATA, "OFF": OFF, "yours": None}, "Shares").alt
+    assert alt.startswith("Shares. DATA: 2 steps, every example at one worker. OFF: ") and alt.endswith("yours: not yet.")
+
+
+@quick
+def test_shares_of_which_none_is_written_are_not_yet():
+    assert figures.shares({"yours": None}, "Shares").alt.startswith("not yet: yours")
+
+
+@quick
+def test_outcomes_are_told_row_by_row():
+    cells = {("A", "x"): "works", ("A", "y"): "works", ("B", "x"): "fails", ("B", "y"): "loses updates", ("C", "x"): "planned"}
+    alt = figures.outcomes(["A", "B", "C"], ["x", "y"], cells, "Title", "small").alt
+    assert alt == "Title. small. A: works in all 2; B: x fails, y loses updates; C: planned."
+
+
+@quick
+def test_every_outcome_has_a_mark_of_its_own():
+    assert len({look.mark for look in outcome_table.LOOKS.values()}) == len(outcome_table.LOOKS)
+
+
+@quick
+def test_lanes_say_how_many_and_where_nothing_came():
+    rows = {"worker 0": [0.5, 1.0, 1.5], "worker 1": [0.5, 4.0]}
+    alt = figures.lanes(rows, {"killed": 0.6}, "Back again").alt
+    assert alt == "Back again. worker 0: 3 closures. worker 1: 2 closures, none from 0.5 to 4 s. killed at 0.6 s."
+
+
+@quick
+def test_lanes_without_anything_say_so():
+    assert figures.lanes({"worker 0": []}, {}, "Nothing").alt == "nothing was finished"
+
+
+@quick
+@pytest.mark.parametrize(("times", "gap"), [([], (0.0, 0.0)), ([1.0], (0.0, 0.0)), ([3.0, 1.0, 1.5], (1.5, 3.0))])
+def test_the_longest_gap_is_found_in_any_order(times, gap):
+    assert workers.longest_gap(times) == gap
+
+
+@quick
+def test_tallies_name_every_counter_of_every_run():
+    alt = figures.tallies({"a": {"closures": 9, "iterations": 7}}, 9, "Counters").alt
+    assert alt == "Counters. a: closures 9, iterations 7."
+
+
+def test_a_pause_in_a_graph_takes_its_time_once():
+    assert 0.5 <= launch(_paused, args=(0.5,))[0] < 1.0
+
+
+def _paused(seconds):
+    import tensorflow as tf
+
+    from worldsize.tf.pause import pause
+
+    step = tf.function(lambda: pause(seconds))
+    step()
+    lasted_s = []
+    for _ in range(3):  # the shortest: a busy machine makes some longer, two pauses in one would make all
+        began_s = time.monotonic()
+        assert int(step()) == 0
+        lasted_s.append(time.monotonic() - began_s)
+    return min(lasted_s)

@@ -1,0 +1,108 @@
+"""Code that never ends, leaves, crashes, or takes all there is: it costs its own points and nothing else."""
+
+from tests.grade.cheats import ALL, RIGHT, TITLE, code
+
+BODY = RIGHT.split("\n", 2)[2]
+
+
+def first(name: str, line: str, points: float, *states: str) -> None:
+    """`line` as the first thing that the function does."""
+    code(name, f"{TITLE}import os, sys\ndef pass_right(fabric, x):\n    {line}\n{BODY}", points, *states)
+
+
+first("loops", "while True: pass", 0, "timeout")
+code("loops_in_the_cell", TITLE + RIGHT + "\nwhile True:\n    pass\n", 0, "timeout")
+code("swallows_interrupts", TITLE + """
+import signal
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+def pass_right(fabric, x):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+""", 0, "timeout")
+first("sleeps_for_a_day", "__import__('time').sleep(86400)", 0, "timeout")
+first("leaves_at_once", "os._exit(0)", 0, "crashed")
+code("leaves_in_the_cell", TITLE + RIGHT + "\nimport os\nos._exit(0)\n", 0, "crashed")
+first("sys_exit", "sys.exit(0)", 0, "crashed")
+code("sys_exit_before_the_function", TITLE + "import sys\nsys.exit()\n" + RIGHT, 0)
+first("reads_address_zero", "__import__('ctypes').string_at(0)", 0, "crashed")
+first("aborts", "os.abort()", 0, "crashed")
+first("bombs_with_forks", "[os.fork() for _ in iter(int, 1)]", 0, "crashed", "graded", "timeout")
+code("bombs_with_threads", TITLE + """
+import threading, time
+def pass_right(fabric, x):
+    while True:
+        threading.Thread(target=time.sleep, args=(60,)).start()
+""", 0, "crashed", "graded", "timeout")
+code("hoards_memory", TITLE + """
+def pass_right(fabric, x):
+    kept = []
+    while True:
+        kept.append(torch.ones(5_000_000))
+""", 0, "crashed", "graded", "timeout")
+code("hoards_memory_in_children", TITLE + """
+import os, time
+def pass_right(fabric, x):
+    for _ in range(20):
+        if os.fork() == 0:
+            kept = bytearray(b"x" * 300_000_000)
+            time.sleep(60)
+            os._exit(0)
+    time.sleep(60)
+""", 0, "crashed", "graded", "timeout")
+code("fills_the_disk", TITLE + f"""
+def pass_right(fabric, x):
+    for folder in ("/tmp", "/dev/shm", "/"):
+        try:
+            with open(folder + "/large", "wb") as file:
+                for _ in range(2000):
+                    file.write(bytes(1_000_000))
+        except OSError:
+            pass
+{BODY}""", ALL)
+code("opens_everything", TITLE + f"""
+def pass_right(fabric, x):
+    kept = []
+    try:
+        while True:
+            kept.append(open("/usr/bin/env", "rb"))
+    except OSError:
+        pass
+    kept.clear()
+{BODY}""", ALL)
+code("kills_all_that_it_can", TITLE + f"""
+import os, signal
+def pass_right(fabric, x):
+    for process in (os.getppid(), 1, 2, -1, 0, *range(2, 400)):
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP):
+            try:
+                if process not in (os.getpid(), 0) or number != signal.SIGSTOP:
+                    os.kill(process, number)
+            except OSError:
+                pass
+{BODY}""", ALL)
+code("leaves_a_process_behind", TITLE + f"""
+import os, sys
+def pass_right(fabric, x):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(4242)"])
+        os._exit(0)
+{BODY}""", ALL)
+first("closes_its_line", "os.closerange(3, 200)", 0, "crashed")
+first("returns_100_megabytes", "return torch.zeros(30_000_000)", 0, "graded", "crashed")
+code("returns_a_deep_list", TITLE + """
+def pass_right(fabric, x):
+    found = []
+    for _ in range(900):
+        found = [found]
+    return found
+""", 0)

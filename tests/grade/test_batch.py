@@ -1,0 +1,300 @@
+"""A batch: it can be killed at any moment and goes on, gives the same result each time, and refuses without a sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+from typer.testing import CliRunner
+
+from tests.grade.cheats import CASES, LAB, RIGHT, ROOT, TITLE, cell, with_cell
+from worldsize import cli
+from worldsize.grade import course
+from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation.bubblewrap import NoSandbox
+from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.marking import rows as row
+from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.rows import Row
+
+for kind in ("honest", "damaged"):
+    import_module(f"tests.grade.cheats.{kind}")
+
+pytestmark = pytest.mark.timeout(600)
+
+RING = "06_ring_all_reduce"
+SEED = 7
+SOON_OVER = [case for case in CASES if case.states != ("timeout",) and case.name != "takes_its_time"]
+LIMITS = Limits(case_s=5, wall_s=60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sandboxed() -> None:
+    try:
+        bubblewrap.best_mode()
+    except NoSandbox as refused:
+        pytest.skip(str(refused))
+
+
+def hand_in(folder: Path, **notebooks: dict) -> Path:
+    """`{"anna": notebook}` as submissions of lab 00 or, where it has a ring, 06."""
+    for student, notebook in notebooks.items():
+        lab = RING if "ring_all_reduce" in json.dumps(notebook) else LAB
+        (folder / student).mkdir(parents=True)
+        (folder / student / f"{lab}.ipynb").write_text(json.dumps(notebook))
+    return folder
+
+
+def results(rows: tuple[Row, ...]) -> list[tuple]:
+    return [r.result for r in rows]
+
+
+# ---- labs ------------------------------------------------------------------------------------
+
+
+def solved(stem: str) -> dict:
+    """A lab's notebook with the course's own answers in its exercises."""
+    notebook = json.loads((ROOT / "labs" / f"{stem}.ipynb").read_text())
+    for exercise in course.load(ROOT)[stem].exercises:
+        cell(notebook, exercise.id)["source"] = exercise.reference
+    return notebook
+
+
+LABS = sorted(path.stem for path in (ROOT / "labs").glob("[0-9]*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def every_lab(tmp_path_factory) -> dict[tuple[str, str], Row]:
+    """{(student, lab): row} of a student who solved every lab and of one who did nothing."""
+    folder = tmp_path_factory.mktemp("labs")
+    for stem in LABS:
+        untouched = (ROOT / "labs" / f"{stem}.ipynb").read_text()
+        for student, text in (("solved", json.dumps(solved(stem))), ("untouched", untouched)):
+            (folder / "submitted" / student).mkdir(parents=True, exist_ok=True)
+            (folder / "submitted" / student / f"{stem}.ipynb").write_text(text)
+    rows = grade(folder / "submitted", folder / "out", jobs=2, root=ROOT).rows
+    return {(made.student, made.lab): made for made in rows}
+
+
+@pytest.mark.parametrize("stem", LABS)
+def test_a_solved_lab_earns_every_point(every_lab, stem):
+    made = every_lab["solved", stem]
+    assert [(e.id, e.state, e.mismatch) for e in made.exercises if e.state != "pass"] == []
+    assert (made.state, made.points, made.possible) == ("graded", made.possible, course.load(ROOT)[stem].possible)
+
+
+@pytest.mark.parametrize("stem", LABS)
+def test_a_lab_as_it_was_released_earns_nothing(every_lab, stem):
+    made = every_lab["untouched", stem]
+    assert (made.state, made.points) == ("graded", 0)
+    assert {e.state for e in made.exercises} == {"not yet"}
+
+
+def test_an_exercise_that_builds_on_a_wrong_one_is_checked_with_the_reference(tmp_path):
+    wrong = solved(RING)
+    cell(wrong, "reduce_scatter")["source"] = "# Exercise 6.3: reduce-scatter\ndef reduce_scatter(fabric, x):\n    return 0, 0\n"
+    (made,) = grade(hand_in(tmp_path / "submitted", anna=wrong), tmp_path / "out", jobs=1, root=ROOT).rows
+    found = {e.id: e for e in made.exercises}
+    assert (found["reduce_scatter"].state, found["ring_all_reduce"].state) == ("fail", "pass")
+    assert found["ring_all_reduce"].helped == ("reduce_scatter",)
+    assert (found["ring_all_reduce"].ranks, found["ring_all_reduce"].run) == (3, 1)  # the student's own, not the reference's
+    assert found["ring_all_reduce"].mismatch.startswith("With the course's own `reduce_scatter` in place of yours: 1.5 points.")
+    assert made.points == 4.5 + sum(p.points for p in found["reduce_scatter"].properties if p.passed)
+
+
+def test_a_reference_is_never_shown(tmp_path):
+    """Where a run with the course's own answer fails, the words are those of the run with the student's."""
+    tells = solved(RING)
+    cell(tells, "reduce_scatter")["source"] = "# Exercise 6.3: x\ndef reduce_scatter(fabric, x):\n    return None\n"
+    cell(tells, "ring_all_reduce")["source"] = (
+        "# Exercise 6.5: x\nimport inspect\ndef ring_all_reduce(fabric, x):\n"
+        "    raise ValueError(inspect.getsource(reduce_scatter) + repr(reduce_scatter.__code__.co_names))\n"
+    )
+    (made,) = grade(hand_in(tmp_path / "submitted", eve=tells), tmp_path / "out", jobs=1, root=ROOT).rows
+    assert "isend" not in made.exercises[-1].mismatch and "handle" not in made.exercises[-1].mismatch
+
+
+# ---- again -----------------------------------------------------------------------------------
+
+
+def test_a_second_run_grades_nothing_and_says_the_same(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
+    first = grade(folder, tmp_path / "out", root=ROOT)
+    second = grade(folder, tmp_path / "out", root=ROOT)
+    assert (first.graded, second.graded) == (2, 0)
+    assert first.rows == second.rows
+
+
+def test_a_file_that_was_handed_in_again_is_graded_again(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE), ben=with_cell(TITLE))
+    grade(folder, tmp_path / "out", root=ROOT)
+    (folder / "anna" / f"{LAB}.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
+    again = grade(folder, tmp_path / "out", root=ROOT)
+    assert (again.graded, [r.points for r in again.rows]) == (1, [4.0, 0.0])
+
+
+DRAWS = TITLE + "def pass_right(fabric, x):\n    raise ValueError(f'{x.tolist()} {torch.rand(1).item()}')\n"
+
+
+def test_the_same_seed_replays_what_the_check_and_the_ranks_drew(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(DRAWS))
+    (first,), (again,), (other,) = (
+        grade(folder, tmp_path / f"out{k}", jobs=1, root=ROOT, seed=seed).rows for k, seed in enumerate([5, 5, 6])
+    )
+    assert first.exercises[0].mismatch == again.exercises[0].mismatch != other.exercises[0].mismatch
+    assert first.seed == 5
+
+
+def test_a_seed_is_drawn_and_kept_where_none_is_given(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    first = grade(folder, tmp_path / "out", root=ROOT)
+    assert grade(folder, tmp_path / "out", root=ROOT).seed == first.seed == first.rows[0].seed > 0
+
+
+def test_two_batches_into_one_folder_are_refused(tmp_path):
+    folder, out = hand_in(tmp_path / "submitted", anna=with_cell(TITLE)), tmp_path / "out"
+    out.mkdir()
+    with FileLock(out / ".lock"), pytest.raises(ValueError, match="expected no other grading into this folder"):
+        grade(folder, out, root=ROOT)
+
+
+def test_grades_do_not_go_among_the_submissions(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    with pytest.raises(ValueError, match="expected a folder outside the submissions"):
+        grade(folder, folder / "out", root=ROOT)
+
+
+# ---- killed ----------------------------------------------------------------------------------
+
+
+def many(folder: Path, count: int) -> Path:
+    for k in range(count):
+        case = SOON_OVER[k % len(SOON_OVER)]
+        (folder / f"s{k:02d}").mkdir(parents=True)
+        case.make(folder / f"s{k:02d}" / f"{LAB}.ipynb")
+    return folder
+
+
+def start(folder: Path, out: Path) -> subprocess.Popen:
+    words = ["grade", str(folder), "--out", str(out), "--jobs", "2", "--seed", str(SEED), "--course", str(ROOT)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "worldsize.cli", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def kept(out: Path) -> dict[str, tuple]:
+    """Which rows are there, and which file each is: a row that was written again is another file."""
+    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in (out / "rows").glob("*.json")}
+
+
+def kill_and_go_on(folder: Path, out: Path, kills: int, chance: random.Random) -> None:
+    """Kill the grader `kills` times at random moments; what had its row by then keeps it as it is."""
+    done = 0
+    while done < kills:
+        before = kept(out)
+        running = start(folder, out)
+        below = psutil.Process(running.pid)
+        try:
+            running.wait(chance.uniform(0.3, 9.0))
+        except subprocess.TimeoutExpired:
+            workers = below.children(recursive=True)
+            running.send_signal(signal.SIGKILL)
+            running.wait()
+            done += 1
+            _, alive = psutil.wait_procs(workers, timeout=5)
+            assert alive == [], "processes outlived the grader"
+        else:
+            assert running.returncode == 0
+            shutil.rmtree(out)  # it came to its end: begin anew
+            continue
+        after = kept(out)
+        assert {name: after[name] for name in before} == before, "a row was made twice"
+    assert start(folder, out).wait(300) == 0
+
+
+def as_undisturbed(tmp_path: Path, count: int, kills: int) -> None:
+    folder = many(tmp_path / "submitted", count)
+    undisturbed = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
+    kill_and_go_on(folder, tmp_path / "killed", kills, random.Random(count))
+    found = tuple(row.rows(tmp_path / "killed"))
+    assert results(found) == results(undisturbed.rows)
+    assert len(found) == count
+    assert [p.name for p in (tmp_path / "killed" / "rows").iterdir() if p.suffix != ".json"] == []
+
+
+def test_two_kills_change_nothing(tmp_path):
+    as_undisturbed(tmp_path, 12, 2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_thirty_kills_change_nothing(tmp_path):
+    as_undisturbed(tmp_path, 40, 30)
+
+
+# ---- no sandbox ------------------------------------------------------------------------------
+
+
+def test_without_bubblewrap_nothing_is_graded_and_the_next_step_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    with pytest.raises(NoSandbox, match="Install the package bubblewrap.*--unsafe"):
+        grade(folder, tmp_path / "out", root=ROOT)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sandbox_that_does_not_start_is_refused_with_what_it_said(tmp_path, monkeypatch):
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(NoSandbox, match="bubblewrap said: bwrap: No permissions.*AppArmor"):
+        bubblewrap.best_mode()
+
+
+def test_unsafe_marks_every_row(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
+    made = grade(folder, tmp_path / "out", unsafe=True, root=ROOT, limits=LIMITS)
+    assert [(r.points, r.unsafe) for r in made.rows] == [(4.0, True), (0.0, True)]
+
+
+def test_an_unsafe_row_is_graded_again_with_a_sandbox(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT))
+    grade(folder, tmp_path / "out", unsafe=True, root=ROOT)
+    again = grade(folder, tmp_path / "out", root=ROOT)
+    assert (again.graded, again.rows[0].unsafe) == (1, False)
+
+
+def test_where_ranks_cannot_have_walls_of_their_own_each_gets_a_fresh_sandbox(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT.replace("return received", "return x")))
+    slow = grade(folder, tmp_path / "out", jobs=1, root=ROOT, mode="fresh", seed=SEED)
+    quick = grade(folder, tmp_path / "other", jobs=1, root=ROOT, seed=SEED)
+    assert results(slow.rows) == results(quick.rows)
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+def test_the_command_prints_rows_statistics_and_how_to_replay(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT))
+    words = ["grade", str(folder), "--out", str(tmp_path / "out"), "--course", str(ROOT), "--seed", "3"]
+    said = " ".join(CliRunner().invoke(cli.app, words).output.split())
+    assert "anna 00_start_here graded 4 of 4" in said
+    assert "1 submission (1 graded) mean 4" in said
+    assert said.endswith("To replay a row: --seed 3")
+
+
+def test_a_mistake_of_the_caller_is_one_paragraph(tmp_path):
+    answer = CliRunner().invoke(cli.app, ["grade", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
+    assert answer.exit_code == 1
+    assert "expected a folder of submissions" in " ".join(answer.output.split())

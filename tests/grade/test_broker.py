@@ -1,0 +1,116 @@
+"""The grader's broker: the conformance suite of every fabric, and what only a broker between sandboxes has to do."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.support import conformance
+from worldsize.grade.host.arena import SandboxArena, Submitted
+from worldsize.grade.isolation.limits import Limits, Meter
+from worldsize.links import Link
+
+FAST = Link("10 GB/s", "10 us")
+OVER = "def over(fabric, _, name, *args):\n    return repr(globals()[name](fabric, *args))"
+CELLS = [["Set-up 1", inspect.getsource(conformance)], ["Exercise 1.1", OVER]]
+
+
+def arena_of(sandbox, *sources: str, limits: Limits | None = None) -> SandboxArena:
+    cells = [["Set-up 1", "import torch"], *([f"Exercise 1.{k}", source] for k, source in enumerate(sources, 1))]
+    return SandboxArena(sandbox, Meter(limits or sandbox.limits), cells, seed=1)
+
+
+@pytest.mark.parametrize("link", [None, FAST], ids=["broker", "shaped"])
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("rule", conformance.SUITE, ids=lambda rule: rule.__name__)
+def test_conformance(sandbox, rule, world_size, link):
+    def run(fn, n, *args):
+        ended = SandboxArena(sandbox, Meter(sandbox.limits), CELLS, 1).ranks(
+            Submitted("over"), [None] * n, fn.__name__, *args, link=link
+        )
+        assert ended.state == "done", ended.words
+        return SimpleNamespace(results=[ast.literal_eval(said) for said in ended.returned], trace=ended.trace)
+
+    rule(run, world_size)
+
+
+def test_a_deadlock_is_known_at_once_and_says_who_waits_for_whom(sandbox):
+    both = "def both(fabric, x):\n    fabric.recv(x, 1 - fabric.rank)"
+    ended = arena_of(sandbox, both).ranks(Submitted("both"), [np.zeros(1)] * 2)
+    assert (ended.state, ended.words) == (
+        "deadlock", "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)",
+    )  # fmt: skip
+
+
+def test_a_rank_that_waits_for_one_that_has_ended_is_told_so(sandbox):
+    leaves = "def leaves(fabric, x):\n    return fabric.recv(x, 0) if fabric.rank else x"
+    ended = arena_of(sandbox, leaves).ranks(Submitted("leaves"), [np.zeros(1)] * 2)
+    assert ended.words == "deadlock: rank 1 waits for 0 (recv), which has ended"
+
+
+THREADS = """
+import threading
+def exchange(fabric, x):
+    got = torch.empty_like(x)
+    sender = threading.Thread(target=fabric.send, args=(x, 1 - fabric.rank))
+    sender.start()
+    fabric.recv(got, 1 - fabric.rank)
+    sender.join()
+    return got
+"""
+
+
+def test_a_rank_may_send_in_one_thread_and_receive_in_another(sandbox):
+    ended = arena_of(sandbox, THREADS).ranks(Submitted("exchange"), [np.full(2, r, "float32") for r in range(2)])
+    assert [got.tolist() for got in ended.returned] == [[1, 1], [0, 0]]
+
+
+def test_a_large_message_passes_whole(sandbox):
+    sends = "def sends(fabric, x):\n    fabric.send(x, 1) if fabric.rank == 0 else fabric.recv(x, 0)"
+    x = np.arange(2_000_000, dtype="float64")
+    ended = arena_of(sandbox, sends).ranks(Submitted("sends"), [x, np.zeros_like(x)])
+    assert np.array_equal(ended.inputs[1], x)
+    assert ended.trace.total_bytes() == x.nbytes
+
+
+FLOODS = """
+def floods(fabric, x):
+    if fabric.rank == 0:
+        handles = [fabric.isend(torch.zeros(1_000_000), 1) for _ in range(1000)]
+    fabric.recv(x, 1 - fabric.rank, tag=9)
+"""
+
+
+def test_messages_that_nobody_takes_are_too_many_at_some_point(sandbox):
+    ended = arena_of(sandbox, FLOODS).ranks(Submitted("floods"), [np.zeros(1, "float32")] * 2)
+    assert "are on their way and nobody takes them" in ended.words
+
+
+RAW = """
+import json, struct
+def raw(fabric, x):
+    line = fabric._wire._line
+    if fabric.rank == 0:
+        text = %r
+        line._channel.sendall(struct.pack("!II", len(text), 0) + text)
+    fabric.recv(x, 1 - fabric.rank)
+"""
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"no json", b"[]", b'{"op": "post", "to": 0, "tag": 0, "post": 1, "dtype": 0, "shape": [1]}',
+        b'{"op": "post", "to": 1, "tag": 0, "post": 1, "dtype": 0, "shape": [1000000]}', b'{"op": "wait", "post": 7}',
+        b'{"op": "post", "to": 1, "tag": 0, "post": 1, "dtype": 0, "shape": [-1]}', b'{"op": "ended"}',
+        b'{"op": "done", "returned": ["a", "|O8", [1], 0]}', b'{"op": "done", "returned": ["a", "<f8", [999], 0]}',
+        b'{"op": "done", "returned": {"__class__": "x"}}', b"[" * 3000, b'{"op": "call", "number": 0, "args": ["l"]}',
+    ],
+)  # fmt: skip
+def test_a_frame_that_no_honest_rank_sends_fails_the_rank_and_nothing_else(sandbox, frame):
+    ended = arena_of(sandbox, RAW % frame).ranks(Submitted("raw"), [np.zeros(1)] * 2)
+    assert ended.state == "raised" and "ProtocolError" in ended.words, ended

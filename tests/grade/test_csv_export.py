@@ -1,0 +1,94 @@
+"""Marks as Canvas's and Moodle's CSV: whose, of which lab, and nothing in it that a spreadsheet would run."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.grade.reports import csv_export
+
+pytestmark = pytest.mark.quick
+RING, START = "06_ring_all_reduce", "00_start_here"
+
+
+def row(student: str, lab: str = RING, points: float = 4.5, state: str = "graded", **more: object) -> Row:
+    return Row(student, lab, f"{student}/{lab}.ipynb", state, points, 6.0, **more)
+
+
+def lines(sheet: csv_export.Sheet) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(sheet.text)))
+
+
+def test_canvas_gets_a_column_a_lab_and_the_possible_points_under_the_heads():
+    heads, possible, *students = lines(csv_export.canvas([row("doejane_12"), row("doejane_12", START, 4)]))
+    assert heads == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", START, RING]
+    assert possible == ["    Points Possible", "", "", "", "", "6", "6"]
+    assert students == [["doejane", "12", "", "", "", "4", "4.5"]]
+
+
+def test_a_lab_that_a_student_did_not_hand_in_stays_empty_in_canvas():
+    *_, one, other = lines(csv_export.canvas([row("a_1"), row("b_2", START, 3)]))
+    assert (one[5:], other[5:]) == (["", "4.5"], ["3", ""])
+
+
+def test_moodle_gets_its_identifier_and_one_labs_marks():
+    heads, student = lines(csv_export.moodle([row("Jane Doe_4711"), row("Jane Doe_4711", START, 1)], RING))
+    assert heads == ["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]
+    assert student[:4] == ["Participant 4711", "Jane Doe", "4.5", "6"]
+
+
+def test_moodles_comment_says_what_each_exercise_earned_and_the_first_mismatch():
+    exercise = ExerciseRow("ring", "Exercise 6.5: the ring", "fail", 0.5, 1.5, mismatch="rank 2: expected 12, got 7")
+    *_, student = lines(csv_export.moodle([row("Jane_1", exercises=(exercise,))], RING))
+    assert student[4] == "Exercise 6.5: the ring: 0.5 of 1.5. rank 2: expected 12, got 7"
+
+
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1+1", "-1+1", "@SUM(A1)", "\t=1", " =1", "\r=1"])
+def test_a_name_that_a_spreadsheet_would_run_gets_an_apostrophe(name):
+    *_, student = lines(csv_export.moodle([row(f"{name}_1")], RING))
+    assert student[1] == f"'{name}"
+
+
+def test_a_mismatch_that_a_spreadsheet_would_run_gets_an_apostrophe():
+    exercise = ExerciseRow("ring", "=1+1", "fail", 0, 1)
+    *_, student = lines(csv_export.moodle([row("Jane_1", exercises=(exercise,))], RING))
+    assert student[4].startswith("'=1+1")
+
+
+def test_quotes_commas_and_line_breaks_survive():
+    *_, student = lines(csv_export.moodle([row('Jane "JJ", Doe_1', words="two\nlines")], RING))
+    assert (student[1], student[4]) == ('Jane "JJ", Doe', "two\nlines")
+
+
+def test_every_field_is_quoted():
+    sheet = csv_export.canvas([row("doejane_12")])
+    assert all(part.startswith('"') and part.endswith('"') for part in sheet.text.strip().split("\r\n"))
+
+
+@pytest.mark.parametrize("name", ["jane", "submission_4711"])
+def test_a_student_without_a_number_is_named_and_left_out(name):
+    sheet = csv_export.canvas([row(name), row("doe_12")])
+    assert sheet.unknown == (name,) and len(lines(sheet)) == 3
+
+
+def test_what_could_not_be_graded_stays_empty_and_is_named():
+    sheet = csv_export.canvas([row("doe_12", points=0, state="ungradable", words="no notebook")])
+    assert lines(sheet)[-1][5] == "" and sheet.unsure == (f"doe_12, {RING}: no notebook",)
+
+
+@pytest.mark.parametrize("more", [{"unsafe": True}, {"tamper": ("a cell is missing",)}])
+def test_what_a_person_should_look_at_is_named(more):
+    assert len(csv_export.canvas([row("doe_12", **more)]).unsure) == 1
+
+
+def test_a_lab_that_nobody_handed_in_is_refused():
+    with pytest.raises(ValueError, match=rf"expected a lab that was graded \({RING}\), got '07'"):
+        csv_export.moodle([row("doe_12")], "07")
+
+
+def test_a_folder_without_a_grading_is_refused():
+    with pytest.raises(ValueError, match="got none. Give the folder that `worldsize grade` wrote"):
+        csv_export.canvas([])

@@ -1,0 +1,152 @@
+"""A grade as a file and as a table: whole or not at all, under a name that no student steers, and readable."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from worldsize.grade.frames import BadFrame, Reader, decode, encode, pack
+from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation.seccomp import program
+from worldsize.grade.marking import rows as row
+from worldsize.grade.marking.batch import Batch
+from worldsize.grade.marking.rows import ExerciseRow, PropertyRow, Row
+from worldsize.grade.reports.table import closing, summary, table
+
+pytestmark = pytest.mark.quick
+
+EXERCISE = ExerciseRow(
+    "ring", "Exercise 6.5", "fail", 0.5, 1.0, (PropertyRow("the sum", 0.5, True), PropertyRow("messages", 0.5, None)),
+    "3 ranks: too many", ("reduce_scatter",), 2, ((0, 1, 24, 0.5, 0.75, 0),),
+)  # fmt: skip
+ROW = Row("anna", "06_ring", "anna/06_ring.ipynb", "tampered", 0.5, 1.0, (EXERCISE,), ("a cell",), "", 7, "ab", False, 1.5)
+
+
+def rows_of(*points: float) -> list[Row]:
+    return [Row(f"s{k}", "06_ring", f"s{k}.ipynb", "graded", p, 6.0) for k, p in enumerate(points)]
+
+
+def test_a_row_comes_back_as_it_was_written(tmp_path):
+    row.write(ROW, tmp_path / "rows")
+    assert list(row.rows(tmp_path)) == [ROW]
+
+
+def test_a_row_holds_the_messages_of_the_first_failing_case():
+    (transfer,) = EXERCISE.trace.transfers
+    assert (transfer.src, transfer.dst, transfer.size_bytes, EXERCISE.trace.world_size) == (0, 1, 24, 2)
+
+
+@pytest.mark.parametrize("student", ["../../etc/passwd", "a/b", "\0", "…", "x" * 500, "", ".hidden", "\udcff"])
+def test_a_students_name_cannot_steer_a_file(tmp_path, student):
+    name = row.file_name(student, "06_ring")
+    assert "/" not in name and not name.startswith(".") and len(name) < 160 and name.isascii()
+
+
+def test_students_of_like_names_have_files_of_their_own():
+    assert row.file_name("Zoë", "06") != row.file_name("Zoé", "06")
+
+
+def test_a_damaged_row_is_named(tmp_path):
+    path = row.write(ROW, tmp_path / "rows")
+    path.write_text("{}")
+    with pytest.raises(ValueError, match=f"{path.name}: expected a grade's row"):
+        list(row.rows(tmp_path))
+
+
+def test_a_table_has_a_line_a_row_and_says_what_is_not_right():
+    shown = table([ROW, *rows_of(6.0)])
+    assert shown.splitlines()[1].split() == [
+        "anna", "06_ring", "tampered", "0.5", "of", "1", "ring:", "fail;", "changed:", "1", "thing",
+    ]  # fmt: skip
+
+
+def test_a_table_names_changed_set_up_cells_apart():
+    changed = Row("anna", "06", "p", "tampered", tamper=("set-up cell 2 (`x`) was changed: …", "a cell"))
+    assert table([changed]).endswith("changed: 1 set-up cell and 1 thing")
+
+
+def test_a_table_shows_no_control_characters():
+    shown = table([Row("\x1b[2Jeve\n", "06", "p", "graded")])
+    assert "\x1b" not in shown and len(shown.splitlines()) == 2
+
+
+def test_an_unsafe_row_says_so():
+    assert "UNSAFE" in table([Row("anna", "06", "p", "graded", unsafe=True)])
+
+
+def test_a_summary_has_statistics_and_a_histogram():
+    shown = summary(rows_of(6, 6, 5.5, 3, 0))
+    assert "5 submissions (5 graded)" in shown
+    assert "mean 4.1, median 5.5, standard deviation 2.33, lowest 0, highest 6 of 6 points" in shown
+    assert shown.splitlines()[-1].split()[0:2] == ["all", "6"] and shown.splitlines()[-1].endswith(" 2")
+
+
+def test_what_is_ungradable_is_counted_and_not_averaged():
+    shown = summary([*rows_of(6), Row("x", "06_ring", "x", "ungradable", possible=6.0)])
+    assert "1 graded, 1 ungradable" in shown and "mean 6," in shown
+
+
+def test_the_last_line_says_how_to_replay(tmp_path):
+    said = closing(Batch((ROW,), 0, 42, "own"), tmp_path)
+    assert "0 submissions graded, 1 kept from before" in said and said.endswith("--seed 42")
+
+
+# ---- frames ----------------------------------------------------------------------------------
+
+
+def test_a_frame_may_come_in_pieces():
+    reader, data = Reader(), pack({"a": 1}, b"xyz")
+    for byte in data[:-1]:
+        reader.feed(bytes([byte]))
+        assert reader.next() is None
+    reader.feed(data[-1:])
+    assert reader.next() == ({"a": 1}, b"xyz")
+
+
+@pytest.mark.parametrize("head", [b"\xff" * 8, b"\0\0\0\1\xff\xff\xff\xff"])
+def test_a_frame_that_claims_too_much_is_refused_before_it_comes(head):
+    reader = Reader()
+    reader.feed(head)
+    with pytest.raises(BadFrame):
+        reader.next()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [], ["x"], [1], {"a": 1}, ["a", "|O8", [1], 0], ["a", "<f8", [2], 0], ["a", "<f8", [-1], 0], ["f", "eval"],
+        ["a", "<f8", [True], 0], ["a", "<f8", [1], -8], ["d", [["l"], 1]], ["d", 1], ["a", "<f8", [2**40, 0], 0],
+    ],
+)  # fmt: skip
+def test_what_no_value_can_be_is_refused(value):
+    with pytest.raises(BadFrame):
+        decode(value, bytes(8))
+
+
+def test_an_object_arrives_as_text_that_names_its_type():
+    blob = bytearray()
+    assert decode(encode([object(), {1, 2}, b"x"], blob), bytes(blob)) == ["<object>", "<set>", "<bytes>"]
+
+
+def test_half_a_character_arrives_as_a_question_mark():
+    assert decode("\ud800x", b"") == "?x"
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_of_system_calls_jumps_within_itself(machine):
+    rows = program(machine)
+    assert len(rows) % 8 == 0
+    instructions = [rows[k : k + 8] for k in range(0, len(rows), 8)]
+    for place, instruction in enumerate(instructions):
+        assert place + 1 + max(instruction[2], instruction[3]) < len(instructions) or instruction[0] == 6
+
+
+def test_there_is_no_filter_for_a_machine_without_a_table():
+    assert program("riscv64") == b""
+
+
+def test_a_python_named_by_a_way_round_is_found_in_the_sandbox_too(monkeypatch):
+    """`bench/../.venv/bin/python`: in a sandbox there is no `bench` to go back from."""
+    monkeypatch.setattr(sys, "executable", "/course/bench/../.venv/bin/python")
+    assert bubblewrap.python()[0] == "/course/.venv/bin/python"

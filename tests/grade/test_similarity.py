@@ -1,0 +1,134 @@
+"""Similarity: a copy is found whatever its names and spaces, honest answers are apart, the release's own code is nothing."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.grade.cheats import ROOT, cell
+from worldsize import cli
+from worldsize.grade import course
+from worldsize.grade.reports import similarity as comparing
+from worldsize.grade.reports import similarity_page
+from worldsize.grade.reports.similarity import Compared, compare, given_runs, similarity
+
+RING = "06_ring_all_reduce"
+COPY = re.compile(r"\b(handle|bounds|start|stop|chunk|step|left|right|received)\b")
+
+
+@pytest.fixture(scope="module")
+def lab() -> course.CourseLab:
+    return course.load(ROOT)[RING]
+
+
+def honest(exercise: str) -> dict[str, str]:
+    """The right answers in odd styles that the checks are tested with, but for those that call a helper elsewhere."""
+    right = import_module(f"tests.checks.mutants.{exercise}").answers.right
+    sources = {fn.__name__: inspect.getsource(fn).partition("\n")[2] for fn in right}
+    return {name: text for name, text in sources.items() if text.count("\n") > 3}
+
+
+def disguised(source: str) -> str:
+    """Other names, other comments, other spaces, another docstring."""
+    renamed = COPY.sub(lambda found: f"my_{found[0]}", source)
+    wide = re.sub(r"(?m)^( +)(?=\S)", lambda found: found[1] * 2, renamed)
+    return wide.replace(", ", " ,  ").replace("# Exercise", "# my own work!\n# Exercise")
+
+
+def compared(lab: course.CourseLab, exercise: str, **answers: str | None) -> Compared:
+    (one,) = [e for e in lab.exercises if e.id == exercise]
+    return compare(lab, one, {name: {exercise: text} for name, text in answers.items()}, given_runs(lab))
+
+
+@pytest.mark.parametrize("exercise", ["parameter_server", "sharded_parameter_server", "reduce_scatter", "ring_all_reduce"])
+def test_a_renamed_and_reformatted_copy_ranks_above_every_honest_pair(lab, exercise):
+    answers = honest(exercise)
+    original = list(answers)[-1]
+    found = compared(lab, exercise, **answers, zz_copy=disguised(answers[original]))
+    best = found.pairs[0]
+    assert {best.one.student, best.other.student} == {original, "zz_copy"} and best.share > 0.95
+    assert found.pairs[1].share < best.share
+
+
+def test_a_copy_of_the_course_s_own_answer_is_near_it(lab):
+    (exercise,) = [e for e in lab.exercises if e.id == "reduce_scatter"]
+    found = compared(lab, "reduce_scatter", copier=disguised(exercise.reference), **honest("reduce_scatter"))
+    shares = {student: pair.share for student, pair in found.to_course.items()}
+    assert shares["copier"] > 0.95 and max(shares, key=shares.get) == "copier"
+
+
+def test_what_the_release_gave_counts_for_nothing(lab):
+    for exercise in lab.exercises:
+        more = f"{lab.setups[-1]}\n{exercise.stub}"
+        found = compared(lab, exercise.id, stub=exercise.stub, more=more, none=None)
+        assert (found.empty, found.shares, found.to_course) == (("more", "none", "stub"), (), {})
+
+
+def test_a_line_that_a_student_wrote_twice_counts_though_copydetect_would_take_it_off(lab):
+    twice = "def f(x):\n" + "    total[x + 1] = work(x, 2) * other(x)\n" * 2
+    assert comparing.fingerprint(twice, frozenset({1})).token_coverage > 30
+
+
+def test_pairs_are_in_order_and_every_pair_is_in_the_spread(lab):
+    answers = honest("all_gather")
+    found = compared(lab, "all_gather", **answers)
+    assert len(found.shares) == len(answers) * (len(answers) - 1) / 2
+    assert [pair.share for pair in found.pairs] == sorted(found.shares, reverse=True)[: len(found.pairs)]
+    assert sum(comparing.spread(found.shares)) == len(found.shares)
+
+
+def test_the_spread_has_its_ends():
+    assert comparing.spread([0.0, 0.05, 0.1, 0.99, 1.0]) == [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+
+
+# ---- a folder, and its page ------------------------------------------------------------------
+
+
+@pytest.fixture
+def handed_in(tmp_path: Path, lab: course.CourseLab) -> Path:
+    def hand_in(student: str, answers: dict[str, str]) -> None:
+        notebook = json.loads((ROOT / "labs" / f"{RING}.ipynb").read_text())
+        for exercise, source in answers.items():
+            cell(notebook, exercise)["source"] = source
+        (tmp_path / "submitted" / student).mkdir(parents=True)
+        (tmp_path / "submitted" / student / f"{RING}.ipynb").write_text(json.dumps(notebook))
+
+    mine = {e.id: e.reference for e in lab.exercises}
+    evil = "\ndef f(x):\n    return '</pre><script>alert(1)</script>', x + 17 * (x - 3) ** 2 % 5"
+    hand_in("<b>anna", {name: text + evil for name, text in mine.items()})
+    hand_in("bert", {name: disguised(text) for name, text in mine.items()})
+    hand_in("cleo", {name: next(iter(honest(name).values())) for name in ("parameter_server", "all_gather")})
+    hand_in("\udcffzoe", {"all_gather": mine["all_gather"]})
+    (tmp_path / "submitted" / "dora").mkdir()
+    (tmp_path / "submitted" / "dora" / f"{RING}.ipynb").write_text("{")
+    return tmp_path / "submitted"
+
+
+def test_over_a_whole_lab_the_copy_stands_first(handed_in, lab):
+    found = similarity(handed_in, ROOT)
+    best = found.whole[0]
+    assert (best.one, best.other, best.exercises) == ("<b>anna", "bert", len(lab.exercises))
+    assert found.whole[1].share < best.share
+    assert found.unread == ("dora: the file is no JSON (JSONDecodeError): it is no notebook, or only a part of one",)
+
+
+def test_the_page_has_no_script_and_no_name_or_code_as_markup(handed_in):
+    page = similarity_page.page(similarity(handed_in, ROOT))
+    assert "&lt;b&gt;anna" in page and "<b>anna" not in page and "<script" not in page
+    assert "default-src 'none'" in page and "http" not in page.replace("http-equiv", "")
+    assert "This proves nothing by itself." in page
+
+
+def test_the_command_writes_the_page_and_says_the_most_alike(handed_in, tmp_path):
+    done = CliRunner().invoke(
+        cli.app, ["similarity", str(handed_in), "--out", str(tmp_path / "out.html"), "--course", str(ROOT)]
+    )
+    assert done.exit_code == 0, done.output
+    assert f"{RING}, whole lab: '<b>anna' and 'bert'" in done.output
+    assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")

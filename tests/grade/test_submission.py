@@ -1,0 +1,196 @@
+"""What was handed in: whose it is, of which lab, which cells count, and what was tampered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, cell, with_cell
+from worldsize.checks import CHECKS
+from worldsize.grade import course
+from worldsize.grade.marking import intake, submission
+from worldsize.grade.marking.submission import Ungradable
+
+pytestmark = pytest.mark.quick
+
+RING = "06_ring_all_reduce"
+LABS = [LAB, "01_why_distribute", RING]
+
+
+@pytest.fixture(scope="module")
+def labs() -> dict[str, course.CourseLab]:
+    return course.load(ROOT)
+
+
+def found_in(folder: Path, *names: str) -> list[tuple[str, str, str]]:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    return [(one.student, one.lab, one.path.name) for one in intake.find(folder, LABS)]
+
+
+# ---- whose, and of which lab -----------------------------------------------------------------
+
+LAYOUTS = {
+    "anna/06_ring_all_reduce.ipynb": ("anna", RING),
+    "anna/ring/06_ring_all_reduce.ipynb": ("anna", RING),
+    "Jane Doe_4711_assignsubmission_file_/06_ring_all_reduce.ipynb": ("Jane Doe_4711", RING),
+    "Jane Doe_4711_assignsubmission_file_06_ring_all_reduce.ipynb": ("Jane Doe_4711", RING),
+    "doejane_123_456_06_ring_all_reduce.ipynb": ("doejane_123", RING),
+    "doejane_LATE_123_456_06_ring_all_reduce-1.ipynb": ("doejane_123", RING),
+    "doejane_123_456_lab06 final.ipynb": ("doejane_123", RING),
+    "anna_06_ring_all_reduce.ipynb": ("anna", RING),
+    "anna/Lab06.ipynb": ("anna", RING),
+    "anna/notes.ipynb": ("anna", ""),
+    "submission_4711/06_ring_all_reduce.ipynb": ("submission_4711", RING),  # as Gradescope exports them
+    "06_ring_all_reduce.ipynb": ("06_ring_all_reduce", RING),
+    "=1+cmd|' C'!A0/06_ring_all_reduce.ipynb": ("=1+cmd|' C'!A0", RING),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_file_is_found_with_its_student_and_lab(tmp_path, name):
+    assert found_in(tmp_path, name) == [(*LAYOUTS[name], Path(name).name)]
+
+
+def test_the_latest_of_canvas_numbered_files_counts(tmp_path):
+    names = [f"doejane_1_{k}_06_ring_all_reduce{again}.ipynb" for k, again in enumerate(["", "-1", "-10", "-2"])]
+    (one,) = intake.find(tmp_path, LABS) if found_in(tmp_path, *names) else ()
+    assert one.path.name == names[2]
+    assert one.words.startswith("4 notebooks of this lab were handed in")
+
+
+def test_a_copy_beside_the_lab_itself_does_not_count(tmp_path):
+    found = found_in(tmp_path, "anna/06_ring_all_reduce.ipynb", "anna/06_ring_all_reduce-Copy1.ipynb")
+    assert found == [("anna", RING, "06_ring_all_reduce.ipynb")]
+
+
+def test_checkpoints_and_hidden_files_are_left_out(tmp_path):
+    names = ["anna/.ipynb_checkpoints/06_ring_all_reduce-checkpoint.ipynb", "anna/06_ring_all_reduce.ipynb"]
+    assert len(found_in(tmp_path, *names, "__MACOSX/anna/._06_ring_all_reduce.ipynb")) == 1
+
+
+def test_a_student_without_a_notebook_is_there_too(tmp_path):
+    (tmp_path / "anna").mkdir()
+    (tmp_path / "anna" / "work.zip").write_bytes(b"PK")
+    (one,) = intake.find(tmp_path, LABS)
+    assert (one.student, one.lab) == ("anna", "") and "no notebook" in one.words
+
+
+def test_no_folder_is_a_mistake_with_the_next_step(tmp_path):
+    with pytest.raises(ValueError, match="expected a folder of submissions, such as submitted/<student>"):
+        intake.find(tmp_path / "nowhere", LABS)
+
+
+# ---- the release -----------------------------------------------------------------------------
+
+
+def test_a_release_has_its_setup_its_exercises_and_their_references(labs):
+    ring = labs[RING]
+    assert [e.id for e in ring.exercises][-1] == "ring_all_reduce"
+    assert ring.possible == 6
+    assert all("NotYet" in e.stub and e.reference and "SOLUTION" not in e.reference for e in ring.exercises)
+    assert any("def split(" in source for source in ring.setups)
+    assert "worldsize.formulas.cost" in ring.modules
+
+
+def test_every_exercise_of_a_release_has_a_check(labs):
+    for lab in labs.values():
+        assert lab.exercises and all(e.id in CHECKS and e.functions for e in lab.exercises)
+
+
+def test_a_folder_without_labs_is_a_mistake(tmp_path):
+    with pytest.raises(ValueError, match="expected the course's notebooks in labs/"):
+        course.load(tmp_path)
+
+
+# ---- cells -----------------------------------------------------------------------------------
+
+
+def repaired(notebook: dict, labs: dict, lab: str = LAB) -> submission.Submission:
+    return submission.repair(submission.cells(json.dumps(notebook).encode()), labs[lab])
+
+
+def test_an_untouched_notebook_has_nothing_to_report(labs):
+    handed_in = repaired(with_cell(TITLE + RIGHT), labs)
+    assert handed_in.tamper == ()
+    assert handed_in.sources == {"pass_right": TITLE + RIGHT}
+
+
+def test_of_two_cells_the_one_that_somebody_worked_on_counts(labs):
+    notebook = with_cell(TITLE + RIGHT)
+    stub = labs[LAB].exercises[0].stub
+    notebook["cells"].append({**cell(notebook, "pass_right"), "id": "z", "source": stub})
+    handed_in = repaired(notebook, labs)
+    assert handed_in.sources["pass_right"] == TITLE + RIGHT
+    assert handed_in.tamper == ("Exercise 0.1 (pass_right): 2 cells have its name",)
+
+
+def test_a_lab_is_known_by_its_exercises(labs):
+    cells = submission.cells(json.dumps(with_cell(RIGHT)).encode())
+    assert submission.lab_of(cells, labs.values()) is labs[LAB]
+    assert submission.lab_of([], labs.values()) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"  ", b"{", b"[]", b"7", b"null", b'{"cells": 3}', b'{"worksheets": [7]}'])
+def test_what_is_no_notebook_says_so(data):
+    with pytest.raises(Ungradable, match="notebook"):
+        submission.cells(data)
+
+
+@pytest.mark.parametrize("rows", [[1], [None], [{}], [{"source": 3, "metadata": 4}], [{"metadata": {"nbgrader": 5}}]])
+def test_cells_that_make_no_sense_are_read_over(labs, rows):
+    assert repaired({"cells": rows}, labs).sources == {"pass_right": None}
+
+
+def test_of_very_many_changes_a_row_keeps_the_first_and_their_number(labs):
+    notebook = with_cell(TITLE + RIGHT)
+    notebook["cells"] += [{"cell_type": "code", "source": f"# Set-up\nx = {k}"} for k in range(1000)]
+    tamper = repaired(notebook, labs).tamper
+    assert (len(tamper), tamper[-1]) == (submission.MOST_TAMPER + 1, "and 960 things more")
+
+
+# ---- set-up cells ----------------------------------------------------------------------------
+
+GIVEN = ("# Set-up\nimport time\n\nimport torch", "# Set-up\ndef split(length, parts):\n    return length // parts")
+
+
+def test_set_up_cells_as_released_have_nothing_to_report():
+    assert submission.changes(GIVEN, [f"{GIVEN[0]}  \n", "x = 1", GIVEN[1]]) == []
+
+
+def test_a_changed_set_up_cell_is_named_with_the_lines_that_do_not_count():
+    (words,) = submission.changes(GIVEN, [f"{GIVEN[0]}\nimport numpy as np\n", GIVEN[1]])
+    assert words == (
+        "set-up cell 1 (`import time`) was changed: the release's own was used; "
+        "what was added does not count: `import numpy as np`"
+    )
+
+
+def test_a_set_up_cell_that_is_missing_or_empty_is_named():
+    assert submission.changes(GIVEN, [GIVEN[0]]) == [
+        "set-up cell 2 (`def split(length, parts):`) is missing: the release's own was used"
+    ]
+    assert len(submission.changes(GIVEN, ["# Set-up", GIVEN[0]])) == 2
+
+
+def test_a_set_up_cell_of_a_student_s_own_does_not_count_and_says_so():
+    (words,) = submission.changes(GIVEN, [*GIVEN, "# Set-up\n\ndef helper(x):\n    return x"])
+    assert words.startswith("a set-up cell that the release does not have (`def helper(x):`) does not count")
+
+
+def test_of_many_added_lines_three_are_shown_and_none_is_long():
+    more = "\n".join(f"x{k} = '{'y' * 500}\0'" for k in range(9))
+    (words,) = submission.changes(GIVEN[:1], [f"{GIVEN[0]}\n{more}"])
+    assert words.endswith(" and 6 more") and len(words) < 400
+
+
+def test_a_row_names_the_set_up_cells_that_were_changed(labs):
+    notebook = with_cell(TITLE + RIGHT)
+    setup = next(c for c in notebook["cells"] if "".join(c["source"]).startswith("# Set-up"))
+    setup["source"] = "".join(setup["source"]) + "\nimport numpy as np"
+    (words,) = repaired(notebook, labs).tamper
+    assert words.endswith("was changed: the release's own was used; what was added does not count: `import numpy as np`")

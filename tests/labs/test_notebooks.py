@@ -1,0 +1,162 @@
+"""The rules of `notebook_rules` and a run from top to bottom, for every lab that has a source.
+
+Each notebook is built from its source and executed once (`notebook_runs`); all tests of a lab share that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from tests.support import notebook_rules as rules
+from tests.support.notebook_runs import RUN_TIMEOUT_S, NotebookRuns, built
+from worldsize.authoring import build
+from worldsize.authoring.headless import HeadlessRun
+from worldsize.authoring.release import given_lines
+from worldsize.lab.lab import LABS
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_EXECUTED_BYTES = 1_000_000
+
+SOURCES = sorted((ROOT / "solutions").glob("*.py"))
+every_lab = pytest.mark.parametrize("source", [pytest.param(s, id=s.stem, marks=pytest.mark.quick) for s in SOURCES])
+every_run = pytest.mark.parametrize(
+    "source",
+    [pytest.param(s, id=s.stem, marks=[pytest.mark.quick] * s.stem.startswith("00")) for s in SOURCES],
+)
+# a test may find the one before under way
+a_whole_run = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
+
+Execute = Callable[[Path, str], HeadlessRun]
+
+
+def solution_of(source: Path) -> NotebookNode:
+    return nbformat.reads(built(source)[0], as_version=nbformat.NO_CONVERT)
+
+
+def lab_of(source: Path) -> NotebookNode:
+    return nbformat.reads(built(source)[1], as_version=nbformat.NO_CONVERT)
+
+
+@pytest.fixture
+def execute(notebook_runs: NotebookRuns) -> Execute:
+    """Runs a lab's "solution" or "lab" once for all; a run that failed fails every test of it."""
+    return notebook_runs.result
+
+
+def executed(done: HeadlessRun) -> NotebookNode:
+    return nbformat.read(done.out, as_version=4)
+
+
+# ---- as it is written ------------------------------------------------------------------------
+
+
+@every_lab
+def test_code_cells_are_short(source):
+    assert rules.long_code(solution_of(source)) == []
+
+
+@every_lab
+def test_prose_cells_are_short(source):
+    assert rules.long_prose(solution_of(source)) == []
+
+
+@every_lab
+def test_answers_are_short(source):
+    assert rules.long_answers(build.answer_lines(source)) == []
+
+
+@every_lab
+def test_a_lab_opens_with_goals_minutes_points_and_prerequisites(source):
+    assert rules.opening(lab_of(source), build.points(source)) == []
+
+
+@every_lab
+def test_a_lab_ends_with_its_summary(source):
+    assert rules.ending(lab_of(source)) == []
+
+
+@every_lab
+def test_points_are_those_of_the_courses_table(source):
+    assert build.points(source) == LABS[source.stem[:2]].points
+
+
+@every_lab
+def test_cells_are_named_after_exercises_and_headings(source):
+    lab = source.stem[:2]
+    assert rules.ids(solution_of(source), lab) + rules.ids(lab_of(source), lab) == []
+
+
+@every_lab
+def test_no_answer_can_be_read_in_a_lab(source):
+    assert rules.leaks(lab_of(source), build.answer_lines(source), given_lines(source)) == []
+
+
+@every_lab
+@pytest.mark.parametrize("folder", ["solutions", "labs"])
+def test_no_trace_of_a_run_is_committed(source, folder):
+    committed = nbformat.read(ROOT / folder / f"{source.stem}.ipynb", as_version=nbformat.NO_CONVERT)
+    assert rules.traces_of_a_run(committed) == []
+
+
+# ---- as a student's file runs, and as the solution does --------------------------------------
+
+
+@every_run
+@a_whole_run
+def test_a_solution_earns_every_point(source, execute):
+    done = execute(source, "solution")
+    # a lab without points keeps none
+    assert (done.points or 0, done.possible or 0) == (build.points(source), build.points(source))
+
+
+@every_run
+@a_whole_run
+def test_a_lab_as_shipped_earns_nothing_of_what_there_is(source, execute):
+    done = execute(source, "lab")
+    assert (done.points or 0, done.possible or 0) == (0, build.points(source))
+
+
+@every_run
+@a_whole_run
+def test_a_lab_as_shipped_says_not_yet_at_every_check(source, execute):
+    assert rules.silent_stubs(executed(execute(source, "lab"))) == []
+
+
+@every_run
+@a_whole_run
+@pytest.mark.parametrize("kind", ["solution", "lab"])
+def test_a_run_shows_no_error(source, kind, execute):
+    assert rules.errors(executed(execute(source, kind))) == []
+
+
+@every_run
+@a_whole_run
+@pytest.mark.parametrize("kind", ["solution", "lab"])
+def test_a_run_ends_with_the_points_in_its_summary(source, kind, execute):
+    assert "points: " in execute(source, kind).summary_text
+
+
+@every_run
+@a_whole_run
+@pytest.mark.parametrize("kind", ["solution", "lab"])
+def test_every_picture_has_alt_text(source, kind, execute):
+    assert rules.missing_alt(executed(execute(source, kind))) == []
+
+
+@every_run
+@a_whole_run
+@pytest.mark.parametrize("kind", ["solution", "lab"])
+def test_an_executed_notebook_is_small(source, kind, execute):
+    assert execute(source, kind).out.stat().st_size <= MAX_EXECUTED_BYTES
+
+
+@every_run
+@a_whole_run
+@pytest.mark.parametrize("kind", ["solution", "lab"])
+def test_an_executed_notebook_stores_no_widget_state(source, kind, execute):
+    assert rules.widget_state(executed(execute(source, kind))) == []

@@ -1,0 +1,390 @@
+"""The live view: what it knows, what it sends and when, and what stays in the notebook."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from worldsize.engines.job import Progress
+from worldsize.failures import Failure, Outcome, Standing
+from worldsize.live import result
+from worldsize.live import view as live
+from worldsize.live.board import LINE_CHARS, Board, plain
+from worldsize.live.text import TextLines
+from worldsize.live.view import LiveView
+
+pytestmark = pytest.mark.quick
+
+SCRIPT = Path(live.__file__).with_suffix(".js").read_text()
+
+
+def finished(board, state="done", outcome=None, reports=()):
+    reports = list(reports) or [[] for _ in board.rows]
+    return SimpleNamespace(
+        world_size=len(board.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
+        setup="2 ranks", tasks=(), trace=SimpleNamespace(spans=(), collectives=()),
+    )  # fmt: skip
+
+
+def told(rank=0, *reports, doing="running"):
+    return Progress(rank, 0.0, reports, 1000, 2000, doing)
+
+
+# ---- what it knows ---------------------------------------------------------------------------
+
+
+class FrontEnd:
+    """What live.js keeps: merges messages as it does."""
+
+    def __init__(self):
+        self.tails, self.curves = {}, {}
+
+    def take(self, message):
+        for news in message["ranks"]:
+            rank = news["rank"]
+            if "tail" in news:
+                self.tails[rank], self.curves[rank] = news["tail"], {}
+            else:
+                self.tails[rank] = (self.tails[rank] + news["add"])[-message["keep_lines"] :]
+            for name, part in news["curves"].items():
+                self.curves[rank].setdefault(name, [])[part["at"] :] = zip(part["x"], part["y"], strict=True)
+
+
+@pytest.mark.parametrize("burst", [1, 30, 500])
+def test_news_put_together_are_the_whole(burst):
+    board, front, fresh = Board(2), FrontEnd(), FrontEnd()
+    front.take(board.whole())
+    for number in range(7 * burst):
+        board.printed(number % 2, [f"line {number}"])
+        board.rows[0].report({"t": 0.0, "step": number, "loss": float(number)})
+        if number % burst == burst - 1:
+            front.take(board.news())
+    fresh.take(board.whole())
+    assert (front.tails, front.curves) == (fresh.tails, fresh.curves)
+
+
+def test_a_message_stays_small_whatever_a_rank_prints_and_reports():
+    board = Board(4)
+    for rank in range(4):
+        board.printed(rank, ["x" * 10_000] * 10_000)
+        for step in range(20_000):
+            board.rows[rank].report({"t": 1.0, "step": step, "loss": 1 / 3, "accuracy": 2 / 3})
+    assert len(json.dumps(board.whole())) < 250_000
+
+
+def test_nothing_new_is_said_of_a_rank_without_news():
+    board = Board(3)
+    board.whole()
+    board.printed(1, ["hello"])
+    assert [row["rank"] for row in board.news()["ranks"]] == [1]
+
+
+def test_every_line_is_counted_though_only_the_last_are_kept():
+    board = Board(2)
+    board.printed(0, ["line"] * 12_345)
+    assert board.whole()["ranks"][0]["lines"] == 12_345
+
+
+def test_a_loss_that_is_no_number_travels_as_json():
+    board = Board(1)
+    board.rows[0].report({"t": 0.0, "step": 1, "loss": float("nan")})
+    assert json.loads(json.dumps(board.whole(), allow_nan=False))["ranks"][0]["curves"]["loss"]["y"] == [None]
+
+
+def test_a_progress_bar_is_shown_as_a_terminal_leaves_it():
+    assert plain("0%|    |\r 50%|##  |\r\x1b[32m100%|####|\x1b[0m\r") == "100%|####|"
+
+
+def test_a_long_line_is_cut():
+    assert len(plain("x" * 10_000)) == LINE_CHARS
+
+
+@pytest.mark.parametrize(
+    ("doing", "state"),
+    [
+        ("running", "running"),
+        ("waits in recv from rank 3", "waiting"),
+        ("done", "done"),
+        ("failed: KeyError", "failed"),
+    ],
+)
+def test_the_state_follows_from_what_a_rank_does(doing, state):
+    board = Board(1)
+    board.progressed(told(doing=doing))
+    assert board.rows[0].state == state
+
+
+def test_a_card_says_how_far_and_how_well():
+    board = Board(1)
+    board.rows[0].report({"t": 0.0, "step": 3, "steps": 12, "loss": 0.5})
+    facts = board.whole()["ranks"][0]
+    assert (facts["place"], facts["values"], facts["share"]) == ("step 3 of 12", "loss 0.5", 0.25)
+
+
+# ---- what it sends, and when -----------------------------------------------------------------
+
+
+class Clock:
+    now_s = 100.0
+
+    def monotonic(self):
+        return self.now_s
+
+
+class Desk:
+    """In place of the notebook: keeps what is displayed and sent, on a clock that a test moves."""
+
+    def __init__(self, monkeypatch):
+        self.clock, self.sent, self.outputs, self.at_end = Clock(), [], [], []
+        monkeypatch.setattr(live, "time", self.clock)
+        monkeypatch.setattr(live, "widget_class", lambda: self._widget)
+        monkeypatch.setattr(live, "at_cell_end", self.at_end.append)
+        monkeypatch.setattr("IPython.display.display", self._display)
+
+    def _widget(self, first):
+        self.sent.append((self.clock.now_s, first))
+        return SimpleNamespace(
+            send=lambda message: self.sent.append((self.clock.now_s, message)), close=lambda: None,
+            on_msg=lambda ask: setattr(self, "ask", ask), _repr_mimebundle_=lambda: ({"widget": "live"}, {}),
+        )  # fmt: skip
+
+    def _display(self, data, **options):
+        self.outputs.append(data)
+        place = len(self.outputs) - 1
+        return SimpleNamespace(update=lambda data, raw: self.outputs.__setitem__(place, data))
+
+    def messages(self):
+        return [message for _, message in self.sent]
+
+    def end_cell(self):
+        while self.at_end:
+            self.at_end.pop(0)()
+
+    def follow(self, view, run, seconds, each=lambda: None):
+        """Let `seconds` pass as a launch does: a tick every 20 ms."""
+        for _ in range(round(seconds / 0.02)):
+            self.clock.now_s += 0.02
+            each()
+            view.ticked(run)
+
+
+@pytest.fixture
+def desk(monkeypatch):
+    return Desk(monkeypatch)
+
+
+@pytest.fixture
+def view():
+    return LiveView()
+
+
+def start(view, world_size=2):
+    run = finished(Board(world_size), state="running")
+    view.started(run)
+    return run
+
+
+def end(view, run, state="done", outcome=None):
+    run.state, run.outcome = state, outcome
+    view.ended(run)
+
+
+def test_a_quick_run_shows_its_tagged_lines_and_no_view(desk, view, capsys):
+    run = start(view)
+    view.printed(run, 1, "hello\nthere\n")
+    desk.follow(view, run, 0.5)
+    end(view, run)
+    assert capsys.readouterr().out == "2 ranks\n[rank 1] hello\n[rank 1] there\n" and not desk.outputs
+
+
+def test_a_quick_run_looks_the_same_as_in_a_terminal(desk, view, capsys):
+    said = []
+    for observer in (view, TextLines()):
+        run = start(observer)
+        observer.printed(run, 0, "".join(f"{n}\n" for n in range(40)))
+        end(observer, run)
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and "… 10 more lines" in said[0]
+
+
+def test_a_view_opens_for_a_run_that_goes_on(desk, view):
+    desk.follow(view, start(view), 1.0)
+    assert len(desk.outputs) == 1 and "widget" in desk.outputs[0]
+
+
+def test_at_most_one_message_goes_every_100_ms(desk, view):
+    run = start(view)
+    desk.follow(view, run, 10, lambda: view.printed(run, 0, "line\n"))
+    times = [at for at, _ in desk.sent]
+    assert min(b - a for a, b in itertools.pairwise(times)) >= 0.0999 and len(times) > 60
+
+
+def test_messages_are_numbered_one_by_one(desk, view):
+    run = start(view)
+    desk.follow(view, run, 5, lambda: view.printed(run, 0, "line\n"))
+    assert [m["seq"] for m in desk.messages()] == list(range(len(desk.sent)))
+
+
+def test_everything_is_sent_again_at_least_once_a_second(desk, view):
+    run = start(view)
+    desk.follow(view, run, 10, lambda: view.printed(run, 0, "line\n"))
+    whole = [at for at, message in desk.sent if message["whole"]]
+    assert max(b - a for a, b in itertools.pairwise(whole)) <= 1.15
+
+
+def test_most_messages_hold_only_what_is_new(desk, view):
+    run = start(view)
+    desk.follow(view, run, 10, lambda: view.printed(run, 0, "line\n"))
+    assert sum(not message["whole"] for message in desk.messages()) > 0.6 * len(desk.sent)
+
+
+def test_a_front_end_that_missed_one_gets_everything_at_once(desk, view):
+    run = start(view)
+    desk.follow(view, run, 5)
+    desk.ask(None, {"want": "whole"}, [])
+    desk.follow(view, run, 0.12)
+    assert desk.messages()[-1]["whole"] and desk.clock.now_s - desk.sent[-1][0] < 0.11
+
+
+def test_a_run_in_which_nothing_happens_is_heard_of_once_a_second(desk, view):
+    desk.follow(view, start(view), 12)
+    late = [at for at, _ in desk.sent if at > 105]
+    assert max(b - a for a, b in itertools.pairwise(late)) <= 1.05 and len(late) < 10
+
+
+def test_a_failed_rank_is_shown_with_its_reason_before_anything_is_drawn(desk, view):
+    run = start(view)
+    desk.follow(view, run, 1)
+    failure = Failure(1, "raised", 0.0, type="ValueError", message="bad chunk")
+    end(view, run, "failed", Outcome("failed", (failure,), (Standing(0, "waits in recv from rank 1"),)))
+    last = desk.messages()[-1]
+    assert [(r["state"], r["doing"]) for r in last["ranks"]] == [
+        ("stopped", "stopped: waits in recv from rank 1"), ("failed", "failed: ValueError: bad chunk"),
+    ]  # fmt: skip
+    assert last["whole"] and "widget" in desk.outputs[0]
+
+
+def test_a_table_takes_the_view_s_place_when_the_cell_has_ended(desk, view):
+    run = start(view)
+    desk.follow(view, run, 1)
+    end(view, run)
+    desk.end_cell()
+    assert len(desk.outputs) == 1 and set(desk.outputs[0]) == {"text/html", "text/plain"}
+
+
+def test_a_slow_run_that_only_printed_leaves_its_lines_alone(desk, view, capsys):
+    run = start(view)
+    view.printed(run, 0, "hello\n")
+    desk.follow(view, run, 1)
+    end(view, run)
+    assert desk.outputs == [{"text/plain": "[rank 0] hello"}] and capsys.readouterr().out == "2 ranks\n"
+
+
+def test_a_quick_run_with_reports_leaves_its_curves(desk, view):
+    run = start(view)
+    run.reports = [[{"t": 0.0, "step": n, "loss": 2.0 - n} for n in range(2)], []]
+    end(view, run)
+    desk.end_cell()
+    assert "loss falls from 2 to 1" in desk.outputs[0]["text/html"]
+
+
+def test_a_view_that_cannot_be_shown_does_no_harm(desk, view, capsys, monkeypatch):
+    monkeypatch.setattr(live, "widget_class", lambda: 1 / 0)
+    run = start(view)
+    view.printed(run, 0, "hello\n")
+    desk.follow(view, run, 2)
+    end(view, run)
+    said = capsys.readouterr().out
+    assert said.count("the live view stopped (ZeroDivisionError") == 1 and "[rank 0] hello" in said
+
+
+@pytest.mark.parametrize("then", ["cell ends", "next run"])
+def test_the_view_of_a_run_that_broke_off_does_not_stay(desk, view, then):
+    desk.follow(view, start(view), 1)
+    desk.end_cell() if then == "cell ends" else start(view)
+    assert desk.outputs == [{"text/plain": "the run broke off"}]
+
+
+# ---- what stays ------------------------------------------------------------------------------
+
+
+def failed_run(world_size=3):
+    board = Board(world_size)
+    failure = Failure(2, "raised", 0.0, type="ValueError", message="<b>bad</b>")
+    standings = tuple(Standing(r, "waits in recv from rank 2") for r in range(2))
+    return finished(board, "failed", Outcome("failed", (failure,), standings)), board
+
+
+def test_the_failed_rank_comes_first_with_mark_word_and_reason():
+    rows = result.table(*failed_run())
+    assert rows[1][:2] == ["2", "failed: ValueError: <b>bad</b>"]
+    assert "✘ failed" in result.bundle(*failed_run())["text/html"]
+
+
+def test_what_a_rank_says_is_no_html():
+    assert "<b>" not in result.bundle(*failed_run())["text/html"]
+
+
+def test_what_stays_needs_no_script_and_no_network():
+    board = Board(1)
+    made = result.bundle(finished(board, reports=[[{"t": 0.0, "step": 1, "loss": 1.0}]]), board)["text/html"]
+    assert "<script" not in made and "http" not in made and re.search(r'<img alt="Curves of 1 rank', made)
+
+
+def test_columns_that_say_nothing_are_left_out():
+    board = Board(2)
+    board.printed(0, ["line"])
+    assert result.table(finished(board), board)[0] == ["rank", "end", "lines"]
+
+
+def test_a_run_that_reported_nothing_leaves_one_line_to_open():
+    board = Board(2)
+    assert result.bundle(finished(board), board)["text/html"].startswith("<details><summary>2 ranks, done")
+
+
+def test_a_table_of_very_many_ranks_is_cut():
+    board = Board(200)
+    assert "… and 184 more ranks" in result.bundle(finished(board), board)["text/html"]
+
+
+# ---- the script ------------------------------------------------------------------------------
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+THEMES = [
+    dict(re.findall(r"--ws-([\w-]+): (#\w{6})", block)) for block in re.findall(r"\{\n  --ws-.*?\n\}", SCRIPT, re.S)
+]
+THEMES[0] |= {"back": "#ffffff", "ink": "#1a1a1a"}
+THEMES[1] |= {"back": "#212121", "ink": "#f0f0f0"}  # the lightest ground that Lab's dark theme has
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=["light", "dark"])
+def test_text_stands_out_in_both_themes(theme):
+    assert contrast(theme["quiet"], theme["back"]) >= 4.5 and contrast(theme["bad"], theme["bad-back"]) >= 4.5
+    assert contrast(theme["ink"], theme["bad-back"]) >= 4.5 and contrast(theme["quiet"], theme["bad-back"]) >= 4.5
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=["light", "dark"])
+def test_marks_stand_out_in_both_themes(theme):
+    marks = [colour for name, colour in theme.items() if re.fullmatch(r"c\d|bar|bad|quiet", name)]
+    assert len(marks) == 11 and min(contrast(colour, theme["back"]) for colour in marks) >= 3
+
+
+def test_the_script_fetches_nothing():
+    assert set(re.findall(r"https?://[^\"\s]+", SCRIPT)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"\bimport\b|\bfetch\(|XMLHttpRequest", SCRIPT)

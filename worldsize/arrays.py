@@ -1,0 +1,53 @@
+"""Arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def tensors(value: Any) -> Any:
+    """NumPy arrays as tensors of their own memory, inside lists and dicts too."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    if isinstance(value, (list, tuple)):
+        return type(value)(tensors(v) for v in value)
+    if isinstance(value, dict):
+        return {k: tensors(v) for k, v in value.items()}
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Tensors of torch and TensorFlow as NumPy arrays, inside lists, tuples and dicts; a value for each replica as a
+    tuple; numbers, text and None as they are; else its type."""
+    if hasattr(value, "detach") and hasattr(value, "cpu"):
+        return value.detach().cpu().numpy().copy()
+    if isinstance(value, (list, tuple)):
+        return tuple(plain(v) for v in value)
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, slice):
+        return (value.start, value.stop)
+    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
+        return value
+    if isinstance(value, (np.ndarray, bytes)):
+        return _plain_array(value)
+    if hasattr(value, "numpy"):  # a tensor or a variable of TensorFlow or Keras; a mirrored one is one value
+        return _plain_array(value.numpy())
+    if isinstance(getattr(value, "values", None), tuple):  # TensorFlow's PerReplica
+        return tuple(plain(v) for v in value.values)
+    return f"<{type(value).__name__}>"
+
+
+def _plain_array(value: Any) -> Any:
+    """NumPy's own kinds of numbers; TensorFlow's text is bytes, and its bfloat16 a kind that NumPy does not know."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype == object:
+        return plain(value.tolist())
+    return value.astype(np.float32) if value.dtype.kind == "V" else np.array(value)

@@ -1,0 +1,201 @@
+"""Solutions to notebooks: `solutions/NN_topic.py` gives `solutions/NN_topic.ipynb` and `labs/NN_topic.ipynb`.
+
+The student's version goes through the preprocessors that nbgrader's GenerateAssignment runs, called
+from Python with no database, so that nbgrader knows its cells by their metadata. The same source
+gives the same bytes on every machine: no outputs, no times, no versions of tools.
+With them goes `worldsize/lab/released.py`, which tells a check in a notebook what the set-up cells were.
+It leaves out: the rules of a source (`labsource.py`), and running a notebook (`headless.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
+
+from worldsize.authoring import source as labsource
+from worldsize.authoring.source import BEGIN, END, BuildError, Cell, Source
+from worldsize.lab import graded_cells as cells
+
+__all__ = ["BuildError", "answer_lines", "build", "notebooks", "points"]
+
+_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def build(root: Path, check: bool = False) -> list[Path]:
+    """Writes what differs from the sources under `root`; returns the paths written: notebooks, and `released.py`.
+
+    With `check` it writes nothing and returns what is stale: a generated notebook that is missing
+    or different, or one that has no source. Raises BuildError before anything is written.
+    """
+    wanted: dict[Path, str] = {}
+    for source in _sources(root):
+        solution, lab = notebooks(source)
+        wanted[source.with_suffix(".ipynb")] = solution
+        wanted[root / "labs" / f"{source.stem}.ipynb"] = lab
+    record = root / "worldsize" / "lab" / "released.py"
+    if record.is_file():
+        wanted[record] = _record(_sources(root))
+    stale = [path for path, text in wanted.items() if _differs(path, text)]
+    if check:
+        return stale + [path for path in _generated(root) if path not in wanted]
+    for path in stale:
+        _keep_work(path)
+    for path in stale:
+        _write(path, wanted[path])
+    return stale
+
+
+def notebooks(source: Path) -> tuple[str, str]:
+    """The solution notebook and the student's notebook of `source`, as the text of their files."""
+    solution = _assemble(labsource.read(source))
+    return _text(solution), _text(_for_students(solution))
+
+
+def answer_lines(source: Path) -> dict[str, list[str]]:
+    """The answer's lines by exercise, as they are written, blank lines left out."""
+    exercises = [cell for cell in labsource.read(source).cells if cell.exercise]
+    return {c.exercise: [x for x in labsource.split_answer(c.text)[1] if x.strip()] for c in exercises}
+
+
+def points(source: Path) -> float:
+    """The points of a lab: the sum over its check cells."""
+    return sum(cell.points or 0 for cell in labsource.read(source).cells)
+
+
+def _record(sources: list[Path]) -> str:
+    """The text of `worldsize/lab/released.py`."""
+    lines = ['"""Written by `worldsize build`: digests of every lab\'s set-up cells, by which a check knows a changed one."""\n']
+    lines.append("SETUPS = {")
+    for source in sources:
+        setups = [c.text for c in labsource.read(source).cells if c.kind == "code" and c.text.startswith("# Set-up")]
+        digests = "".join(f'"{cells.digest(text)}", ' for text in setups).strip()
+        lines.append(f'    "{source.stem[:2]}": ({digests}),')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+# ---- notebooks -------------------------------------------------------------------------------
+
+
+def _assemble(source: Source) -> NotebookNode:
+    make = {
+        "code": nbformat.v4.new_code_cell,
+        "markdown": nbformat.v4.new_markdown_cell,
+        "raw": nbformat.v4.new_raw_cell,
+    }
+    cells = [make[c.kind](c.text, id=c.id, metadata=_cell_metadata(c)) for c in source.cells]
+    return nbformat.from_dict({"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5})
+
+
+def _cell_metadata(cell: Cell) -> dict:
+    metadata: dict = {"tags": list(cell.tags)} if cell.tags else {}
+    if cell.exercise or cell.check:
+        graded = cell.check is not None
+        metadata["nbgrader"] = {
+            "grade": graded,
+            "grade_id": cell.id,
+            "locked": graded,
+            "schema_version": 3,
+            "solution": not graded,
+            "task": False,
+        }
+        if graded:
+            metadata["nbgrader"]["points"] = cell.points
+    return metadata
+
+
+class _PutStubs(ClearSolutions):
+    """nbgrader's ClearSolutions with a stub that names the exercise."""
+
+    def __init__(self) -> None:
+        super().__init__(begin_solution_delimeter=BEGIN, end_solution_delimeter=END)
+
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: dict, cell_index: int
+    ) -> tuple[NotebookNode, dict]:
+        self.code_stub = {"python": labsource.stub(cell.source)}
+        return super().preprocess_cell(cell, resources, cell_index)
+
+
+def _for_students(solution: NotebookNode) -> NotebookNode:
+    notebook = copy.deepcopy(solution)
+    for step in _student_steps():
+        notebook, _ = step().preprocess(notebook, {})
+    return notebook
+
+
+def _student_steps() -> tuple[type, ...]:
+    # GenerateAssignment's order. What it has besides is for hidden tests, mark schemes and generated
+    # tests, which no source may hold, for headers that we have none of, and for the database.
+    return (LockCells, _PutStubs, ClearOutput, CheckCellMetadata, ComputeChecksums, CheckCellMetadata)
+
+
+def _text(notebook: NotebookNode) -> str:
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def _sources(root: Path) -> list[Path]:
+    sources = sorted((root / "solutions").glob("*.py"))
+    if not sources:
+        raise BuildError(
+            f"{root}: expected sources such as solutions/06_ring_all_reduce.py, got none;"
+            " run this from the root of the repository, or name it."
+        )
+    first_of: dict[str, Path] = {}
+    for source in sources:
+        first = first_of.setdefault(source.name[:2], source)
+        if first != source:
+            raise BuildError(
+                f"solutions/{source.name}: expected one source a lab, got {source.name[:2]} again"
+                f" (solutions/{first.name} has it); give one of them another number."
+            )
+    return sources
+
+
+def _generated(root: Path) -> list[Path]:
+    return sorted(path for folder in ("solutions", "labs") for path in (root / folder).glob("*.ipynb"))
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.is_file() or path.read_bytes() != text.encode()
+
+
+def _keep_work(path: Path) -> None:
+    """Refuses to write over a notebook that somebody has run: it may hold a student's work."""
+    if not path.is_file():
+        return
+    try:
+        cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
+    except (ValueError, AttributeError):
+        return  # no notebook at all, such as the marks of a merge: nothing to lose
+    if any(cell.get("outputs") or cell.get("execution_count") for cell in cells):
+        raise BuildError(
+            f"{path.parent.name}/{path.name}: expected a generated notebook, got one that somebody has run;"
+            " nothing was written. Copy it away if the work in it matters, delete it, and build again."
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing: a reader never sees half a notebook."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

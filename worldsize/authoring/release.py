@@ -1,0 +1,149 @@
+"""The student bundle: labs, package, data and environment in one zip; no solutions, no tests, nothing else.
+
+An allow-list says what goes out. A release is refused where a notebook isn't as its source says (an output in it, or a
+change made by hand) and where a line of an answer can be read in a lab or an answer in the package. The same files make
+the same zip, byte for byte. Left out: publishing it.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import nbformat
+
+from worldsize.authoring import build
+from worldsize.authoring import source as labsource
+
+NAMED = (
+    *("LICENSE", "Makefile", "README.md", "apt.txt", "constraints.txt"),
+    *("environment.yml", "pyproject.toml", "datasets/README.md"),
+)
+PATTERNS = (
+    *("labs/[0-9][0-9]_*.ipynb", "worldsize/**/*.py", "worldsize/**/*.js"),
+    *("datasets/*.npz", "datasets/*.LICENSE", "datasets/*.json"),
+)
+TOP = "worldsize"  # the folder that the zip unpacks to
+MIN_LEAK_CHARACTERS = 13
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # the first that a zip can say
+
+
+class Refused(ValueError):
+    """The bundle would give something away, or isn't whole; the message names each place."""
+
+
+def release(root: Path, out: Path) -> list[str]:
+    """Write the bundle of the repository `root` to `out`; returns the names in it. Raises Refused, OSError."""
+    files = bundle_files(root)
+    wrong = stale(root)
+    package = {path: _lines(path) for path in files if path.suffix == ".py"}
+    wrong += [words for source in sorted((root / "solutions").glob("*.py")) for words in _given_away(root, source, package)]
+    if wrong:
+        raise Refused("\n".join(["release: nothing was written, because", *wrong]))
+    names = [path.relative_to(root).as_posix() for path in files]
+    pack(out, [(f"{TOP}/{name}", path.read_bytes(), 0o644) for name, path in zip(names, files, strict=True)])
+    return names
+
+
+def stale(root: Path) -> list[str]:
+    """Words for each notebook that is not as its source says."""
+    return [f"{path} is not as its source says: run `worldsize build`" for path in build.build(root, check=True)]
+
+
+def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
+    """Write a zip of (name, content, mode), whole or not at all. The same entries make the same bytes."""
+    part = out.with_name(f".{out.name}.part")
+    with zipfile.ZipFile(part, "w") as bundle:
+        for name, content, mode in entries:
+            bundle.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, 9)
+    part.replace(out)
+
+
+def bundle_files(root: Path) -> list[Path]:
+    """The files that go out, in order. Raises Refused where one of those that must be there is missing."""
+    missing = [name for name in NAMED if not (root / name).is_file()]
+    labs = sorted(root.glob(PATTERNS[0]))
+    if missing or not labs:
+        raise Refused(
+            f"release: expected the repository, with {', '.join(missing or ['labs/NN_topic.ipynb'])}, got {root}. "
+            f"Run it from the root of the repository, or name that with --root."
+        )
+    found = {root / name for name in NAMED} | {path for pattern in PATTERNS for path in root.glob(pattern)}
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+
+
+def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:
+    """Lines of answers that stand in a student's notebook, in any cell or metadata.
+
+    `given`: the lines of code outside the markers. A line that stands there too gives nothing away, nor does
+    a short one.
+    """
+    shown = [_squeezed(line) for text in _strings(notebook) for line in text.split("\n")]
+    said = []
+    for exercise, lines in answers.items():
+        secret = _secret(lines, given)
+        said += [f"{exercise}: {s!r} can be read" for s in secret if any(s in line for line in shown)]
+    return said
+
+
+def given_lines(source: Path) -> list[str]:
+    """The lines of code of a lab's source that stand outside the markers."""
+    cells = [cell for cell in labsource.read(source).cells if cell.kind == "code"]
+    return [line for cell in cells for line in labsource.split_answer(cell.text)[0]]
+
+
+def _given_away(root: Path, source: Path, package: dict[Path, list[str]]) -> list[str]:
+    """What the bundle would tell of the answers of one lab; `package` has the lines of its modules."""
+    answers, given = build.answer_lines(source), given_lines(source)
+    lab = root / "labs" / f"{source.stem}.ipynb"
+    said = [f"{lab.name}: {words}" for words in leaks(nbformat.read(lab, nbformat.NO_CONVERT), answers, given)]
+    for path, lines in package.items():
+        said += [f"{path}: the answer to {name}" for name, answer in answers.items() if _holds(lines, answer, given)]
+    return said
+
+
+def _holds(lines: list[str], answer: list[str], given: list[str]) -> bool:
+    """Whether three lines of an answer, none of them short or given, follow each other here too.
+
+    Two would be said of every loop that waits for handles.
+    """
+    secret = set(_secret(answer, given))
+    together = {three for three in _threes([*map(_squeezed, answer)]) if secret.issuperset(three)}
+    return not together.isdisjoint(_threes(lines))
+
+
+def _threes(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    return zip(lines, lines[1:], lines[2:], strict=False)
+
+
+def _lines(path: Path) -> list[str]:
+    return [_squeezed(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _secret(lines: list[str], given: list[str]) -> list[str]:
+    public = {_squeezed(line) for line in given}
+    return [s for s in map(_squeezed, lines) if len(s) >= MIN_LEAK_CHARACTERS and s not in public]
+
+
+def _squeezed(line: str) -> str:
+    return " ".join(line.split())
+
+
+def _strings(node: object) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for value in node.values():
+            yield from _strings(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _strings(value)
+
+
+def _entry(name: str, mode: int) -> zipfile.ZipInfo:
+    """The same for the same name: no time, no owner."""
+    entry = zipfile.ZipInfo(name, _MOMENT)
+    entry.external_attr = (0o100000 | mode) << 16
+    entry.create_system = 3
+    return entry

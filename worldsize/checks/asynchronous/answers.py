@@ -1,0 +1,220 @@
+"""Words for what a parameter server did with its gradients: the weights it returned, the letters it sent, its counts.
+
+Every gradient has an element of its own, so the final weights show how much each counted. Left out: what is right
+(`plan`), and where a server got stuck (`stuck`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Ended
+from worldsize.checks.asynchronous.script import STOP, Plan, Script, ahead, shares, weights_at
+from worldsize.units import count, number
+
+CLOSE = {"rtol": 1e-3, "atol": 1e-3}
+
+
+# ---- the final weights -----------------------------------------------------------------------
+
+
+def wrong_weights(ended: Ended, play: Script, plan: Plan, rate: float) -> str | None:
+    """Words for the first gradient that counts too much or too little in the returned weights."""
+    returned = ended.returned[0]
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        shown = "nothing" if returned is None else f"a {type(returned).__name__}"
+        return f"rank 0: expected two values, the weights and what the contract asks besides, got {shown}"
+    got = np.asarray(returned[0])
+    if got.shape != play.start.shape:
+        return f"rank 0: expected the weights first, of shape {list(play.start.shape)}, got shape {list(got.shape)}"
+    counted, wanted = (play.start - got) / (rate * play.sizes), shares(play, plan, plan.updates)
+    if np.allclose(counted, -wanted, **CLOSE):
+        return "every gradient was added: a step goes against the gradient, weights -= …"
+    where = np.flatnonzero(~np.isclose(counted, wanted, **CLOSE))
+    return _miscounted(int(where[0]), counted, wanted, play, plan) if where.size else None
+
+
+def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: Script, plan: Plan) -> str:
+    if k >= len(play.order):
+        return (
+            f"rank {k - len(play.order) + 1} had a gradient under way when the {count(plan.updates, 'update')} were done, "
+            f"and it counts {_times(counted[k])}. It only has to be received: `dismiss` does that."
+        )
+    arrived = slice(len(play.order))
+    if not plan.need and play.workers > 1 and np.allclose(counted[arrived], wanted[arrived] / play.workers, **CLOSE):
+        return f"every gradient counts 1/{play.workers}. There is no mean here: each is an update, with the whole rate."
+    what = f"{_nth(play, k)} counts {_times(counted[k])}, expected {_times(wanted[k])}. "
+    return what + (_miscounted_in_a_step if plan.need else _miscounted_alone)(k, counted[k], wanted[k], play, plan)
+
+
+def _miscounted_alone(k: int, got: float, want: float, play: Script, plan: Plan) -> str:
+    age = plan.ages[k]
+    if np.isclose(got, 0, **CLOSE):
+        return "It was received and never applied: every gradient is an update."
+    if np.isclose(got, 1 / (age + 1), **CLOSE):
+        return f"Its staleness is {age}, not {age + 1}: a gradient of the newest weights has staleness 0."
+    if want < 1:
+        return f"Its staleness is {age}: with scaled=True the rate of this update is divided by that."
+    return f"Its staleness is {age}, and the whole rate holds." if np.isclose(got * age, 1, **CLOSE) else ""
+
+
+def _miscounted_in_a_step(k: int, got: float, want: float, play: Script, plan: Plan) -> str:
+    if not want:
+        return f"It was computed on version {plan.bases[k]}, and the weights are at {plan.at[k]}: throw it away."
+    if np.isclose(got, 1 / play.workers, **CLOSE):
+        return f"The mean of {count(plan.need, 'gradient')} is their sum over {plan.need}, not over all {play.workers} workers."
+    if np.isclose(got, 1, **CLOSE):
+        return f"A step takes the mean of its {count(plan.need, 'gradient')}, not the sum."
+    return f"Step {plan.at[k]} takes the first {plan.need} of its {play.workers} gradients."
+
+
+def _nth(play: Script, k: int) -> str:
+    return f"gradient {k + 1} of {len(play.order)} (from rank {play.order[k]})"
+
+
+def _times(value: float) -> str:
+    return f"{number(round(float(value), 2))} times"
+
+
+# ---- letters ---------------------------------------------------------------------------------
+
+
+def wrong_versions(ended: Ended, play: Script, plan: Plan) -> str | None:
+    """Words for the first worker that was sent other versions than it should, or was not told to stop.
+
+    The version after the last update may be sent, and need not: nothing that counts is computed on it.
+    """
+    for worker in range(1, play.workers + 1):
+        got = [int(letter[0]) for letter in ended.returned[worker]]
+        if got[-1] != STOP:
+            done = count(plan.updates, "update")
+            return f"rank {worker} got version {got[-1]} where it should have been told to stop: {done} were done."
+        got = [version for version in got[:-1] if version != plan.updates]
+        want = [version for version in plan.letters[worker] if version != plan.updates]
+        if got != want:
+            return f"rank {worker} got the versions {got}, expected {want}. {_why(worker, got, want, play, plan)}"
+    return None
+
+
+def _why(worker: int, got: list[int], want: list[int], play: Script, plan: Plan) -> str:
+    """For the first version that differs."""
+    sent, due = next(((a, b) for a, b in zip(got, want, strict=False) if a != b), (None, None))
+    if sent is None:
+        return ""
+    if plan.bound is not None and 0 < sent <= plan.updates:
+        first = min(sent, due)
+        lead = f"After {count(first, 'update')} it is {ahead(play, worker, first)} ahead of the slowest worker"
+        then = "has to wait, and gets the newest weights then" if sent < due else "may go on"
+        return f"{lead} and the bound is {plan.bound}: it {then}."
+    if sent < due:
+        return "The version is the number of updates in the weights: first update, then answer."
+    return "It was left waiting: answer at once."
+
+
+def wrong_letters(ended: Ended, play: Script, plan: Plan, rate: float) -> str | None:
+    """Words for the first letter that holds other weights than those of its version."""
+    for worker in range(1, play.workers + 1):
+        for letter in ended.returned[worker][:-1]:
+            version = int(letter[0])
+            if not np.allclose(letter[1:], weights_at(play, plan, version, rate), **CLOSE):
+                return _other_weights(worker, version, letter[1:], play, plan, rate)
+    return None
+
+
+def _other_weights(worker: int, version: int, got: np.ndarray, play: Script, plan: Plan, rate: float) -> str:
+    for other in range(plan.updates + 1):
+        if np.allclose(got, weights_at(play, plan, other, rate), **CLOSE):
+            return f"rank {worker} got the weights of version {other} in a letter that says version {version}."
+    return f"rank {worker}'s letter of version {version} holds weights that are not those after {count(version, 'update')}."
+
+
+# ---- what is returned besides ----------------------------------------------------------------
+
+
+def wrong_ages(ended: Ended, play: Script, plan: Plan) -> str | None:
+    """Words for the first staleness in the second returned value that is not what it was."""
+    got = _second(ended)
+    ages = [_whole(value) for value in got] if isinstance(got, (tuple, list, np.ndarray)) else [None]
+    if None in ages:
+        return "rank 0: expected as second value the staleness of each gradient, a list of whole numbers"
+    if len(ages) != plan.updates:
+        return f"rank 0 returned the staleness of {count(len(ages), 'gradient')}, expected {plan.updates}, one an update."
+    for k, (age, want) in enumerate(zip(ages, plan.ages, strict=True)):
+        if age != want:
+            where = f"it was computed on version {plan.bases[k]} and applied to version {plan.at[k]}"
+            return f"the staleness of {_nth(play, k)} is {want}, got {age}: {where}."
+    return None
+
+
+def wrong_dropped(ended: Ended, plan: Plan) -> str | None:
+    """Words where the second returned value is not the number of late gradients."""
+    got, want = _second(ended), sum(age > 0 for age in plan.ages)
+    if _whole(got) == want:
+        return None
+    return f"rank 0: expected as second value {want}, the number of gradients that came late while steps were made, got {got}"
+
+
+def _second(ended: Ended) -> Any:
+    returned = ended.returned[0]
+    return returned[1] if isinstance(returned, tuple) and len(returned) == 2 else None
+
+
+def _whole(value: Any) -> int | None:
+    one = isinstance(value, (int, float, np.generic)) or (isinstance(value, np.ndarray) and value.size == 1)
+    return int(value) if one and float(value) == int(value) else None
+
+
+_SERVER = re.compile(r"rank 0 waits for (\w+) \((\w+)")
+
+
+def stuck(ended: Ended, play: Script, plan: Plan) -> str:
+    """Two lines: what went wrong, and who waits for whom."""
+    waits = ended.words.partition("\n")[0]
+    taken = [t.src for t in ended.trace.transfers if t.dst == 0]
+    after = f"after {count(len(taken), 'gradient')} "
+    found = _SERVER.search(waits)
+    if found is None:
+        words = _ended(len(taken), play, plan)
+    elif found[2] == "send" and len(taken) >= len(play.order):
+        words = f"the server tells rank {found[1]} to stop, which computes: take its gradient first. Is it in `busy`?"
+    elif found[2] == "send":
+        words = f"the server sends to rank {found[1]}, which has weights and computes: answer only who waits."
+    elif len(taken) >= len(play.order):
+        words = _at_the_end(found[1], plan)
+    elif found[1] != "anyone":
+        words = f"the server waits for rank {found[1]}, and rank {play.order[len(taken)]} is first: receive from anyone."
+    else:
+        words = _unanswered(len(taken), ended, play, plan)
+    return f"{after}{words}\n{waits}"
+
+
+def _ended(taken: int, play: Script, plan: Plan) -> str:
+    if taken < len(play.order):
+        why = "late ones count nothing" if plan.need else "each is one update"
+        return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: {why}."
+    return "the server has ended, and a worker still waits for it: `dismiss` takes what is under way and tells all to stop."
+
+
+def _at_the_end(whom: str, plan: Plan) -> str:
+    rank = whom if whom == "anyone" else f"rank {whom}"
+    done = count(plan.updates, "update")
+    return f"the {done} are done, and the server waits for {rank}, which has no gradient under way: `busy` are those who compute."
+
+
+def _unanswered(taken: int, ended: Ended, play: Script, plan: Plan) -> str:
+    """The server waits for anyone, and the worker whose gradient comes next waits for weights."""
+    worker = play.order[taken]
+    updates = sum(max(use) < taken for use in plan.uses)
+    what = f"the server waits for a gradient, and rank {worker} for weights. "
+    if plan.bound is not None:
+        lead = ahead(play, worker, taken)
+        return f"{what}It is {lead} ahead of the slowest worker and the bound is {plan.bound}: it may go on."
+    if plan.need is None:
+        return f"{what}There is no barrier here: answer each gradient at once."
+    late = [k for k in range(taken) if play.order[k] == worker and plan.ages[k]]
+    if late and max(late) == max(k for k in range(taken) if play.order[k] == worker):
+        return f"{what}Its gradient was late: throw it away, and send the newest weights at once."
+    return f"{what}Step {updates - 1} had its {plan.need} of {play.workers} gradients: all who waited get the new weights."

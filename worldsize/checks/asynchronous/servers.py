@@ -1,0 +1,140 @@
+"""The checks of lab 05: an asynchronous server, the gate of bounded staleness, and the barrier with backup workers.
+
+The check plays all workers from a `Script`, and judges the server by the final weights, by the letters that each worker
+got, and by what it says of its gradients. What has to come out (`Plan`) follows from the order of arrivals alone. The
+words come from `served` and `stuck`. Left out: speed. The rules are those of J. Dean et al. (NIPS 2012), Q. Ho et al.
+(NIPS 2013), J. Chen et al. ("Revisiting distributed synchronous SGD", 2016) and W. Zhang et al. (IJCAI 2016).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.asynchronous import answers
+from worldsize.checks.asynchronous.answers import stuck
+from worldsize.checks.asynchronous.script import Plan, Script, first_of_each, one_by_one, played_worker, script
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.verdict import Verdict
+from worldsize.units import count
+
+RATE = 0.25
+
+ASYNC = {
+    "every gradient counts once": 0.5,
+    "each sender gets the newest weights at once": 0.5,
+    "the staleness of each gradient is returned": 0.5,
+    "scaled: the rate is divided by the staleness": 0.5,
+}
+BOUNDED = {
+    "every gradient counts once": 0.5,
+    "nobody begins more than `bound` ahead, and nobody waits without need": 1.0,
+    "the staleness of each gradient is returned": 0.5,
+}
+BACKUP = {
+    "a step is the mean of the first gradients of its version": 1.0,
+    "all who wait get the new weights, a late sender at once": 0.5,
+    "the number of dropped gradients is returned": 0.5,
+}
+
+
+def async_server(arena: Arena, fn: Callable) -> Verdict:
+    """`async_server(fabric, weights, updates, rate, scaled=False)` returns (weights, staleness of each gradient)."""
+    return judge("async_server", ASYNC, _async_cases(arena, fn))
+
+
+def bounded_server(arena: Arena, fn: Callable) -> Verdict:
+    """`bounded_server(fabric, weights, updates, rate, bound)` returns (weights, staleness of each gradient)."""
+    return judge("bounded_server", BOUNDED, _bounded_cases(arena, fn))
+
+
+def backup_server(arena: Arena, fn: Callable) -> Verdict:
+    """`backup_server(fabric, weights, updates, rate, backups)` returns (weights, number of dropped gradients)."""
+    return judge("backup_server", BACKUP, _backup_cases(arena, fn))
+
+
+# ---- cases -----------------------------------------------------------------------------------
+
+
+def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    counted, answered, told, scale = ASYNC
+    seed = secrets.randbits(32)
+    for workers, scaled in ((2, False), (3, False), (1, False), (3, True)):
+        play = script(workers, _any_order(workers, random.Random(seed + workers)), seed)
+        plan = one_by_one(play, scaled=scaled)
+        name = f"{count(workers, 'worker')}{', scaled=True' if scaled else ''}"
+        more = (True,) if scaled else ()
+        yield _case(name, arena, fn, play, plan, more, (answered, scale if scaled else counted, told))
+
+
+def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    counted, gate, told = BOUNDED
+    seed = secrets.randbits(32)
+    for workers, bound in ((2, 1), (3, 2), (3, 0), (1, 1)):
+        play = script(workers, _gated_order(workers, bound, random.Random(seed + bound)), seed)
+        name = f"{count(workers, 'worker')}, bound={bound}"
+        yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
+
+
+def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    mean, answered, told = BACKUP
+    seed = secrets.randbits(32)
+    for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1)):
+        play = script(workers, _hurried_order(workers, backups, random.Random(seed + workers)), seed)
+        name = f"{count(workers, 'worker')}, backups={backups}"
+        yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (answered, mean, told))
+
+
+def _case(
+    name: str, arena: Arena, fn: Callable, play: Script, plan: Plan, more: tuple, properties: tuple[str, str, str]
+) -> Case:
+    """`properties`: that of the letters, that of the weights, and that of what is returned besides."""
+    answered, counted, told = properties
+
+    def run() -> Ended:
+        workers = dict.fromkeys(range(1, play.workers + 1), played_worker)
+        ended = arena.ranks(fn, play.inputs, plan.updates, RATE, *more, played=workers)
+        return replace(ended, words=stuck(ended, play, plan)) if ended.state == "deadlock" else ended
+
+    def examine(ended: Ended) -> dict[str, str | None]:
+        versions = answers.wrong_versions(ended, play, plan)
+        weights = answers.wrong_weights(ended, play, plan, RATE)
+        letters = versions or (None if weights else answers.wrong_letters(ended, play, plan, RATE))
+        second = answers.wrong_ages(ended, play, plan) if plan.need is None else answers.wrong_dropped(ended, plan)
+        return {answered: letters, counted: weights, told: second}
+
+    return Case(name, run, examine)
+
+
+# ---- orders of arrival -----------------------------------------------------------------------
+
+
+def _any_order(workers: int, chance: random.Random) -> list[int]:
+    """The last worker is slow: its first gradient comes when the others have sent several."""
+    quick = [worker for worker in range(1, workers) for _ in range(2)] or [1, 1]
+    chance.shuffle(quick)
+    return [*quick, workers, *chance.choices(range(1, workers + 1), k=2), workers]
+
+
+def _gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
+    """One after the other runs ahead as far as the gate lets it, so that the earlier ones wait for the last. Twice."""
+    order: list[int] = []
+    for worker in 2 * chance.sample(range(1, workers + 1), workers):
+        for _ in range(bound + 2):
+            clocks = [order.count(rank) for rank in range(1, workers + 1)]
+            if clocks[worker - 1] - min(clocks) <= bound:
+                order.append(worker)
+    return order
+
+
+def _hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
+    """Three steps, made by the same workers. The others are late for the second one, and again for the third."""
+    need = workers - backups
+    ranked = chance.sample(range(1, workers + 1), workers)
+    quick, late = ranked[:need], ranked[need:]
+    before = 1 if need > 1 else 0  # a late gradient comes in the midst of a step where it can
+    second = [*quick[:before], *late[:1], *quick[before:]]
+    return [*quick, *second, *late[1:], *late[:1], *quick]

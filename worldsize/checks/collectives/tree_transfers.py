@@ -1,0 +1,154 @@
+"""Words for wrong messages of a tree: who sends once and to whom, how much, and in how many rounds. Reads the record.
+
+In a round a rank sends at most one message and receives at most one. A tree of n ranks is done in ⌈log2 n⌉ rounds if in
+each of them every rank that can help does; a star and a chain need n − 1. Left out: what the messages hold, and the
+order in which a rank receives, which with `recv` from anyone is not its own choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+from worldsize.trace import Trace, Transfer
+from worldsize.units import count
+
+
+def enough(world_size: int) -> int:
+    """⌈log2 n⌉: after k rounds at most 2**k ranks can have heard from one, or one from them."""
+    return (world_size - 1).bit_length()
+
+
+# ---- from the root down ----------------------------------------------------------------------
+
+
+def one_to_each(trace: Trace, root: int, tensor_bytes: int) -> str | None:
+    """Every rank but the root receives one message, the whole tensor."""
+    for rank in range(trace.world_size):
+        into = [t for t in trace.transfers if t.dst == rank]
+        if rank == root and into:
+            return f"rank {into[0].src} sent a message to rank {root}, the root, which has the tensor already."
+        if rank != root and len(into) != 1:
+            return f"rank {rank} received {count(len(into), 'message')}; expected 1 message with the whole tensor."
+    return _whole_tensors(trace, tensor_bytes)
+
+
+def rounds_down(trace: Trace, root: int) -> int:
+    """Rounds in which the messages went, each rank sending in the order in which it began its sends."""
+    got, last = {root: 0}, defaultdict(int)
+    for t in sorted(trace.transfers, key=lambda t: t.start_s):
+        got[t.dst] = last[t.src] = max(got.get(t.src, 0), last[t.src]) + 1
+    return max(got.values())
+
+
+def slow_down(trace: Trace, root: int) -> str | None:
+    """Words where a broadcast takes more rounds than it has to."""
+    taken, best = rounds_down(trace, root), enough(trace.world_size)
+    if taken <= best:
+        return None
+    sent = Counter(t.src for t in trace.transfers)
+    if len(sent) == 1:
+        return f"{_rounds(taken, best)} Rank {root} sends to all others, one after the other: this is a star. {_HELP}"
+    if max(sent.values()) == 1:
+        return f"{_rounds(taken, best)} Every rank passes it on to one other: this is a chain. {_HELP}"
+    if _fewest(root, _neighbours(trace, lambda t: (t.src, t.dst))) <= best:
+        return (
+            f"{_rounds(taken, best)} The tree is good, but a rank first serves one that has nobody to pass it on to. "
+            f"Serve those first that have most ranks below them."
+        )
+    return f"{_rounds(taken, best)} {_HELP}"
+
+
+_HELP = "In every round, let each rank that has the tensor send it to one that has not."
+
+
+# ---- up to the root --------------------------------------------------------------------------
+
+
+def one_from_each(trace: Trace, root: int) -> str | None:
+    """Every rank but the root sends one message."""
+    sent = Counter(t.src for t in trace.transfers)
+    for rank in range(trace.world_size):
+        if rank == root and sent[rank]:
+            to = next(t.dst for t in trace.transfers if t.src == root)
+            return f"rank {root}, the root, sent a message to rank {to}; it has nothing to do but receive."
+        if rank != root and sent[rank] != 1:
+            return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, when it has all that it waits for."
+    return None
+
+
+def whole_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> str | None:
+    return one_from_each(trace, root) or _whole_tensors(trace, tensor_bytes)
+
+
+def blocks_up(trace: Trace, root: int, block_bytes: int) -> str | None:
+    """Each rank sends its own block and those that it received, no more and no less."""
+    words = one_from_each(trace, root)
+    if words:
+        return words
+    for t in sorted(trace.transfers, key=lambda t: t.src):
+        had = block_bytes + sum(u.size_bytes for u in trace.transfers if u.dst == t.src)
+        if t.size_bytes != had and _holds_whole_blocks(trace, block_bytes):
+            sends, has = t.size_bytes // block_bytes, had // block_bytes
+            return (
+                f"rank {t.src} sent {count(sends, 'block')} to rank {t.dst}, but had {has}: its own and what it "
+                f"received. Send exactly those."
+            )
+        if t.size_bytes != had:
+            return f"rank {t.src} sent {t.size_bytes} bytes to rank {t.dst}; expected its own and what it received, {had}."
+    return None
+
+
+def slow_up(trace: Trace, root: int) -> str | None:
+    """Words where a reduce or a gather takes more rounds than it has to, however receives are ordered."""
+    taken, best = _fewest(root, _neighbours(trace, lambda t: (t.dst, t.src))), enough(trace.world_size)
+    if taken <= best:
+        return None
+    received = Counter(t.dst for t in trace.transfers)
+    if len(received) == 1:
+        return f"{_rounds(taken, best)} Rank {root} takes every message, one after the other: this is a star. {_PAIRS}"
+    if max(received.values()) == 1:
+        return f"{_rounds(taken, best)} Every rank waits for one other: this is a chain. {_PAIRS}"
+    return f"{_rounds(taken, best)} {_PAIRS}"
+
+
+_PAIRS = "In every round, let the ranks that still hold something pair up: one of each pair sends to the other."
+
+
+# ---- of both ---------------------------------------------------------------------------------
+
+
+def _neighbours(trace: Trace, ends: Callable[[Transfer], tuple[int, int]]) -> dict[int, list[int]]:
+    """{rank: those below it}; `ends` gives the upper and the lower rank of a message."""
+    below: dict[int, list[int]] = defaultdict(list)
+    for upper, lower in map(ends, trace.transfers):
+        below[upper].append(lower)
+    return below
+
+
+def _fewest(rank: int, below: dict[int, list[int]], seen: frozenset[int] = frozenset()) -> int:
+    """The fewest rounds in which a tree can be gone up to `rank`, or down from it."""
+    if rank in seen:
+        return 0  # a circle; the values have told
+    done = 0
+    for ready in sorted(_fewest(lower, below, seen | {rank}) for lower in below[rank]):
+        done = max(done, ready) + 1
+    return done
+
+
+def _rounds(taken: int, best: int) -> str:
+    return f"it takes {count(taken, 'round')} of messages where ⌈log2 n⌉ = {best} {'is' if best == 1 else 'are'} enough."
+
+
+def _whole_tensors(trace: Trace, tensor_bytes: int) -> str | None:
+    for t in sorted(trace.transfers, key=lambda t: (t.src, t.start_s)):
+        if t.size_bytes != tensor_bytes:
+            return (
+                f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; expected the whole tensor, "
+                f"{tensor_bytes} bytes."
+            )
+    return None
+
+
+def _holds_whole_blocks(trace: Trace, block_bytes: int) -> bool:
+    return all(t.size_bytes % block_bytes == 0 for t in trace.transfers)

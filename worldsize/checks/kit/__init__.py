@@ -1,0 +1,1 @@
+"""What several checks use: judging a run, comparing values, reading transfers."""

@@ -1,0 +1,200 @@
+"""Words for wrong messages: to whom, how many, how large. Reads the recorded transfers alone.
+
+A value proves nothing: a gather and a broadcast give the right sum too, and even the same total bytes as a ring. So
+neighbours, counts, sizes, totals and each rank's share are looked at. Left out: what the messages hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from worldsize.trace import Trace, Transfer
+from worldsize.units import count, times
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What a ring's messages should be: `steps` a rank, of at most `chunk_bytes`, together `halves` (n − 1) tensors.
+
+    `halves` is 1 for a reduce-scatter or an all-gather alone, 2 for both.
+    """
+
+    world_size: int
+    halves: int
+    tensor_bytes: int
+    chunk_bytes: int
+
+    @property
+    def steps(self) -> int:
+        return self.halves * (self.world_size - 1)
+
+    @property
+    def share(self) -> float:
+        """What each rank sends, in tensors, where all chunks are equal."""
+        return self.steps / self.world_size
+
+    @property
+    def slack(self) -> float:
+        """How far a rank's share may be from that, in tensors: one chunk, or more where chunks have to differ.
+
+        In each half a rank sends all chunks but one, and that one may be empty or the largest.
+        """
+        even, largest = 1 / self.world_size, self.chunk_bytes / self.tensor_bytes
+        chunks_are_equal = self.chunk_bytes * self.world_size == self.tensor_bytes
+        return even if chunks_are_equal else self.halves * max(even, largest - even)
+
+
+def none_sent(trace: Trace) -> str | None:
+    """Words where nothing passed through the fabric, or a collective of the framework was called besides."""
+    ops = sorted({c.op for c in trace.collectives})
+    if ops:
+        passed = "no message passed through the fabric" if not trace.transfers else "the fabric was not all that was used"
+        return f"{passed}: dist.{ops[0]} did it. Write the messages yourself, with fabric.isend, send and recv."
+    if not trace.transfers and trace.world_size > 1:
+        return "no message passed through the fabric. Write the messages yourself, with fabric.isend, send and recv."
+    return None
+
+
+# ---- one server ------------------------------------------------------------------------------
+
+
+def server(trace: Trace, tensor_bytes: int) -> str | None:
+    """Each worker one tensor to rank 0 and one back, nothing else."""
+    for t in _by_sender(trace):
+        if 0 not in (t.src, t.dst):
+            return f"rank {t.src} sent a message to rank {t.dst}: a worker talks to rank 0, the server, alone."
+    for worker in range(1, trace.world_size):
+        words = _one_tensor(trace, worker, 0, tensor_bytes) or _one_tensor(trace, 0, worker, tensor_bytes)
+        if words:
+            return words
+    return None
+
+
+def _one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> str | None:
+    sizes = [t.size_bytes for t in _sent(trace, src) if t.dst == dst]
+    if sizes == [tensor_bytes]:
+        return None
+    moved = f"{count(len(sizes), 'message')}, {sum(sizes)} bytes in all"
+    return f"rank {src} sent rank {dst} {moved}; expected 1 message with the whole tensor, {tensor_bytes} bytes."
+
+
+# ---- every rank a server ---------------------------------------------------------------------
+
+
+def shards(trace: Trace, chunk_bytes: int) -> str | None:
+    """Every rank serves one chunk: on each link at most two messages, a chunk to its server and a sum back."""
+    n = trace.world_size
+    centre = hub(trace)
+    if centre is not None:
+        return f"rank {centre} serves every chunk: all messages go to it or come from it. Rank k is the server of chunk k."
+    links = Counter((t.src, t.dst) for t in trace.transfers if t.size_bytes)
+    for src, dst in ((s, d) for s in range(n) for d in range(n) if s != d):
+        if links[src, dst] > 2:
+            return (
+                f"rank {src} sent {links[src, dst]} messages to rank {dst}; expected at most 2: "
+                f"chunk {dst} to its server, and the sum of chunk {src} back."
+            )
+    return too_large(trace, chunk_bytes)
+
+
+# ---- a ring ----------------------------------------------------------------------------------
+
+
+def ring(trace: Trace, want: Ring) -> str | None:
+    """At most `want.steps` messages a rank, all to a neighbour, first one way and perhaps then the other."""
+    n = trace.world_size
+    centre = hub(trace)
+    if centre is not None:
+        return (
+            f"rank {centre} gathers and broadcasts: all {count(len(trace.transfers), 'message')} go to it or come from "
+            f"it. On a ring every rank sends as much as every other."
+        )
+    for rank in range(n):
+        targets = [t.dst for t in _sent(trace, rank)]
+        right, left = (rank + 1) % n, (rank - 1) % n
+        for target in targets:
+            if target not in (left, right):
+                return f"rank {rank} sent a message to rank {target}; its neighbours on the ring are {left} and {right}."
+        turns = sum(a != b for a, b in zip(targets, targets[1:], strict=False))
+        if turns > 1:
+            return f"rank {rank} sends to both neighbours, {left} and {right}, in turn: choose one way round the ring."
+        if len(targets) > want.steps:
+            return _uneven(trace, want) or f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
+    return None
+
+
+def shares(trace: Trace, want: Ring) -> str | None:
+    """No message over a chunk, the exact total, and each rank's share of it within one chunk."""
+    whole = [t for t in _by_sender(trace) if t.size_bytes >= want.tensor_bytes > want.chunk_bytes]
+    if whole:
+        sent = trace.sent_bytes(whole[0].src) / want.tensor_bytes
+        return (
+            f"messages hold the whole tensor: rank {whole[0].src} sends {times(sent)} x the tensor, "
+            f"where {times(want.share)} x is enough. Send one chunk at a time."
+        )
+    return too_large(trace, want.chunk_bytes) or sums(trace, want) or _uneven(trace, want)
+
+
+def _uneven(trace: Trace, want: Ring) -> str | None:
+    sent = [trace.sent_bytes(rank) / want.tensor_bytes for rank in range(trace.world_size)]
+    if all(abs(share - want.share) <= want.slack + _ROUNDING for share in sent):
+        return None
+    most, least = sent.index(max(sent)), sent.index(min(sent))
+    return (
+        f"rank {most} sent {times(sent[most])} x the tensor and rank {least} {times(sent[least])} x; on a ring every rank "
+        f"sends {times(want.share)} x, one chunk more or less. A gather and a broadcast, passed from neighbour to neighbour?"
+    )
+
+
+def sums(trace: Trace, want: Ring) -> str | None:
+    """The exact number of bytes that all ranks together send."""
+    got, expected = trace.total_bytes(), want.steps * want.tensor_bytes
+    if got == expected:
+        return None
+    return (
+        f"all ranks together sent {times(got / want.tensor_bytes)} x the tensor ({got} bytes); expected "
+        f"{want.steps} x ({expected} bytes)."
+    )
+
+
+def too_few(trace: Trace, want: Ring) -> str:
+    """A hint for wrong values: no rank sent as often as there are steps. Empty where one did."""
+    most = max(len(_sent(trace, rank)) for rank in range(trace.world_size))
+    if not 0 < most < want.steps:
+        return ""
+    return f" No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last one missing?"
+
+
+# ---- of all ----------------------------------------------------------------------------------
+
+
+def hub(trace: Trace) -> int | None:
+    """The one rank that all messages go to or come from, where there are three ranks or more that could talk."""
+    pairs = {(t.src, t.dst) for t in trace.transfers}
+    if trace.world_size < 3 or len(pairs) < 2:
+        return None
+    centres = set.intersection(*({src, dst} for src, dst in pairs))
+    return centres.pop() if len(centres) == 1 else None
+
+
+def too_large(trace: Trace, chunk_bytes: int) -> str | None:
+    for t in _by_sender(trace):
+        if t.size_bytes > chunk_bytes:
+            return (
+                f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; expected at most one chunk, "
+                f"{chunk_bytes} bytes."
+            )
+    return None
+
+
+def _by_sender(trace: Trace) -> list[Transfer]:
+    """The messages of rank 0 first: the order in time differs from run to run, and words should not."""
+    return sorted(trace.transfers, key=lambda t: (t.src, t.start_s))
+
+
+def _sent(trace: Trace, rank: int) -> list[Transfer]:
+    """The rank's messages in the order in which it sent them."""
+    return sorted((t for t in trace.transfers if t.src == rank), key=lambda t: t.start_s)

@@ -1,0 +1,138 @@
+"""The check of lab 01's memory estimate: its bytes against those of real arrays of the same shapes.
+
+The arrays are NumPy's, spread over one number each, so that a model of billions is measured without the memory.
+Left out: what a framework allocates besides (caches, buffers of messages).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.verdict import Verdict
+
+POINTS = {
+    "weights and gradients": 0.5,
+    "the optimizer's state": 0.5,
+    "activations": 0.5,
+}
+WEIGHTS, OPTIMIZER, ACTIVATIONS = POINTS
+PARTS = {"weights": WEIGHTS, "gradients": WEIGHTS, "optimizer": OPTIMIZER, "activations": ACTIVATIONS}
+KINDS = {1: "int8", 2: "float16", 4: "float32", 8: "int64"}
+FLOAT32, ADAM, MIXED, MIXED_ADAM = 4, 8, 2, 12
+
+Shapes = list[tuple[int, ...]]
+Saved = list[tuple[tuple[int, ...], int]]
+
+
+def training_bytes(arena: Arena, fn: Callable) -> Verdict:
+    """`training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8)`: bytes by part, as a dict."""
+    return judge("training_bytes", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    a, b, c = (random.randint(5, 9) for _ in range(3))
+    layer: Shapes = [(a, b), (a,)]
+    yield _case(arena, fn, "a linear layer", layer, [((b,), 4), ((a,), 4)], random.randint(5, 9), ())
+    cnn: Shapes = [(c, 1, 3, 3), (c,), (10, c, 7), (), (10,)]
+    yield _case(arena, fn, "a small CNN", cnn, [((1, 28, 28), 4), ((c, 14, 14), 8), ((), 8), ((10,), 4)], 32, ())
+    yield _case(arena, fn, "mixed precision", layer, [((b,), 2), ((a, 3), 1)], 1, (MIXED, MIXED_ADAM))
+    yield _case(arena, fn, "plain SGD", layer, [((b, a), 4)], 3, (FLOAT32, 0))
+    large: Shapes = [(4096, 4096), (4096, 16384), (4096,)] * 36
+    yield _case(arena, fn, "billions of weights", large, [((2048, 4096), 2)] * 36, 4, (MIXED, MIXED_ADAM))
+
+
+def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, batch: int, widths: tuple) -> Case:
+    weight_bytes, optimizer_bytes = widths or (FLOAT32, ADAM)
+    shapes = "" if len(weights) > 9 else f", weights {weights}, saved {saved}, batch {batch}"
+    more = f", weight_bytes={weight_bytes}, optimizer_bytes={optimizer_bytes}" if widths else ""
+    measured = {
+        "weights": sum(_measured(shape, weight_bytes) for shape in weights),
+        "gradients": sum(_measured(shape, weight_bytes) for shape in weights),
+        "optimizer": sum(_measured((*shape, optimizer_bytes), 1) for shape in weights),
+        "activations": sum(_measured((batch, *shape), width) for shape, width in saved),
+    }
+    mistakes = {part: _mistakes(part, measured, weights, saved, batch, weight_bytes, optimizer_bytes) for part in PARTS}
+    return Case(
+        f"{name}{shapes}{more}",
+        lambda: arena.call(fn, weights, saved, batch, *widths),
+        lambda ended: _examine(ended, measured, mistakes),
+    )
+
+
+def _measured(shape: Sequence[int], width: int) -> int:
+    """The bytes of an array of this shape; all its elements are one."""
+    return np.broadcast_to(np.zeros((), KINDS[width]), tuple(shape)).nbytes
+
+
+def _examine(ended: Ended, measured: dict[str, int], mistakes: dict[str, dict]) -> dict[str, str | None]:
+    got = ended.returned[0]
+    if not isinstance(got, dict):
+        names = ", ".join(f'"{part}"' for part in PARTS)
+        return {WEIGHTS: f"expected a dict with {names}, {_instead(got)}"}
+    found: dict[str, str | None] = dict.fromkeys(POINTS)
+    for part, expected in measured.items():
+        found[PARTS[part]] = found[PARTS[part]] or _wrong_part(part, got, expected, mistakes[part])
+    return found
+
+
+def _instead(got: Any) -> str:
+    found = number(got)
+    return found if isinstance(found, str) else f"got the number {found:g}"
+
+
+def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[str, float]) -> str | None:
+    if part not in got:
+        return f'the dict has no "{part}"; it has {", ".join(map(repr, got)) or "nothing"}'
+    value = number(got[part])
+    if isinstance(value, str):
+        return f'"{part}": expected bytes, one number, {value}'
+    if close(value, expected, 1e-12):
+        return None
+    return f'"{part}": arrays of these shapes have {expected:,} bytes, got {value:,.10g}{first_named(value, mistakes, 1e-12)}'
+
+
+def _mistakes(
+    part: str, measured: dict[str, int], weights: Shapes, saved: Saved, batch: int, width: int, kept: int
+) -> dict[str, float]:
+    """What slips in this part would have given."""
+    count = measured["weights"] // width
+    no_scalars = sum(int(np.prod(shape)) for shape in weights if shape)
+    every = {
+        "It is 0: has this part been left out?": 0,
+        "These are numbers, not bytes: each has some bytes": measured[part] / (batch if part == "activations" else width),
+        "Dimensions were added up; a tensor has as many numbers as their product": sum(map(sum, weights)) * width,
+        "A tensor of shape () is one number too": no_scalars * width,
+        "Vectors were left out; a bias has numbers too": sum(int(np.prod(s)) for s in weights if len(s) > 1) * width,
+        "Weights do not grow with the batch": count * width * batch,
+        "Dimensions of more than two were left out": sum(int(np.prod(shape[:2])) for shape in weights) * width,
+    }
+    if part == "optimizer":
+        return {
+            "optimizer_bytes is per parameter already: not times weight_bytes": count * kept * width,
+            "Adam's 8 bytes were taken; use optimizer_bytes": count * ADAM,
+            "It is as large as the weights; use optimizer_bytes per parameter": count * width,
+            "The state does not grow with the batch": count * kept * batch,
+            "A tensor of shape () is one number too": no_scalars * kept,
+            **every,
+        }
+    if part == "activations":
+        numbers = sum(int(np.prod(shape)) for shape, _ in saved)
+        return {
+            "It is for one example; the step has a whole batch": measured[part] / batch,
+            "Every number was taken for 4 bytes; saved says how many each has": numbers * batch * FLOAT32,
+            "Every number was taken for weight_bytes; saved says how many each has": numbers * batch * width,
+            "The numbers were counted; saved says how many bytes each has": numbers * batch,
+            "It is 0: has this part been left out?": 0,
+        }
+    return {
+        "Every weight was taken for 4 bytes; use weight_bytes": count * FLOAT32,
+        "Weights and gradients were added up: one entry for each": 2 * count * width,
+        **every,
+    }

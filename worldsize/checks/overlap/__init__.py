@@ -1,0 +1,1 @@
+"""Checks of lab 11: gradients averaged during backward, in buckets."""

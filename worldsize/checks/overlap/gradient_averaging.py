@@ -1,0 +1,216 @@
+"""The checks of lab 11: gradients averaged one by one, all at once, inside backward, in buckets, and after micro-batches.
+
+The weights at the end must be those of one process with everybody's examples, with ranks that draw different weights,
+with tied, frozen and unused layers. The record must show one broadcast, and of every learning tensor one all-reduce a
+step; that messages travel inside backward is seen where a rank's message and its declared work overlap, which no
+program does that waits for its messages, however slow the machine. The words for weights are in `gradients`. Left out:
+speed. S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.overlap import weights
+from worldsize.checks.overlap.weights import Training
+from worldsize.checks.verdict import Verdict
+from worldsize.links import Link
+from worldsize.pytorch.timed_network import task
+from worldsize.trace import Trace
+from worldsize.units import count
+
+VALUES = "every rank ends with the weights of one process"
+BYTES = "every learning tensor is added up once a step"
+ONCE = "one all-reduce a step"
+INSIDE = "messages travel while backward computes"
+BUCKETS = "one all-reduce a bucket"
+SPARE = "micro-batches cost no messages"
+
+NAIVE = {VALUES: 0.5, BYTES: 0.5}
+FLATTENED = {VALUES: 0.5, ONCE: 0.5}
+OVERLAPPED = {VALUES: 0.5, INSIDE: 0.5}
+BUCKETED = {VALUES: 0.5, BUCKETS: 0.5, INSIDE: 0.5}
+ACCUMULATE = {VALUES: 0.5, SPARE: 0.5}
+
+SIZES = [3, 5, 5, 5, 4]
+SLOW = Link("100 MB/s", "3 ms")  # slow enough that a sum is not there the moment after it was begun
+BACKWARD_S = 0.006
+
+Given = dict[str, Any]
+PLAIN: tuple[str, int, Given] = ("all layers learn", 3, {})
+TIED = ("layers 1 and 2 are tied", 2, {"tied": [[1, 2]]})
+FROZEN = ("layer 1 is frozen", 4, {"frozen": [1]})
+UNUSED = ("rank 1 does not use layer 2", 3, {"unused": {"1": [2]}})
+NEVER = ("nobody uses layer 2", 2, {"unused": {"0": [2], "1": [2]}})
+LONGER = ("3 steps", 2, {"steps": 3})
+ALONE = ("alone", 1, {"steps": 2})
+EVERY = (PLAIN, TIED, FROZEN, UNUSED, LONGER, ALONE)
+
+HINTS = {
+    "frozen": "A frozen tensor (p.requires_grad is False) has no gradient: p.grad is None, and it can have no hook.",
+    "tied": "Tied layers share one tensor, which has one gradient: model.parameters() gives it once.",
+    "unused": "A loss that passes a layer by leaves its p.grad None. All ranks have to begin the same all-reduces in the "
+    "same order, so it counts as zeros.",
+}
+
+
+def naive(arena: Arena, fn: Callable) -> Verdict:
+    """`naive(fabric, task)` trains; after backward, one all-reduce for each tensor."""
+    return judge("naive", NAIVE, _cases(arena, fn, EVERY, {BYTES: _bytes}))
+
+
+def flattened(arena: Arena, fn: Callable) -> Verdict:
+    """`flattened(fabric, task)` trains; after backward, one all-reduce of everything."""
+    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _at_most(1, "one all-reduce of all of them")}))
+
+
+def overlapped(arena: Arena, fn: Callable) -> Verdict:
+    """`overlapped(fabric, task)` trains; each tensor's all-reduce begins in its hook. All ranks use the same layers."""
+    during = ("work of declared length in every layer's backward", 2, {"steps": 3, "backward_s": BACKWARD_S})
+    trainings = (PLAIN, TIED, FROZEN, NEVER, LONGER, during, ALONE)
+    return judge("overlapped", OVERLAPPED, _cases(arena, fn, trainings, {INSIDE: _inside}))
+
+
+def bucketed(arena: Arena, fn: Callable) -> Verdict:
+    """`bucketed(fabric, task)` trains; task["buckets"] are lists of numbers of learning tensors, in their order."""
+    whole, three = [[3, 2], [1, 0]], [[2], [1, 0]]
+    trainings = (
+        _with(PLAIN, buckets=whole), _with(TIED, buckets=three), _with(FROZEN, buckets=three),
+        _with(UNUSED, buckets=[[3], [2], [1, 0]]), _with(NEVER, buckets=whole), _with(LONGER, buckets=[[3, 2, 1], [0]]),
+        ("work of declared length in every layer's backward", 2,
+         {"steps": 3, "backward_s": BACKWARD_S, "buckets": [[3], [2, 1], [0]]}),
+        _with(ALONE, buckets=whole),
+    )  # fmt: skip
+
+    def one_a_bucket(trace: Trace, training: Training) -> str | None:
+        return _at_most(len(training.task["buckets"]), "one for each bucket")(trace, training)
+
+    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: one_a_bucket, INSIDE: _inside}))
+
+
+def accumulate(arena: Arena, fn: Callable) -> Verdict:
+    """`accumulate(fabric, task)` trains with task["parts"] micro-batches a step, and averages over the ranks once."""
+    trainings = [_with(given, parts=4) for given in (PLAIN, TIED, FROZEN, UNUSED, LONGER, ALONE)]
+    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: _bytes}))
+
+
+# ---- cases -----------------------------------------------------------------------------------
+
+
+def _with(training: tuple[str, int, Given], **more: Any) -> tuple[str, int, Given]:
+    name, world_size, given = training
+    return name, world_size, given | more
+
+
+def _cases(
+    arena: Arena, fn: Callable, trainings: Sequence[tuple[str, int, Given]], properties: dict[str, Callable]
+) -> Iterator[Case]:
+    seed = secrets.randbits(32)
+    for name, world_size, given in trainings:
+        training = Training(task(sizes=SIZES, dtype="float64", seed=seed, **given), world_size)
+        yield Case(
+            f"{ranks_in_words(world_size)}, {name}",
+            lambda training=training: _run(arena, fn, training),
+            lambda ended, training=training: _examine(ended, training, properties),
+        )
+
+
+def _run(arena: Arena, fn: Callable, training: Training) -> Ended:
+    ended = arena.ranks(fn, [training.task] * training.world_size, link=SLOW)
+    hints = [words for kind, words in HINTS.items() if training.task[kind]]
+    if ended.state in ("raised", "deadlock", "timeout") and hints:
+        return replace(ended, words=f"{ended.words}\n{hints[0]}")
+    return ended
+
+
+def _examine(ended: Ended, training: Training, properties: dict[str, Callable]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {VALUES: weights.wrong_weights(ended.returned, training)}
+    for name, property in properties.items():
+        if name == INSIDE and not training.task["backward_s"]:
+            continue
+        words = _silent(ended.trace) or property(ended.trace, training)
+        found[name] = words if found[VALUES] or not words else f"the weights are right, but {words}"
+    return found
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _silent(trace: Trace) -> str | None:
+    if trace.world_size > 1 and not trace.transfers:
+        return "no message passed through the fabric."
+    return None
+
+
+def _bytes(trace: Trace, training: Training) -> str | None:
+    """Once all weights to every rank, and at each step one all-reduce of what learns: the exact sum."""
+    n, steps = training.world_size, training.task["steps"]
+    sizes = [w.nbytes for w in training.expected]
+    learning = sum(size for size, learns in zip(sizes, training.learns, strict=True) if learns)
+    extra = trace.total_bytes() - (n - 1) * sum(sizes) - steps * 2 * (n - 1) * learning
+    if not extra:
+        return None
+    return _too_many(extra, n, steps, training, sizes, learning) if extra > 0 else _too_few(trace, n, sizes)
+
+
+def _too_few(trace: Trace, n: int, sizes: list[int]) -> str:
+    return (
+        f"all ranks together sent {trace.total_bytes()} bytes, fewer than {(n - 1) * sum(sizes)} for the weights at the "
+        f"start and an all-reduce of each gradient at each step."
+    )
+
+
+def _too_many(extra: int, n: int, steps: int, training: Training, sizes: list[int], learning: int) -> str:
+    each = extra / (2 * (n - 1) * steps)
+    parts = training.task["parts"]
+    shared = sum(size for k, size in enumerate(sizes) if len(training.layers(k)) > 1)
+    words = {
+        2 * (parts - 1) * learning: f"the gradients travel {parts} times a step, after every micro-batch: once is enough.",
+        2 * (sum(sizes) - learning): "frozen tensors are added up at every step, although they have no gradient.",
+        2 * shared: "the tensor that two layers share is added up twice a step: model.parameters() gives it once.",
+        2 * learning: "every gradient is added up twice a step.",
+        sum(sizes): "the weights travel at every step too: once at the start is enough.",
+    }
+    told = next((said for size, said in words.items() if size and size == 2 * each), None)
+    return told or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
+
+
+def _at_most(most: int, wanted: str) -> Callable[[Trace, Training], str | None]:
+    """At most so many all-reduces a step, and the exact bytes. The last rank has nothing to send at the start."""
+
+    def examine(trace: Trace, training: Training) -> str | None:
+        n, steps = training.world_size, training.task["steps"]
+        sent = sum(t.src == n - 1 for t in trace.transfers)
+        each = sent / max(1, 2 * (n - 1) * steps)
+        if each > most:
+            tensors = sum(training.learns)
+            why = f" The network has {tensors} learning tensors: is that one for each?" if round(each) == tensors else ""
+            return f"rank {n - 1} takes part in {count(round(each), 'all-reduce')} a step; expected {wanted}.{why}"
+        return _bytes(trace, training)
+
+    return examine
+
+
+def _inside(trace: Trace, training: Training) -> str | None:
+    """On every rank, a message and declared work at the same time, at least once."""
+    layers, steps = len(training.task["sizes"]) - 1, training.task["steps"]
+    for rank in range(trace.world_size):
+        spans = [s for s in trace.spans if s.rank == rank]
+        work = [s for s in spans if s.kind == "compute" and s.label.endswith("declared")]  # not what `span` marked
+        messages = [s for s in spans if s.kind in ("send", "recv")]
+        if len(work) != layers * steps:
+            return f"rank {rank} did the declared work of a backward {len(work)} times; expected {layers * steps}."
+        if not any(m.start_s < w.end_s and w.start_s < m.end_s for m in messages for w in work):
+            first = next((m.start_s for m in messages if m.start_s > work[0].start_s), work[-1].end_s)
+            if first < work[layers - 1].start_s:
+                return (
+                    f"on rank {rank} backward stands still while messages travel: begin a sum in the hook, and wait for "
+                    f"it after backward."
+                )
+            return f"on rank {rank} no message travels before backward has ended: begin each sum in its hook."
+    return None

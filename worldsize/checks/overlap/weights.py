@@ -1,0 +1,193 @@
+"""Words for wrong weights after a training on several ranks, held against one process that has all their examples.
+
+A mistake has a signature in the very first step: n times too long, its own rank's gradient alone, a step from other
+weights than rank 0's. Left out: messages, and which trainings are run (`ddp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from worldsize.pytorch import timed_network
+from worldsize.pytorch.timed_network import Network, Task
+from worldsize.units import number
+
+SIGNATURES_AFTER_STEPS = 1  # later ones mix too much
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """A rank of one process: its declared work takes no time here."""
+
+    rank: int
+
+    def compute(self, seconds: float) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Training:
+    """A task on `world_size` ranks, and what it has to come to."""
+
+    task: Task
+    world_size: int
+
+    @cached_property
+    def starts(self) -> list[list[np.ndarray]]:
+        """The weights that each rank draws for itself."""
+        return [_arrays(Network(_Alone(rank), self.task)) for rank in range(self.world_size)]
+
+    @cached_property
+    def expected(self) -> list[np.ndarray]:
+        """The weights at the end: rank 0's start, then descent on the mean loss over everybody's examples."""
+        networks = self._sharing()
+        for step in range(self.task["steps"]):
+            self._backward(networks, range(self.world_size), step)
+            with torch.no_grad():
+                for p in networks[0].parameters():
+                    p -= self.task["rate"] * (0 if p.grad is None else p.grad)
+        return _arrays(networks[0])
+
+    @cached_property
+    def own(self) -> list[list[np.ndarray]]:
+        """Each rank's own gradient of the first step, at rank 0's weights; zeros where it has none."""
+        networks, found = self._sharing(), []
+        for rank in range(self.world_size):
+            self._backward(networks, [rank], 0)
+            found.append([np.zeros(p.shape) if p.grad is None else p.grad.numpy() for p in networks[0].parameters()])
+        return found
+
+    @property
+    def learns(self) -> list[bool]:
+        return [p.requires_grad for p in Network(_Alone(0), self.task).parameters()]
+
+    def layers(self, k: int) -> list[int]:
+        """The layers that use parameter k."""
+        network = Network(_Alone(0), self.task)
+        parameter = list(network.parameters())[k]
+        return [layer for layer, weight in enumerate(network.weights) if weight is parameter]
+
+    def without(self, k: int) -> list[int]:
+        """The ranks whose first loss does not reach parameter k."""
+        return [rank for rank in range(self.world_size) if not self.own[rank][k].any()]
+
+    def _sharing(self) -> list[Network]:
+        """A network for each rank, all of them on rank 0's very weights."""
+        networks = [Network(_Alone(rank), self.task) for rank in range(self.world_size)]
+        for network in networks:
+            network.weights = networks[0].weights
+        return networks
+
+    def _backward(self, networks: list[Network], ranks: Sequence[int], step: int) -> None:
+        networks[0].zero_grad()
+        parts = [(rank, part) for rank in ranks for part in range(self.task["parts"])]
+        losses = [timed_network.loss(self.task, rank, networks[rank], step, part) for rank, part in parts]
+        torch.stack(losses).mean().backward()
+
+
+def _arrays(network: Network) -> list[np.ndarray]:
+    return [p.detach().numpy().copy() for p in network.parameters()]
+
+
+def wrong_weights(returned: Sequence[Any], training: Training) -> str | None:
+    """The first rank and tensor that are not what one process comes to."""
+    for rank, result in enumerate(returned):
+        words = _no_weights(result, rank, training)
+        if words:
+            return words
+    held = [result["weights"] for result in returned]
+    for k in sorted(range(len(training.expected)), key=lambda k: training.learns[k]):  # frozen ones spoil the others
+        expected = training.expected[k]
+        for rank, weights in enumerate(held):
+            if not _same(weights[k], expected):
+                mistake = _mistake(held, training, rank, k)
+                return f"{_element(weights[k], expected, rank, training.layers(k))}. {mistake}"
+    return None
+
+
+def _no_weights(result: Any, rank: int, training: Training) -> str | None:
+    weights = result.get("weights") if isinstance(result, dict) else None
+    shapes = [w.shape for w in training.expected]
+    if not isinstance(weights, tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
+        return f"rank {rank}: expected what `train` returns; leave the given last line as it is"
+    return None
+
+
+def _element(got: np.ndarray, expected: np.ndarray, rank: int, layers: list[int]) -> str:
+    i = int(np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=1e-9).reshape(-1))[0])
+    whose = " and ".join(map(str, layers))
+    return (
+        f"rank {rank}, weight of layer {whose}, element {i}: expected {expected.reshape(-1)[i]:.6g}, which one process "
+        f"comes to, got {got.reshape(-1)[i]:.6g}"
+    )
+
+
+# ---- mistakes --------------------------------------------------------------------------------
+
+
+def _mistake(held: Sequence[Sequence[np.ndarray]], training: Training, rank: int, k: int) -> str:
+    starts, got = training.starts, held[rank][k]
+    if not training.learns[k]:
+        if _same(got, starts[rank][k]):
+            return f"It is frozen, and still rank {rank}'s own: frozen weights have to begin as rank 0's too. Broadcast all."
+        return "It is frozen: no step should change it."
+    moves = [held[r][k] - starts[r][k] for r in range(training.world_size)]
+    if training.world_size > 1 and all(_same(move, moves[0]) for move in moves) and moves[0].any():
+        return "All ranks take the same steps, each from random weights of its own: broadcast rank 0's before the first step."
+    if training.task["steps"] > SIGNATURES_AFTER_STEPS:
+        return "Is one step right and the next not? Something may be left over from the step before: a handle, a set, a sum."
+    return _first_step(training, rank, k, (starts[0][k] - got) / training.task["rate"])
+
+
+def _first_step(training: Training, rank: int, k: int, step: np.ndarray) -> str:
+    """`step`: what the rank's weight has moved by, as a gradient."""
+    n, parts, own = training.world_size, training.task["parts"], [gradients[k] for gradients in training.own]
+    mean, layers = np.mean(own, axis=0), training.layers(k)
+    tied = f" Layers {layers[0]} and {layers[1]} share one tensor: it has one gradient." if len(layers) > 1 else ""
+    without = training.without(k)
+    if 0 < len(without) < n:
+        told = _partly_unused(step, own, without, layers)
+        if told:
+            return told
+    if n > 1 and _same(step, own[rank]):
+        return (
+            f"Rank {rank} steps by its own gradient alone. If anything was averaged, it was not p.grad: weights that are "
+            f"alike stay alike when they are averaged."
+        )
+    lengths = [
+        (n, "the gradients were added up, and nobody divided by the number of ranks."),
+        (1 / n, "divided twice by the number of ranks."),
+        (parts, "the micro-batches' gradients add up: divide by how many there are."),
+        (n * parts, "nothing was divided, neither by the ranks nor by the micro-batches."),
+        (1 / parts, "divided twice by the number of micro-batches."),
+    ]
+    for length, words in lengths:
+        if length != 1 and _same(step, length * mean):
+            return f"The step is {number(length)} times the mean gradient: {words}{tied}"
+    if not step.any():
+        return f"It has not moved, and one process moves it.{tied}"
+    if parts > 1:
+        return f"{parts} micro-batches count alike: is a gradient zeroed, or averaged over the ranks, between them?"
+    return f"The gradient should be the mean over the ranks' gradients.{tied}"
+
+
+def _partly_unused(step: np.ndarray, own: list[np.ndarray], without: list[int], layers: list[int]) -> str | None:
+    n, missing = len(own), " and ".join(map(str, without))
+    unused = f"The loss of rank {missing} passes layer {layers[0]} by, so its p.grad is None there: it counts as zeros"
+    if not step.any():
+        return f"{unused}, and the others' gradients still count."
+    if _same(step, np.sum(own, axis=0) / (n - len(without))):
+        return f"{unused}, and is divided by all {n} ranks, not by those that have one."
+    if _same(step, np.mean(own, axis=0)):
+        return None
+    return f"{unused}. All ranks have to begin the same all-reduces in the same order."
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-6, atol=1e-9))

@@ -1,0 +1,235 @@
+"""The check of lab 03's `run_stage`: a model that is split over ranks has the gradients of the whole one.
+
+Each case is a small MLP, cut at random, with a schedule drawn at random among those that do not deadlock. Gradients
+are compared with autograd's on the unsplit model; the messages must be one activation and one gradient for each
+micro-batch and boundary, in the schedule's order. Left out: time. The split is Y. Huang et al.'s ("GPipe",
+arXiv:1811.06965, 2019).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from worldsize.arrays import plain
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit import transfers
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.verdict import Verdict
+from worldsize.formulas.pipeline import BACKWARD, FORWARD, needed
+from worldsize.pytorch import stages as workload
+from worldsize.trace import Trace
+from worldsize.units import count
+
+POINTS = {
+    "every stage returns the gradients of the unsplit model": 1.5,
+    "one activation and one gradient for each micro-batch and neighbour": 0.5,
+    "every stage keeps to its schedule": 0.5,
+}
+GRADIENTS, MESSAGES, ORDER = POINTS
+# (ranks, micro-batches, whether backwards go from the last micro-batch to the first)
+SIZES = ((3, 1, False), (2, 3, False), (3, 4, True), (4, 4, False), (1, 2, False))
+ROWS = 2
+TOLERANCE = 1e-5  # float32, relative to the largest gradient
+
+Schedules = list[list[tuple[str, int]]]
+
+
+def run_stage(arena: Arena, fn: Callable) -> Verdict:
+    """`run_stage(fabric, part, schedules)` returns the gradients of the part's weights and biases, in their order."""
+    return judge("run_stage", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for ranks, micro_batches, reverse in SIZES:
+        generator = np.random.default_rng(secrets.randbits(32))
+        parts = _parts(ranks, micro_batches, generator)
+        orders = _orders(ranks, micro_batches, reverse, generator)
+        yield Case(
+            f"{ranks_in_words(ranks)}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}",
+            lambda parts=parts, orders=orders: arena.ranks(fn, parts, orders),
+            lambda ended, parts=parts, orders=orders: _examine(ended, parts, orders),
+        )
+
+
+def _parts(ranks: int, micro_batches: int, generator: np.random.Generator) -> list[dict[str, Any]]:
+    """An MLP with widths that differ from boundary to boundary, one or two layers a stage, as plain arrays."""
+    layers = [int(n) for n in generator.integers(1, 3, ranks)]
+    widths = [int(w) for w in 3 + generator.permutation(sum(layers) + 1)]
+    torch_generator = torch.Generator().manual_seed(int(generator.integers(2**31)))
+    model = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.6, 0.9, generator=torch_generator)  # few ReLUs are shut
+    rows = ROWS * micro_batches
+    x = torch.randn(rows, widths[0], generator=torch_generator)
+    y = torch.randint(widths[-1], (rows,), generator=torch_generator)
+    edges = [sum(layers[:stage]) for stage in range(ranks + 1)]
+    return [_arrays(part) for part in workload.cut(model, edges, x, y, micro_batches)]
+
+
+def _arrays(part: dict[str, Any]) -> dict[str, Any]:
+    layers = [{name: plain(value) for name, value in layer.items()} for layer in part["layers"]]
+    return {"layers": layers, "xs": [plain(x) for x in part["xs"]], "ys": [plain(y) for y in part["ys"]]}
+
+
+def _orders(ranks: int, micro_batches: int, reverse: bool, generator: np.random.Generator) -> Schedules:
+    """Schedules in which everything is done as soon as it can be, the first rank's forwards before all else.
+
+    With `reverse`, every rank goes backward with the last micro-batch first, when all forwards are over.
+    """
+    forwards = [(FORWARD, k) for k in range(micro_batches)]
+    backwards = [(BACKWARD, k) for k in range(micro_batches)]
+    if reverse:
+        return [forwards + backwards[::-1] for _ in range(ranks)]
+    orders: Schedules = [[] for _ in range(ranks)]
+    over: set[tuple[int, tuple[str, int]]] = set()
+    while len(over) < 2 * ranks * micro_batches:
+        ready = [
+            (rank, action)
+            for rank in range(ranks)
+            for left in ([a for a in way if (rank, a) not in over][:1] for way in (forwards, backwards))
+            for action in left
+            if all(need in over for need in needed(rank, action, ranks))
+        ]
+        first = [pair for pair in ready if pair[0] == 0 and pair[1][0] == FORWARD]
+        eager = [pair for pair in ready if pair[1][0] == BACKWARD and pair[0] == ranks - 1]
+        choice = first or eager or ready
+        rank, action = choice[int(generator.integers(len(choice)))]
+        orders[rank].append(action)
+        over.add((rank, action))
+    return orders
+
+
+# ---- gradients -------------------------------------------------------------------------------
+
+
+def _examine(ended: Ended, parts: list[dict], orders: Schedules) -> dict[str, str | None]:
+    wrong = _wrong_gradients(ended.returned, parts)
+    sent = transfers.none_sent(ended.trace) or _wrong_messages(ended.trace, parts)
+    order = None if sent else _out_of_order(ended.trace, orders)
+    if not wrong:
+        sent, order = (words and f"the gradients are right, but {words}" for words in (sent, order))
+    return {GRADIENTS: wrong, MESSAGES: sent, ORDER: order}
+
+
+def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> str | None:
+    by_micro = [_unsplit(parts, k) for k in range(len(parts[-1]["ys"]))]
+    m = len(by_micro)
+    for rank in reversed(range(len(parts))):  # a mistake travels backward, so the last wrong rank is the first to blame
+        expected = [sum(grads[rank][i] for grads in by_micro) / m for i in range(len(by_micro[0][rank]))]
+        words = _wrong_list(returned[rank], expected, rank)
+        if words:
+            return words
+        for i, (got, want) in enumerate(zip(returned[rank], expected, strict=True)):
+            if not _close(got, want):
+                where = f"rank {rank}, the gradient of {_name(i)}"
+                return f"{_first_mismatch(where, got, want)}. {_why(got, [g[rank][i] for g in by_micro], rank, len(parts))}"
+    return None
+
+
+def _unsplit(parts: list[dict], micro: int) -> list[list[np.ndarray]]:
+    """Autograd's gradients of the unsplit model's loss on one micro-batch, by rank and parameter."""
+    stages = [workload.build(_tensors(part)) for part in parts]
+    out = torch.from_numpy(parts[0]["xs"][micro])
+    for stage in stages:
+        out = stage(out)
+    functional.cross_entropy(out, torch.from_numpy(parts[-1]["ys"][micro])).backward()
+    return [[p.grad.numpy() for p in stage.parameters()] for stage in stages]
+
+
+def _tensors(part: dict) -> dict:
+    as_tensor = {"weight": torch.from_numpy, "bias": torch.from_numpy, "relu": bool}
+    return {"layers": [{name: as_tensor[name](value) for name, value in layer.items()} for layer in part["layers"]]}
+
+
+def _wrong_list(got: Any, expected: list[np.ndarray], rank: int) -> str | None:
+    if not isinstance(got, tuple):
+        shown = "None (does the function return it?)" if got is None else f"a {type(got).__name__}"
+        return f"rank {rank}: expected a list of {count(len(expected), 'gradient')}, got {shown}"
+    if len(got) != len(expected):
+        return f"rank {rank}: expected {count(len(expected), 'gradient')}, one for each weight and bias, got {len(got)}"
+    for i, (one, want) in enumerate(zip(got, expected, strict=True)):
+        if one is None:
+            return f"rank {rank}: the gradient of {_name(i)} is None: no backward reached this stage's layers"
+        if not isinstance(one, np.ndarray) or one.shape != want.shape:
+            shown = f"shape {list(one.shape)}" if isinstance(one, np.ndarray) else f"a {type(one).__name__}"
+            return f"rank {rank}: expected the gradient of {_name(i)} with shape {list(want.shape)}, got {shown}"
+    return None
+
+
+def _name(index: int) -> str:
+    return f"layer {index // 2}'s {('weight', 'bias')[index % 2]}"
+
+
+def _close(got: np.ndarray, want: np.ndarray) -> bool:
+    return bool(np.all(np.abs(got - want) <= TOLERANCE * max(float(np.abs(want).max()), 1e-3)))
+
+
+def _first_mismatch(where: str, got: np.ndarray, want: np.ndarray) -> str:
+    i = int(np.argmax(np.abs(got - want)))
+    return f"{where}, element {i}: expected {want.reshape(-1)[i]:.4g}, got {got.reshape(-1)[i]:.4g}"
+
+
+def _why(got: np.ndarray, by_micro: list[np.ndarray], rank: int, ranks: int) -> str:
+    m, total = len(by_micro), sum(by_micro)
+    if m > 1 and _close(got, total):
+        return f"It is {m} times too large: a batch's loss is the mean of its {m} micro-batches' losses."
+    for k, grad in enumerate(by_micro):
+        if m > 1 and (_close(got, grad) or _close(got, grad / m)):
+            return f"This is micro-batch {k}'s gradient alone: those of all micro-batches have to add up."
+    if m > 1 and any(_close(got, (total - grad) / m) for grad in by_micro):
+        return "One micro-batch's gradient is missing in the sum."
+    if not got.any():
+        return "It is zero everywhere: no gradient came back to this stage."
+    if rank == ranks - 1:
+        return "This is the last stage: its backward begins with the loss of its own micro-batch's labels."
+    return (
+        f"Rank {rank + 1} has the right gradients: does it send back the gradient of its input, for the right micro-batch, "
+        f"and does rank {rank} go backward from there through the outputs of that micro-batch?"
+    )
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _wrong_messages(trace: Trace, parts: list[dict]) -> str | None:
+    m = len(parts[0]["xs"])
+    for t in sorted(trace.transfers, key=lambda t: (t.src, t.start_s)):
+        if abs(t.src - t.dst) != 1:
+            return f"rank {t.src} sent a message to rank {t.dst}: a stage talks to its neighbours alone, without a ring."
+    for rank in range(len(parts) - 1):
+        want_bytes = parts[rank + 1]["xs"][0].nbytes
+        for src, dst, what in ((rank, rank + 1, "activation"), (rank + 1, rank, "gradient")):
+            sizes = [t.size_bytes for t in trace.transfers if (t.src, t.dst) == (src, dst)]
+            if sizes != [want_bytes] * m:
+                moved = f"{count(len(sizes), 'message')}, {sum(sizes)} bytes in all"
+                each = f"{count(m, what)} of {want_bytes} bytes"
+                return f"rank {src} sent rank {dst} {moved}; expected {each}, one for each micro-batch."
+    return None
+
+
+def _out_of_order(trace: Trace, orders: Schedules) -> str | None:
+    """An action is seen in what it sends, or where it sends nothing, in what it received before."""
+    last = trace.world_size - 1
+    for rank in range(trace.world_size if last else 0):
+        seen = []
+        for t in trace.transfers:
+            if t.src == rank:
+                seen.append((t.start_s, FORWARD if t.dst > rank else BACKWARD))
+            elif t.dst == rank and rank in (0, last):
+                seen.append((t.end_s, BACKWARD if rank == 0 else FORWARD))
+        ways = [way for _, way in sorted(seen)]
+        expected = [way for way, _ in orders[rank]]
+        for place, (got, want) in enumerate(zip(ways, expected, strict=True)):
+            if got != want:
+                return (
+                    f"rank {rank} went {got} as its action {place}, where its schedule says {want}: "
+                    f"{' '.join(f'{way[0].upper()}{k}' for way, k in orders[rank])}"
+                )
+    return None

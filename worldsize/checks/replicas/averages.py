@@ -1,0 +1,221 @@
+"""Words for wrong averages: weights at the start, gradients, and the weights after each step of a training.
+
+A mistake has a signature: a sum is n means, a mean of means weighs ranks and not examples, replicas that began apart
+stay exactly as far apart. Left out: messages (`traffic`), and what is run (`replicas`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit.judge import ranks_in_words
+from worldsize.units import number
+
+Arrays = Sequence[np.ndarray]
+
+
+# ---- the start -------------------------------------------------------------------------------
+
+
+def wrong_start(held: Sequence[Any], returned: Sequence[Any], inputs: Sequence[Arrays]) -> str | None:
+    """The first tensor of `held[rank]` that is not rank 0's."""
+    for rank, tensors in enumerate(held):
+        for k, expected in enumerate(inputs[0]):
+            if not _same(tensors[k], expected):
+                return f"{_element(rank, k, tensors[k], expected)}. {_start_mistake(held, returned, inputs, rank, k)}"
+    return None
+
+
+def _start_mistake(held: Any, returned: Any, inputs: Sequence[Arrays], rank: int, k: int) -> str:
+    got, expected = held[rank][k], inputs[0][k]
+    every = [x[k] for x in inputs]
+    if _same(got, np.sum(every, axis=0)):
+        return "This is the sum of all ranks' weights: rank 0's are to be copied."
+    if np.allclose(got, np.mean(every, axis=0), atol=1):
+        return "This is the mean of all ranks' weights: rank 0's are to be copied."
+    if rank == 0:
+        return "Rank 0's own weights have changed: the others take them over, it keeps them."
+    if _same(got, inputs[rank][k]):
+        if _same(_tensor(returned[rank], k), expected):
+            return "Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it."
+        if all(_same(a, b) for a, b in zip(held[rank][:k], inputs[0], strict=False)) and k:
+            return f"Tensor {k - 1} did arrive: all tensors of the list are needed."
+        return f"These are still rank {rank}'s own."
+    owner = next((r for r in range(1, len(inputs)) if _same(got, inputs[r][k])), None)
+    return "" if owner is None else f"These are rank {owner}'s weights: all are to hold rank 0's."
+
+
+# ---- the mean --------------------------------------------------------------------------------
+
+
+def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Sequence[int]) -> str | None:
+    """The first tensor of `held[rank]` that is not the mean over all examples of `inputs`, the means by rank."""
+    means = _combine(inputs, [c / sum(counts) for c in counts])
+    for rank, tensors in enumerate(held):
+        for k, expected in enumerate(means):
+            if not _same(tensors[k], expected):
+                mistake = _mean_mistake(tensors[k], _tensor(returned[rank], k), inputs, counts, rank, k)
+                return f"{_element(rank, k, tensors[k], expected)}. {mistake}"
+    return None
+
+
+def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequence[int], rank: int, k: int) -> str:
+    n, total = len(counts), sum(counts)
+    if np.isnan(got).any() and 0 in counts:
+        empty = counts.index(0)
+        return f"Rank {empty} has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out."
+    if _same(given, _combine(inputs, [c / total for c in counts])[k]):
+        return "The mean was returned, but the gradient itself is as it was: work in place."
+    mistakes = {
+        "These are the gradients added up: n times the mean. Nobody divided.": [1] * n,
+        "This is the mean of the ranks' means: a rank with fewer examples counts as much as one with more. "
+        "Weigh each rank by its count.": [1 / n] * n,
+        "This is the sum over all examples: divide by how many there are.": list(counts),
+        "The ranks' means were added up and divided by the number of examples: they are means already. "
+        "Weigh each rank by its count first.": [1 / total] * n,
+        "Weighed by the counts, but divided by the number of ranks, not of examples.": [c / n for c in counts],
+        "Divided twice.": [c / total / n for c in counts],
+    }
+    for words, weights in mistakes.items():
+        if n > 1 and _same(got, _combine(inputs, weights)[k]):
+            return words
+    if _same(got, inputs[rank][k]):
+        return f"This is still rank {rank}'s own gradient."
+    return f"Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
+
+
+def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndarray]:
+    used = [(x, w) for x, w in zip(inputs, weights, strict=True) if not np.isnan(x[0]).any()]
+    return [sum(w * x[k] for x, w in used) for k in range(len(inputs[0]))]
+
+
+# ---- a training ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A line to be learnt by `world_size` ranks from `count` examples, in batches of `batch_size`."""
+
+    seed: int
+    world_size: int
+    count: int
+    batch_size: int
+    epochs: int = 2
+    learning_rate: float = 0.05
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * -(-self.count // self.batch_size)
+
+    def examples(self) -> tuple[np.ndarray, np.ndarray]:
+        random = np.random.default_rng([self.seed, self.count])
+        x = random.normal(size=self.count)
+        return x, 3 * x - 2 + random.normal(size=self.count)
+
+    def starts(self) -> list[list[np.ndarray]]:
+        """[slope] and [intercept] of every rank."""
+        random = np.random.default_rng([self.seed, 1])
+        return [[random.normal(size=1) + rank, random.normal(size=1) - rank] for rank in range(self.world_size)]
+
+    def run(self, arena: Arena, fn: Callable, world_size: int) -> Ended:
+        plan = (*self.examples(), self.batch_size, self.epochs, self.learning_rate)
+        return arena.ranks(fn, self.starts()[:world_size], *plan)
+
+    def descent(self, factor: float = 1.0) -> np.ndarray:
+        """The weights after every step with the whole batch, `factor` times the learning rate. Shape [steps, 2]."""
+        (x, y), history = self.examples(), []
+        line = np.concatenate(self.starts()[0])
+        for _ in range(self.epochs):
+            error = line[0] * x + line[1] - y
+            line = line - factor * self.learning_rate * 2 * np.array([(error * x).mean(), error.mean()])
+            history.append(line)
+        return np.array(history)
+
+    def __str__(self) -> str:
+        batches = "one batch" if self.batch_size == self.count else f"batches of {self.batch_size}"
+        return f"{ranks_in_words(self.world_size)}, {self.count} examples in {batches}"
+
+
+def wrong_history(returned: Sequence[Any], lesson: Lesson, expected: np.ndarray | None) -> str | None:
+    """The first step of a rank that is not `expected`, [steps, 2]; None for that looks at the shape alone."""
+    for rank, got in enumerate(returned):
+        words = _no_history(got, lesson, rank)
+        if words or expected is None:
+            return words
+    for rank, got in enumerate(returned):
+        if not _same(got, expected):
+            step = next(s for s in range(lesson.steps) if not _same(got[s], expected[s]))
+            where = f"rank {rank}, after step {step}: expected {_line(expected[step])}, got {_line(got[step])}. "
+            return where + _training_mistake(returned, lesson, expected, step)
+    return None
+
+
+def _no_history(got: Any, lesson: Lesson, rank: int) -> str | None:
+    shape = [lesson.steps, 2]
+    if isinstance(got, np.ndarray) and list(got.shape) == shape and got.dtype.kind == "f":
+        return None
+    shown = f"shape {list(got.shape)}" if isinstance(got, np.ndarray) else f"a {type(got).__name__}"
+    shown = "None (does the function return it?)" if got is None else shown
+    return f"rank {rank}: expected the weights after each of {lesson.steps} steps as a tensor of shape {shape}, got {shown}"
+
+
+def _training_mistake(returned: Sequence[Any], lesson: Lesson, expected: np.ndarray, step: int) -> str:
+    """What all ranks show together."""
+    n, apart = len(returned), [got - returned[0] for got in returned[1:]]
+    if any(np.isnan(got).any() for got in returned):
+        return "A rank that takes no example in a step has NaN for a gradient, and that has spread."
+    if not all(_same(gap, np.zeros_like(gap)) for gap in apart):
+        if all(np.allclose(gap, gap[0], rtol=1e-6, atol=1e-9) for gap in apart):
+            return "The ranks take the same steps from different starts: they stay as far apart as they began."
+        return "The ranks hold different weights, and not by the same amount at every step: are gradients averaged?"
+    if _same(returned[0], np.repeat(returned[0][-1:], lesson.steps, axis=0)):
+        return "All rows are alike: keep a copy of the weights after every step, they change in place."
+    if n == 1:
+        return f"A step takes {number(lesson.learning_rate)} times the gradient of the mean squared error from the weights."
+    if lesson.batch_size == lesson.count and _same(returned[0], lesson.descent(n)):
+        return f"Every step is {n} times as long as it should be: gradients were added up, not averaged."
+    return _shares_words(lesson, step)
+
+
+def _shares_words(lesson: Lesson, step: int) -> str:
+    steps = -(-lesson.count // lesson.batch_size)
+    size = lesson.count - lesson.batch_size * (steps - 1) if step % steps == steps - 1 else lesson.batch_size
+    together = "The ranks agree with each other, but not with one process. "
+    if size % lesson.world_size:
+        return together + (
+            f"{size} examples do not divide by {lesson.world_size}: is each rank's gradient weighed by its count?"
+        )
+    return together + "Is it the gradients that are averaged, at every step, over the share that each rank took?"
+
+
+def _line(weights: np.ndarray) -> str:
+    return f"slope {weights[0]:.6g} and intercept {weights[1]:.6g}"
+
+
+# ---- of all ----------------------------------------------------------------------------------
+
+
+def _same(got: Any, expected: np.ndarray) -> bool:
+    if not isinstance(got, np.ndarray) or got.shape != expected.shape:
+        return False
+    return bool(np.allclose(got, expected, rtol=1e-7, atol=1e-9))
+
+
+def _element(rank: int, k: int, got: Any, expected: np.ndarray) -> str:
+    where = f"rank {rank}, tensor {k} of the list"
+    if not isinstance(got, np.ndarray) or got.shape != expected.shape:
+        shape = list(got.shape) if isinstance(got, np.ndarray) else type(got).__name__
+        return f"{where}: expected shape {list(expected.shape)}, got {shape}"
+    wrong = ~np.isclose(got, expected, rtol=1e-7, atol=1e-9).reshape(-1)
+    i = int(np.flatnonzero(wrong)[0])
+    return f"{where}, element {i}: expected {expected.reshape(-1)[i]:.10g}, got {got.reshape(-1)[i]:.10g}"
+
+
+def _tensor(returned: Any, k: int) -> Any:
+    """The k-th tensor of what was returned, where a list was."""
+    return returned[k] if isinstance(returned, tuple) and len(returned) > k else None

@@ -1,0 +1,1 @@
+"""Checks of lab 12: tensor parallelism and the sharded optimizer."""

@@ -1,0 +1,161 @@
+"""The check of `sharded_adam`: Adam whose state is cut into one part a rank, ZeRO's first stage.
+
+The weights must be those of Adam on one rank with the mean of the gradients, after every step's worth of messages;
+what a rank returns as its state must be that of its own part, no larger. Left out: speed.
+S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam", arXiv:1412.6980, 2015.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit import transfers
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.values import Part, cut, same, wrong_part
+from worldsize.checks.verdict import Verdict
+from worldsize.units import count, times
+
+POINTS = {
+    "the weights of Adam on one rank, on every rank, in place": 1.0,
+    "each rank keeps the state of its own part alone": 0.5,
+    "a reduce-scatter and an all-gather a step, nothing else": 0.5,
+}
+WEIGHTS, STATE, MESSAGES = POINTS
+# ranks, weights, steps; never one step alone: Adam's first goes by the gradient's sign
+SIZES = ((2, 8, 2), (3, 7, 3), (4, 12, 2), (1, 5, 2))
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+NAMES = ("mean", "square")
+
+History = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
+    """`sharded_adam(fabric, (weights, gradients), learning_rate)` returns this rank's state.
+
+    weights has shape [count], gradients are so many of the same shape as there are steps; the state is a dict with
+    "mean" and "square", each of the shape of the rank's part.
+    """
+    return judge("sharded_adam", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, length, steps in SIZES:
+        random = np.random.default_rng(secrets.randbits(32))
+        weights = random.normal(size=length)
+        gradients = [[random.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
+        rate = float(random.uniform(0.05, 0.2))
+        yield Case(
+            f"{ranks_in_words(n)}, {length} weights, {count(steps, 'step')}",
+            lambda inputs=[(weights, own) for own in gradients], rate=rate: arena.ranks(fn, inputs, rate),
+            lambda ended, weights=weights, gradients=gradients, rate=rate: _examine(ended, weights, gradients, rate),
+        )
+
+
+def _examine(ended: Ended, weights: np.ndarray, gradients: list, rate: float) -> dict[str, str | None]:
+    n, steps, held = len(gradients), len(gradients[0]), [given[0] for given in ended.inputs]
+    averages = [np.mean(step, axis=0) for step in zip(*gradients, strict=True)]
+    right = adam(weights, averages, rate)
+    part = Part("the weights", [right[0]] * n, _slips(weights, gradients, averages, rate))
+    wrong = _still_the_start(held, weights) or wrong_part(held, part)
+    return {
+        WEIGHTS: wrong,
+        STATE: _wrong_state(ended.returned, right, n),
+        MESSAGES: _wrong_messages(ended, n, steps, weights.nbytes, wrong is None),
+    }
+
+
+def adam(weights: np.ndarray, gradients: Sequence[np.ndarray], rate: float) -> History:
+    """(weights, mean, square) after a step for each gradient. Kingma and Ba, 2015, algorithm 1."""
+    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    for step, gradient in enumerate(gradients, 1):
+        mean = BETAS[0] * mean + (1 - BETAS[0]) * gradient
+        square = BETAS[1] * square + (1 - BETAS[1]) * gradient**2
+        upright = np.sqrt(square / (1 - BETAS[1] ** step)) + EPSILON
+        weights = weights - rate * mean / (1 - BETAS[0] ** step) / upright
+    return weights, mean, square
+
+
+# ---- weights ---------------------------------------------------------------------------------
+
+
+def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> str | None:
+    if all(same(got, weights) for got in held):
+        return "on every rank the weights are as they were: change them in place, weights[…] -= … or a view of them."
+    return None
+
+
+def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) -> dict[str, list[np.ndarray]]:
+    n = len(gradients)
+    right = adam(weights, averages, rate)[0]
+    local = [adam(weights, own, rate)[0] for own in gradients]
+    anew = weights
+    for average in averages:
+        anew = adam(anew, [average], rate)[0]
+    pieced = np.concatenate([cut(own, n)[r] for r, own in enumerate(local)])
+
+    def ungathered(of: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.concatenate([cut(of[r] if k == r else weights, n)[k] for k in range(n)]) for r in range(n)]
+
+    return {
+        "Only this rank's part has moved: the parts of the others have to be gathered after the step.": ungathered([right] * n),
+        "Each part was updated with the gradient of one rank alone, not with the mean over the ranks.": [pieced] * n,
+        "It was updated with this rank's own gradient alone, and nothing was gathered.": ungathered(local),
+        "Every rank took a step with its own gradient: the gradients have to be averaged first.": local,
+        "Every step began with a new state: the state has to last from step to step.": [anew] * n,
+        "Weights were averaged, not gradients: Adam divides by the gradient's size, so that is not the same.": [
+            np.mean(local, axis=0)
+        ] * n,
+    }  # fmt: skip
+
+
+# ---- state -----------------------------------------------------------------------------------
+
+
+def _wrong_state(returned: Sequence[Any], right: History, n: int) -> str | None:
+    for rank, got in enumerate(returned):
+        if not isinstance(got, dict) or any(name not in got for name in NAMES):
+            shown = "nothing" if got is None else f"a dict with {', '.join(got)}" if isinstance(got, dict) else _kind(got)
+            return f'rank {rank}: expected its state, a dict with "mean" and "square", got {shown}'
+        whole, own = 2 * len(right[0]), 2 * len(cut(right[0], n)[rank])
+        numbers = sum(value.size for value in got.values() if isinstance(value, np.ndarray) and value.ndim)
+        if numbers > own:
+            everything = ", as large as for all weights: nothing is saved" if numbers >= whole and n > 1 else ""
+            return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
+    for k, name in enumerate(NAMES, 1):
+        expected = cut(right[k], n)
+        summed = {"It was made from the sum of the gradients: divide by the number of ranks.": cut(right[k] * n**k, n)}
+        words = wrong_part([got[name] for got in returned], Part(f'"{name}" of its own part', expected, summed))
+        if words:
+            return words
+    return None
+
+
+def _kind(got: Any) -> str:
+    return "a tensor" if isinstance(got, np.ndarray) else f"a {type(got).__name__}"
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _wrong_messages(ended: Ended, n: int, steps: int, size_bytes: int, right: bool) -> str | None:
+    one, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
+    words = transfers.none_sent(ended.trace)
+    if words or got == 2 * one:
+        return words and words.split(" Write the messages", 1)[0] + " Use reduce_scatter and all_gather."
+    told = f"all ranks together sent {times(got / one * (n - 1))} x the weights' bytes a step, expected {2 * (n - 1)} x. "
+    lead = "the weights are right, but " if right else ""
+    return lead + told + _message_slip(got, one, steps)
+
+
+def _message_slip(got: int, one: int, steps: int) -> str:
+    if got == 3 * one:
+        return "An all-reduce is a reduce-scatter and an all-gather; of the sum a rank needs its own part alone."
+    if got < 2 * one:
+        missing = "After every step each rank needs all weights, for its next gradient"
+        return f"{missing}: gather in the loop." if steps > 1 else f"{missing}."
+    return "Reduce-scatter the gradient, gather the weights, and send nothing else."

@@ -1,0 +1,252 @@
+"""The checks of tensor parallelism: a linear layer cut by columns, one cut by rows, and the pair as an MLP.
+
+Every part of the output and of the gradients must be that of the whole layer on one rank; the messages must be no more
+than the all-reduces that cannot be done without. Left out: speed, and who computes what.
+M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3. Weights have shape [outputs, inputs], as torch's: the
+"columns" of the paper, which writes x A, are their rows.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit import transfers
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.values import Part, cut, not_a_tuple, wrong_part
+from worldsize.checks.verdict import Verdict
+from worldsize.units import times
+
+COLUMN = {
+    "forwards: this rank's columns of the output": 0.5,
+    "backwards: the gradients of x, weight and bias": 0.5,
+    "one all-reduce, of x's gradient": 0.5,
+}
+ROW = {
+    "forwards: the whole output, on every rank": 0.5,
+    "backwards: the gradients of x, weight and bias": 0.5,
+    "one all-reduce, of the output": 0.5,
+}
+MLP = {"the output and the gradients of the whole MLP": 0.5, "two all-reduces, nothing in between": 0.5}
+
+NAMES = ("y", "the gradient of x", "the gradient of weight", "the gradient of bias")
+MLP_NAMES = ("y", "the gradient of x", "the gradient of up", "the gradient of down")
+# ranks, examples, inputs, outputs (an MLP's hidden width); even parts first, then uneven and square ones
+SIZES = ((2, 3, 4, 6), (3, 4, 7, 8), (4, 2, 8, 8), (1, 3, 4, 5))
+
+UNREDUCED = "This is rank {r}'s part alone: the parts of all ranks have to be added up, in an all-reduce."
+DIVIDED = "It was divided by the number of ranks: parts add up, nothing is to be divided."
+SUMMED = "These were added up over the ranks, but each rank's part is its own."
+WHOLE = "This is the whole: a rank keeps its own part alone."
+
+
+def column_parallel(arena: Arena, fn: Callable) -> Verdict:
+    """`column_parallel(fabric, (x, weight, bias, grad))`: every rank is given all; y = x weightᵀ + bias."""
+
+    def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
+        return [(x, weight, bias, grad)] * n
+
+    return judge("column_parallel", COLUMN, _cases(arena, fn, inputs, _column_parts, COLUMN))
+
+
+def row_parallel(arena: Arena, fn: Callable) -> Verdict:
+    """`row_parallel(fabric, (x, weight, bias, grad))`: x is this rank's columns, the others are whole."""
+
+    def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
+        return [(own.copy(), weight, bias, grad) for own in cut(x, n, 1)]
+
+    return judge("row_parallel", ROW, _cases(arena, fn, inputs, _row_parts, ROW))
+
+
+def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
+    """`parallel_mlp(fabric, (x, up, down, grad))`: y = relu(x upᵀ) downᵀ; every rank is given all."""
+    values, messages = MLP
+
+    def cases() -> Iterator[Case]:
+        for n, batch, width, hidden in SIZES:
+            random = np.random.default_rng(secrets.randbits(32))
+            shapes = ((batch, width), (hidden, width), (width, hidden), (batch, width))
+            given = tuple(random.normal(size=shape) for shape in shapes)
+            parts = _mlp_parts(n, *given)
+            needed = 2 * 2 * (n - 1) * given[0].nbytes
+            yield Case(
+                _name(n, batch, width, hidden),
+                lambda n=n, given=given: arena.ranks(fn, [given] * n),
+                lambda ended, parts=parts, needed=needed: _values_first(
+                    {values: _wrong(ended, MLP_NAMES, parts), messages: _wrong_bytes(ended, needed, TWO)}
+                ),
+            )
+
+    return judge("parallel_mlp", MLP, cases())
+
+
+# ---- cases -----------------------------------------------------------------------------------
+
+
+def _cases(arena: Arena, fn: Callable, inputs_of: Callable, parts_of: Callable, points: dict) -> Iterator[Case]:
+    forward, backward, messages = points
+    for n, batch, width, outputs in SIZES:
+        random = np.random.default_rng(secrets.randbits(32))
+        shapes = ((batch, width), (outputs, width), (outputs,), (batch, outputs))
+        given = [random.integers(1, 30, shape).astype("float64") for shape in shapes]
+        y, *gradients = parts_of(n, *given)
+        summed = given[0] if points is COLUMN else given[3]  # x's gradient is as large as x, y as its gradient
+        yield Case(
+            _name(n, batch, width, outputs),
+            lambda n=n, given=given: _advised(arena.ranks(fn, inputs_of(n, *given)), points),
+            lambda ended, n=n, y=y, gradients=gradients, summed=summed: _values_first(
+                {
+                    forward: _wrong(ended, NAMES, [y]),
+                    backward: _wrong(ended, NAMES, gradients, first=1),
+                    messages: _wrong_bytes(ended, 2 * (n - 1) * summed.nbytes, ONE),
+                }
+            ),
+        )
+
+
+def _advised(ended: Ended, points: dict) -> Ended:
+    """Says where to cut after an error about shapes, which tells no more than that they don't fit."""
+    if ended.state != "raised" or "shapes cannot be multiplied" not in ended.words:
+        return ended
+    dimension, why = (0, "its outputs are spread") if points is COLUMN else (1, "x's columns, its inputs, are spread")
+    advice = f"weight is [outputs, inputs]: cut it along dimension {dimension}, since {why} over the ranks."
+    return replace(ended, words=f"{ended.words}\n{advice}")
+
+
+def _name(n: int, batch: int, width: int, outputs: int) -> str:
+    return f"{ranks_in_words(n)}, x [{batch}, {width}], the first weight [{outputs}, {width}]"
+
+
+def _wrong(ended: Ended, names: Sequence[str], parts: Sequence[Part], first: int = 0) -> str | None:
+    words = not_a_tuple(ended.returned, names)
+    for k, part in enumerate(parts, first):
+        words = words or wrong_part([got[k] for got in ended.returned], part)
+    return words
+
+
+def _values_first(found: dict[str, str | None]) -> dict[str, str | None]:
+    """Messages are spoken of alone where the values are right."""
+    *values, messages = found.values()
+    if any(values) or not messages:
+        return found
+    return {name: words and f"the values are right, but {words}" for name, words in found.items()}
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+ONE = "one all-reduce"
+TWO = "two all-reduces, one forwards and one backwards,"
+
+
+def _wrong_bytes(ended: Ended, needed: int, what: str) -> str | None:
+    """Words for more or less than the bytes of the all-reduces, or for no message at all."""
+    words, got = transfers.none_sent(ended.trace), ended.trace.total_bytes()
+    if words or got == needed:
+        return words and f"{words.split(' Write the messages', 1)[0]} {_HOW}"
+    if got < needed:
+        return (
+            f"all ranks together sent {got} bytes, and {what} cannot do with less than {needed}. Did a rank compute with weights "
+            f"that are not its own?"
+        )
+    return (
+        f"all ranks together sent {got} bytes, {times(got / needed) if needed else 'many'} x those of {what} which have to be "
+        f"({needed} bytes). What a rank can work out from its own part needs no message."
+    )
+
+
+_HOW = "Each rank is to use its own part of the weights alone, and all_reduce(fabric, t) for what has to be added up."
+
+
+# ---- what is right, and what slips give ------------------------------------------------------
+
+
+def _column_parts(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[Part]:
+    rows, columns = cut(weight, n), cut(grad, n, 1)
+    y = x @ weight.T + bias
+    inward = [g @ w for g, w in zip(columns, rows, strict=True)]
+    turned = [g.T @ x for g in columns]
+    return [
+        Part("its columns of y", cut(y, n, 1), {
+            WHOLE: [y] * n,
+            "The bias was left out.": cut(y - bias, n, 1),
+            "weight was cut along the wrong dimension: an output of the layer is a row of weight, [outputs, inputs].": [
+                xs @ w.T + bias for xs, w in zip(cut(x, n, 1), cut(weight, n, 1), strict=True)
+            ],
+        }),
+        Part("the gradient of x", [sum(inward)] * n, {**_alone(inward), DIVIDED: [sum(inward) / n] * n}),
+        Part("the gradient of its rows of weight", turned, {WHOLE: [grad.T @ x] * n, **_summed(turned)}),
+        Part("the gradient of its part of bias", [g.sum(0) for g in columns], {
+            WHOLE: [grad.sum(0)] * n, **_summed([g.sum(0) for g in columns]),
+        }),
+    ]  # fmt: skip
+
+
+def _row_parts(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[Part]:
+    columns, own = cut(weight, n, 1), cut(x, n, 1)
+    outward = [xs @ w.T for xs, w in zip(own, columns, strict=True)]
+    y, inward, turned = sum(outward) + bias, [grad @ w for w in columns], [grad.T @ xs for xs in own]
+    return [
+        Part("y", [y] * n, {
+            f"The bias is in it {n} times: every rank added it, and then all were summed. Add it once, after the sum.": [
+                y + (n - 1) * bias
+            ] * n,
+            "The bias was left out.": [y - bias] * n,
+            **_alone(outward), **_alone([part + bias for part in outward]),
+            DIVIDED: [sum(outward) / n + bias] * n,
+            "The whole was divided by the number of ranks: parts add up.": [y / n] * n,
+        }),
+        Part("the gradient of its columns of x", inward, {WHOLE: [grad @ weight] * n, **_summed(inward)}),
+        Part("the gradient of its columns of weight", turned, {WHOLE: [grad.T @ x] * n, **_summed(turned)}),
+        Part("the gradient of bias", [grad.sum(0)] * n, {
+            f"It is {n} times too large: every rank has the whole of y's gradient already, nothing is to be added up.": [
+                n * grad.sum(0)
+            ] * n,
+            "This is a part of it: the bias is whole on every rank.": cut(grad.sum(0), n),
+        }),
+    ]  # fmt: skip
+
+
+def _mlp_parts(n: int, x: np.ndarray, up: np.ndarray, down: np.ndarray, grad: np.ndarray) -> list[Part]:
+    ups, downs = cut(up, n), cut(down, n, 1)
+    hidden = [x @ u.T for u in ups]
+    outward = [np.maximum(h, 0) @ d.T for h, d in zip(hidden, downs, strict=True)]
+    plain = [grad @ d for d in downs]
+    masked = [g * (h > 0) for g, h in zip(plain, hidden, strict=True)]
+    inward = [g @ u for g, u in zip(masked, ups, strict=True)]
+    unmasked = [g @ u for g, u in zip(plain, ups, strict=True)]
+    no_relu = "The gradient passed ReLU as if it were not there: where hidden is not above 0, it is 0."
+    late = [h @ d.T for h, d in zip(hidden, downs, strict=True)]
+    return [
+        Part("y", [sum(outward)] * n, {
+            **_alone(outward), DIVIDED: [sum(outward) / n] * n,
+            "There is no ReLU in it.": [sum(late)] * n,
+            "ReLU has to come between the two layers, not after them.": [np.maximum(sum(late), 0)] * n,
+        }),
+        Part("the gradient of x", [sum(inward)] * n, {
+            **_alone(inward), DIVIDED: [sum(inward) / n] * n, no_relu: [sum(unmasked)] * n,
+        }),
+        Part("the gradient of its rows of up", [g.T @ x for g in masked], {
+            no_relu: [g.T @ x for g in plain], WHOLE: [np.concatenate(masked, 1).T @ x] * n,
+            **_summed([g.T @ x for g in masked]),
+        }),
+        Part("the gradient of its columns of down", [grad.T @ np.maximum(h, 0) for h in hidden], {
+            WHOLE: [grad.T @ np.maximum(np.concatenate(hidden, 1), 0)] * n,
+            "It was taken with the values before ReLU: down sees those after it.": [grad.T @ h for h in hidden],
+            **_summed([grad.T @ np.maximum(h, 0) for h in hidden]),
+        }),
+    ]  # fmt: skip
+
+
+def _alone(parts: Sequence[np.ndarray]) -> dict[str, list[np.ndarray]]:
+    """The slip of leaving out the all-reduce; each rank has its own words."""
+    return {UNREDUCED.format(r=r): [part] * len(parts) for r, part in enumerate(parts)}
+
+
+def _summed(parts: Sequence[np.ndarray]) -> dict[str, list[Any]]:
+    """The slip of adding up what is each rank's own, where the parts are equally large."""
+    return {SUMMED: [sum(parts)] * len(parts)} if len({part.shape for part in parts}) == 1 else {}

@@ -1,0 +1,196 @@
+"""The check of a between-graph worker: a real cluster of one parameter server and two workers, in one launch.
+
+The check brings the graph. Its gradient is a constant of each worker, so that the weights at the end tell exactly how
+often each worker's gradient was applied, in whatever order. Devices are noted while the graph is built; where they are
+wrong, nothing is run. Left out: speed, and how a session is made. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.verdict import Verdict
+from worldsize.engines.cluster import Cluster
+
+POINTS = {
+    "variables on the server, the rest on the worker's own": 0.75,
+    "worker 0 is the chief, and no other": 0.25,
+    "steps until the session stops, each in the list": 0.5,
+    "one set of weights for all, changed by every step": 0.5,
+}
+PLACES, CHIEF, STEPS, WEIGHTS = POINTS
+WORKERS = 2
+PATIENCE_S = 6.0
+LATE = "Do all workers meet at the same server, and does worker 0's session get is_chief=True?"
+TOO_MANY = 25  # steps after a worker's last: its session does not stop
+
+
+def between_graph(arena: Arena, fn: Callable) -> Verdict:
+    """`between_graph(config, build)` on each of two workers; `build(is_chief)` returns (fetches, hooks)."""
+    counts = random.sample(range(3, 9), WORKERS)
+    inputs: list[Any] = [
+        {"steps": count, "gradient": [float(random.randint(1, 9)) * 10**k for k in (worker, 2, 3)]}
+        for worker, count in enumerate(counts)
+    ]
+    case = Case(
+        f"1 ps and {WORKERS} workers",
+        lambda: _advised(
+            arena.tensorflow(fn, [*inputs, None], driver=drive, cluster=Cluster(worker=WORKERS, ps=1), servers=("ps",))
+        ),
+        lambda ended: _examine(ended.returned[:WORKERS], inputs),
+    )
+    return judge("between_graph", POINTS, [case])
+
+
+# ---- in the task -----------------------------------------------------------------------------
+
+
+class _Misplaced(Exception):
+    """What was built lies on the wrong devices: to run it could hang."""
+
+
+def drive(fn: Callable, own: dict) -> dict:
+    """What a worker's `build` was told and where its graph lies; what `fn` returned; the weights on the server after."""
+    config = json.loads(os.environ["TF_CONFIG"])
+    noted: dict[str, Any] = {"built": 0}
+
+    def build(is_chief: Any = None) -> tuple:
+        noted.update(built=noted["built"] + 1, chief=is_chief)
+        return _graph(own, config["task"]["index"], bool(is_chief), noted)
+
+    try:
+        returned = fn(config, build)
+    except _Misplaced:
+        return noted
+    except TimeoutError as error:
+        return {**noted, "waited": str(error)}
+    except Exception:
+        if noted.get("runs", 0) > own["steps"] + TOO_MANY:
+            raise RuntimeError(f"{TOO_MANY} steps after a hook said stop, the session still runs: has it the hooks?") from None
+        raise
+    weights = _weights_on("grpc://" + config["cluster"]["ps"][0]) if noted["built"] else None
+    listed = isinstance(returned, (list, tuple))
+    steps = [_number(step) for step in returned] if listed else type(returned).__name__
+    return {**noted, "returned": steps, "weights": weights}
+
+
+def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
+    import tensorflow.compat.v1 as tf
+
+    from worldsize.tf.sessions import together
+
+    version = tf.train.get_or_create_global_step()
+    weights = tf.get_variable("weights", [len(own["gradient"])], initializer=tf.zeros_initializer())
+    gradient = tf.identity(tf.constant(own["gradient"]), name="gradient")
+    train = tf.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, weights)], global_step=version)
+    noted.update(variable=weights.device, operation=gradient.device)
+    if not noted["variable"].startswith("/job:ps") or not noted["operation"].startswith(f"/job:worker/task:{index}"):
+        raise _Misplaced
+    noted["runs"] = 0
+
+    def count() -> np.ndarray:
+        noted["runs"] += 1
+        if noted["runs"] > own["steps"] + TOO_MANY:
+            raise RuntimeError("endless")
+        return np.int64(noted["runs"])
+
+    class Stop(tf.train.SessionRunHook):
+        def after_run(self, context: Any, values: Any) -> None:
+            if noted["runs"] >= own["steps"]:
+                context.request_stop()
+
+    with tf.control_dependencies([train]):
+        fetched = tf.numpy_function(count, [], tf.int64)
+    return fetched, [Stop(), together(is_chief, PATIENCE_S)]
+
+
+def _weights_on(server: str) -> np.ndarray | None:
+    """The weights that all workers share, read by name from the server."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        weights = tf.get_variable("weights", [3])
+        with tf.Session(server) as session:
+            return session.run(weights.read_value()) if session.run(tf.is_variable_initialized(weights)) else None
+
+
+def _number(step: Any) -> Any:
+    found = np.asarray(step)
+    return int(found) if found.size == 1 and found.dtype.kind in "iuf" else type(step).__name__
+
+
+# ---- what is wrong ---------------------------------------------------------------------------
+
+
+def _advised(ended: Ended) -> Ended:
+    """A next step after an error of TensorFlow that does not say what to do."""
+    if ended.state != "raised" or "Cannot assign a device" not in ended.words:
+        return ended
+    advice = "Is the session connected? Give MonitoredTrainingSession master=server.target."
+    return replace(ended, words=f"{ended.words}\n{advice}")
+
+
+def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, str | None]:
+    for worker, one in enumerate(told):
+        words = _misplaced(worker, one)
+        if words:
+            return {PLACES: words}
+    for worker, one in enumerate(told):
+        if bool(one["chief"]) != (worker == 0) or one["chief"] is None:
+            said = "nothing" if one["chief"] is None else repr(one["chief"])
+            right = "is the chief, who fills the variables: True" if worker == 0 else "is not the chief: False"
+            return {PLACES: None, CHIEF: f"worker {worker}: build was told is_chief = {said}; worker {worker} {right}"}
+    late = [f"worker {worker} {one['waited']}. {LATE}" for worker, one in enumerate(told) if "waited" in one]
+    if late:
+        return {PLACES: None, CHIEF: None, STEPS: late[0]}
+    steps = [_wrong_list(worker, one["returned"], inputs[worker]["steps"]) for worker, one in enumerate(told)]
+    words = next((words for words in steps if words), None)
+    return {PLACES: None, CHIEF: None, STEPS: words, WEIGHTS: _wrong_weights(told, inputs)}
+
+
+def _misplaced(worker: int, one: dict) -> str | None:
+    if not one["built"]:
+        return f"worker {worker}: build was never called: the graph is its work"
+    variable, operation = one["variable"] or "no device", one["operation"] or "no device"
+    if not one["variable"].startswith("/job:ps"):
+        return (
+            f"worker {worker}: expected the variable on /job:ps/task:0, got {variable}. Call build inside tf.device(…) with a "
+            "replica_device_setter that knows the cluster."
+        )
+    if not one["operation"].startswith(f"/job:worker/task:{worker}"):
+        other = "that is another worker's" if "task:" in operation else "it does not say which worker: give worker_device"
+        return f"worker {worker}: expected operations on /job:worker/task:{worker}, got {operation}: {other}"
+    return None
+
+
+def _wrong_list(worker: int, returned: Any, steps: int) -> str | None:
+    if not isinstance(returned, tuple):
+        shown = "None (does the function return it?)" if returned == "NoneType" else f"a {returned}"
+        return f"worker {worker}: expected a list of what each step fetched, got {shown}"
+    if list(returned) == list(range(1, steps + 1)):
+        return None
+    if len(returned) < steps:
+        return f"worker {worker}: expected {steps} steps, until the session stops, got {len(returned)}"
+    return f"worker {worker}: expected what each of {steps} steps fetched, in order, got {list(returned)!r:.60}"
+
+
+def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> str | None:
+    if all(one["weights"] is None for one in told):
+        return "nobody filled the weights on the server: has each worker variables of its own?"
+    expected = -sum(own["steps"] * np.array(own["gradient"]) for own in inputs)
+    got = next(one["weights"] for one in told if one["weights"] is not None)
+    if np.allclose(got, expected):
+        return None
+    for worker, own in enumerate(inputs):
+        if np.allclose(got, -own["steps"] * np.array(own["gradient"])):
+            return f"the weights on the server hold the steps of worker {worker} alone"
+    return f"the weights on the server: expected {expected.tolist()} after all steps of all workers, got {got.tolist()}"

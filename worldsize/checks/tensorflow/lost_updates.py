@@ -1,0 +1,118 @@
+"""The check of an audit: how many updates the optimizer's counter lost, and how many the weights.
+
+The numbers come from a run that is played here, with a gradient that is the same at every step. Left out: who loses
+updates, and why (lab 09 runs it).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.verdict import Verdict
+
+POINTS = {"what the counter lost": 0.5, "what the weights lost": 0.5}
+COUNTER, WEIGHTS = POINTS
+NAMES = {"counter": COUNTER, "weights": WEIGHTS}
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run: updates made by each closure, how many of them were lost where, and a gradient."""
+
+    name: str
+    made: list[int]
+    counter: int
+    weights: int
+    gradient: np.ndarray
+    rate: float
+    before: np.ndarray
+
+    @property
+    def after(self) -> np.ndarray:
+        landed = sum(self.made) - self.weights
+        return (self.before - np.float32(self.rate * landed) * self.gradient).astype("float32")
+
+
+def audit(arena: Arena, fn: Callable) -> Verdict:
+    """`audit(made, iterations, before, after, rate, gradient)`: {"counter": lost there, "weights": lost there}."""
+    return judge("audit", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for run in _runs():
+        args = (list(run.made), sum(run.made) - run.counter, run.before, run.after, run.rate, run.gradient)
+        yield Case(
+            run.name,
+            lambda args=args: arena.call(fn, *args),
+            lambda ended, run=run: _examine(ended, run),
+        )
+
+
+def _runs() -> Iterator[Played]:
+    draw = np.random.default_rng(secrets.randbits(62))
+    ones, zeros = np.ones((3, 1), "float32"), np.zeros((3, 1), "float32")
+    steps = int(draw.integers(60, 90))
+    yield Played("nothing is lost", [1] * steps, 0, 0, ones, 0.125, zeros)
+    yield Played("the counter loses", [1] * steps, int(draw.integers(5, 40)), 0, ones, 0.5, zeros)
+    uneven, signs = np.array([[[2.0], [0.0], [-3.0]], [[1.0], [1.0], [-1.0]]], "float32")
+    start = signs * draw.integers(1, 9, (3, 1)).astype("float32")  # with the gradient's signs: no mean of them is nothing
+    lost = int(draw.integers(5, 19))  # less than a third, so that no two mistakes give the same number
+    yield Played("the weights lose, and the gradient has a 0", [1] * steps, 3, lost, uneven, 0.5, start)
+    several = draw.integers(1, 6, 30).tolist()
+    small = np.array([0.3, -0.7], "float32")
+    yield Played("closures of several updates each", several, 7, 4, small, 0.01, np.zeros(2, "float32"))
+
+
+def _examine(ended: Ended, run: Played) -> dict[str, str | None]:
+    got = ended.returned[0]
+    if not isinstance(got, dict) or not set(NAMES) <= set(got):
+        shown = "None (does the function return it?)" if got is None else repr(got)[:60]
+        return {COUNTER: f'expected a dict with "counter" and "weights", got {shown}'}
+    return {held: _wrong(name, got[name], run) for name, held in NAMES.items()}
+
+
+def _wrong(name: str, got: object, run: Played) -> str | None:
+    lost, made = getattr(run, name), sum(run.made)
+    value = number(got)
+    if isinstance(value, str):
+        return f'"{name}": expected how many updates are lost, one number, {value}'
+    if close(value, lost, 1e-9):
+        return None
+    told = f'"{name}": {made} updates were made and {made - lost} are there, so {lost} are lost; got {value:g}'
+    if not np.isfinite(value):
+        return f"{told}. Where the gradient is 0 the weight does not move: leave that element out"
+    return told + (first_named(value, _mistakes(run, lost, name, value), 1e-3) or ". Is it a whole number of updates?")
+
+
+def _mistakes(run: Played, lost: int, name: str, value: float) -> dict[str, float]:
+    """What slips would have given."""
+    made, closures = sum(run.made), len(run.made)
+    every = {
+        "That is how many are there, not how many are lost": made - lost,
+        "Lost are those that were made and are not there: turn the difference round": -lost,
+        "A closure may make several updates: add up what they say, do not count them": closures - (made - lost),
+    }
+    if name == "counter":
+        return every
+    moved, used = (run.before - run.after).astype(float), run.gradient != 0
+    each, start = moved[used] / (run.rate * run.gradient[used]), -run.after[used] / (run.rate * run.gradient[used])
+    begun = min((made - round(float(there)) for there in (start[0], start[-1], start.mean())), key=lambda b: abs(b - value))
+    return every | {
+        "Floats are a little off, and int cuts 41.999 down to 41: round": made - int(each.min()),
+        "One update moves a weight by rate times its gradient, and the gradient is not 1 here":
+            made - round(moved.max() / run.rate),
+        "One update moves a weight by rate times its gradient; the mean of all elements mixes their signs":
+            made - round(moved.mean() / run.rate),
+        "One update moves a weight by rate times its gradient; the rate was left out":
+            made - round(moved[used][0] / run.gradient[used][0]),
+        "The weights did not begin at 0: it is the way from before to after": begun,
+        "Where the gradient is 0 the weight does not move: leave that element out": made - round(each.sum() / run.gradient.size),
+        "A step goes against the gradient: before - after": made + made - lost,
+    }  # fmt: skip

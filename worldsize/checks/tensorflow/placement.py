@@ -1,0 +1,90 @@
+"""The check of placing variables on parameter servers by their bytes: sizes go in, numbers of servers come out.
+
+The rule is greedy and sees one variable at a time, as TensorFlow asks a `ps_strategy`: each goes to a server that holds
+the fewest bytes at that moment. Any of several equal ones will do. Left out: variables cut into parts.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.verdict import Verdict
+
+POINTS = {"a server for each variable, in their order": 0.5, "the one that holds the fewest bytes": 1.0}
+
+
+def place_variables(arena: Arena, fn: Callable) -> Verdict:
+    """`place_variables(sizes_bytes, servers)` returns a list of numbers of servers."""
+    return judge("place_variables", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    random = np.random.default_rng(secrets.randbits(32))
+    fixed = [([40, 8, 8, 8, 8], 2), ([400, 4, 900, 4, 100, 4], 2), ([8, 8, 8, 64, 8, 8], 3), ([5, 7], 4), ([9, 3], 1)]
+    drawn = [(random.choice(5000, length, replace=False).tolist(), n) for length, n in ((7, 2), (12, 3), (16, 4))]
+    for sizes, servers in fixed + drawn:
+        yield Case(
+            f"sizes {sizes}, {servers} server{'s' * (servers > 1)}",
+            lambda sizes=sizes, servers=servers: arena.call(fn, list(sizes), servers),
+            lambda ended, sizes=sizes, servers=servers: _examine(ended.returned[0], sizes, servers),
+        )
+
+
+def _examine(got: Any, sizes: Sequence[int], servers: int) -> dict[str, str | None]:
+    each, lightest = POINTS
+    words = _no_servers(got, sizes, servers)
+    return {each: words} if words else {each: None, lightest: _wrong_choice([int(k) for k in got], sizes, servers)}
+
+
+def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> str | None:
+    if got is None:
+        return "expected a list of numbers of servers, got None (does the function return it?)"
+    if isinstance(got, np.ndarray):
+        got = tuple(got.tolist())
+    if not isinstance(got, tuple) or not all(isinstance(k, (int, np.integer)) and not isinstance(k, bool) for k in got):
+        return f"expected a list of numbers of servers, got {got!r:.60}"
+    if len(got) != len(sizes):
+        hint = ": is this what the servers hold? A server's number is wanted for each variable" if len(got) == servers else ""
+        return f"expected {len(sizes)} numbers, one for each variable, got {len(got)}{hint}"
+    outside = [k for k in got if not 0 <= k < servers]
+    if outside:
+        first = " The first server is number 0" if min(got) >= 1 else ""
+        return f"expected servers from 0 to {servers - 1}, got {outside[0]}.{first}".rstrip(".")
+    return None
+
+
+def _wrong_choice(got: list[int], sizes: Sequence[int], servers: int) -> str | None:
+    held = [0] * servers
+    for k, (server, size) in enumerate(zip(got, sizes, strict=True)):
+        if held[server] > min(held):
+            words = f"variable {k} ({size} bytes) went to server {server}; the servers held {held} bytes then"
+            return f"{words}, so {held.index(min(held))} has the fewest. {_mistake(got, sizes, servers)}".rstrip()
+        held[server] += size
+    return None
+
+
+def _mistake(got: list[int], sizes: Sequence[int], servers: int) -> str:
+    count = len(sizes)
+    if got == [k % servers for k in range(count)]:
+        return "This is round robin: it counts variables, not bytes."
+    if len(set(got)) == 1:
+        return "All went to one server: note what each holds after every variable."
+    if got == [k * servers // count for k in range(count)]:
+        return "They were cut into equal blocks: look at their bytes."
+    if got == _sorted_first(sizes, servers):
+        return "The largest were placed first: TensorFlow asks for one variable at a time, in their order."
+    return "Did every variable's bytes count for its server?"
+
+
+def _sorted_first(sizes: Sequence[int], servers: int) -> list[int]:
+    held, chosen = [0] * servers, [0] * len(sizes)
+    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        chosen[k] = held.index(min(held))
+        held[chosen[k]] += sizes[k]
+    return chosen

@@ -1,0 +1,107 @@
+"""The check of a replica's loss: what all replicas return must add up to the mean over all examples, plus the penalty.
+
+Replicas are logical CPUs under a real MirroredStrategy; shares of a batch differ in length, and one is empty. A mistake
+is named by what it would have given. Left out: gradients (`mirrored`). Why means of means are wrong is lab 04's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.tensorflow.devices import answer
+from worldsize.checks.tensorflow.mirrored_step import TOLERANCE, on_cpus, per_replica
+from worldsize.checks.verdict import Verdict
+
+LOSS = {
+    "equal shares: adds up to the mean over all": 0.5,
+    "unequal shares, and one that is empty": 0.5,
+    "the penalty counts once": 0.5,
+}
+EVEN, UNEVEN = ((4, 4), (3, 3, 3), (5,)), ((4, 3), (3, 2, 1), (2, 1, 0))
+
+
+def replica_loss(arena: Arena, fn: Callable) -> Verdict:
+    """`replica_loss(losses, penalty, global_batch)`: what the replicas return adds up to mean + penalty."""
+    random = np.random.default_rng(secrets.randbits(64))
+    even, uneven, once = LOSS
+    cases = []
+    for what, shares, penalty in (
+        [(even, s, 0.0) for s in EVEN]
+        + [(uneven, s, 0.0) for s in UNEVEN]
+        + [(once, s, float(np.round(random.uniform(2, 9), 2))) for s in ((4, 4), (3, 2, 1))]
+    ):
+        losses = [np.round(random.uniform(1, 9, count), 2).astype("float32") for count in shares]
+        cases.append({"what": what, "losses": losses, "penalty": penalty})
+
+    def examine(ended: Ended) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for case, got in zip(cases, ended.returned[0], strict=True):
+            found[case["what"]] = found.get(case["what"]) or _wrong_loss(case, got)
+        return found
+
+    run = Case(
+        "on replicas", lambda: arena.tensorflow(fn, [cases], logical_devices=3, driver=losses_of_replicas), examine
+    )
+    return judge("replica_loss", LOSS, [run])
+
+
+def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
+    """For each case what every replica returned; an error as {"raised": words}."""
+    return [answer(lambda case: _losses(fn, case), case) for case in cases]
+
+
+def _losses(fn: Callable, case: dict) -> list[Any]:
+    import tensorflow as tf
+
+    strategy = on_cpus(len(case["losses"]))
+    losses = per_replica(strategy, case["losses"])
+    everybody = tf.constant(float(sum(map(len, case["losses"]))))
+    returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
+    return list(strategy.experimental_local_results(returned))
+
+
+def _wrong_loss(case: dict, got: Any) -> str | None:
+    shares, penalty = case["losses"], case["penalty"]
+    n, count, total = len(shares), sum(map(len, shares)), float(sum(share.sum() for share in shares))
+    name = f"{n} replica{'s' * (n > 1)} with {', '.join(str(len(share)) for share in shares)} examples: "
+    if isinstance(got, dict):
+        return name + got["raised"]
+    values = [number(value) if np.ndim(value) == 0 else f"got {np.size(value)} numbers" for value in got]
+    for replica, value in enumerate(values):
+        if isinstance(value, str):
+            return f"{name}replica {replica}: expected one number, {value}"
+        if np.isnan(value):
+            return f"{name}replica {replica} returned NaN: the mean of no examples is 0/0. Add up, and divide by global_batch."
+    added, expected = sum(values), total / count + penalty
+    if close(added, expected, TOLERANCE):
+        return None
+    means = sum(float(share.mean()) if len(share) else 0.0 for share in shares)
+    mistakes = {
+        "This is the mean of each replica added up: divide by all examples of the step, global_batch, not by a replica's own": (
+            means + penalty
+        ),
+        "This is divided twice: by the replica's own count and by global_batch": means / count + penalty,
+        "This is divided by global_batch and by the replicas, too: gradients are added up, nobody needs a mean": (
+            total / count / n + penalty
+        ),
+        "This is the sum of all losses: nobody divided": total + penalty,
+        "This is the mean of the replicas' means: wrong where shares differ. Divide the sum by global_batch": (
+            means / n + penalty
+        ),
+        "Each replica adds the whole penalty, so it counts once for each: divide it by the number of replicas": (
+            total / count + n * penalty
+        ),
+        "The penalty is divided by the examples; it is one for the model: divide it by the number of replicas": (
+            total / count + n * penalty / count
+        ),
+        "The penalty is left out": total / count,
+    }
+    words = f"{name}the replicas' losses add up to {added:.6g}, expected {expected:.6g}"
+    return words + first_named(added, mistakes, TOLERANCE)

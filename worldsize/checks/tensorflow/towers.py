@@ -1,0 +1,201 @@
+"""The check of lab 07's towers: their gradients averaged, variable by variable, and the steps that follow from it.
+
+The function is called as a tower program calls it, inside a `tf.function`, with towers on logical devices. What it gave
+comes back as arrays, and which variable stood beside each. Left out: on which device it averages.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.kit.judge import Case, first_difference, judge
+from worldsize.checks.kit.values import same
+from worldsize.checks.verdict import Verdict
+
+POINTS = {
+    "a (gradient, variable) for each variable, in their order": 0.25,
+    "the mean of its gradients": 0.75,
+    "towers step as one device does, to 1e-6": 0.5,
+}
+SHAPES = ((3,), (2, 4), (), (2, 2, 3))
+MOST_TOWERS = 4
+EXACT = 1e-6
+STEPS, RATE, FEATURES, ROWS = 5, 0.1, 3, 8
+
+
+def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
+    """`average_tower_gradients(towers)`: lists of (gradient, variable), one a tower; one such list comes back."""
+    random = np.random.default_rng(secrets.randbits(32))
+    cases = [_gradients(random, n) for n in (1, 2, 3, MOST_TOWERS)]
+    x = random.normal(size=(ROWS * MOST_TOWERS, FEATURES))
+    lesson = {"x": x, "y": x @ random.normal(size=FEATURES) + 1, "start": random.normal(size=FEATURES + 1)}
+    return judge("average_tower_gradients", POINTS, [_case(arena, fn, cases, lesson)])
+
+
+def _gradients(random: np.random.Generator, n: int) -> list[list[np.ndarray]]:
+    """[tower][variable], whole numbers that differ by tower and element."""
+    return [[(random.integers(1, 100, shape) + 1000.0 * k).astype("float32") for shape in SHAPES] for k in range(n)]
+
+
+def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
+    pairs, means, steps = POINTS
+
+    def examine(ended: Ended) -> dict[str, str | None]:
+        got, weights, broke = ended.returned[0]
+        found: dict[str, str | None] = {pairs: None, means: None}
+        for towers, told in zip(cases, got, strict=True):
+            where = f"{len(towers)} tower{'s' * (len(towers) > 1)}: "
+            words = _wrong_pairs(told)
+            if words:
+                return {pairs: where + words}
+            words = _wrong_mean(told, towers)
+            if words:
+                return {**found, means: where + words}
+        return {**found, steps: _wrong_steps(weights, broke, lesson)}
+
+    devices = MOST_TOWERS + 1
+    return Case(
+        "gradients of four variables",
+        lambda: arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices),
+        examine,
+    )
+
+
+# ---- in the task -----------------------------------------------------------------------------
+
+
+def drive(fn: Callable, cases: list, lesson: dict) -> tuple[list, Any, str]:
+    """What `fn` gave for each case, the weights after each step of a training with it, and why that broke off."""
+    got = [_told(fn, towers) for towers in cases]
+    if any(isinstance(told, str) or -1 in told["variables"] or len(told["variables"]) != len(SHAPES) for told in got):
+        return got, None, ""
+    try:
+        return got, _train(fn, lesson), ""
+    except Exception as error:
+        return got, None, f"{type(error).__name__}: {error}"
+
+
+def _told(fn: Callable, towers: list) -> Any:
+    import tensorflow as tf
+
+    variables = [tf.Variable(np.zeros_like(gradient)) for gradient in towers[0]]
+    told: list[Any] = []
+
+    def step() -> list:
+        given = [[(tf.constant(g), v) for g, v in zip(own, variables, strict=True)] for own in towers]
+        words, rows = _rows(fn(given))
+        told.append(words or [next((k for k, v in enumerate(variables) if v is row[1]), -1) for row in rows])
+        return [] if words else [tf.convert_to_tensor(row[0]) for row in rows]
+
+    tensors = tf.function(step, autograph=False)()
+    if isinstance(told[-1], str):
+        return told[-1]
+    return {"variables": told[-1], "gradients": [np.asarray(tensor) for tensor in tensors]}
+
+
+def _rows(got: Any) -> tuple[str, list]:
+    """What came back as a list of pairs, or words that say what came instead."""
+    if got is None:
+        return "expected a list of (gradient, variable), got None (does the function return it?)", []
+    try:
+        rows = [tuple(row) for row in got]
+    except Exception:
+        return f"expected a list of (gradient, variable), got {_kind(got)}", []
+    for k, row in enumerate(rows):
+        if len(row) != 2:
+            return f"row {k}: expected (gradient, variable), got {len(row)} values", []
+    return "", rows
+
+
+def _kind(got: Any) -> str:
+    return "a list of tensors: where are the variables?" if isinstance(got, (list, tuple)) else f"a {type(got).__name__}"
+
+
+def _train(fn: Callable, lesson: dict) -> np.ndarray:
+    """A linear regression by towers of equal parts. Shape [steps, weights]."""
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        slope, offset = tf.Variable(lesson["start"][:-1], dtype="float32"), tf.Variable(lesson["start"][-1], dtype="float32")
+    parts = [tf.split(tf.constant(lesson[name], tf.float32), MOST_TOWERS) for name in "xy"]
+
+    def tower(k: int) -> list:
+        with tf.device(f"CPU:{k + 1}"):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((tf.linalg.matvec(parts[0][k], slope) + offset - parts[1][k]) ** 2)
+            return list(zip(tape.gradient(loss, [slope, offset]), [slope, offset], strict=True))
+
+    def step() -> None:
+        for gradient, variable in fn([tower(k) for k in range(MOST_TOWERS)]):
+            variable.assign_sub(RATE * gradient)
+
+    take, history = tf.function(step, autograph=False), []
+    for _ in range(STEPS):
+        take()
+        history.append([*slope.numpy(), offset.numpy()])
+    return np.array(history)
+
+
+# ---- what is wrong ---------------------------------------------------------------------------
+
+
+def _wrong_pairs(told: Any) -> str | None:
+    if isinstance(told, str):
+        return told
+    found, wanted = list(told["variables"]), list(range(len(SHAPES)))
+    if found == wanted:
+        return None
+    if -1 in found:
+        return f"row {found.index(-1)}: what stands beside the gradient is none of the variables: pass on the tower's own"
+    if len(found) != len(wanted):
+        return f"expected {len(wanted)} pairs, one for each variable, got {len(found)}: the towers share the variables"
+    return f"expected the variables in the order {wanted}, got {found}"
+
+
+def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> str | None:
+    for k, got in enumerate(told["gradients"]):
+        own = [tower[k] for tower in towers]
+        words = first_difference(got, np.mean(own, axis=0, dtype="float64").astype("float32"), 0, "the mean over the towers")
+        if words:
+            return f"variable {k}: {words.removeprefix('rank 0, ').removeprefix('rank 0: ')}. {_mistake(got, own)}".rstrip()
+    return None
+
+
+def _mistake(got: np.ndarray, own: Sequence[np.ndarray]) -> str:
+    n = len(own)
+    halves = own[0]
+    for gradient in own[1:]:
+        halves = (halves + gradient) / 2
+    slips = {
+        "These are the gradients added up: nobody divided by the number of towers.": sum(own),
+        "This is tower 0's own gradient: the others count too.": own[0],
+        "This is the last tower's own gradient: each was put in place of the one before.": own[-1],
+        "All numbers were averaged into one: average over the towers alone, which is axis 0 after tf.stack.": np.mean(own),
+        "The towers were put one behind the other: tf.stack them, along a new first axis.": np.concatenate(
+            [np.atleast_1d(g) for g in own]
+        ),
+        "Averaged two by two: so the last tower counts half, and the first hardly at all.": halves,
+        "Divided by the number of variables, not of towers.": sum(own) / len(SHAPES),
+        "Divided twice.": sum(own) / n**2,
+    }
+    given = {words: np.asarray(slip, "float32") for words, slip in slips.items()}
+    return next((words for words, slip in given.items() if same(got, slip)), "")
+
+
+def _wrong_steps(weights: Any, broke: str, lesson: dict) -> str | None:
+    where = f"a training with {MOST_TOWERS} towers"
+    if broke:
+        return f"{where} broke off: {broke}"
+    x, y, line = lesson["x"], lesson["y"], lesson["start"].astype("float64")
+    for step in range(STEPS):
+        error = x @ line[:-1] + line[-1] - y
+        line = line - RATE * 2 * np.array([*(x.T @ error / len(y)), error.mean()])
+        apart = np.abs(weights[step] - line).max()
+        if not apart <= EXACT * max(1.0, np.abs(line).max()):
+            return f"{where}, step {step}: a weight is {apart:.1e} from that of one device with the whole batch"
+    return None

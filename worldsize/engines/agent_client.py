@@ -1,0 +1,226 @@
+"""The engine of this machine: the kernel's side of the agent. One agent a kernel, started once, warm ever after.
+
+The kernel keeps no process of a rank and no signal handler; it holds one end of a pipe. When that end closes, however
+the kernel ended, the agent ends every rank. Left out: what the agent does (`agent.py`, `session.py`).
+`WORLDSIZE_START_METHOD=spawn` selects fresh interpreters in place of the fork server.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from worldsize.engines.job import Job, Progress, Setup
+from worldsize.errors import EngineLost
+from worldsize.failures import Outcome
+
+_START_METHODS = ("forkserver", "spawn")
+_AGENT_START_S = 180.0  # for the import of TensorFlow on a busy machine
+_SWEEP_S = 5.0
+_CLOSE_S = 3.0
+_ABANDON_S = 0.5
+_MAX_BASE_BYTES = 48  # the name of a socket has room for 104 on macOS, 108 on Linux
+
+
+def start_method() -> str:
+    """ "forkserver" or "spawn", as `WORLDSIZE_START_METHOD` says. Raises ValueError for another word."""
+    chosen = os.environ.get("WORLDSIZE_START_METHOD", "forkserver")
+    if chosen not in _START_METHODS:
+        raise ValueError(f"WORLDSIZE_START_METHOD: expected one of {', '.join(_START_METHODS)}, got {chosen!r}")
+    return chosen
+
+
+class Agent:
+    """The agent process and the line to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
+
+    def __init__(self, framework: str, method: str, own_dir: Path) -> None:
+        self.dir = own_dir
+        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.ready = self.busy = False
+        self._decided = threading.Event()  # whether it is ready
+        ours, theirs = multiprocessing.Pipe()
+        self.connection: Connection = ours
+        with open(self.dir / "agent.log", "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.dir), method, framework],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
+                start_new_session=True, env=_agent_environment(self.dir),
+            )  # fmt: skip
+        theirs.close()
+        threading.Thread(target=self._read, name="worldsize-agent", daemon=True).start()
+
+    def _read(self) -> None:
+        with suppress(EOFError, OSError):
+            self.ready = self.connection.recv() == "ready"
+            self._decided.set()
+            while True:
+                self.events.put(self.connection.recv())
+        self._decided.set()
+        self.events.put(None)  # the agent is gone
+
+    def wait_ready(self) -> None:
+        self._decided.wait(_AGENT_START_S)
+        if not self.ready:
+            raise EngineLost(f"the process that starts ranks did not start. What it said: {self.last_words()}")
+
+    def last_words(self) -> str:
+        try:
+            return (self.dir / "agent.log").read_text(errors="replace")[-1500:].strip() or "nothing"
+        except OSError:
+            return "nothing"
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def close(self, patience_s: float, keep_runs: bool) -> None:
+        """Hang up; the agent ends its ranks, removes the files of all runs unless told to keep them, and leaves.
+        One that does not leave is killed.
+        """
+        left = self.dir.with_suffix(".left")
+        with suppress(OSError):
+            keep_runs and self.dir.rename(left)  # so the agent knows
+        with suppress(OSError):
+            self.connection.close() if not self.alive() else self._hang_up()
+        try:
+            self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(left, ignore_errors=True)
+
+    def _hang_up(self) -> None:
+        import socket
+
+        end = socket.socket(fileno=os.dup(self.connection.fileno()))
+        end.shutdown(socket.SHUT_RDWR)  # wakes our reader and the agent, whoever else holds a copy
+        end.close()
+
+
+_BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
+
+
+def _base() -> str:
+    """The temporary folder; /tmp where that one's name is too long for the sockets in it."""
+    usual = tempfile.gettempdir()
+    return "/tmp" if len(os.fsencode(usual)) > _MAX_BASE_BYTES and os.access("/tmp", os.W_OK) else usual
+
+
+def _agent_environment(own_dir: Path) -> dict[str, str]:
+    """The kernel's, with this package importable, and with temporary files where the kernel finds them afterwards."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(own_dir)}
+
+
+class LocalRanks:
+    """A job that runs on the agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
+        try:
+            event = self._agent.events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if event is None:
+            raise EngineLost(
+                f"the process that starts ranks has ended in the middle of a run; the next launch starts a new one. "
+                f"What it said: {self._agent.last_words()}"
+            )
+        self._agent.busy = not isinstance(event, Outcome)
+        return event
+
+    def stop(self) -> None:
+        with suppress(OSError):
+            self._agent.connection.send("stop")
+
+
+class LocalEngine:
+    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method."""
+
+    def __init__(self, framework: str = "torch") -> None:
+        self._framework = framework
+        self._agents: dict[str, Agent] = {}
+        self._dir: Path | None = None
+        self.rubbish: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
+        self._sweeper: threading.Thread | None = None
+        self._made = 0
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        atexit.register(self.close)
+
+    def warm(self) -> None:
+        """Start the agent in the background, so that the first launch finds it ready."""
+        self._agent()
+
+    def _agent(self) -> Agent:
+        with self._lock:
+            if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's line
+                self._agents, self._dir, self._pid = {}, None, os.getpid()
+            method = start_method()
+            known = self._agents.get(method)
+            if known and not known.alive():
+                known.close(0, keep_runs=True)
+            if known is None or not known.alive():
+                known = self._agents[method] = Agent(self._framework, method, self._new_dir("a"))
+            return known
+
+    def _new_dir(self, prefix: str) -> Path:
+        if self._dir is None or not self._dir.is_dir():
+            self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=_base()))
+            self._sweeper = threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True)
+            self._sweeper.start()
+        self._made += 1
+        made = self._dir / f"{prefix}{self._made}"
+        made.mkdir()
+        return made
+
+    def _sweep(self) -> None:
+        """Remove rubbish in a thread: an interrupt that hits a finalizer of the main thread would be lost."""
+        for folder in iter(self.rubbish.get, None):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def ready_agent(self) -> Agent:
+        agent = self._agent()
+        if agent.busy:  # with a run that an interrupt, at the worst moment, kept from being ended
+            self.abandon()
+            agent = self._agent()
+        agent.wait_ready()
+        return agent
+
+    def start(self, job: Job) -> LocalRanks:
+        agent = self.ready_agent()
+        agent.busy = True
+        agent.connection.send(job)
+        return LocalRanks(agent)
+
+    def new_run_dir(self) -> Path:
+        return self._new_dir("run")
+
+    def abandon(self) -> None:
+        """Kill the agents: a run that does not end when it is told to."""
+        for agent in self._agents.values():
+            agent.close(_ABANDON_S, keep_runs=True)
+        self._agents.clear()
+
+    def close(self) -> None:
+        if self._pid != os.getpid() or self._dir is None:
+            return
+        for agent in self._agents.values():
+            agent.close(_CLOSE_S, keep_runs=False)
+        self._agents.clear()
+        self.rubbish.put(None)
+        self._sweeper.join(_SWEEP_S)  # two that remove the same folder trip over each other
+        shutil.rmtree(self._dir, ignore_errors=True)
+        self._dir = None

@@ -1,0 +1,211 @@
+"""A rank's line to its agent: it sends news, and answers questions from a thread of its own.
+
+Ten times a second it carries away what the rank reported, what it sent, and what it waits for. The agent asks
+"waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the line: die. A rank may
+ask, too (`request`): that another one be killed or started again.
+Left out: what the rank runs (`rank.py`).
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from worldsize.engines.job import Job, Progress
+from worldsize.engines.last_seen import Place
+from worldsize.failures import Failure, Frame, Standing
+from worldsize.report import Notebookward
+from worldsize.trace import RankRecord, Span
+
+if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
+    from worldsize.fabric.interface import Fabric
+    from worldsize.fabric.recording import Recorded
+    from worldsize.pytorch.collective_log import CollectiveLog
+
+MAIN = (str(Path(__file__).with_name("rank.py")), "main")
+_TICK_S = 0.05
+_BLOCKED_AFTER_TICKS = 2
+_PROGRESS_S = 0.1
+_WORDS = 160
+
+
+def frames_below(entries: traceback.StackSummary) -> tuple[Frame, ...]:
+    """The frames below the rank's `main`: those of the launched function."""
+    found = [Frame(e.filename, e.lineno or 0, e.name, e.line or "") for e in entries]
+    mine = [i for i, f in enumerate(found) if (f.file, f.function) == MAIN]
+    return tuple(found[mine[-1] + 1 :] if mine else found)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """All of the file or none of it: a rank can be killed at any moment."""
+    part = path.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+class Line:
+    """This rank's line to the agent: sends news, answers questions from a thread of its own."""
+
+    def __init__(self, address: str, rank: int) -> None:
+        self.rank = rank
+        self.job: Job | None = None
+        self.fabric: Fabric | None = None
+        self.recorded: Recorded | None = None
+        self.collectives: CollectiveLog | None = None
+        self.place: Place | None = None
+        self.told: Notebookward | None = None
+        self._progress = _ProgressTeller()
+        self._lock = threading.Lock()
+        self._released = threading.Event()
+        self._granted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        joint = socket.socket(socket.AF_UNIX)
+        joint.connect(address)
+        self._connection = Connection(joint.detach())
+        self.tell(("hello", rank, os.getpid()))
+
+    def tell(self, news: tuple) -> None:
+        with self._lock:
+            self._connection.send(news)
+
+    def request(self, what: str, rank: int) -> None:
+        """Ask the agent to "kill" or "restart" a rank, and return when it is done. Raises ValueError where it refuses."""
+        self.tell(("request", (what, rank)))
+        refused = self._granted.get()
+        if refused:
+            raise ValueError(refused)
+
+    def watch(self) -> None:
+        threading.Thread(target=self._watch, name="worldsize-line", daemon=True).start()
+
+    def finish(self, kind: str, content: object) -> None:
+        """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        try:
+            self._save_record()
+            self._tell_progress(last=_ending_in_words(content))
+        finally:
+            self.tell((kind, content))
+        self._released.wait(timeout=None if self.job else 5)
+        os._exit(0)
+
+    def _watch(self) -> None:
+        quiet = changes = reported = 0
+        try:
+            while True:
+                if self._connection.poll(_TICK_S):
+                    self._answer(self._connection.recv())
+                self.place.note()
+                self._tell_progress()
+                state = self.recorded.state if self.recorded else None
+                if state is None or state.doing is None:
+                    continue
+                quiet = quiet + 1 if state.changes == changes else 0
+                changes = state.changes
+                if quiet >= _BLOCKED_AFTER_TICKS and reported != changes:
+                    reported = changes
+                    self.tell(("blocked", changes))
+        except (EOFError, OSError):
+            os.killpg(0, signal.SIGKILL)  # the agent is gone: nobody would ever end this rank
+
+    def _tell_progress(self, last: str = "") -> None:
+        if self.told is not None:
+            with self._lock:
+                news = self._progress.news(self.rank, self.told, self.recorded, last)
+                if news is not None:
+                    self._connection.send(("progress", news))
+
+    def _answer(self, question: str | tuple[str, str]) -> None:
+        if isinstance(question, tuple):
+            self._granted.put(question[1])
+        elif question == "bye":
+            self._released.set()
+        elif question == "waits":
+            state = self.recorded.state if self.recorded else None
+            self.tell(("waits", (state.changes, state.doing, state.posted, state.taken) if state else None))
+        elif question == "where":
+            self._save_record()
+            self.tell(("where", self._standing()))
+
+    def _save_record(self) -> None:
+        record = self.recorded.record() if self.recorded else RankRecord(self.rank)
+        rows = self.collectives.rows() if self.collectives else ()
+        marked = tuple(Span(self.rank, *row) for row in self.told.spans) if self.told else ()
+        if self.job and (rows or marked or record.events or record.spans):
+            record = replace(record, spans=record.spans + marked, collectives=rows)
+            write_whole(self.job.record_path(self.rank), pickle.dumps(record))
+
+    def _standing(self) -> Standing:
+        rows = self.place.seen() if self.place else ()
+        doing = self.recorded.state.doing if self.recorded else None
+        return Standing(
+            self.rank,
+            doing=waiting_in_words(doing) if doing else "",
+            frames=tuple(Frame(*row, linecache.getline(*row[:2]).strip()) for row in rows),
+            last_transfer=_last_in_words(self.recorded),
+        )
+
+
+class _ProgressTeller:
+    """What is new since the last time, at most ten times a second."""
+
+    def __init__(self) -> None:
+        self._rows = self._events = self._sent = self._received = 0
+        self._doing = ""
+        self._next_s = 0.0
+
+    def news(self, rank: int, told: Notebookward, recorded: Recorded | None, last: str) -> Progress | None:
+        now_s = time.monotonic()
+        if now_s < self._next_s and not last:
+            return None
+        self._next_s = math.inf if last else now_s + _PROGRESS_S
+        rows = told.rows[self._rows :]
+        events = recorded.events[self._events :] if recorded else []
+        waiting = recorded.state.doing if recorded else None
+        doing = last or (waiting_in_words(waiting) if waiting else "running")
+        if not (rows or events or doing != self._doing):
+            return None
+        self._rows += len(rows)
+        self._events += len(events)
+        self._doing = doing
+        self._sent += sum(e[3] for e in events if e[0] == "send")
+        self._received += sum(e[3] for e in events if e[0] == "recv")
+        return Progress(rank, now_s - told.origin_s, tuple(rows), self._sent, self._received, doing)
+
+
+def _last_in_words(recorded: Recorded | None) -> str:
+    ended = (e for e in reversed(recorded.events if recorded else []) if e[5] > e[4])  # one on its way has no end yet
+    for kind, peer, _, size_bytes, *_ in ended:
+        way = "sent {} bytes to rank {}" if kind == "send" else "received {} bytes from rank {}"
+        return way.format(size_bytes, peer)
+    return ""
+
+
+def _ending_in_words(content: object) -> str:
+    """How a rank's last progress puts its end, in the words of a run's table."""
+    if not isinstance(content, Failure):
+        return "done"
+    if content.not_yet:
+        return "not yet"
+    said = content.message.partition("\n")[0][:_WORDS]
+    return f"failed: {content.type}: {said}" if content.type else f"failed: exit code {content.code}"
+
+
+def waiting_in_words(doing: tuple[str, int | None, int]) -> str:
+    op, peer, tag = doing
+    way = "to" if op == "send" else "from"
+    whom = "anyone" if peer is None else f"rank {peer}"
+    return f"waits in {op} {way} {whom}" + (f" (tag {tag})" if tag else "")

@@ -1,0 +1,150 @@
+"""The fabric: what a rank needs to write any collective by hand. `send`, `isend`, `recv`, and nothing more.
+
+A `Fabric` is the face that a student's code sees; under it lies a `Wire`, which moves bytes. Wires wrap each other:
+`Recorded(Shaped(GlooWire))` records what a shaped link let through. The same face stands on every wire, so an
+algorithm runs unedited on real processes, on shaped links and in simulated time. Left out: collectives.
+
+`send` is a rendezvous, as MPI's `MPI_Ssend` is: it returns when the receiver has taken the message.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+
+class Pending(Protocol):
+    def wait(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A message taken: who sent it, its size, and when its first byte left (`stamp_s`, the wire's clock)."""
+
+    source: int
+    size_bytes: int
+    stamp_s: float
+
+
+class Wire(Protocol):
+    """The seam below the fabric: it moves one tensor's bytes and knows what time it is."""
+
+    rank: int
+    world_size: int
+
+    def now(self) -> float: ...
+    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending: ...
+    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival: ...
+    def compute(self, seconds: float) -> None: ...
+
+
+class Handle:
+    """An `isend` on its way. Do not change the tensor before `wait()` returns."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending: Pending | None = pending
+
+    def wait(self) -> None:
+        """Block until the receiver has taken the message. A second call returns at once."""
+        if self._pending is not None:
+            self._pending.wait()
+            self._pending = None
+
+    @property
+    def waited(self) -> bool:
+        return self._pending is None
+
+
+class Fabric:
+    """One rank's connection to the others. `rank` is this rank, `world_size` how many there are."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.rank = wire.rank
+        self.world_size = wire.world_size
+        self._wire = wire
+        self._handles: list[Handle] = []
+
+    def send(self, x: torch.Tensor, to: int, tag: int = 0) -> None:
+        """Send `x` (any shape, any dtype) to rank `to` and wait until it has been taken.
+
+        Moves `x.nbytes` bytes. Raises ValueError for a rank or a tag that is not there.
+        """
+        self._post("send", x, to, tag).wait()
+
+    def isend(self, x: torch.Tensor, to: int, tag: int = 0) -> Handle:
+        """Begin to send `x` to rank `to`. Returns a handle; call its `wait()` before `x` changes or the run ends."""
+        handle = Handle(self._post("isend", x, to, tag))
+        self._handles = [h for h in self._handles if not h.waited] + [handle]
+        return handle
+
+    def recv(self, out: torch.Tensor, frm: int | None = None, tag: int = 0) -> int:
+        """Receive into `out` from rank `frm`, or from whoever sends first where `frm` is None. Returns the source.
+
+        Raises ValueError where the message's dtype or shape is not that of `out`.
+        """
+        if frm is not None:
+            self._check_peer("recv", frm, "from")
+        self._check_tag("recv", tag)
+        view = self._tensor("recv", out)
+        landing = view if _plain(view) else torch.empty(view.shape, dtype=view.dtype)
+        arrival = self._wire.take(landing, frm, tag)
+        if landing is not view:
+            view.copy_(landing)
+        return arrival.source
+
+    def compute(self, seconds: float) -> None:
+        """Declared work: it takes `seconds`, is drawn as compute, and burns no core."""
+        if not isinstance(seconds, (int, float)) or not (0 <= seconds < math.inf):
+            raise ValueError(f"compute on rank {self.rank}: expected a time of 0 s or more, got {seconds!r}")
+        self._wire.compute(seconds)
+
+    def unwaited(self) -> int:
+        """How many `isend` handles nobody has waited for."""
+        return sum(not h.waited for h in self._handles)
+
+    def _post(self, op: str, x: torch.Tensor, to: int, tag: int) -> Pending:
+        self._check_peer(op, to, "to")
+        self._check_tag(op, tag)
+        data = self._tensor(op, x)
+        data = data.detach() if data.requires_grad else data
+        if not _plain(data):
+            data = torch.empty(data.shape, dtype=data.dtype).copy_(data)
+        return self._wire.post(data, to, tag, self._wire.now())
+
+    def _check_peer(self, op: str, peer: object, way: str) -> None:
+        if not isinstance(peer, (int, np.integer)) or isinstance(peer, bool) or not 0 <= peer < self.world_size:
+            raise ValueError(
+                f"{op} {way} rank {peer!r} on rank {self.rank}: expected a rank from 0 to {self.world_size - 1} "
+                f"(the world size is {self.world_size}). In a ring, the next rank is (rank + 1) % world_size."
+            )
+        if peer == self.rank:
+            raise ValueError(
+                f"{op} {way} rank {peer} on rank {self.rank}: expected another rank, got this rank itself. "
+                f"Copy the tensor instead."
+            )
+
+    def _check_tag(self, op: str, tag: object) -> None:
+        if not isinstance(tag, (int, np.integer)) or not 0 <= tag < MAX_TAG:
+            raise ValueError(f"{op} on rank {self.rank}: expected a tag from 0 to {MAX_TAG - 1}, got {tag!r}")
+
+    def _tensor(self, op: str, x: object) -> torch.Tensor:
+        if isinstance(x, np.ndarray):
+            return torch.from_numpy(x)
+        if isinstance(x, torch.Tensor):
+            return x
+        raise ValueError(
+            f"{op} on rank {self.rank}: expected a torch tensor or a NumPy array, got {type(x).__name__}. "
+            f"Wrap a number as torch.tensor([{x!r}])."
+        )
+
+
+MAX_TAG = 2**15  # what MPI promises at least
+
+
+def _plain(x: torch.Tensor) -> bool:
+    """Whether its values lie one after the other in this machine's memory, so that a wire can read or write them."""
+    return x.is_contiguous() and x.device.type == "cpu" and not (x.is_conj() or x.is_neg())

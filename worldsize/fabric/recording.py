@@ -1,0 +1,110 @@
+"""Recording."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+
+from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.trace import Event, RankRecord, Span
+
+
+class WaitState:
+    """What a rank waits for, published for the deadlock detector. `doing` is (op, peer or None, tag) or None.
+
+    Messages are counted when the detector asks, not when they are sent: recording should cost a message little.
+    """
+
+    __slots__ = ("_counted", "_events", "_posted", "_taken", "changes", "doing", "since_s")
+
+    def __init__(self, events: list[list]) -> None:
+        self.doing: tuple[str, int | None, int] | None = None
+        self.changes = 0
+        self.since_s = 0.0
+        self._events, self._counted = events, 0
+        self._posted: Counter = Counter()
+        self._taken: Counter = Counter()
+
+    @property
+    def posted(self) -> Counter:
+        """{(to, tag): messages}"""
+        self._count()
+        return self._posted
+
+    @property
+    def taken(self) -> Counter:
+        """{(from, tag): messages}"""
+        self._count()
+        return self._taken
+
+    def _count(self) -> None:
+        for kind, peer, tag, *_ in self._events[self._counted :]:
+            (self._posted if kind == "send" else self._taken)[peer, tag] += 1
+            self._counted += 1
+
+
+class _RecordedPending:
+    __slots__ = ("_event", "_inner", "_now", "_state")
+
+    def __init__(self, inner: Pending, event: list, state: WaitState, now: Callable[[], float]) -> None:
+        self._inner, self._event, self._state, self._now = inner, event, state, now
+
+    def wait(self) -> None:
+        event, state = self._event, self._state
+        state.doing = ("send", event[1], event[2])
+        state.changes += 1
+        self._inner.wait()
+        state.doing = None
+        state.changes += 1
+        event[5] = self._now()
+
+
+class Recorded:
+    """A wire that records every message of the wire it wraps, and publishes what this rank waits for."""
+
+    def __init__(self, inner: Wire, origin_s: float = 0.0) -> None:
+        self.rank, self.world_size = inner.rank, inner.world_size
+        self.now = inner.now
+        self.events: list[list] = []  # kind, peer, tag, bytes, start, end; a send on its way ends when it starts
+        self.spans: list[tuple] = []
+        self.state = WaitState(self.events)
+        self._inner, self._origin_s = inner, origin_s
+
+    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
+        pending = self._inner.post(x, to, tag, stamp_s)
+        event = ["send", to, tag, x.nbytes, stamp_s, stamp_s]  # noted now, so that a run that breaks off still shows it
+        self.events.append(event)
+        return _RecordedPending(pending, event, self.state, self.now)
+
+    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
+        start_s, state = self.now(), self.state
+        state.since_s, state.doing = start_s, ("recv", frm, tag)
+        state.changes += 1
+        arrival = self._inner.take(out, frm, tag)
+        self.events.append(["recv", arrival.source, tag, arrival.size_bytes, start_s, self.now()])
+        state.doing = None
+        state.changes += 1
+        return arrival
+
+    def compute(self, seconds: float) -> None:
+        start_s = self.now()
+        self._inner.compute(seconds)
+        self.spans.append(("compute", start_s, self.now(), f"{seconds:g} s declared"))
+
+    def record(self) -> RankRecord:
+        """What was recorded so far, on the launch's clock."""
+        zero = self._origin_s
+        events = tuple(Event(k, p, t, n, a - zero, b - zero) for k, p, t, n, a, b in list(self.events))
+        rows = [*self.spans, *self._open_wait()]
+        spans = tuple(Span(self.rank, k, a - zero, b - zero, label) for k, a, b, label in rows)
+        return RankRecord(self.rank, events, spans)
+
+    def _open_wait(self) -> list[tuple]:
+        """The recv that this rank is in now: in a run that breaks off, it is what tells who was missing."""
+        doing = self.state.doing
+        if doing is None or doing[0] != "recv":
+            return []
+        whom = "anyone" if doing[1] is None else f"rank {doing[1]}"
+        return [("wait", self.state.since_s, self.now(), f"for {whom}, in vain")]

@@ -1,0 +1,47 @@
+"""Shaping."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.links import Link
+
+
+class _ShapedPending:
+    def __init__(self, wire: Shaped, inner: Pending, left_s: float) -> None:
+        self._wire, self._inner, self._left_s = wire, inner, left_s
+
+    def wait(self) -> None:
+        self._inner.wait()
+        self._wire.until(self._left_s)
+
+
+class Shaped:
+    """A wire as slow as `link`: full duplex, one egress and one ingress clock for this rank."""
+
+    def __init__(self, inner: Wire, link: Link) -> None:
+        self.rank, self.world_size = inner.rank, inner.world_size
+        self.now = inner.now
+        self.compute = inner.compute
+        self._inner, self._link = inner, link
+        self._egress_free_s = self._ingress_free_s = 0.0
+
+    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
+        leaves_s = max(self.now(), self._egress_free_s)
+        self._egress_free_s = leaves_s + x.nbytes / self._link.bandwidth_bytes_per_s
+        return _ShapedPending(self, self._inner.post(x, to, tag, leaves_s), self._egress_free_s)
+
+    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
+        arrival = self._inner.take(out, frm, tag)
+        enters_s = max(arrival.stamp_s + self._link.latency_s, self._ingress_free_s)
+        self._ingress_free_s = enters_s + arrival.size_bytes / self._link.bandwidth_bytes_per_s
+        self.until(self._ingress_free_s)
+        return arrival
+
+    def until(self, moment_s: float) -> None:
+        remaining_s = moment_s - self.now()
+        if remaining_s > 0:
+            time.sleep(remaining_s)

@@ -1,0 +1,70 @@
+"""A fabric that notes, at every message, what a tensor holds: it shows whose numbers are where, step by step.
+
+Hand it to an algorithm in place of the real one. It looks at one number of each chunk, so the algorithm must work in
+place, and each chunk should hold one value throughout. Left out: drawing what was noted (`figures.steps`).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from worldsize.fabric.interface import Fabric, Handle
+from worldsize.trace import Note
+
+
+class Watched:
+    """`fabric` with an eye on `x`, a contiguous tensor that is cut into `chunks` (by default one for each rank)."""
+
+    def __init__(self, fabric: Fabric, x: torch.Tensor, chunks: int | None = None) -> None:
+        self.rank, self.world_size = fabric.rank, fabric.world_size
+        self._fabric, self._x = fabric, x.detach().reshape(-1)
+        parts = chunks or fabric.world_size
+        if self._x.data_ptr() != x.data_ptr() or not 1 <= parts <= len(self._x):
+            raise ValueError(
+                f"Watched on rank {self.rank}: expected a contiguous tensor of at least one number for each of "
+                f"{parts} chunks, got shape {tuple(x.shape)}. Watch a flat tensor."
+            )
+        self._edges = [len(self._x) * k // parts for k in range(parts + 1)]
+        self._middles = [(a + b) // 2 for a, b in pairwise(self._edges)]
+        self._notes: list[Note] = []
+
+    def send(self, x: torch.Tensor, to: int, tag: int = 0) -> None:
+        self._note("send", to, tag, x)
+        self._fabric.send(x, to, tag)
+
+    def isend(self, x: torch.Tensor, to: int, tag: int = 0) -> Handle:
+        self._note("send", to, tag, x)
+        return self._fabric.isend(x, to, tag)
+
+    def recv(self, out: torch.Tensor, frm: int | None = None, tag: int = 0) -> int:
+        held = self._held()
+        source = self._fabric.recv(out, frm, tag)
+        self._notes.append(Note("recv", source, tag, held))
+        return source
+
+    def compute(self, seconds: float) -> None:
+        self._fabric.compute(seconds)
+
+    def notes(self) -> list[Note]:
+        """What was seen until now. Return it from the rank, for `figures.steps(run, contents=run.results)`."""
+        return [*self._notes, Note("end", self.rank, 0, self._held())]
+
+    def _note(self, op: str, peer: int, tag: int, payload: Any) -> None:
+        self._notes.append(Note(op, peer, tag, self._held(), self._chunks(payload)))
+
+    def _held(self) -> tuple[float, ...]:
+        return tuple(self._x[self._middles].tolist())
+
+    def _chunks(self, payload: Any) -> tuple[int, int] | None:
+        """The first and the last chunk that `payload` shares memory with."""
+        if len(self._middles) == 1 or not isinstance(payload, torch.Tensor) or not payload.numel():
+            return None
+        start = (payload.data_ptr() - self._x.data_ptr()) // self._x.element_size()
+        stop = start + payload.numel()
+        if payload.dtype != self._x.dtype or start < 0 or stop > len(self._x):
+            return None
+        touched = [k for k, (a, b) in enumerate(pairwise(self._edges)) if a < stop and start < b]
+        return touched[0], touched[-1]

@@ -1,0 +1,33 @@
+"""The course's pictures: pure functions from a run, a verdict, a trace or numbers to a matplotlib Figure with alt text.
+
+One that is "not yet" gives a picture that says so, and so does a trace in which no message was sent. A file a picture,
+named by what it shows. Left out: pyplot and any global state; live views; keeping numbers (`lab`).
+"""
+
+from __future__ import annotations
+
+from worldsize.figures.bars import Timing, predicted, race, tallies
+from worldsize.figures.base import not_yet
+from worldsize.figures.chunk_contents import contributions
+from worldsize.figures.device_graphs import placement, route
+from worldsize.figures.device_traffic import moved
+from worldsize.figures.distributions import Sample, spreads
+from worldsize.figures.fit_residuals import Line, residuals
+from worldsize.figures.link_heatmap import links
+from worldsize.figures.measured_curves import Curve, curves
+from worldsize.figures.outcome_table import outcomes
+from worldsize.figures.pipeline_timeline import pipeline
+from worldsize.figures.rank_timeline import timeline
+from worldsize.figures.report_curves import reports
+from worldsize.figures.spacetime import messages
+from worldsize.figures.stacked_bars import stacks
+from worldsize.figures.step_through.player import steps
+from worldsize.figures.step_timelines import overlaps
+from worldsize.figures.training import Descent, descents, histories, paths
+from worldsize.figures.workers import lanes, shares
+
+__all__ = [
+    "Curve", "Descent", "Line", "Sample", "Timing", "contributions", "curves", "descents", "histories", "lanes",
+    "links", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted",
+    "race", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline",
+]  # fmt: skip

@@ -1,0 +1,34 @@
+"""What a picture is given, a run, a verdict or a trace, and the picture to show instead where there is nothing to draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from worldsize.figures.base import Picture, not_yet, notice
+
+
+def waits_for(of: Any) -> str:
+    """Which exercise a run or a verdict waits for; empty where none."""
+    if getattr(of, "state", None) != "not yet":
+        return ""
+    return getattr(of, "not_yet", None) or getattr(of, "exercise", None) or "this exercise"
+
+
+def trace_of(of: Any) -> tuple[Any, Picture | None]:
+    """The trace of a run, a verdict or a trace, and a picture to show instead where there is nothing to draw."""
+    if waits_for(of):
+        return None, not_yet(waits_for(of))
+    trace = getattr(of, "trace", of)
+    if trace is None or not trace.transfers:
+        return trace, notice(_no_messages(trace))
+    return trace, None
+
+
+def _no_messages(trace: Any) -> str:
+    collectives = getattr(trace, "collectives", ())
+    if not collectives:
+        return "no messages were sent"
+    ops = Counter(c.op for c in collectives if c.rank == min(c.rank for c in collectives))
+    named = ", ".join(f"{count}\u00a0×\u00a0{op}" for op, count in ops.items())
+    return f"no messages over the fabric; the framework's own collectives on each rank: {named}"

@@ -1,0 +1,85 @@
+"""A table of outcomes as a picture: a row a strategy, a column a way, in each cell a mark and a colour.
+
+The mark alone tells the outcome, so that colour is never its only carrier. Left out: what the outcomes are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.patches import Rectangle
+
+from worldsize.figures.base import COLOURS, FILLS, INK, QUIET_INK, RULE, Picture, plain_style
+
+GREEN, RED = COLOURS[2], COLOURS[1]
+Cells = Mapping[tuple[str, str], str]  # (row, column) -> outcome
+ROW_IN, LETTER_IN = 0.265, 0.077
+STRENGTH = 0.25  # of a cell's colour
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an outcome is drawn: its mark and its colour."""
+
+    mark: str
+    colour: str
+    strong: bool = False
+
+
+LOOKS = {
+    "works": Look("✔ works", GREEN),
+    "fails": Look("✘ fails", RED),
+    "wrong": Look("≠ wrong", FILLS[0], True),
+    "loses updates": Look("! loses", FILLS[0], True),
+}
+
+
+@plain_style
+def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, title: str, small: str = "") -> Picture:
+    """A table of outcomes, "works", "fails", "wrong", "loses updates" or a word of its own, by (row, column).
+
+    "–" is drawn where there is none.
+    """
+    label_in = 0.2 + LETTER_IN * max(map(len, rows), default=0)
+    column_in = max(1.06, 0.1 + 0.0785 * max(map(len, columns), default=0))
+    width = max(label_in + column_in * len(columns), 0.09 * len(title), 0.07 * len(small))
+    picture = Picture(width + 0.2, 0.95 + ROW_IN * (len(rows) + 1))
+    picture.set_layout_engine("none")
+    ax = picture.add_axes((0.012, 0.02, 0.976, 0.96))
+    ax.axis("off")
+    ax.set_xlim(0, width)
+    ax.set_ylim(0.85 + ROW_IN * (len(rows) + 1), 0)
+    ax.text(0, 0.14, title, fontsize=11, color=INK, va="center")
+    ax.text(0, 0.4, small, fontsize=9, color=QUIET_INK, va="center")
+    for k, column in enumerate(columns):
+        x = label_in + column_in * (k + 0.5)
+        ax.text(x, 0.72, column, fontsize=8.5, color=INK, ha="center", va="center", weight="bold")
+    for r, row in enumerate(rows):
+        y = 0.88 + ROW_IN * r
+        ax.plot([0, width], [y, y], color=RULE, linewidth=0.5)
+        ax.text(0, y + ROW_IN / 2, row, fontsize=9, color=INK, va="center")
+        for k, column in enumerate(columns):
+            _cell(ax, label_in + column_in * k, y, column_in, cells.get((row, column)))
+    picture.alt = ". ".join(filter(None, [title, small, "; ".join(_words(row, columns, cells) for row in rows)])) + "."
+    return picture
+
+
+def _cell(ax, x: float, y: float, width: float, outcome: str | None) -> None:
+    look = LOOKS.get(outcome or "")
+    if look:
+        box = Rectangle((x + 0.03, y + 0.02), width - 0.06, ROW_IN - 0.04, facecolor=look.colour, linewidth=0)
+        box.set_alpha(1.0 if look.strong else STRENGTH)
+        ax.add_patch(box)
+    text = look.mark if look else outcome or "–"
+    ax.text(x + width / 2, y + ROW_IN / 2, text, fontsize=8.5, color=INK if outcome else QUIET_INK, ha="center", va="center")
+
+
+def _words(row: str, columns: Sequence[str], cells: Cells) -> str:
+    """"OneDevice: works in all 5", or column by column where they differ."""
+    counts = Counter(cells[row, column] for column in columns if (row, column) in cells)
+    if len(counts) == 1:
+        ((outcome, ways),) = counts.items()
+        return f"{row}: {outcome}{f' in all {ways}' if ways > 1 else ''}"
+    return f"{row}: " + ", ".join(f"{column} {cells[row, column]}" for column in columns if (row, column) in cells)

@@ -1,0 +1,182 @@
+"""A recorded trace to step through with the arrow keys: one HTML output that holds its data, its script and a picture.
+
+Where scripts run, `stepper.js` puts the moving view in the place of the picture; elsewhere the picture stays. Nothing
+is fetched and no kernel is needed. Left out: what a step is (`rounds`), and where ranks stand (`stage`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from worldsize import units
+from worldsize.figures import base
+from worldsize.figures.base import Picture
+from worldsize.figures.chunk_contents import counts
+from worldsize.figures.inputs import trace_of
+from worldsize.figures.message_pattern import message_pattern
+from worldsize.figures.step_through import text
+from worldsize.figures.step_through.layout import MOST_ROOMY, Stage, pipeline, ring, star, tree
+from worldsize.figures.step_through.steps import Notes, Row, Step, steps_of
+from worldsize.figures.step_through.still import strip
+
+MOST_RANKS = 16
+MOST_RANKS_WITH_CELLS = MOST_ROOMY
+MOST_CHUNKS = 16
+MOST_MESSAGES = 200
+PICTURE_BYTES = 20_000
+PICTURE_DPI = 96
+MOST_STEPS_IN_ALT = 6
+SCRIPT = Path(__file__).with_suffix(".js")
+KEYS = "Keys: left and right arrow, Home, End."
+CELLS = "In each rank, a column is a chunk, and a row a rank whose number may be in it."
+
+
+class Stepper:
+    """Shown in a notebook as the step-through; `alt` says what it holds."""
+
+    def __init__(self, still: Picture, data: dict[str, Any]) -> None:
+        self.alt, self._still, self._data = still.alt, still, data
+
+    def _repr_html_(self) -> str:
+        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        name = hashlib.sha256(data.encode()).hexdigest()[:12]
+        still = self._still.html(self._still.png(PICTURE_BYTES, PICTURE_DPI))
+        script = f'{SCRIPT.read_text(encoding="utf-8")}\nshowAll("{name}", {data});'
+        # Lab takes arrow keys for itself unless the element says this
+        attributes = f'class="ws-steps" data-steps="{name}" data-lm-suppress-shortcuts="true"'
+        return f'<div {attributes}>{still}</div>\n<script type="module">\n{script}\n</script>'
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display({"text/html": self._repr_html_(), "text/plain": self.alt}, raw=True)
+
+
+def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Stepper | Picture:
+    """A run to step through with the arrow keys; `layout` is "ring", "star" or "tree" (round or below `hub`, else
+    the busiest rank), or "pipeline".
+
+    Each rank is seen to hold its chunks where every rank returned the notes of a `Watched` fabric:
+    `contents=run.results`. Raises ValueError for another layout or for other contents.
+    """
+    trace, instead = trace_of(of)
+    return instead or _stepper(trace, message_pattern(trace), layout, contents, hub)
+
+
+def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: int | None) -> Stepper | Picture:
+    """`trace` has at least one transfer; `finding` says what its messages do. Raises ValueError for another layout."""
+    n = trace.world_size
+    chunks = len(_checked(contents, n)[0][0].held) if contents else 0
+    if n > MOST_RANKS_WITH_CELLS or chunks > MOST_CHUNKS:
+        contents, chunks = None, 0
+    every = steps_of(trace, contents)
+    where = _stage(layout, n, chunks, _busiest(trace) if hub is None else hub, every)
+    if n > MOST_RANKS:
+        return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
+    shown = _first(every)
+    title = finding[0].upper() + finding[1:]
+    still = strip(shown, where, title)
+    still.alt = _alt(shown, every, n, layout, finding)
+    before = tuple(notes[0].held for notes in contents) if contents else ()
+    return Stepper(still, _data(shown, every, n, where, title, before))
+
+
+def _stage(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Stage:
+    pairs = [(m.src, m.dst) for step in every for m in step.messages if max(m.src, m.dst) < MOST_RANKS]
+    layouts = {
+        "ring": ring, "star": partial(star, hub=hub), "tree": partial(tree, hub=hub, pairs=pairs),
+        "pipeline": pipeline,
+    }  # fmt: skip
+    if layout not in layouts:
+        raise ValueError(f"figures.steps: expected one of the layouts {', '.join(map(repr, layouts))}, got {layout!r}")
+    return layouts[layout](min(n, MOST_RANKS), chunks)
+
+
+def _checked(contents: Notes, n: int) -> Notes:
+    if len(contents) == n and all(isinstance(notes, list) and hasattr(notes[0], "held") for notes in contents):
+        return contents
+    raise ValueError(
+        f"figures.steps: expected as contents the notes of a Watched fabric for each of {n} ranks, got {contents!r:.60}. "
+        f"Return `watched.notes()` from every rank, and pass `contents=run.results`."
+    )
+
+
+def _busiest(trace: Any) -> int:
+    """The rank with the most messages."""
+    ends = [rank for t in trace.transfers for rank in (t.src, t.dst)]
+    return max(range(trace.world_size), key=ends.count)
+
+
+def _first(every: list[Step]) -> list[Step]:
+    """The first steps, as many as have at most `MOST_MESSAGES` messages."""
+    total, shown = 0, []
+    for step in every:
+        total += len(step.messages)
+        if shown and total > MOST_MESSAGES:
+            break
+        shown.append(step)
+    return shown
+
+
+def _totals(every: Sequence[Step]) -> str:
+    sizes = [m.size_bytes for step in every for m in step.messages]
+    said = f"{units.count(len(sizes), 'message')} in {units.count(len(every), 'step')}"
+    return f"{said}, {units.size(sum(sizes))} in all"
+
+
+def _note(shown: Sequence[Step], every: Sequence[Step]) -> str:
+    return f"Only the first {len(shown)} of {len(every)} steps are here." if len(shown) < len(every) else ""
+
+
+def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, finding: str) -> str:
+    told = shown[:MOST_STEPS_IN_ALT]
+    said = [f"step {k}: {text.sentence(step, n)}" for k, step in enumerate(told, 1)]
+    more = f" and {len(every) - len(told)} more" if len(every) > len(told) else ""
+    return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {'. '.join(said)}{more}."
+
+
+# ---- what stepper.js reads -------------------------------------------------------------------
+
+
+def _data(
+    shown: Sequence[Step], every: Sequence[Step], n: int, where: Stage, title: str, before: tuple[Row, ...]
+) -> dict[str, Any]:
+    held = [before, *(step.held or () for step in shown)]
+    return {
+        "title": title, "start": f"{units.count(n, 'rank')}, {_totals(every)}",
+        "notes": [words for words in (CELLS if before else "", KEYS, _note(shown, every)) if words],
+        "height": round(where.height), "box": where.box, "cell": where.cell,
+        "at": [[round(x), round(y)] for x, y in where.centres], "bend": where.bend,
+        "colours": [base.colour(rank) for rank in range(n)],
+        "cells": [[_code(value, n) for value in row] for row in before],
+        "steps": [_step(step, held[k], n) for k, step in enumerate(shown)],
+    }  # fmt: skip
+
+
+def _step(step: Step, before: Sequence[Row], n: int) -> dict[str, Any]:
+    """One step: its text, messages [src, dst, label], what the ranks do, and the cells [rank, chunk, code] that change."""
+    doing = step.rest | {m.dst: f"waited {units.seconds(m.waited_s)}" for m in step.messages if m.waited_s}
+    said = {
+        "text": text.sentence(step, n), "at": units.seconds(step.end_s),
+        "messages": [[m.src, m.dst, text.cargo(m) or units.size(m.size_bytes)] for m in step.messages],
+        "doing": doing,
+    }  # fmt: skip
+    if step.held:
+        said["cells"] = [
+            [rank, chunk, _code(value, n)]
+            for rank, row in enumerate(step.held)
+            for chunk, value in enumerate(row)
+            if value != before[rank][chunk]
+        ]
+    return said
+
+
+def _code(value: float, n: int) -> str:
+    """How often each rank's number is in a sum, a digit a rank; "?" where it is no sum of marks."""
+    found = counts(value, n)
+    return "?" if found is None else "".join(map(str, found))

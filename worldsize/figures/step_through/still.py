@@ -1,0 +1,106 @@
+"""A step-through as one still picture: a few of its steps side by side, for where scripts do not run.
+
+The cells have no hatch here: so small, it is the rows that tell ranks apart. Left out: moving from step to step
+(`stepper`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.path import Path
+
+from worldsize import units
+from worldsize.figures.base import INK, WIDTH_IN, Picture, colour, hatch, plain_style
+from worldsize.figures.chunk_contents import counts
+from worldsize.figures.step_through.layout import WIDTH, Point, Stage
+from worldsize.figures.step_through.steps import Row, Step
+
+MOST_PANELS = 4
+COLUMNS = 2
+TITLE_IN, HEAD_IN = 0.4, 0.28
+
+
+@plain_style
+def strip(steps: Sequence[Step], stage: Stage, title: str) -> Picture:
+    """Some of the steps, the first and the last among them."""
+    chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS)})
+    across = min(COLUMNS, len(chosen))
+    rows = -(-len(chosen) // across)
+    panel_in = WIDTH_IN / COLUMNS * stage.height / WIDTH + HEAD_IN
+    high_in = TITLE_IN + rows * panel_in
+    picture = Picture(WIDTH_IN, high_in)
+    picture.set_layout_engine("none")  # every panel's place is known, and finding it takes seconds
+    picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=11, color=INK)
+    for place, number in enumerate(chosen):
+        row, column = divmod(place, across)
+        bottom = 1 - (TITLE_IN + (row + 1) * panel_in) / high_in
+        ax = picture.add_axes((column / COLUMNS + 0.01, bottom, 1 / COLUMNS - 0.02, (panel_in - HEAD_IN) / high_in))
+        ax.set(xlim=(0, WIDTH), ylim=(stage.height, 0), aspect="equal")
+        ax.axis("off")
+        at = units.seconds(steps[number].end_s)
+        ax.set_title(f"step {number + 1} of {len(steps)}, done at {at}", loc="left", fontsize=8, color=INK, pad=3)
+        _panel(ax, steps[number], stage)
+    return picture
+
+
+def _panel(ax: Axes, step: Step, stage: Stage) -> None:
+    active = {rank for m in step.messages for rank in (m.src, m.dst)}
+    for m in step.messages:
+        _arrow(ax, stage, m.src, m.dst)
+    for rank, centre in enumerate(stage.centres):
+        _node(ax, rank, centre, stage, rank in active, step.rest.get(rank, ""))
+    if step.held:
+        _cells(ax, step.held, stage)
+
+
+def _node(ax: Axes, rank: int, centre: Point, stage: Stage, active: bool, doing: str) -> None:
+    (x, y), (w, h) = centre, stage.box
+    ax.add_patch(
+        FancyBboxPatch(
+            (x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=6", facecolor="white", edgecolor=INK,
+            linewidth=1.4 if active else 0.7, linestyle="-" if active else (0, (4, 2)), zorder=3,
+        )
+    )  # fmt: skip
+    look = {"facecolor": colour(rank), "edgecolor": INK, "hatch": 2 * hatch(rank), "linewidth": 0.5, "zorder": 4}
+    ax.add_patch(Rectangle((x - w / 2 + 5, y - h / 2 + 7), 12, 12, **look))
+    name = f"rank {rank}" if w > 60 else str(rank)
+    ax.text(x - w / 2 + 22, y - h / 2 + 14, name, fontsize=6.5, color=INK, va="center", zorder=4)
+    if doing:
+        words = doing if w > 60 else doing.split()[0]
+        ax.text(x, y + h / 2 + 4, words, fontsize=6, color=INK, ha="center", va="top", zorder=5)
+
+
+def _cells(ax: Axes, held: Sequence[Row], stage: Stage) -> None:
+    """A column a chunk; in it, a row for each rank whose number is in the chunk."""
+    (cw, ch), n = stage.cell, len(held)
+    boxes: dict[int, list[list[Point]]] = defaultdict(list)  # by the rank whose number is there, -1 for nobody's
+    for (x, y), row in zip(stage.centres, held, strict=True):
+        for chunk, value in enumerate(row):
+            left, top = x + (chunk - len(row) / 2) * cw, y - stage.box[1] / 2 + 26
+            found = counts(value, n)
+            for rank in range(n):
+                low, high = top + rank * ch, top + (rank + 1) * ch
+                corners = [(left, low), (left + cw, low), (left + cw, high), (left, high)]
+                boxes[rank if found and found[rank] else -1].append(corners)
+            if found is None or max(found) > 1:
+                wrong = "?" if found is None else f"{max(found)}×"
+                ax.text(left + cw / 2, top + n * ch / 2, wrong, fontsize=6, ha="center", va="center", zorder=5)
+    for rank, corners in boxes.items():
+        fill = "white" if rank < 0 else colour(rank)
+        ax.add_collection(PolyCollection(corners, facecolor=fill, edgecolor=INK, linewidth=0.4, zorder=4))
+
+
+def _arrow(ax: Axes, stage: Stage, src: int, dst: int) -> None:
+    """The way of a message, and the message on it with its sender's look."""
+    begin, via, end = stage.arrow(src, dst)
+    curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
+    ax.add_patch(FancyArrowPatch(path=curve, arrowstyle="-|>", mutation_scale=9, color=INK, linewidth=1.2, zorder=2))
+    x, y = ((a + 2 * b + c) / 4 for a, b, c in zip(begin, via, end, strict=True))
+    look = {"facecolor": colour(src), "edgecolor": INK, "hatch": 2 * hatch(src), "linewidth": 0.6, "zorder": 4}
+    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, **look))

@@ -1,0 +1,85 @@
+"""The steps of a trace in words: who sends what to whom, who waits, and how far the sums are.
+
+Left out: finding the steps (`rounds`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from worldsize import units
+from worldsize.figures.chunk_contents import counts
+from worldsize.figures.step_through.steps import Message, Row, Step
+
+MOST_NAMED = 4
+
+
+def sentence(step: Step, world_size: int) -> str:
+    """One step: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
+    said = [_together(step.messages, world_size) or _one_by_one(step.messages)]
+    late = [m for m in step.messages if m.waited_s]
+    said += [f"rank {m.dst} waited {units.seconds(m.waited_s)} for its message" for m in late[:MOST_NAMED]]
+    said += resting(step.rest)
+    if step.held and (whole := whole_sums(step.held)):
+        said.append(f"{whole} of {sum(map(len, step.held))} cells hold the whole sum")
+    return "; ".join(said)
+
+
+def resting(rest: dict[int, str]) -> list[str]:
+    """Ranks that do the same, in one clause."""
+    same: dict[str, list[int]] = defaultdict(list)
+    for rank, words in sorted(rest.items()):
+        same[words].append(rank)
+    return [f"{named(ranks)} {words if len(ranks) == 1 else _plural(words)}" for words, ranks in same.items()]
+
+
+def named(ranks: Sequence[int]) -> str:
+    """Ranks in order: "rank 1", "ranks 1, 3 and 4", "ranks 2 to 7"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _plural(words: str) -> str:
+    verb, space, more = words.partition(" ")
+    return verb.removesuffix("s") + space + more
+
+
+def cargo(message: Message) -> str:
+    """Such as "chunk 2", "chunks 0 to 3"; "" where that is not known."""
+    if message.chunks is None:
+        return ""
+    first, last = message.chunks
+    return f"chunk {first}" if first == last else f"chunks {first} to {last}"
+
+
+def whole_sums(held: Sequence[Row]) -> int:
+    """How many cells hold every rank's number once."""
+    return sum(counts(value, len(held)) == [1] * len(held) for row in held for value in row)
+
+
+def _together(messages: Sequence[Message], n: int) -> str:
+    """Where every rank sends to the one as far on as all others do."""
+    shifts = {(m.dst - m.src) % n for m in messages}
+    if len(messages) != n or len(shifts) != 1:
+        return ""
+    sizes = sorted({m.size_bytes for m in messages})
+    texts = list(dict.fromkeys(map(units.size, (sizes[0], sizes[-1]))))
+    what = " to ".join(texts) if not any(map(cargo, messages)) else f"a chunk ({' to '.join(texts)})"
+    if n == 2:
+        return f"ranks 0 and 1 send each other {what}"
+    shift = shifts.pop()
+    to = {1: "the next one", n - 1: "the one before"}.get(shift, f"the one {shift} further on")
+    return f"every rank sends {what} to {to}"
+
+
+def _one_by_one(messages: Sequence[Message]) -> str:
+    said = []
+    for m in messages[:MOST_NAMED]:
+        size, part = units.size(m.size_bytes), cargo(m)
+        said.append(f"rank {m.src} sends {f'{part} ({size})' if part else size} to rank {m.dst}")
+    more = len(messages) - MOST_NAMED
+    return ", ".join(said) + (f", and {units.count(more, 'more message')}" if more > 0 else "")

@@ -1,0 +1,57 @@
+"""What a training step moves and how long it takes, by how the model is spread: replicated, or split by layers.
+
+Data parallelism: every rank holds the whole model and its part of the batch; gradients are added up by an all-reduce.
+Model parallelism: every rank holds some layers and sees the whole batch; activations pass each boundary between two
+ranks forwards, and their gradients backwards. Sizes are in bytes and for all ranks together, `parameters_bytes` is the
+whole model, `boundary_bytes` one example's activations at each boundary. Left out: micro-batches, which let split
+layers work at once, and the overlap of an all-reduce with the backward pass.
+
+The comparison is A. Krizhevsky's ("One weird trick for parallelizing convolutional neural networks",
+arXiv:1404.5997, 2014); both ways are in J. Dean et al. ("Large scale distributed deep networks", NIPS 2012).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worldsize.formulas import cost
+from worldsize.formulas.cost import Link
+
+
+def bytes_data_parallel(n: int, parameters_bytes: float) -> float:
+    """2 (n − 1) times the parameters in a step, whatever the batch: each rank sends 2 (n − 1)/n of them."""
+    return n * cost.bytes_ring_all_reduce(n, parameters_bytes)
+
+
+def bytes_model_parallel(batch: int, boundary_bytes: Sequence[float]) -> float:
+    """Twice the activations at every boundary, for each example of the batch, whatever the parameters."""
+    _check(batch, boundary_bytes)
+    return 2 * batch * sum(boundary_bytes)
+
+
+def crossing_batch(n: int, parameters_bytes: float, boundary_bytes: Sequence[float]) -> float:
+    """The batch at which both move the same; data parallelism moves less beyond it.
+
+    With n − 1 boundaries it is the parameters over the mean activations at a boundary. Infinite where nothing passes.
+    """
+    for_each_example = bytes_model_parallel(1, boundary_bytes)
+    return bytes_data_parallel(n, parameters_bytes) / for_each_example if for_each_example else float("inf")
+
+
+def seconds_data_parallel(n: int, compute_s: float, parameters_bytes: float, link: Link) -> float:
+    """A step in which each rank does an n-th of `compute_s`, then one bandwidth-optimal all-reduce."""
+    return compute_s / n + cost.ring_all_reduce(n, parameters_bytes, link)
+
+
+def seconds_model_parallel(batch: int, compute_s: float, boundary_bytes: Sequence[float], link: Link) -> float:
+    """A step in which the layers work one after the other, and every boundary is passed forwards and backwards."""
+    _check(batch, boundary_bytes)
+    return compute_s + 2 * sum(cost.message(batch * size, link) for size in boundary_bytes)
+
+
+def _check(batch: int, boundary_bytes: Sequence[float]) -> None:
+    if not batch >= 0 or not all(size >= 0 for size in boundary_bytes):
+        raise ValueError(
+            f"parallelism: expected a batch and boundaries of 0 or more, got {batch!r} and {boundary_bytes!r}. "
+            "Give one example's activations at each boundary, in bytes."
+        )

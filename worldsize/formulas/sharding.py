@@ -1,0 +1,76 @@
+"""What a rank holds and sends when a model's training state is cut into parts: ZeRO's stages, and tensor parallelism.
+
+A training step keeps parameters, their gradients and the optimizer's state. Data parallelism keeps all three on every
+rank (stage 0). ZeRO cuts the optimizer's state into n parts (stage 1), then the gradients too (stage 2), then the
+parameters (stage 3, which PyTorch calls FSDP). Sizes are in bytes a rank; what is sent is sent round a ring. Left out:
+activations, buffers, what an allocator wastes, and parts that differ in size because n does not divide.
+
+S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: memory optimizations toward training trillion parameter models",
+SC 2020. Y. Zhao et al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", VLDB 2023. M. Shoeybi et
+al., "Megatron-LM", arXiv:1909.08053, 2019.
+"""
+
+from __future__ import annotations
+
+from worldsize.formulas import cost
+
+STAGES = (0, 1, 2, 3)
+
+
+def memory(
+    parameters: float, n: int, stage: int,
+    parameter_bytes: int = 2, gradient_bytes: int = 2, optimizer_bytes: int = 12,
+) -> dict[str, float]:  # fmt: skip
+    """Bytes a rank by part. ZeRO, 2020, figure 1: (2 + 2 + 12) Ψ in stage 0, and 16 Ψ/n in stage 3.
+
+    The defaults are those of the paper: 16-bit parameters and gradients, and an Adam that keeps float32 copies of the
+    parameters, the momentum and the variance. Plain float32 with Adam is 4, 4 and 8.
+    """
+    _check(n, stage)
+    return {
+        "parameters": parameters * parameter_bytes / (n if stage >= 3 else 1),
+        "gradients": parameters * gradient_bytes / (n if stage >= 2 else 1),
+        "optimizer": parameters * optimizer_bytes / (n if stage >= 1 else 1),
+    }
+
+
+def bytes_sent(n: int, size_bytes: float, stage: int) -> float:
+    """What a rank sends in a step; `size_bytes` is Ψ, all parameters, or all gradients, in bytes.
+
+    Stage 0 is an all-reduce of the gradients, 2 Ψ (n − 1)/n. In stages 1 and 2 the same bytes are a reduce-scatter of
+    the gradients and an all-gather of the parameters. Stage 3 gathers them twice, for the forward and for the backward
+    pass: 3 Ψ (n − 1)/n. ZeRO, 2020, section 7.
+    """
+    _check(n, stage)
+    gathers = 2 if stage == 3 else 1
+    return cost.bytes_reduce_scatter(n, size_bytes) + gathers * cost.bytes_all_gather(n, size_bytes)
+
+
+def bytes_sent_by(op: str, size_bytes: float, n: int) -> float:
+    """What a rank sends in one recorded collective `op` (`trace.Collective`), whose input there has `size_bytes`.
+
+    Round a ring: an all-reduce 2 (n − 1)/n of its input, a reduce-scatter (n − 1)/n, an all-gather its input n − 1
+    times. Raises ValueError for another one.
+    """
+    if op == "all_reduce":
+        return cost.bytes_ring_all_reduce(n, size_bytes)
+    if op in ("reduce_scatter", "reduce_scatter_single"):
+        return cost.bytes_reduce_scatter(n, size_bytes)
+    if op in ("all_gather", "all_gather_single"):
+        return cost.bytes_all_gather(n, n * size_bytes)
+    raise ValueError(f"bytes_sent_by: expected an all-reduce, a reduce-scatter or an all-gather, got {op!r}")
+
+
+def bytes_sent_tensor_parallel(n: int, activation_bytes: float) -> float:
+    """What a rank sends for a pair of layers, one cut by columns and the next by rows: two all-reduces.
+
+    One is of the output, forwards; one of the gradient of the input, backwards; both have `activation_bytes`, which
+    grow with the batch. Megatron-LM, 2019, section 3.
+    """
+    return 2 * cost.bytes_ring_all_reduce(n, activation_bytes)
+
+
+def _check(n: int, stage: int) -> None:
+    if stage not in STAGES:
+        raise ValueError(f"sharding: expected a stage from 0 (nothing is cut) to 3, got {stage!r}")
+    cost.bytes_all_gather(n, 0)  # says what a world size may be

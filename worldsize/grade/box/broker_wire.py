@@ -1,0 +1,65 @@
+"""The wire below a graded rank's fabric: every message is a frame to the broker and back. Left out: the line (`line`)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import torch
+
+from worldsize.fabric.gloo import CODES, mismatch, raw
+from worldsize.fabric.interface import Arrival
+from worldsize.grade.box.broker_channel import Line
+from worldsize.grade.frames import MAX_BLOB_BYTES
+
+
+class _Posted:
+    def __init__(self, line: Line, number: int) -> None:
+        self._line, self._number = line, number
+
+    def wait(self) -> None:
+        self._line.ask({"op": "wait", "post": self._number})
+
+
+class BrokerWire:
+    """A wire whose every message goes through the broker, which matches, shapes and records it."""
+
+    def __init__(self, line: Line, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self._line, self._posts = line, 0
+        self._numbering = threading.Lock()
+
+    now = staticmethod(time.monotonic)
+
+    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> _Posted:
+        if x.dtype not in CODES:
+            raise ValueError(f"send: expected a plain dtype, got {x.dtype}")
+        if x.nbytes > MAX_BLOB_BYTES:
+            raise ValueError(f"send: a graded message has at most {MAX_BLOB_BYTES} bytes, got {x.nbytes}")
+        with self._numbering:
+            self._posts += 1
+            number = self._posts
+            message = {"op": "post", "post": number, "to": int(to), "tag": int(tag), **_kind(x)}
+            self._line.tell(message, memoryview(raw(x).numpy()))
+        return _Posted(self._line, number)
+
+    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
+        message = {"op": "take", "from": None if frm is None else int(frm), "tag": int(tag), **_kind(out)}
+        answer, blob = self._line.ask(message)
+        source = answer["source"]
+        if "dtype" in answer:
+            kind = [answer["dtype"], len(answer["shape"]), *answer["shape"]]
+            raise ValueError(mismatch(kind, out, self.rank, source, tag))
+        if blob:
+            raw(out).copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
+        return Arrival(source, out.nbytes, 0.0)
+
+    def compute(self, seconds: float) -> None:
+        self._line.tell({"op": "compute", "seconds": float(seconds)})
+        time.sleep(seconds)
+        self._line.tell({"op": "computed"})
+
+
+def _kind(x: torch.Tensor) -> dict[str, Any]:
+    return {"dtype": CODES[x.dtype], "shape": list(x.shape)}

@@ -1,0 +1,242 @@
+"""One rank of a submission, behind its walls: its cells in order, its function, and what came of it.
+
+All of this runs in the submission's own process, so nothing here is believed: the grader's broker keeps the record and
+checks every frame. torch is imported only where a mode needs it: a server of TensorFlow has none. Left out: how the
+process came to be (`box`), what a task of TensorFlow has beside this (`tasks`), and what an answer is worth.
+"""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import os
+import random
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from worldsize.arrays import plain, tensors
+from worldsize.errors import NotYet
+from worldsize.grade.box.broker_channel import Line
+from worldsize.grade.frames import decode, encode
+
+_MOST_FRAMES = 12
+_MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
+
+
+def serve(line: Line, addresses: Sequence[str] = ()) -> NoReturn:
+    """Take one job, do it, tell how it ended, and leave. Never returns. `addresses` are those of a cluster's tasks."""
+    try:
+        job, blob = line.read()
+        job["addresses"] = addresses
+        _end(line, job, blob)
+        if job["mode"] == "tensorflow" and addresses:
+            threading.Event().wait()  # another task may still need this one; the grader ends them together
+    finally:
+        os._exit(0)
+
+
+def _end(line: Line, job: dict, blob: bytes) -> None:
+    try:
+        out = bytearray()
+        line.tell({"op": "done", **{k: encode(v, out) for k, v in _do(line, job, blob).items()}}, out)
+    except BaseException as error:
+        line.tell({"op": "failed", **failure(error)})
+
+
+def _do(line: Line, job: dict, blob: bytes) -> dict[str, Any]:
+    seed = _seed(job["seed"], job["run"], job["rank"])
+    if job["mode"] == "tensorflow":
+        from worldsize.grade.box import tensorflow_task
+
+        if tensorflow_task.prepare(job, seed):
+            return {"returned": None, "input": None}
+    module, errors = run_cells(job["cells"], line if job["mode"] == "cells" else None)
+    if job["mode"] == "cells":
+        return {"errors": errors}
+    namespace = vars(module)
+
+    def callable_of(what: Any) -> Any:
+        return _theirs(line, what) if isinstance(what, int) else _own(namespace, what, errors)
+
+    function, *args = decode(job["args"], blob, callable_of)
+    return _MODES[job["mode"]](line, job, function, args)
+
+
+def _call(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+    return {"returned": plain(function(*args))}
+
+
+def _in_tensorflow(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+    from worldsize.grade.box import tensorflow_task
+
+    driver = tensorflow_task.driver(job)
+    returned = driver(function, *args) if driver else function(*args)
+    return {"returned": plain(returned), "input": plain(args[0])}
+
+
+def _over_fabric(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    from worldsize.fabric.interface import Fabric
+    from worldsize.grade.box.broker_wire import BrokerWire
+
+    dist.init_process_group = _no_group
+    x = tensors(args[0])
+    fabric = Fabric(BrokerWire(line, job["rank"], job["world_size"]))
+    torch.manual_seed(job["rank"])
+    returned = plain(function(fabric, x, *args[1:]))
+    return {"returned": returned, "input": plain(x)}
+
+
+def _no_group(*_: Any, **__: Any) -> None:
+    raise RuntimeError(
+        "no process group is here: in a grade, the ranks of an exercise over the fabric share nothing else. Write the "
+        "messages yourself, with fabric.isend, send and recv."
+    )
+
+
+def _over_group(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+    import torch.distributed as dist
+
+    numbers = {"RANK": job["rank"], "LOCAL_RANK": job["rank"], "WORLD_SIZE": job["world_size"]}
+    os.environ.update({name: str(number) for name, number in numbers.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo")
+    x = tensors(args[0])
+    returned = plain(function(x, *args[1:]))
+    dist.barrier()  # nobody leaves while another still needs it
+    return {"returned": returned, "input": plain(x)}
+
+
+_MODES = {"call": _call, "ranks": _over_fabric, "group": _over_group, "tensorflow": _in_tensorflow}
+
+
+def _seed(*numbers: int) -> int:
+    """Random numbers of this rank's and this run's own, the same when the grading is replayed; and a framework's seed."""
+    words = np.random.SeedSequence(numbers).generate_state(3)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(int(words[0]))
+    np.random.seed(words[1])  # noqa: NPY002 - students' code draws from the global generator
+    random.seed(int(words[2]))
+    return int(words[0])
+
+
+def warm(framework: str) -> None:
+    """Do once what is slow the first time, in the server, so that ranks need not."""
+    _seed(0)
+    if framework != "torch":  # TensorFlow's runtime must not start before the fork
+        run_cells([["warm", "import numpy"]])
+        return
+    import torch
+
+    x = tensors(np.arange(4.0, dtype="float32"))
+    x += torch.empty_like(x).copy_(x[:].clone())
+    decode(encode(plain(x), blob := bytearray()), bytes(blob))
+    run_cells([["warm", "import torch\nx = torch.zeros(2).tensor_split(2)"]])
+
+
+# ---- cells -----------------------------------------------------------------------------------
+
+
+def run_cells(cells: list[list[str]], line: Line | None = None) -> tuple[ModuleType, dict[str, str]]:
+    """A module that the cells [[title, source], …] made, in order, and what each that failed said."""
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
+    errors: dict[str, str] = {}
+    for number, (title, source) in enumerate(cells):
+        if line is not None:
+            line.tell({"op": "cell", "number": number})
+        file = f"<{title}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        try:
+            exec(_compiled(source, file), vars(module))
+        except BaseException as error:  # a cell that leaves costs what it would have made, not the others
+            errors[title] = f"{type(error).__name__}: {_message(error)}"
+    return module, errors
+
+
+def _compiled(source: str, file: str) -> Any:
+    try:
+        return compile(source, file, "exec", dont_inherit=True)
+    except SyntaxError:
+        without_magic = _MAGIC.sub(r"\1pass  # \2", source)  # %time and !ls are the notebook's, not Python's
+        return compile(without_magic, file, "exec", dont_inherit=True)
+
+
+def _own(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
+    found = namespace.get(name)
+    if callable(found):
+        return found
+    said = "; ".join(f"{title} raised {words}" for title, words in errors.items())
+    got = "nothing" if found is None else f"a {type(found).__name__}"
+    raise NameError(f"expected a function `{name}`, got {got}. {said}".rstrip(". "))
+
+
+def _theirs(line: Line, number: int) -> Callable:
+    """A callable of the check: the call goes to the grader, and its value comes back."""
+
+    def call(*args: Any) -> Any:
+        blob = bytearray()
+        values = encode([plain(a) for a in args], blob)
+        answer, data = line.ask({"op": "call", "number": number, "args": values}, blob)
+        if "error" in answer:
+            name, words = answer["error"]
+            kind = getattr(builtins, name, None)
+            raise (kind if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError)(words)
+        return decode(answer["value"], data)
+
+    return call
+
+
+# ---- failures --------------------------------------------------------------------------------
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """How it ended, as plain data: the reader's own frames and those below."""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        return {"kind": "exit", "code": code, "frames": _frames(error)}
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return {
+        "kind": "raised",
+        "type": type(error).__name__,
+        "message": _message(error),
+        "not_yet": isinstance(error, NotYet),
+        "cause": f"{type(cause).__name__}: {_message(cause)}" if cause else "",
+        "frames": _frames(error),
+    }
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error).split("\nException raised from")[0]
+    except Exception as broken:
+        text = f"(its message could not be made: {type(broken).__name__})"
+    return "\n".join(row[:300] for row in text.splitlines()[:10])
+
+
+def _frames(error: BaseException) -> list[list]:
+    rows = traceback.extract_tb(error.__traceback__)
+    first = next((k for k, row in enumerate(rows) if row.filename.startswith("<")), 0)
+    return [[row.filename, row.lineno or 0, row.name, row.line or ""] for row in rows[first:][:_MOST_FRAMES]]
+
+
+def quiet() -> None:
+    """What a submission prints goes nowhere, however much it is."""
+    nowhere = os.open("/dev/null", os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+def alone() -> bool:
+    """Whether this thread is the only one that could still send something."""
+    return threading.active_count() == 1

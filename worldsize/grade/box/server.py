@@ -1,0 +1,199 @@
+"""The server inside a sandbox: it imports torch, or TensorFlow, before any byte of a submission comes, then forks a rank
+at a time.
+
+It never sees a submission itself. The grader hands it the far end of a rank's socket; a process is
+forked, the first of its own world, which raises its walls and only then reads from that socket. Orders come
+as JSON over a packet socket. Left out: what a rank does (`rank`), and what is mounted here (`sandbox`).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, NoReturn
+
+from worldsize.grade.box import stub_front
+from worldsize.grade.isolation import namespaces
+
+MAX_ORDER_BYTES = 65536
+_MOST_SOCKETS = 64
+
+
+_FRAMEWORKS = {
+    "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire"),
+    "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
+}
+# what a module imports late, for seconds: the first DistributedDataParallel does
+_LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes",)}
+_MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
+
+
+def main(control: int, own_walls: bool, nobody: bool, framework: str) -> None:
+    """Serve orders from the descriptor `control` until it closes."""
+    if nobody:
+        namespaces.become_nobody()
+    if own_walls:
+        namespaces.found_world()
+    elif nobody:
+        namespaces.hide()
+    for module in (*_FRAMEWORKS[framework], *_MODULES):
+        importlib.import_module(module)
+    stub_front.install()
+    importlib.import_module("worldsize.grade.box.rank").warm(framework)
+    server = _Server(socket.socket(fileno=control), own_walls)
+    gc.disable()
+    server.say({"op": "ready"})
+    server.serve()
+
+
+class _Server:
+    def __init__(self, control: socket.socket, own_walls: bool) -> None:
+        self._control = control
+        self._door = namespaces.Door() if own_walls else None
+        self._ranks: dict[int, int] = {}  # process: number
+        self._wakes, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._control.send(json.dumps(message).encode())
+
+    def serve(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._control, self._wakes], [], [])
+            if self._wakes in ready:
+                with suppress(BlockingIOError):
+                    os.read(self._wakes, 4096)
+                self._reap()
+            if self._control in ready and not self._obey():
+                return
+
+    def _obey(self) -> bool:
+        data, sockets, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, _MOST_SOCKETS)
+        if not data:
+            return False
+        order = json.loads(data)
+        if order["op"] == "spawn":
+            self._spawn(order, sockets)
+        elif order["op"] == "kill":
+            self._kill(order["number"])
+        elif order["op"] == "import":
+            _bring(order["modules"])
+        for descriptor in sockets:
+            os.close(descriptor)
+        return True
+
+    def _spawn(self, order: dict, sockets: Sequence[int]) -> None:
+        gc.freeze()  # so that a collection in a rank does not copy the server's memory
+        process = self._door.fork() if self._door else os.fork()
+        if process == 0:
+            _enter(order, sockets, self._door is not None)
+        self._ranks[process] = order["number"]
+
+    def _kill(self, number: int) -> None:
+        for process, its in self._ranks.items():
+            if its == number:
+                with suppress(ProcessLookupError):  # it may not be a group yet
+                    os.killpg(process, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                process, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if process == 0:
+                return
+            number = self._ranks.pop(process, None)
+            if number is not None:
+                code = os.waitstatus_to_exitcode(status)
+                code = 128 - code if code < 0 else code
+                self.say({"op": "ended", "number": number, "code": code, "cpu_s": used.ru_utime + used.ru_stime})
+
+
+def _bring(modules: Sequence[str]) -> None:
+    """Import what the release's own set-up cells import, so that ranks need not."""
+    for module in (late for name in modules for late in (name, *_LATE.get(name, ()))):
+        with suppress(Exception):
+            importlib.import_module(module)
+
+
+# ---- a rank's process ------------------------------------------------------------------------
+
+
+def _enter(order: dict, sockets: Sequence[int], own_walls: bool) -> NoReturn:
+    """A rank's process, from the fork on: walls, then the job."""
+    from worldsize.grade.box import rank
+    from worldsize.grade.box.broker_channel import Line
+
+    code = 70
+    try:
+        os.setsid()  # a group of its own: what it signals to its group stays inside
+        namespaces.end_with_parent()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        _close_all_but(sockets)
+        rank.quiet()
+        address_bytes = namespaces.size_bytes() + order["memory_bytes"]
+        if own_walls:
+            namespaces.part()
+            if order["together"]:
+                namespaces.raise_loopback()
+            namespaces.furnish(order["folders"], order["tmp_bytes"], order["named"])
+        bolt = namespaces.bolt if order["bolted"] else namespaces.limit
+        bolt(address_bytes, order["cpu_s"], order["tmp_bytes"], order["processes"])
+        if order["together"]:
+            _group(sockets)
+        rank.serve(Line(socket.socket(fileno=sockets[0]), rank.alone))
+    finally:
+        os._exit(code)
+
+
+def _group(sockets: Sequence[int]) -> NoReturn:
+    """Ranks that share these walls, because they share a process group; this process only waits for them."""
+    from worldsize.grade.box import rank
+    from worldsize.grade.box.broker_channel import Line
+
+    kept = [_bound() for _ in sockets]  # an address for each, which nobody else is given
+    addresses = [f"127.0.0.1:{bound.getsockname()[1]}" for bound in kept]
+    for descriptor in sockets:
+        if os.fork() == 0:
+            _close_all_but([descriptor])
+            rank.serve(Line(socket.socket(fileno=descriptor), rank.alone), addresses)
+    _close_all_but([bound.fileno() for bound in kept])
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    os._exit(0)
+
+
+def _bound() -> socket.socket:
+    """A port that is taken, and that a server which sets SO_REUSEADDR, as gRPC's does, can still bind."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", 0))
+    return bound
+
+
+def _close_all_but(kept: Sequence[int]) -> None:
+    """Every descriptor above stderr, but these."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    edges = [2, *sorted(kept), most]
+    for below, above in pairwise(edges):
+        os.closerange(below + 1, above)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2] == "own", sys.argv[3] == "nobody", sys.argv[4])

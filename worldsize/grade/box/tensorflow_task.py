@@ -1,0 +1,64 @@
+"""What a task of TensorFlow has in a sandbox beside a rank's: its devices and its place in a cluster, or it is a server.
+
+The processes of a cluster share one sandbox and its loopback; another submission's are in another world. Left out: a
+rank's way through the cells (`rank`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+
+from worldsize.engines.cluster import Cluster, fail_fast, tf_config
+
+_CHECKS = "worldsize.checks."
+
+
+def prepare(job: dict, seed: int) -> bool:
+    """Set what has to be set before TensorFlow's runtime starts, and before any cell runs. True where this task is a
+    server, which now serves."""
+    import tensorflow as tf
+
+    os.environ["RANK"] = str(job["rank"])
+    os.environ["TF_USE_LEGACY_KERAS"] = "1" if job["legacy_keras"] else "0"
+    if job["logical_devices"] > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        each = [tf.config.LogicalDeviceConfiguration() for _ in range(job["logical_devices"])]
+        tf.config.set_logical_device_configuration(cpu, each)
+    tf.random.set_seed(seed)
+    if job["cluster"] is None:
+        return False
+    cluster = Cluster(**job["cluster"])
+    task = cluster.tasks()[job["rank"]]
+    os.environ |= fail_fast(cluster, job["servers"])
+    os.environ["TF_CONFIG"] = tf_config(cluster.spec(job["addresses"]), task)
+    if task.partition(":")[0] not in job["servers"]:
+        return False
+    _serve()
+    return True
+
+
+_serving: list = []  # a server stops when nobody refers to it
+
+
+def _serve() -> None:
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    _serving.append(
+        tf.distribute.Server(
+            resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+        )
+    )
+
+
+def driver(job: dict) -> Callable | None:
+    """The check's own function that is called in place of the submission's, and gets it. What it returns is worth no
+    more than what the submission returns: both run in the same process."""
+    if not job["driver"]:
+        return None
+    module, _, name = job["driver"].partition(":")
+    if not module.startswith(_CHECKS):
+        raise ValueError(f"a driver lives in a module of {_CHECKS}…, got {job['driver']}")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,1 @@
+"""The same grader in a Gradescope container."""

@@ -1,0 +1,163 @@
+"""Grading in a Gradescope container: the same grader on the one submission there is, and its row as `results.json`.
+
+Whatever happens there is a result, and one that could not be graded has no points. The fields are those of Gradescope's
+"Autograder Specifications", "Output format". What the grader prints is for instructors: students are shown the row's
+words alone, as plain text. Left out: how the container is made (`autograder`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation.bubblewrap import NoSandbox
+from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.intake import notebooks
+from worldsize.grade.marking.rows import ExerciseRow, Row
+
+UNFINISHED = "the autograder did not come to its end"
+_MOST_FILES = 20
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def main(words: list[str] | None = None) -> None:
+    """The program; `--look` says only whether a sandbox works here, with exit code 1 where none does."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--look", action="store_true")
+    for name in ("course", "submission", "results"):
+        parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--lab")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--unsafe", action="store_true")
+    given = parser.parse_args(words)
+    if given.look:
+        sys.exit(look())
+    try:
+        made = results(given.course, given.lab, given.submission, given.unsafe, given.seed)
+    except BaseException as error:  # also an interrupt: there is always a result
+        traceback.print_exc()
+        made = nothing("no sandbox works here" if isinstance(error, NoSandbox) else "the grader itself failed")
+    rows.write_whole(given.results, as_text(made))
+
+
+def look() -> int:
+    """Says in a line whether submissions can be graded in a sandbox here; 0 where they can."""
+    try:
+        print(f"sandbox: {bubblewrap.best_mode()}", flush=True)
+    except NoSandbox as refused:
+        print(f"sandbox: none. {refused}", flush=True)
+        return 1
+    return 0
+
+
+def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed: int | None = None) -> dict[str, Any]:
+    """What Gradescope is told of the submission. `unsafe`: grade without a sandbox where none works.
+
+    Raises NoSandbox, and ValueError for a wrong course.
+    """
+    from worldsize.grade.marking.batch import grade
+
+    mode = _mode(unsafe)
+    with tempfile.TemporaryDirectory(prefix="grading-") as place:
+        folder = Path(place) / "submitted" / "submission"
+        _copy(submission, folder)
+        batch = grade(
+            folder.parent, Path(place) / "out", jobs=1, unsafe=mode == bubblewrap.UNSAFE, root=course, seed=seed,
+            mode=None if mode == bubblewrap.UNSAFE else mode, limits=Limits(memory_bytes=memory_bytes()),
+        )  # fmt: skip
+    of_lab = [made for made in batch.rows if made.lab == lab]
+    return result((of_lab or list(batch.rows))[0], mode)
+
+
+def _mode(unsafe: bool) -> str:
+    try:
+        return bubblewrap.best_mode()
+    except NoSandbox as refused:
+        if not unsafe:
+            raise
+        print(refused, file=sys.stderr)
+        return bubblewrap.UNSAFE
+
+
+def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
+    """What a submission may use: half of the container, so that a hog is ended before it takes the grader along."""
+    texts = [Path(file).read_text().strip() for file in files if os.access(file, os.R_OK)]
+    whole = min([psutil.virtual_memory().total, *(int(text) for text in texts if text.isdigit())])
+    return min(Limits().memory_bytes, whole // 2)
+
+
+def _copy(submission: Path, folder: Path) -> None:
+    """The notebooks that were handed in, as one student's; links and devices stay behind."""
+    folder.mkdir(parents=True)
+    found = [path for path in notebooks(submission) if path.is_file() and not path.is_symlink()]
+    for path in found[:_MOST_FILES]:
+        target = folder / path.relative_to(submission)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target, follow_symlinks=False)
+
+
+# ---- as Gradescope wants it ------------------------------------------------------------------
+
+
+def result(made: Row, mode: str) -> dict[str, Any]:
+    """A row as a result. Its score is the row's, and never more than is possible."""
+    score = min(max(0.0, made.points), made.possible) if made.exercises else 0.0
+    return {
+        **_shown(_words(made), score),
+        "execution_time": round(made.seconds),
+        "tests": [_test(one) for one in made.exercises],
+        "extra_data": {"state": made.state, "seed": made.seed, "digest": made.digest, "sandbox": mode},
+    }
+
+
+def nothing(why: str) -> dict[str, Any]:
+    """The result of what could not be graded."""
+    words = f"Nothing was graded: {why}. This says nothing about your code."
+    return {**_shown(f"{words} Tell your instructor, who can read why and run it again.", 0.0), "tests": []}
+
+
+def _shown(words: str, score: float) -> dict[str, Any]:
+    plain = dict.fromkeys(("output_format", "test_output_format", "test_name_format"), "text")
+    return {"score": score, "output": words, **plain, "visibility": "visible", "stdout_visibility": "hidden"}
+
+
+def _words(made: Row) -> str:
+    lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
+    lines += [made.words, made.handed_in, *made.tamper]
+    if made.unsafe:
+        lines.append("Graded without a sandbox: an instructor looks at these points.")
+    return "\n".join(filter(None, lines))
+
+
+def _test(one: ExerciseRow) -> dict[str, Any]:
+    marks = {True: "passed", False: "failed", None: "not reached"}
+    lines = [f"{marks[p.passed]}: {p.name} ({p.points:g})" for p in one.properties]
+    return {
+        "name": f"{one.title}: {one.id}",
+        "score": min(max(0.0, one.points), one.possible),
+        "max_score": one.possible,
+        "status": "passed" if one.state == "pass" else "failed",
+        "output": "\n".join(filter(None, [*lines, one.mismatch])) or one.state,
+        "visibility": "visible",
+    }
+
+
+def as_text(made: dict[str, Any]) -> str:
+    """JSON in plain ASCII, whatever a submission says."""
+    return json.dumps(made, ensure_ascii=True, allow_nan=False, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Outside the sandboxes: their servers, the broker that keeps the record, a run, and the arena on it."""

@@ -1,0 +1,221 @@
+"""The servers of a job (`box`), each in its sandbox: started ahead of need, given orders, heard, ended.
+
+Left out: what crosses a rank's own socket (`broker`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation import namespaces as walls
+from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, NoSandbox
+from worldsize.grade.isolation.limits import Limits, descendants
+
+_END_S = 5.0
+_SPARES = {"torch": 4, "tensorflow": 1}  # of sandboxes that serve one rank, or the tasks of one cluster, each
+_ORDER_BYTES = 65536
+_CROWD = 8  # TensorFlow's tasks have many threads, and the limit counts those
+
+
+class SandboxLost(RuntimeError):
+    """A sandbox ended by itself."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A rank's process is gone: `code` is its exit status, or 128 + the signal that ended it."""
+
+    number: int
+    code: int
+    cpu_s: float
+
+
+class Server:
+    """One sandbox and the server in it, which has imported a framework."""
+
+    def __init__(self, mode: str, limits: Limits, framework: str) -> None:
+        self.framework = framework
+        self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._said = tempfile.TemporaryFile()
+        walls = "own" if mode == OWN else "none"
+        whom = "same" if mode == UNSAFE else "nobody"
+        program = bubblewrap.python("-m", "worldsize.grade.box.server", str(inside.fileno()), walls, whom, framework)
+        words = [*bubblewrap.command(mode, limits, framework), *program]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, cwd="/",
+            pass_fds=[inside.fileno()], env=bubblewrap.environment(framework) if mode == UNSAFE else None, start_new_session=True,
+        )  # fmt: skip
+        inside.close()
+        self._deadline_s = time.monotonic() + START_S
+        self._ready = False
+        self.pid = self.process.pid
+
+    def wait_ready(self) -> None:
+        while not self._ready:
+            left_s = self._deadline_s - time.monotonic()
+            heard = select.select([self.control], [], [], max(0.0, left_s))[0]
+            if not heard or not self._hear():
+                self._said.seek(0)
+                rows = self._said.read().decode(errors="replace").strip().splitlines() or ["no answer"]
+                self.close()
+                raise NoSandbox(bubblewrap.refused(rows[-1]))
+        self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
+
+    def order(self, message: dict, sockets: Sequence[socket.socket] = ()) -> None:
+        try:
+            socket.send_fds(self.control, [json.dumps(message).encode()], [s.fileno() for s in sockets])
+        except OSError as error:
+            raise SandboxLost(f"a sandbox is gone: {error}") from None
+
+    def _hear(self) -> bool:
+        data = self.control.recv(_ORDER_BYTES)
+        self._ready = self._ready or bool(data)
+        return bool(data)
+
+    def ended(self) -> Ended:
+        """The next rank that ended; call it when `control` can be read. Raises SandboxLost."""
+        data = self.control.recv(_ORDER_BYTES)
+        if not data:
+            raise SandboxLost("a sandbox ended by itself")
+        said = json.loads(data)
+        return Ended(said["number"], said["code"], said["cpu_s"])
+
+    def close(self) -> None:
+        """End it and everything in it."""
+        inside = descendants(self.process.pid)
+        self.process.kill()
+        self.process.wait()
+        for process in inside:  # bubblewrap takes them along; where there is none, this does
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, 9)
+        self.control.close()
+        self._said.close()
+
+
+class Sandbox:
+    """Ranks in sandboxes, whatever the machine allows. One submission at a time. The server that has imported TensorFlow
+    starts when it is first asked for."""
+
+    def __init__(self, mode: str, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
+        self.mode, self.limits = mode, limits
+        self._servers: list[Server] = []
+        self._of: dict[int, Server] = {}
+        self._next = 0
+        self._modules: tuple[str, ...] = ()
+        self._spares = [self._new("torch")]
+
+    def _new(self, framework: str) -> Server:
+        return Server(self.mode, self.limits, framework)
+
+    def bring(self, modules: Sequence[str]) -> None:
+        """What the release's set-up cells import, to be imported once."""
+        self._modules = tuple(modules)
+        for server in self._servers:
+            self._have_imported(server)
+
+    def _have_imported(self, server: Server) -> None:
+        if self._modules and server.framework == self._framework("torch"):
+            server.order({"op": "import", "modules": self._modules})
+
+    def _framework(self, asked: str) -> str:
+        """Where the set-up cells themselves import tensorflow, every rank needs a server that has it."""
+        theirs = {name.partition(".")[0] for name in self._modules}
+        of_the_course = any(f"{name}.".startswith("worldsize.tf.") for name in self._modules)
+        return "tensorflow" if theirs & {"tensorflow", "keras", "tf_keras"} or of_the_course else asked
+
+    def spawn(
+        self, count: int = 1, framework: str = "torch", together: bool = False
+    ) -> tuple[int, list[socket.socket]]:
+        """A rank behind walls of its own, or `count` ranks `together` behind the same: its number, and a socket each."""
+        server = self._server(self._framework(framework))
+        pairs = [socket.socketpair() for _ in range(count)]
+        self._next += 1
+        limits = self.limits
+        order = {
+            "op": "spawn", "number": self._next, "memory_bytes": limits.memory_bytes, "tmp_bytes": limits.tmp_bytes,
+            "cpu_s": int(limits.cpu_s), "bolted": self.mode != UNSAFE,
+            "folders": bubblewrap.folders(), "processes": walls.PROCESSES * (1 if server.framework == "torch" else _CROWD),
+            "named": server.framework != "torch", "together": together,
+        }  # fmt: skip
+        server.order(order, [theirs for _, theirs in pairs])
+        for _, theirs in pairs:
+            theirs.close()
+        self._of[self._next] = server
+        return self._next, [ours for ours, _ in pairs]
+
+    def _server(self, framework: str) -> Server:
+        running = [server for server in self._servers if server.framework == framework]
+        if running and self.mode != FRESH:
+            return running[0]
+        spares = [server for server in self._spares if server.framework == framework]
+        server = spares.pop(0) if spares else self._new(framework)
+        if server in self._spares:
+            self._spares.remove(server)
+        while self.mode == FRESH and len(spares) < _SPARES[framework]:
+            spares.append(self._new(framework))  # they warm up meanwhile
+            self._spares.append(spares[-1])
+        server.wait_ready()
+        self._servers.append(server)
+        self._have_imported(server)
+        return server
+
+    def kill(self, number: int) -> None:
+        server = self._of.get(number)
+        if server is not None:
+            server.order({"op": "kill", "number": number})
+
+    def channels(self) -> dict[socket.socket, Server]:
+        """What to wait on for `heard`."""
+        return {server.control: server for server in self._servers}
+
+    def heard(self, server: Server) -> Ended:
+        ended = server.ended()
+        self._of.pop(ended.number, None)
+        if self.mode == FRESH:
+            self._servers.remove(server)
+            server.close()
+        return ended
+
+    def processes(self) -> list[int]:
+        """The servers as this machine numbers them: every rank is below one."""
+        return [server.pid for server in self._servers]
+
+    def end(self, numbers: Iterable[int], wait: bool) -> list[Ended]:
+        """End these ranks, and say which have gone where there was time to `wait`. One that stays ends its sandbox."""
+        left = {number for number in numbers if number in self._of}
+        for number in left:
+            self.kill(number)
+        gone: list[Ended] = []
+        deadline_s = time.monotonic() + _END_S
+        while wait and any(number in self._of for number in left):
+            if time.monotonic() > deadline_s:
+                self.renew()
+            channels = self.channels()
+            for control in select.select(list(channels), [], [], 0.2)[0]:
+                gone.append(self.heard(channels[control]))
+        return gone
+
+    def settle(self) -> list[Ended]:
+        """Wait until no rank of the submission is left."""
+        return self.end(list(self._of), wait=True)
+
+    def renew(self) -> None:
+        """Throw away every server, and begin to start a new one."""
+        self.close()
+        self._spares = [self._new("torch")]
+
+    def close(self) -> None:
+        for server in [*self._servers, *self._spares]:
+            server.close()
+        self._servers, self._spares = [], []
+        self._of.clear()

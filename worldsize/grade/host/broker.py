@@ -1,0 +1,277 @@
+"""The broker: the fabric of graded ranks. It matches their messages, shapes them to a link, and keeps the only record.
+
+A `send` is a rendezvous, as on every fabric. All frames are read by one thread, so who waits for whom is known exactly,
+and a deadlock at once. A rank can lie only about what it sends: who it is, to whom a message goes, how large it is and
+when it was taken are seen here. Left out: the ranks' processes (`servers`), and what a run was for (`arena`).
+The matching rules are MPI's (MPI 4.1, section 3.5).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from worldsize.engines.deadlock import Wait, deadlock
+from worldsize.grade.frames import BadFrame, sides
+from worldsize.grade.host.peer import Peer
+from worldsize.grade.isolation.limits import Meter
+from worldsize.links import Link
+from worldsize.trace import Event, RankRecord, Span, Trace, merge
+
+ITEM_BYTES = (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 8, 16, 1, 1)  # of wires.DTYPES, which would need torch
+_MOST_MESSAGES = 50_000
+_QUIET_S = 1.0  # so long a rank with several threads may be silent before it counts as waiting
+
+
+@dataclass
+class Message:
+    """A message on its way: from whom, its number there, what it is, and its row in the sender's record."""
+
+    src: int
+    number: int
+    order: int
+    kind: tuple[int, tuple[int, ...]]
+    blob: bytes
+    leaves_s: float
+    event: list
+    taken_s: float | None = None
+
+
+@dataclass
+class Asked:
+    """A request that a rank waits for: "send" (its message `number` is taken) or "recv"."""
+
+    op: str
+    peer: int | None
+    tag: int
+    ask: int
+    began_s: float
+    kind: tuple[int, tuple[int, ...]] = (0, ())
+    message: Message | None = None
+    matched: bool = False
+
+
+@dataclass
+class Books:
+    """What the broker knows of one rank."""
+
+    events: list[list] = field(default_factory=list)  # kind, peer, tag, bytes, start, end
+    spans: list[tuple] = field(default_factory=list)
+    waiting: dict[int, Asked] = field(default_factory=dict)
+    posted: dict[int, Message] = field(default_factory=dict)
+    computes_since_s: float | None = None
+    alone: bool = True
+    heard_s: float = 0.0
+    done: bool = False
+
+
+class Broker:
+    """The messages of one run of `peers`, one for each rank."""
+
+    def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None) -> None:
+        self._peers, self._meter, self._link = peers, meter, link
+        self.books = [Books() for _ in peers]
+        self._queues: dict[tuple[int, int, int], list[Message]] = defaultdict(list)  # (from, to, tag)
+        self._orders = count()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._held_bytes = 0
+        self._egress_s, self._ingress_s = [0.0] * len(peers), [0.0] * len(peers)
+        self._origin_s = time.monotonic()
+
+    # ---- frames --------------------------------------------------------------------------------
+
+    def take_in(self, rank: int, frame: dict, blob: bytes) -> bool:
+        """Act on a frame of the fabric; False where it is another kind of frame. Raises BadFrame."""
+        acts = {"post": self._post, "wait": self._wait, "take": self._take, "compute": self._compute}
+        act = acts.get(frame.get("op"), self._computed if frame.get("op") == "computed" else None)
+        if act is None:
+            return False
+        books = self.books[rank]
+        books.heard_s = time.monotonic()
+        if "alone" in frame:
+            books.alone = frame["alone"] is True
+        act(rank, books, frame, blob)
+        return True
+
+    def _post(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
+        to, tag = self._peer_of(rank, frame.get("to")), _tag(frame)
+        kind, number = _kind(frame), frame.get("post")
+        if len(blob) != _size(kind) or type(number) is not int or number in books.posted:
+            raise BadFrame("expected a message as large as its kind")
+        if len(books.posted) >= _MOST_MESSAGES:
+            raise BadFrame(f"rank {rank} sent more than {_MOST_MESSAGES} messages")
+        self._held_bytes += len(blob)
+        if self._held_bytes > self._meter.limits.held_bytes:
+            raise BadFrame(f"more than {self._meter.limits.held_bytes / 1e6:g} MB are on their way and nobody takes them")
+        now_s = books.heard_s
+        leaves_s = max(now_s, self._egress_s[rank])
+        self._egress_s[rank] = leaves_s + (len(blob) / self._link.bandwidth_bytes_per_s if self._link else 0.0)
+        event = ["send", to, tag, len(blob), now_s, now_s]
+        message = Message(rank, number, next(self._orders), kind, blob, leaves_s, event)
+        books.events.append(event)
+        books.posted[number] = message
+        self._queues[rank, to, tag].append(message)
+        for asked in list(self.books[to].waiting.values()):
+            if asked.op == "recv" and not asked.matched and asked.tag == tag and asked.peer in (None, rank):
+                self._match(to, asked)
+                break
+
+    def _wait(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
+        message = books.posted.get(frame.get("post"))
+        if message is None:
+            raise BadFrame("expected a message that was posted")
+        _, to, tag, *_ = message.event
+        asked = Asked("send", to, tag, _ask(frame), books.heard_s, message=message)
+        books.waiting[asked.ask] = asked
+        if message.taken_s is not None:
+            self._sent(rank, asked)
+
+    def _take(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
+        frm = frame.get("from")
+        peer = None if frm is None else self._peer_of(rank, frm)
+        asked = Asked("recv", peer, _tag(frame), _ask(frame), books.heard_s, kind=_kind(frame))
+        books.waiting[asked.ask] = asked
+        self._match(rank, asked)
+
+    def _compute(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
+        books.computes_since_s = books.heard_s
+
+    def _computed(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
+        if books.computes_since_s is not None:
+            books.spans.append(("compute", books.computes_since_s, books.heard_s, "declared"))
+        books.computes_since_s = None
+
+    def _peer_of(self, rank: int, peer: Any) -> int:
+        if type(peer) is not int or not 0 <= peer < len(self._peers) or peer == rank:
+            raise BadFrame("expected another rank")
+        return peer
+
+    # ---- matching ------------------------------------------------------------------------------
+
+    def _match(self, rank: int, asked: Asked) -> None:
+        sources = [asked.peer] if asked.peer is not None else range(len(self._peers))
+        queues = [queue for src in sources if (queue := self._queues.get((src, rank, asked.tag)))]
+        if not queues:
+            return
+        queue = min(queues, key=lambda queue: queue[0].order)
+        self._hand_over(rank, asked, queue.pop(0))
+
+    def _hand_over(self, rank: int, asked: Asked, message: Message) -> None:
+        now_s = time.monotonic()
+        size_bytes = len(message.blob)
+        asked.matched = True
+        self._held_bytes -= size_bytes
+        there_s = message.taken_s = now_s
+        if self._link:
+            enters_s = max(message.leaves_s + self._link.latency_s, self._ingress_s[rank])
+            there_s = self._ingress_s[rank] = enters_s + size_bytes / self._link.bandwidth_bytes_per_s
+        fits = message.kind == asked.kind
+
+        def arrive() -> None:
+            answer = {"to": asked.ask, "source": message.src}
+            if fits:
+                row = ["recv", message.src, asked.tag, size_bytes, asked.began_s, time.monotonic()]
+                self.books[rank].events.append(row)
+            else:
+                answer |= {"dtype": message.kind[0], "shape": list(message.kind[1])}
+            self.books[rank].waiting.pop(asked.ask, None)
+            self._peers[rank].answer(answer, message.blob if fits else b"")
+            message.blob = b""
+
+        self._when(there_s, arrive)
+        for waiting in list(self.books[message.src].waiting.values()):
+            if waiting.message is message:
+                self._sent(message.src, waiting)
+
+    def _sent(self, rank: int, asked: Asked) -> None:
+        message = asked.message
+        carried_s = message.event[3] / self._link.bandwidth_bytes_per_s if self._link else 0.0
+
+        def leave() -> None:
+            message.event[5] = time.monotonic()
+            self.books[rank].waiting.pop(asked.ask, None)
+            self._peers[rank].answer({"to": asked.ask})
+
+        self._when(max(message.taken_s, message.leaves_s + carried_s), leave)
+
+    def _when(self, moment_s: float, act: Callable[[], None]) -> None:
+        if moment_s <= time.monotonic():
+            act()
+        else:
+            heapq.heappush(self._due, (moment_s, next(self._orders), act))
+
+    def act_on_time(self) -> float:
+        """Do what is due; the seconds until the next thing is, or infinity."""
+        while self._due and self._due[0][0] <= time.monotonic():
+            heapq.heappop(self._due)[2]()
+        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else math.inf
+
+    # ---- what is known ---------------------------------------------------------------------------
+
+    def stuck(self) -> tuple[str, ...]:
+        """("rank 0 waits for 1 (recv)", …) where no rank can ever go on; else ()."""
+        live = {r for r, books in enumerate(self.books) if not books.done}
+        if self._due or not live or not all(self._waits(self.books[r]) for r in live):
+            return ()
+        return deadlock({r: self._standing(books) for r, books in enumerate(self.books)}, live)
+
+    def waiting(self, rank: int) -> bool:
+        return bool(self.books[rank].waiting)
+
+    def _waits(self, books: Books) -> bool:
+        return bool(books.waiting) and (books.alone or time.monotonic() - books.heard_s > _QUIET_S)
+
+    def _standing(self, books: Books) -> Wait:
+        last = next(reversed(books.waiting.values()), None)
+        doing = None if books.done or last is None else (last.op, last.peer, last.tag)
+        sent = Counter((peer, tag) for kind, peer, tag, *_ in books.events if kind == "send")
+        taken = Counter((peer, tag) for kind, peer, tag, *_ in books.events if kind == "recv")
+        return Wait(doing, sent, taken)
+
+    def doing(self, rank: int) -> str:
+        """What an unfinished rank does, in words."""
+        last = next(reversed(self.books[rank].waiting.values()), None)
+        if last is None:
+            return f"rank {rank} running"
+        return f"rank {rank} waits for {'anyone' if last.peer is None else last.peer} ({last.op})"
+
+    def trace(self) -> Trace:
+        """The record so far, on a clock that starts with the run."""
+        zero = self._origin_s
+        records = []
+        for rank, books in enumerate(self.books):
+            events = tuple(Event(k, p, t, n, a - zero, b - zero) for k, p, t, n, a, b in books.events)
+            spans = tuple(Span(rank, k, a - zero, b - zero, label) for k, a, b, label in books.spans)
+            records.append(RankRecord(rank, events, spans))
+        return merge(records, len(self.books))
+
+
+def _kind(frame: dict) -> tuple[int, tuple[int, ...]]:
+    dtype, shape = frame.get("dtype"), frame.get("shape")
+    if type(dtype) is not int or not 0 <= dtype < len(ITEM_BYTES) or not sides(shape):
+        raise BadFrame("expected a message's dtype and shape")
+    return dtype, tuple(shape)
+
+
+def _size(kind: tuple[int, tuple[int, ...]]) -> int:
+    return ITEM_BYTES[kind[0]] * math.prod(kind[1])
+
+
+def _tag(frame: dict) -> int:
+    tag = frame.get("tag")
+    if type(tag) is not int or not 0 <= tag < 2**31:
+        raise BadFrame("expected a tag")
+    return tag
+
+
+def _ask(frame: dict) -> int:
+    number = frame.get("ask")
+    if type(number) is not int:
+        raise BadFrame("expected a number to answer to")
+    return number

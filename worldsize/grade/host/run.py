@@ -1,0 +1,268 @@
+"""One run of a submission's function: ranks started, frames served, ended as soon as it is known how it ends.
+
+Limits are looked at ten times a second. The ranks that a check plays are threads of the grader: the check's code, on
+the same broker. Left out: what a check asks for (`arena`), and the messages themselves (`broker`).
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from worldsize.failures import Failure, Frame, headline, name, render_frames
+from worldsize.grade.frames import BadFrame, decode, encode, text_of
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.host.broker import Broker
+from worldsize.grade.host.peer import Peer
+from worldsize.grade.isolation.limits import Meter, usage
+from worldsize.links import Link
+from worldsize.trace import Trace
+
+_LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0
+_MOST_FRAMES = 200_000
+_SIGNALS = 128
+_SLOW = 2.0  # processes of TensorFlow take longer to find each other
+
+Job = tuple[dict[str, Any], bytes]
+
+
+@dataclass(frozen=True)
+class Told:
+    """How a run ended. `state` as in `arena.Ended`; `incident`: "", "timeout" or "crashed"; values by rank."""
+
+    state: str
+    words: str = ""
+    values: tuple[dict[str, Any], ...] = ()
+    trace: Trace = field(default_factory=lambda: Trace(0))
+    incident: str = ""
+    cells_begun: int = 0
+
+
+@dataclass
+class Run:
+    """The ranks of one run: `jobs[rank]`, or `played[rank](channel)` for those that the check plays."""
+
+    sandbox: Sandbox
+    meter: Meter
+    jobs: list[Job]
+    link: Link | None = None
+    played: Mapping[int, Callable[[socket.socket], None]] = field(default_factory=dict)
+    together: bool = False
+    framework: str = "torch"
+    tasks: tuple[str, ...] = ()  # names of the ranks, where they have any
+    answer_call: Callable[[int, list], Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._codes: dict[int, int] = {}
+        self._lost_s: dict[int, float] = {}
+        self._failed_s = 0.0
+        self._frames = self._cells = 0
+
+    def go(self) -> Told:
+        """Raises SandboxLost where a sandbox ends by itself."""
+        words = self.meter.too_much(self.sandbox.processes())
+        if words:  # as it will be at every further run of this submission
+            return Told("timeout", words, trace=Trace(len(self.jobs)), incident="timeout")
+        with self.meter.paused():
+            self._peers = self._start()
+        self._broker = Broker(self._peers, self.meter, self.link)
+        try:
+            for peer, job in zip(self._peers, self.jobs, strict=True):
+                if peer.number is not None:
+                    peer.answer(*job)
+            return self._follow()
+        finally:
+            if self.together:  # they end with the first process of their world, and nobody hears of their time then
+                self.meter.cpu_s += sum(usage(server).cpu_s for server in self.sandbox.processes())
+            for peer in self._peers:
+                peer.close()
+            over = all(peer.over for peer in self._peers)
+            gone = self.sandbox.end({peer.number for peer in self._peers} - {None}, wait=not over)
+            self.meter.cpu_s += sum(ended.cpu_s for ended in gone)
+
+    def _start(self) -> list[Peer]:
+        if self.together:
+            number, channels = self.sandbox.spawn(len(self.jobs), self.framework, together=True)
+            return [Peer(rank, channel, number) for rank, channel in enumerate(channels)]
+        peers = []
+        for rank in range(len(self.jobs)):
+            if rank in self.played:
+                ours, theirs = socket.socketpair()
+                threading.Thread(target=self.played[rank], args=(theirs,), daemon=True).start()
+                peers.append(Peer(rank, ours, None))
+            else:
+                number, (channel,) = self.sandbox.spawn()
+                peers.append(Peer(rank, channel, number))
+        return peers
+
+    # ---- until it ends ---------------------------------------------------------------------------
+
+    def _follow(self) -> Told:
+        limits = self.meter.limits
+        case_s = limits.case_s * (_SLOW if self.framework == "tensorflow" else 1)
+        deadline_s, look_s = time.monotonic() + case_s, 0.0
+        while True:
+            next_s = self._broker.act_on_time()
+            now_s = time.monotonic()
+            if now_s >= look_s:
+                look_s = now_s + _LOOK_S
+                words = self.meter.too_much(self.sandbox.processes())
+                if words:
+                    timeout = self.meter.left_s <= 0
+                    return self._told("timeout" if timeout else "raised", words, "timeout" if timeout else "crashed")
+            told = self._known(now_s)
+            if told is not None:
+                return told
+            if now_s >= deadline_s:
+                return self._told("timeout", self._not_done(case_s), "timeout")
+            self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
+
+    def _known(self, now_s: float) -> Told | None:
+        """How it ended, once that is known."""
+        failed = [peer for peer in self._peers if peer.failure]
+        if failed:
+            self._failed_s = self._failed_s or now_s
+            busy = [p for p in self._peers if not p.over and not self._broker.waiting(p.rank)]
+            # whoever is about to fail too may do so: then the lowest rank is named, the same each time
+            return None if busy and now_s < self._failed_s + _SETTLE_S else self._first(failed[0].failure)
+        if all(peer.over for peer in self._peers):
+            return self._told("done", values=tuple(peer.done for peer in self._peers))
+        stuck = self._broker.stuck()
+        return self._told("deadlock", f"deadlock: {', '.join(stuck)}") if stuck else None
+
+    def _serve(self, wait_s: float) -> None:
+        channels = {peer.channel: peer for peer in self._peers if peer.open}
+        servers = self.sandbox.channels()
+        writes = [peer.channel for peer in channels.values() if peer.has_unsent]
+        ready, free, _ = select.select([*channels, *servers], writes, [], max(0.0, wait_s))
+        for channel in free:
+            channels[channel].write()
+        for channel in ready:
+            if channel in servers:
+                ended = self.sandbox.heard(servers[channel])
+                self.meter.cpu_s += ended.cpu_s
+                self._codes[ended.number] = ended.code
+            elif channels[channel].open:
+                self._read(channels[channel])
+        self._look_for_lost()
+
+    def _read(self, peer: Peer) -> None:
+        before = peer.read_bytes
+        peer.read()
+        self.meter.carried_bytes += peer.read_bytes - before
+        try:
+            while not peer.over and (frame := peer.frame()):
+                self._frames += 1
+                if self._frames > _MOST_FRAMES:
+                    raise BadFrame(f"more than {_MOST_FRAMES} frames in one run")
+                self._take_in(peer, *frame)
+        except (BadFrame, RecursionError) as error:
+            peer.failure = Failure(peer.rank, "raised", time.monotonic(), "ProtocolError", text_of(str(error), 300))
+        self._broker.books[peer.rank].done = peer.over
+
+    def _take_in(self, peer: Peer, frame: dict, blob: bytes) -> None:
+        if self._broker.take_in(peer.rank, frame, blob):
+            return
+        if frame.get("op") == "done":
+            peer.done = {name: decode(v, blob) for name, v in frame.items() if name in ("returned", "input", "errors")}
+        elif frame.get("op") == "failed":
+            peer.failure = failure_of(peer.rank, frame)
+        elif frame.get("op") == "cell":
+            self._cells += 1
+        elif frame.get("op") == "call" and self.answer_call is not None:
+            peer.answer(*self._called(frame, blob))
+        else:
+            raise BadFrame("expected a frame that the grader knows")
+
+    def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
+        """The check's own answer to a call, or the error that it raised."""
+        out = bytearray()
+        args = decode(frame.get("args"), blob)
+        if not isinstance(args, list) or type(frame.get("number")) is not int:
+            raise BadFrame("expected a call's number and arguments")
+        try:
+            return {"to": frame.get("ask"), "value": encode(self.answer_call(frame["number"], args), out)}, out
+        except Exception as error:
+            return {"to": frame.get("ask"), "error": [type(error).__name__, str(error)[:300]]}, bytearray()
+
+    def _look_for_lost(self) -> None:
+        """A rank that closed its line and told nothing has failed; its exit code may come a little later."""
+        now_s = time.monotonic()
+        for peer in self._peers:
+            if peer.open or peer.over:
+                continue
+            lost_s = self._lost_s.setdefault(peer.rank, now_s)
+            code = None if self.together else self._codes.get(peer.number)
+            if code is not None or self.together or now_s > lost_s + _LEAVE_S:
+                peer.failure = _left(peer.rank, code)
+                self._broker.books[peer.rank].done = True
+
+    # ---- words -----------------------------------------------------------------------------------
+
+    def _told(self, state: str, words: str = "", incident: str = "", values: tuple = ()) -> Told:
+        return Told(state, words, values, self._broker.trace(), incident, self._cells)
+
+    def _not_done(self, seconds: float) -> str:
+        n = len(self._peers)
+        waiting = [peer.rank for peer in self._peers if not peer.over]
+        doing = ", ".join(name(rank, self.tasks) if self.tasks else self._broker.doing(rank) for rank in waiting)
+        return f"after timeout_s={seconds:g} s these of {n} ranks were not done: {doing}"
+
+    def _first(self, first: Failure) -> Told:
+        if first.not_yet:
+            return self._told("not yet", first.message)
+        rows = [headline(first, len(self._peers), self.tasks), *render_frames(first.frames)]
+        if first.cause:
+            rows.append(f"  caused by {first.cause.splitlines()[0][:200]}")
+        return self._told("raised", "\n".join(rows), "crashed" if first.kind != "raised" else "")
+
+
+def _left(rank: int, code: int | None) -> Failure:
+    if code is not None and code > _SIGNALS:
+        return Failure(rank, "signal", time.monotonic(), code=code - _SIGNALS)
+    return Failure(rank, "exit", time.monotonic(), code=0 if code is None else code)
+
+
+def failure_of(rank: int, frame: dict) -> Failure:
+    """What a rank says of its own failure: words for a person, nothing more."""
+    kind = "exit" if frame.get("kind") == "exit" else "raised"
+    code = frame.get("code")
+    frames = []
+    for row in frame["frames"][:12] if isinstance(frame.get("frames"), list) else ():
+        if isinstance(row, list) and len(row) == 4 and type(row[1]) is int:
+            frames.append(Frame(text_of(row[0], 200), row[1], text_of(row[2], 100), text_of(row[3], 300)))
+    return Failure(
+        rank, kind, time.monotonic(), type=text_of(frame.get("type"), 100), message=text_of(frame.get("message")),
+        frames=tuple(frames), code=code if type(code) is int else 1, not_yet=frame.get("not_yet") is True,
+        cause=text_of(frame.get("cause"), 300),
+    )  # fmt: skip
+
+
+def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
+    """A thread's work: `fn(fabric, *args)` as rank `rank`, in the grader, because the check itself plays it."""
+
+    def work(channel: socket.socket) -> None:
+        from worldsize.arrays import plain, tensors
+        from worldsize.fabric.interface import Fabric
+        from worldsize.grade.box import rank as ranks
+        from worldsize.grade.box.broker_channel import Line
+        from worldsize.grade.box.broker_wire import BrokerWire
+
+        line = Line(channel, lambda: True)
+        with channel, suppress(OSError):
+            try:
+                x, *more = args
+                x, blob = tensors(x), bytearray()
+                returned = plain(fn(Fabric(BrokerWire(line, rank, world_size)), x, *more))
+                told = {"returned": encode(returned, blob), "input": encode(plain(x), blob)}
+                line.tell({"op": "done", **told}, blob)
+            except Exception as error:
+                line.tell({"op": "failed", **ranks.failure(error)})
+
+    return work

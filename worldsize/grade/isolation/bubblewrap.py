@@ -1,0 +1,145 @@
+"""The sandbox: bubblewrap's command line, an allow-list and never all of `/`; and what this machine can do.
+
+Of the machine a submission sees `/usr`, this Python, its packages and the course's package, all read-only; no network,
+no home, no environment. Where ranks can have walls of their own inside, one sandbox serves a whole job; where the
+machine refuses that, every rank gets a fresh sandbox: slower, the same result. With neither there is no grading,
+unless somebody asks for it "unsafe". Left out: the servers
+that run in them (`servers`), and limits on what a submission uses (`limits`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import worldsize
+from worldsize.grade.isolation.limits import Limits
+
+OWN, FRESH, UNSAFE = "own", "fresh", "unsafe"
+_PACKAGE = Path(worldsize.__file__).resolve().parent
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin", "USER": "student", "LOGNAME": "student",
+    "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg", "WORLDSIZE_HEADLESS": "1",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}  # fmt: skip
+# for a server that has imported TensorFlow: few threads and few heaps, whatever the machine, and nothing said
+_TENSORFLOW = {
+    "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "2", "MALLOC_ARENA_MAX": "2", "CUDA_VISIBLE_DEVICES": "-1",
+}  # fmt: skip
+START_S = 120.0
+
+
+class NoSandbox(ValueError):
+    """No submission can be run safely here; the message says why and what to do."""
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+def environment(framework: str) -> dict[str, str]:
+    """All that a server of this framework has as environment."""
+    return {**ENVIRONMENT, **(_TENSORFLOW if framework == "tensorflow" else {})}
+
+
+def command(mode: str, limits: Limits = Limits(), framework: str = "torch") -> list[str]:  # noqa: B008 - frozen
+    """Bubblewrap's command line, to which a program is appended; empty for `UNSAFE`."""
+    if mode == UNSAFE:
+        return []
+    words = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
+    words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`walls.become_nobody`)
+        words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        words += ["--unshare-user"]
+    room = folders()[0]
+    for name, value in {**environment(framework), "HOME": room, "TMPDIR": room, "MPLCONFIGDIR": room}.items():
+        words += ["--setenv", name, value]
+    words += [*_system(), "--proc", "/proc", "--dev", "/dev", *_rooms(mode, limits, framework)]
+    for path in visible():
+        words += [*_parents(path), "--ro-bind", str(path), str(path)]
+    return [*words, "--chdir", "/", "--remount-ro", "/dev", "--remount-ro", "/", "--"]
+
+
+def _system() -> list[str]:
+    words = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/") / name
+        if path.is_symlink():
+            words += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            words += ["--ro-bind", str(path), str(path)]
+    for name in ("ld.so.cache", "alternatives"):
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return words
+
+
+def folders() -> list[str]:
+    """What a rank may write to; not where this Python or its packages would be hidden below it."""
+    return [f for f in ("/tmp", "/dev/shm") if not any(path.is_relative_to(f) for path in visible())]
+
+
+def _rooms(mode: str, limits: Limits, framework: str) -> list[str]:
+    if mode == OWN:  # a rank's own walls put a fresh folder over these
+        import_wants = ["--perms", "1777", "--size", "65536", "--tmpfs", folders()[0]]
+        return ["--perms", "1777", "--dir", "/tmp", *(import_wants if framework == "tensorflow" else [])]
+    room = ["--perms", "1777", "--size", str(limits.tmp_bytes), "--tmpfs"]
+    return [*room, "/tmp", *room, "/dev/shm"]
+
+
+def visible() -> list[Path]:
+    """What of the machine a submission can read, besides `/usr`: this Python, its packages, the course's package."""
+    packages = [Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
+    data = _PACKAGE.parent / "datasets"
+    wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
+    wanted += [data] if (data / "README.md").is_file() else []
+    wanted += [path.resolve() for path in wanted]
+    kept: list[Path] = []
+    for path in sorted({p for p in wanted if p.exists() and not p.is_relative_to("/usr")}):
+        if not any(path.is_relative_to(above) for above in kept):
+            kept.append(path)
+    return kept
+
+
+def _parents(path: Path) -> list[str]:
+    above = [p for p in reversed(path.parents) if p != Path("/")]
+    return [word for p in above for word in ("--perms", "0755", "--dir", str(p))]
+
+
+def python(*words: str) -> list[str]:
+    return [os.path.abspath(sys.executable), "-s", "-P", "-B", *words]
+
+
+# ---- what this machine can do ----------------------------------------------------------------
+
+
+def best_mode() -> str:
+    """`OWN` or `FRESH`. Raises NoSandbox with what was refused and the next step."""
+    if shutil.which("bwrap") is None:
+        raise NoSandbox(
+            "grade: expected bubblewrap (the program bwrap), got none; nothing was graded. Install the package "
+            "bubblewrap (Debian, Ubuntu, Fedora), then grade again. --unsafe grades without a sandbox: then a "
+            "submission can read, change and delete all that you can, and every row says so."
+        )
+    program = [*command(OWN), *python("-m", "worldsize.grade.isolation.namespaces", *folders())]
+    try:
+        done = subprocess.run(program, capture_output=True, text=True, timeout=START_S, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise NoSandbox(refused(f"no answer in {START_S:g} s")) from None
+    if not done.stdout.startswith("walls: "):
+        raise NoSandbox(refused((done.stderr or done.stdout).strip().splitlines()[-1:] or ["no answer"]))
+    return OWN if done.stdout.strip() == "walls: ok" else FRESH
+
+
+def refused(said: str | list[str]) -> str:
+    words = said if isinstance(said, str) else said[0]
+    return (
+        f"grade: expected a sandbox that starts, but bubblewrap said: {words}. Nothing was graded. In a container, "
+        f"allow user namespaces (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN); on Ubuntu 24.04 give "
+        f"bwrap an AppArmor profile; as root, make the Python and this package readable for others (chmod o+rX). "
+        f"--unsafe grades without a sandbox, and every row says so."
+    )

@@ -1,0 +1,218 @@
+"""The walls of one rank's own, raised before a byte of a submission arrives: no files to write but its own, no network,
+no view of other processes, no way to more rights.
+
+Namespaces as in unshare(2) and user_namespaces(7), entered by ctypes because a fork of a warm interpreter cannot start
+another program; rules on system calls are in `syscalls`. Left out: what is mounted at all, which the sandbox around
+(`sandbox`) decides, and limits on a whole submission (`limits`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import sys
+from collections.abc import Sequence
+
+from worldsize.grade.isolation import seccomp
+
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
+    0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+_RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x40000
+_SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_SIGKILL = 9
+NOBODY = 65534
+PROCESSES = 128
+_MODERN = (5, 14)  # from this kernel on, processes are counted by user namespace
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NoWalls(OSError):
+    """The machine refuses a wall; the message says which."""
+
+
+def become_nobody() -> None:
+    """Give up root for good, and stay a process that may map its own user."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    _prctl(_SET_DUMPABLE, 1)
+
+
+def end_with_parent(number: int = _SIGKILL) -> None:
+    """Get this signal when the process that started this one ends."""
+    _prctl(_SET_PDEATHSIG, number)
+
+
+def hide() -> None:
+    """No process of the same user may look into this one's memory."""
+    _prctl(_SET_DUMPABLE, 0)
+
+
+def found_world() -> None:
+    """Put this process, or rather its only child, into worlds of its own, in which it may make and leave more.
+
+    The parent stays behind as the child's shadow and ends with it. Returns in the child.
+    """
+    _unshare(_NEWUSER | _NEWPID, "namespaces of a server's own")
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    end_with_parent()
+
+
+class Door:
+    """Forks the first process of a new world, from a process that `found_world`, and stays outside itself."""
+
+    def __init__(self) -> None:
+        self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+    def fork(self) -> int:
+        """As os.fork(); the child is process 1 of its world."""
+        _call("a world of processes of its own", _libc.unshare(_NEWPID))
+        child = os.fork()
+        if child:
+            _call("the way back from it", _libc.setns(self._home, _NEWPID))
+        return child
+
+
+def part() -> None:
+    """Leave every other namespace too, for a user, mounts, network and memory of this process's own."""
+    _unshare(_NEWUSER | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS, "namespaces of a rank's own")
+
+
+def _unshare(kinds: int, what: str) -> None:
+    uid, gid = os.getuid(), os.getgid()
+    _call(what, _libc.unshare(kinds))
+    for name, words in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(words)
+
+
+def furnish(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
+    """A fresh small folder over each of `folders`, all that could be written, and nothing where processes are seen but,
+    if `named`, some name of this one's program: TensorFlow's runtime ends the process where it cannot read one."""
+    _call("mounts of a rank's own", _libc.mount(None, b"/", None, _REC | _PRIVATE, None))
+    for folder in folders:
+        _mount(folder, f"mode=1777,size={tmp_bytes},nr_inodes=4096", _NOSUID | _NODEV)
+    _mount("/proc", "mode=555,size=4096,nr_inodes=3", _NOSUID | _NODEV)
+    if named:
+        os.mkdir("/proc/self", 0o555)
+        os.symlink("/rank", "/proc/self/exe")  # of a name with "python" it would want the whole command line
+    again = _libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
+    _call("nothing to write where processes are seen", again)
+    os.chdir(folders[0])
+
+
+def bolt(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
+    """No more rights, ever; limits on this process and its children; rules on system calls. Cannot be undone."""
+    end_with_parent()
+    for capability in range(64):
+        _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
+    _call("giving up capabilities", _libc.capset(_words(0x20080522, 0), _words(*[0] * 6)))
+    hide()
+    limit(address_bytes, cpu_s, file_bytes)
+    if modern_kernel():
+        _at_most(resource.RLIMIT_NPROC, processes)
+    _prctl(_SET_NO_NEW_PRIVS, 1)
+    seccomp.forget_keys(_libc)
+    seccomp.deny(_libc)
+
+
+def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
+    """Limits that the kernel keeps for every process by itself."""
+    limits = {
+        resource.RLIMIT_AS: address_bytes,
+        resource.RLIMIT_CPU: cpu_s,
+        resource.RLIMIT_FSIZE: file_bytes,
+        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in limits.items():
+        _at_most(kind, most)
+
+
+def _at_most(kind: int, most: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def modern_kernel() -> bool:
+    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= _MODERN
+
+
+def raise_loopback() -> None:
+    """Turn on 127.0.0.1 in this network namespace."""
+    import fcntl
+    import socket
+    import struct
+
+    up, get, set_ = 1, 0x8913, 0x8914  # IFF_UP, SIOCGIFFLAGS, SIOCSIFFLAGS
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        name = b"lo".ljust(16, b"\0")
+        (flags,) = struct.unpack_from("16xH", fcntl.ioctl(any_socket, get, name + bytes(24)))
+        fcntl.ioctl(any_socket, set_, name + struct.pack("H22x", flags | up))
+
+
+def size_bytes() -> int:
+    """The address space of this process now; it has to be asked for while /proc can still be read."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _words(*numbers: int) -> ctypes.Array:
+    return (ctypes.c_uint32 * len(numbers))(*numbers)
+
+
+def _mount(folder: str, words: str, flags: int) -> None:
+    answer = _libc.mount(b"tmpfs", folder.encode(), b"tmpfs", flags, words.encode())
+    _call(f"a folder of its own at {folder}", answer)
+
+
+def _prctl(option: int, value: int) -> None:
+    _call(f"prctl {option}", _libc.prctl(option, value, 0, 0, 0))
+
+
+def _call(what: str, answer: int) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise NoWalls(number, f"{what}: {os.strerror(number)}")
+
+
+def probe() -> str:
+    """ "" where a process of this one can have walls of its own, else what was refused."""
+    become_nobody()
+    reads, writes = os.pipe()
+    if os.fork() == 0:
+        _try_walls(writes)
+    os.close(writes)
+    with os.fdopen(reads) as file:
+        said = file.read()
+    return "" if said == "ok" else said or "it died"
+
+
+def _try_walls(writes: int) -> None:
+    """In a process of its own, which ends here: says "ok", or what was refused."""
+    try:
+        found_world()
+        child = Door().fork()
+        if child:
+            os.waitpid(child, 0)
+            os._exit(0)
+        part()
+        furnish(sys.argv[1:], 1_000_000)
+        bolt(8 << 30, 10, 1_000_000)
+        os.write(writes, b"ok")
+    except BaseException as error:
+        os.write(writes, str(error).encode())
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"walls: {probe() or 'ok'}\n")

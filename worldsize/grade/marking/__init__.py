@@ -1,0 +1,1 @@
+"""From a file that was handed in to its row of points."""

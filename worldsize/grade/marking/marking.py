@@ -1,0 +1,233 @@
+"""Marking one submission: its exercise cells after the release's set-up, every check in the sandbox, a row at the end.
+
+An exercise is checked with the student's own earlier ones; where one of those did not pass and this one names it, once
+more with the release's reference in its place, and the better result counts: a mistake costs once. All that a check
+draws at random follows from the run's seed and the file, so that an appeal can be replayed. Left out: the batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from worldsize.checks import run_check
+from worldsize.checks.verdict import Verdict
+from worldsize.grade.course import CourseLab, Exercise
+from worldsize.grade.frames import text_of
+from worldsize.grade.host.arena import Cells, Counted, SandboxArena, Submitted
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.marking import submission
+from worldsize.grade.marking.rows import MOST_MESSAGES, ExerciseRow, PropertyRow, Row
+from worldsize.grade.marking.submission import Submission, Ungradable
+from worldsize.trace import Trace
+
+
+class BrokenRelease(RuntimeError):
+    """The release's own set-up cells do not run in the sandbox."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to mark. `lab` is "" where only the file itself can say."""
+
+    student: str
+    lab: str
+    path: str  # of the file
+    name: str  # in the folder of submissions
+    words: str = ""
+
+
+def mark(task: Task, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> Row:
+    """The row of one submission. Raises SandboxLost and BrokenRelease; everything else ends in a row."""
+    began_s = time.monotonic()
+    row = Row(text_of(task.student), task.lab, text_of(task.name), "ungradable", seed=seed, handed_in=text_of(task.words))
+    row = replace(row, unsafe=sandbox.mode == "unsafe")
+    if task.lab in labs:
+        row = replace(row, possible=labs[task.lab].possible)
+    try:
+        data = submission.read(Path(task.path))
+        row = replace(row, digest=submission.digest(data))
+        cells = submission.cells(data)
+        lab = labs.get(task.lab) or submission.lab_of(cells, labs.values())
+        if lab is None:
+            raise Ungradable(f"expected a notebook of one of the labs {', '.join(sorted(labs))}, got one of none of them")
+    except Ungradable as error:
+        return replace(row, words=str(error), seconds=time.monotonic() - began_s)
+    handed_in = submission.repair(cells, lab)
+    paper = Paper(lab, handed_in, sandbox, derived(seed, lab.stem, row.digest))
+    exercises = tuple(paper.exercises())
+    return replace(
+        row, lab=lab.stem, state=_state(exercises, handed_in), points=sum(e.points for e in exercises),
+        possible=lab.possible, exercises=exercises, tamper=handed_in.tamper, seconds=time.monotonic() - began_s,
+    )  # fmt: skip
+
+
+def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> str:
+    states = {e.state for e in exercises}
+    worst = next((state for state in ("timeout", "crashed") if state in states), "")
+    return worst or ("tampered" if handed_in.tamper else "graded")
+
+
+def derived(seed: int, *words: str) -> int:
+    """A seed that follows from another and from words, and does not lead back."""
+    text = "\0".join([str(seed), *words]).encode("utf-8", "replace")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Everything that a check draws follows from `seed`; for the process that marks, where no student's code runs."""
+    import numpy as np
+
+    stream = random.Random(seed)
+    before = {name: getattr(secrets, name) for name in ("randbits", "randbelow", "choice")}
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - a check may use the global generator
+    secrets.randbits, secrets.randbelow, secrets.choice = stream.getrandbits, stream.randrange, stream.choice
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(secrets, name, value)
+
+
+class Paper:
+    """One submission on the desk: the cells that run, those that must not, and what has been found so far."""
+
+    def __init__(self, lab: CourseLab, handed_in: Submission, sandbox: Sandbox, seed: int) -> None:
+        self._lab, self._handed_in, self._sandbox, self._seed = lab, handed_in, sandbox, seed
+        self._meter = Meter(sandbox.limits)
+        self._deadly: dict[str, tuple[str, str]] = {}  # exercise: its state and words, where its cell ends the process
+        self._failed: list[Exercise] = []
+
+    def exercises(self) -> Iterator[ExerciseRow]:
+        self._sandbox.bring(self._lab.modules)
+        try:
+            self._find_deadly_cells()
+            for exercise in self._lab.exercises:
+                row = self._exercise(exercise)
+                if row.state != "pass":
+                    self._failed.append(exercise)
+                yield row
+        finally:
+            for ended in self._sandbox.settle():
+                self._meter.cpu_s += ended.cpu_s
+
+    def _find_deadly_cells(self) -> None:
+        """A cell that never ends, or takes the process along, costs its own exercise: the others run without it."""
+        for _ in range(len(self._lab.exercises) + 1):
+            told = self._arena(()).try_cells()
+            if told.state == "done":
+                return
+            place = told.cells_begun - 1 - len(self._lab.setups)
+            if not 0 <= place < len(self._lab.exercises):
+                raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {told.words}")
+            exercise = self._lab.exercises[place]
+            words = told.words.replace("rank 0 of 1 ", "the process ").splitlines()[0]
+            state = told.incident or "crashed"
+            self._deadly[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {words}"
+
+    def _cells(self, helped: tuple[Exercise, ...]) -> Cells:
+        """Set-up first, exercises in their order; a reference comes after the cell that it stands in for."""
+        found: Cells = [[f"Set-up {k}", source] for k, source in enumerate(self._lab.setups, 1)]
+        for exercise in self._lab.exercises:
+            own = self._handed_in.sources[exercise.id]
+            if own is None or exercise.id in self._deadly:
+                own = exercise.stub
+            if exercise in helped:
+                own = f"{_quietly(own)}\n{exercise.reference}"
+            found.append([exercise.title, own])
+        return found
+
+    def _arena(self, helped: tuple[Exercise, ...]) -> SandboxArena:
+        # what a rank is told must not lead to what a check draws
+        return SandboxArena(self._sandbox, self._meter, self._cells(helped), derived(self._seed, "ranks"))
+
+    # ---- one exercise ----------------------------------------------------------------------------
+
+    def _exercise(self, exercise: Exercise) -> ExerciseRow:
+        verdict, state, run = self._check(exercise, ())
+        row = _row(exercise, verdict, state, run)
+        if self._handed_in.sources[exercise.id] is None:
+            return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
+        if exercise.id in self._deadly:
+            state, words = self._deadly[exercise.id]
+            return replace(row, state=state, mismatch=words)
+        helped = self._needed(exercise) if row.state not in ("pass", "not yet") else ()
+        if not helped:
+            return row
+        better, _, _ = self._check(exercise, helped)
+        if better.points <= row.points:
+            return row
+        # its words come from a run with the release's answers in it, and stay here
+        points = _row(exercise, better, "pass" if better.state == "pass" else "fail", 0)
+        names = ", ".join(f"`{e.id}`" for e in helped)
+        words = f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {row.mismatch}"
+        seen = {"ranks": row.ranks, "messages": row.messages, "run": row.run}
+        return replace(points, mismatch=words, helped=tuple(e.id for e in helped), **seen)
+
+    def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
+        """The earlier exercises that did not pass and that this one, or one that it names, names."""
+        source, found = self._handed_in.sources[exercise.id] or "", []
+        for earlier in reversed(self._failed):
+            if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
+                found.append(earlier)
+                source += self._handed_in.sources[earlier.id] or ""
+        return tuple(found)
+
+    def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, str, int]:
+        """The verdict, the exercise's state, and which run of the check was the last, where it has messages."""
+        arena = Counted(self._arena(helped))
+        functions = [Submitted(name) for name in exercise.functions]
+        with seeded(derived(self._seed, exercise.id)):
+            verdict = _verdict(exercise, arena, functions)
+        state = verdict.state
+        if state == "fail" and arena.incidents:
+            state = arena.incidents[-1]
+        return verdict, state, arena.runs if arena.over_fabric else 0
+
+
+def _verdict(exercise: Exercise, arena: Counted, functions: list[Submitted]) -> Verdict:
+    """The check's verdict; values that the check itself stumbles over earn nothing."""
+    from worldsize.grade.host.boxes import SandboxLost
+
+    try:
+        return run_check(exercise.id, arena, *functions)
+    except SandboxLost:
+        raise
+    except Exception as error:
+        words = f"the check could not read what came back ({type(error).__name__}: {text_of(str(error), 200)})"
+        return Verdict(exercise.id, "fail", (), words)
+
+
+def _row(exercise: Exercise, verdict: Verdict, state: str, run: int) -> ExerciseRow:
+    properties = tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties)
+    ranks, messages = messages_of(verdict.trace)
+    return ExerciseRow(
+        exercise.id, exercise.title, state, float(min(verdict.points, exercise.points)), exercise.points, properties,
+        text_of(verdict.mismatch or ""), (), ranks, messages, run if ranks else 0,
+    )  # fmt: skip
+
+
+def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
+    """The ranks of a trace and its first messages, as a row keeps them."""
+    if trace is None:
+        return 0, ()
+    shown = trace.transfers[:MOST_MESSAGES]
+    return trace.world_size, tuple(
+        (t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag) for t in shown
+    )
+
+
+def _quietly(source: str) -> str:
+    """A cell that may fail without taking along what comes after it in the same cell."""
+    return f"try:\n    exec({source!r}, globals())\nexcept BaseException:\n    pass"

@@ -1,0 +1,65 @@
+"""A process that marks: it takes tasks from its standard input, one a line, and answers with a row for each.
+
+It holds one sandbox, reads files without trust, and runs the checks; it can be killed at any moment. Its end comes
+with the end of its input. Left out: which tasks there are, and what happens to rows (`grader`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+from worldsize.grade import course
+from worldsize.grade.host.boxes import Sandbox, SandboxLost
+from worldsize.grade.isolation import namespaces
+from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.marking import marking
+from worldsize.grade.marking.marking import BrokenRelease, Task
+from worldsize.grade.marking.rows import Row
+
+_TRIES = 2
+
+
+def main() -> None:
+    namespaces.end_with_parent()
+    if os.getppid() != int(sys.argv[1]):
+        return  # the grader ended before it could be heard
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever prints, prints there
+    order = json.loads(sys.stdin.readline())
+    labs = course.load(Path(order["course"]))
+    limits = Limits(**order["limits"])
+    sandbox = Sandbox(order["mode"], limits)
+    try:
+        serve(sys.stdin, answers, labs, sandbox, order["seed"])
+    finally:
+        sandbox.close()
+
+
+def serve(tasks: TextIO, answers: TextIO, labs: dict, sandbox: Sandbox, seed: int) -> None:
+    for line in tasks:
+        row = _row(Task(**json.loads(line)), labs, sandbox, seed)
+        answers.write(json.dumps(asdict(row)) + "\n")
+        answers.flush()
+
+
+def _row(task: Task, labs: dict, sandbox: Sandbox, seed: int) -> Row:
+    """The row, whatever happens; a sandbox that was lost is tried again once, with a new one."""
+    words = ""
+    for _ in range(_TRIES):
+        try:
+            return marking.mark(task, labs, sandbox, seed)
+        except (SandboxLost, BrokenRelease) as error:
+            words = str(error)
+        except Exception as error:
+            words = f"the grader itself failed, which is not the student's fault: {type(error).__name__}: {error}"
+        sandbox.renew()
+    return Row(task.student, task.lab, task.name, "crashed", words=words, seed=seed, unsafe=sandbox.mode == "unsafe")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Rows written into nbgrader's gradebook and shown in its formgrader."""

@@ -1,0 +1,86 @@
+"""Notebooks for nbgrader's formgrader: the release's own cells, with the submission's exercises and the verdicts in them.
+
+formgrader shows a notebook as HTML that runs in the instructor's browser. So nothing of a submission is taken but the
+source of its exercise cells, which is shown as code; prose, outputs and metadata are the release's, and what a check
+said stands below its cell as plain text. Left out: scores (`books`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from worldsize.grade.course import CourseLab
+from worldsize.grade.marking import submission
+from worldsize.grade.marking.rows import ExerciseRow, Row, write_whole
+from worldsize.grade.marking.submission import Ungradable
+
+_MARKS = {True: "✔", False: "✘", None: "–"}
+
+
+def write(
+    placed: Iterable[tuple[Row, str]], submissions: Path, folder: Path, labs: Mapping[str, CourseLab], root: Path
+) -> tuple[int, list[str]]:
+    """Write `folder/<student>/<assignment>/<lab>.ipynb` for each (row, assignment); how many, and which could not be."""
+    written, left_out = 0, []
+    for row, assignment in placed:
+        try:
+            made = notebook(row, submissions / row.path, labs[row.lab], root / "labs" / f"{row.lab}.ipynb")
+        except Ungradable as error:
+            left_out.append(f"{row.student}, {row.lab}: {error}")
+            continue
+        write_whole(folder / row.student / assignment / f"{row.lab}.ipynb", made)
+        _name_assignment(folder.parent / "source" / assignment, row.lab, root)
+        written += 1
+    return written, left_out
+
+
+def _name_assignment(folder: Path, stem: str, root: Path) -> None:
+    """formgrader lists the assignments that have a folder in `source/`; one that is there stays as it is."""
+    if not folder.exists():
+        solution = root / "solutions" / f"{stem}.ipynb"
+        path = solution if solution.is_file() else root / "labs" / f"{stem}.ipynb"
+        write_whole(folder / path.name, path.read_text(encoding="utf-8"))
+
+
+def notebook(row: Row, path: Path, lab: CourseLab, release: Path) -> str:
+    """The notebook's text. Raises Ungradable where the file is not the one that was graded."""
+    data = submission.read(path)
+    if submission.digest(data) != row.digest:
+        raise Ungradable(f"{path.name} is not the file that was graded: grade again, then write the books")
+    try:
+        sources = submission.repair(submission.cells(data), lab).sources
+    except Ungradable:  # then formgrader shows the release's stubs
+        sources = {}
+    made = json.loads(release.read_text(encoding="utf-8"))
+    said = {f"check_{e.id}": verdict(e) for e in row.exercises}
+    for cell in made["cells"]:
+        name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
+        if sources.get(name) is not None:
+            cell["source"] = sources[name]
+        if name in said:
+            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": said[name]}]
+    return json.dumps(made, ensure_ascii=True, indent=1)
+
+
+def verdict(exercise: ExerciseRow) -> str:
+    head = f"{exercise.id}: {exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
+    rows = [f"  {_MARKS[p.passed]} {p.name} ({p.points:g})" for p in exercise.properties]
+    return "\n".join([head, *rows, exercise.mismatch])
+
+
+def handed_in(rows: Iterable[Row], submissions: Path) -> dict[str, str]:
+    """{row's path: the moment in nbgrader's timestamp.txt beside the notebook}, where there is one that can be read."""
+    from nbgrader.utils import parse_utc
+
+    found = {}
+    for row in rows:
+        path = (submissions / row.path).parent / "timestamp.txt"
+        try:
+            moment = submission.read(path)[:100].decode().strip()
+            parse_utc(moment)
+        except (Ungradable, ValueError, OverflowError, AttributeError):
+            continue
+        found[row.path] = moment
+    return found

@@ -1,0 +1,211 @@
+"""Scores written into nbgrader's gradebook: what the grader may set, and never what a person has set.
+
+The grader's are a check cell's `auto_score`, the `auto_comment` of its exercise, and whether a person should look.
+`manual_score`, `extra_credit`, `manual_comment` and flags stay. A grade that says already what its row says is not
+touched, so a second run changes nothing, and what a person has looked at does not come up again.
+
+Of a row that is not "graded" every exercise keeps the points that its code earned, and a person is asked to look at
+those that did not earn all: a limit, a lost cell or a changed set-up may have cost them. Of one graded without a
+sandbox a person looks at everything. Where there are no points at all (`ungradable`) none are written, not even zero.
+
+A comment has no word of the student's: nbgrader's own feedback shows comments as HTML. Left out: locks and backups
+(`gradebook`), notebooks for formgrader (`autograded`), late penalties (nbgrader's).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from worldsize.grade.course import CourseLab, text
+from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.grade.nbgrader import database
+
+NO_TIMES: Mapping[str, str] = MappingProxyType({})
+_RUN_AS_HTML = '<>"\\'  # formgrader puts a student's id into its pages as it is
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of the rows. `placed`: each row that is in the gradebook with its assignment's name."""
+
+    changed: int
+    kept: int
+    backup: Path | None
+    placed: tuple[tuple[Row, str], ...] = ()
+    left_out: tuple[str, ...] = ()
+    to_look_at: tuple[str, ...] = ()
+
+
+def write(
+    rows: Iterable[Row], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES
+) -> Written:
+    """Write the rows' scores into the gradebook at `path`; `times` has the moment of handing in by the row's path.
+
+    Raises ValueError, and has written nothing, for a gradebook that is locked, is none, or has other points.
+    """
+    every = list(rows)
+    kept = [row for row in every if not _refused(row, labs)]
+    copy, touched = database.backup(path) if path.exists() else None, False
+    try:
+        with database.writing(path) as book:
+            desk = _Desk(book, root)
+            placed = tuple((row, desk.enter(row, labs[row.lab], times.get(row.path))) for row in kept)
+        touched = desk.touched
+    finally:
+        if copy and not touched:  # then the gradebook is as it was
+            copy.unlink()
+    left_out = tuple(f"{row.student}, {row.lab or row.path}: {why}" for row in every if (why := _refused(row, labs)))
+    return Written(desk.changed, desk.kept, copy if touched else None, placed, left_out, tuple(desk.to_look_at))
+
+
+def _refused(row: Row, labs: Mapping[str, CourseLab]) -> str:
+    """Why a row cannot be in a gradebook; "" where it can."""
+    if row.lab not in labs:
+        return row.words or "the course has no such lab"
+    name = row.student
+    if not name or name in (".", "..") or "/" in name or not name.isprintable() or set(_RUN_AS_HTML) & set(name):
+        return "formgrader would take this name for HTML or a path: rename the file or folder, and grade again"
+    return ""
+
+
+class _Desk:
+    """Rows entered one by one into an open gradebook; it counts what it changes."""
+
+    def __init__(self, book: Any, root: Path) -> None:
+        self._book, self._root = book, root
+        self._whole: set[tuple[str, str]] = set()
+        self.changed = self.kept = 0
+        self.touched = False
+        self.to_look_at: list[str] = []
+
+    def enter(self, row: Row, lab: CourseLab, handed_in: str | None) -> str:
+        """The name of the assignment under which the row is now."""
+        assignment = self._assignment(row, lab.stem)
+        if (assignment, lab.stem) not in self._whole:
+            self._complete(assignment, lab)
+            self._whole.add((assignment, lab.stem))
+        grades, comments = self._submitted(row, lab, assignment, handed_in)
+        by_id = {e.id: e for e in row.exercises}
+        asked = [e.id for e in lab.exercises if self._set(grades, comments, e.id, row, by_id.get(e.id))]
+        if asked:
+            self.to_look_at.append(f"{row.student}, {lab.stem}: {', '.join(asked)} ({row.words or row.state})")
+        return assignment
+
+    def _assignment(self, row: Row, stem: str) -> str:
+        """The assignment that has this notebook; where several have it, the one whose folder it was handed in under."""
+        holders = [a.name for a in self._book.assignments if any(n.name == stem for n in a.notebooks)]
+        folder = Path(row.path).parent.name
+        if len(holders) > 1 and folder not in holders:
+            raise ValueError(
+                f"books: expected one assignment with the notebook {stem}, got {', '.join(sorted(holders))}; nothing was "
+                f"written. Grade a folder with the layout <student>/<assignment>/{stem}.ipynb."
+            )
+        return folder if folder in holders else holders[0] if holders else stem
+
+    # ---- the release's cells ---------------------------------------------------------------------
+
+    def _complete(self, assignment: str, lab: CourseLab) -> None:
+        """Assignment, notebook and cells as `nbgrader generate_assignment` makes them; what is there stays."""
+        from nbgrader.api import MissingEntry
+
+        book, release = self._book, json.loads((self._root / "labs" / f"{lab.stem}.ipynb").read_text(encoding="utf-8"))
+        try:
+            book.find_assignment(assignment)
+        except MissingEntry:
+            book.add_assignment(assignment)
+        try:
+            notebook = book.find_notebook(lab.stem, assignment)
+        except MissingEntry:
+            kernel = json.dumps(release["metadata"].get("kernelspec", {}))
+            notebook = book.add_notebook(lab.stem, assignment, kernelspec=kernel)
+            self.touched = True
+        for cell in release["cells"]:
+            about = cell["metadata"].get("nbgrader", {})
+            if about.get("grade_id"):
+                self._cell(notebook, cell, about, (lab.stem, assignment))
+
+    def _cell(self, notebook: Any, cell: dict, about: dict, where: tuple[str, str]) -> None:
+        book, name, kind = self._book, about["grade_id"], cell["cell_type"]
+        points = {c.name: c.max_score for c in notebook.grade_cells}
+        if about["grade"] and points.get(name, about["points"]) != about["points"]:
+            raise ValueError(
+                f"books: expected {about['points']:g} points for {name} of {where[1]}, as the release says; the gradebook "
+                f"has {points[name]:g}. Nothing was written. Let `nbgrader generate_assignment` update the gradebook."
+            )
+        if about["grade"] and name not in points:
+            book.add_grade_cell(name, *where, max_score=float(about["points"]), cell_type=kind)
+        if about["solution"] and name not in {c.name for c in notebook.solution_cells}:
+            book.add_solution_cell(name, *where)
+        if name not in {c.name for c in notebook.source_cells}:
+            source = {"source": text(cell), "locked": about["locked"], "checksum": about.get("checksum")}
+            book.add_source_cell(name, *where, cell_type=kind, **source)
+            self.touched = True
+
+    # ---- a student's row -------------------------------------------------------------------------
+
+    def _submitted(self, row: Row, lab: CourseLab, assignment: str, handed_in: str | None) -> tuple[dict, dict]:
+        """{cell: Grade} and {cell: Comment} of the student's notebook, made where they are not there."""
+        from nbgrader import api
+        from nbgrader.utils import parse_utc
+
+        book = self._book
+        try:
+            book.find_student(row.student)
+        except api.MissingEntry:
+            book.add_student(row.student)
+        try:
+            submission = book.find_submission(assignment, row.student)
+        except api.MissingEntry:
+            with book.db.no_autoflush:  # else SQLAlchemy warns of what nbgrader does there
+                submission = book.add_submission(assignment, row.student)
+            self.touched = True
+        if handed_in and submission.timestamp != parse_utc(handed_in):
+            submission.timestamp = parse_utc(handed_in)
+            self.touched = True
+        notebook = book.find_notebook(lab.stem, assignment)
+        mine = next((n for n in submission.notebooks if n.notebook_id == notebook.id), None)
+        mine = mine or api.SubmittedNotebook(notebook=notebook, assignment=submission)
+        grades = {c.name: self._of(mine.grades, api.Grade, c, mine) for c in notebook.grade_cells}
+        comments = {c.name: self._of(mine.comments, api.Comment, c, mine) for c in notebook.solution_cells}
+        return grades, comments
+
+    def _of(self, have: list, kind: type, cell: Any, mine: Any) -> Any:
+        found = next((one for one in have if one.cell_id == cell.id), None)
+        if found is None:  # the release has a cell that the submission was made without
+            found = kind(cell_id=cell.id, notebook=mine)
+            self._book.db.add(found)
+            self.touched = True
+        return found
+
+    def _set(self, grades: dict, comments: dict, name: str, row: Row, exercise: ExerciseRow | None) -> bool:
+        """Enter one exercise; whether a person is now asked to look at it."""
+        grade, comment = grades[f"check_{name}"], comments[name]
+        new = (exercise.points if exercise else None, comment_of(row, exercise))
+        if new == (grade.auto_score, comment.auto_comment):
+            self.kept += 1
+            return False
+        by_hand = grade.manual_score is not None or grade.extra_credit is not None
+        grade.auto_score, comment.auto_comment = new
+        grade.needs_manual_grade = by_hand or to_look_at(row, exercise)
+        self.changed += 1
+        self.touched = True
+        return grade.needs_manual_grade
+
+
+def to_look_at(row: Row, exercise: ExerciseRow | None) -> bool:
+    """Whether a person should look at this exercise before its mark goes out."""
+    if exercise is None or row.unsafe:
+        return True
+    return row.state != "graded" and exercise.points < exercise.possible
+
+
+def comment_of(row: Row, exercise: ExerciseRow | None) -> str:
+    """Our words alone; the file's digest tells one version handed in from the next."""
+    told = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points" if exercise else "no points were found"
+    without = "; graded without a sandbox" if row.unsafe else ""
+    return f"Autograded: {told} ({row.state}{without}; file {row.digest[:12] or 'unread'})"

@@ -1,0 +1,109 @@
+"""Marks as the CSV that Canvas or Moodle imports, from the rows of a grading.
+
+Every field is quoted, and one that a spreadsheet would take for a formula gets an apostrophe before it (OWASP, "CSV
+Injection"): students choose their own names. Canvas and Moodle know a student by the number in the name of the file
+that they exported (`handedin`); a student without one is named in `Sheet.unknown` and left out. Left out: nbgrader's
+gradebook and feedback.
+
+The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from worldsize.grade.marking.rows import Row
+
+_GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A CSV's text; `unknown` are students whose number is not in their name, `unsure` those to look at by hand."""
+
+    text: str
+    unknown: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+
+
+def canvas(rows: Iterable[Row]) -> Sheet:
+    """A column for each lab, a line for each student, and Canvas's line of possible points under the heads.
+
+    Raises ValueError where there are no rows.
+    """
+    kept = list(rows)
+    if not kept:
+        raise ValueError("export: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
+    labs = sorted({row.lab for row in kept if row.lab})
+    possible = {row.lab: row.possible for row in sorted(kept, key=lambda row: row.possible)}
+    points = {(row.student, row.lab): f"{row.points:g}" for row in kept if row.state != "ungradable"}
+
+    def line(student: str, name: str, id: str) -> list[str]:
+        return [name, id, "", "", "", *(points.get((student, lab), "") for lab in labs)]
+
+    heads = [
+        ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *labs],
+        ["    Points Possible", "", "", "", "", *(f"{possible[lab]:g}" for lab in labs)],
+    ]
+    return _sheet(kept, heads, line)
+
+
+def moodle(rows: Iterable[Row], lab: str) -> Sheet:
+    """One lab's grading worksheet. Raises ValueError for a lab that nobody handed in."""
+    everything = list(rows)
+    kept = [row for row in everything if row.lab == lab]
+    if not kept:
+        known = ", ".join(sorted({row.lab for row in everything if row.lab})) or "no lab at all"
+        raise ValueError(f"export: expected a lab that was graded ({known}), got {lab!r}.")
+    by_student = {row.student: row for row in kept}
+
+    def line(student: str, name: str, id: str) -> list[str]:
+        row = by_student[student]
+        grade = "" if row.state == "ungradable" else f"{row.points:g}"
+        return [f"Participant {id}", name, grade, f"{row.possible:g}", _comment(row)]
+
+    heads = [["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]]
+    return _sheet(kept, heads, line)
+
+
+def _sheet(rows: list[Row], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> Sheet:
+    file = io.StringIO()
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    unknown = []
+    writer.writerows(heads)
+    for student in sorted({row.student for row in rows}):
+        name, _, id = student.rpartition("_")
+        if not (name and id.isascii() and id.isdigit()) or name == _GRADESCOPE:
+            unknown.append(student)
+            continue
+        writer.writerow(map(_safe, line(student, name, id)))
+    return Sheet(file.getvalue(), tuple(unknown), tuple(_unsure(rows)))
+
+
+def _safe(text: str) -> str:
+    """`text` as no spreadsheet takes it for a formula; a number stays one."""
+    text = text.replace("\0", "")
+    if not text.lstrip(" ").startswith(_FORMULA) or _is_number(text):
+        return text
+    return f"'{text}"
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").replace(".", "", 1).isdecimal()
+
+
+def _comment(row: Row) -> str:
+    lines = [f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip() for e in row.exercises]
+    return "\n".join([*([row.words] if row.words else []), *lines])
+
+
+def _unsure(rows: Iterable[Row]) -> Iterator[str]:
+    """A person should see these before the marks go out."""
+    for row in rows:
+        if row.state == "ungradable" or row.unsafe or row.tamper:
+            why = "graded without a sandbox" if row.unsafe else row.words or "; ".join(row.tamper) or row.state
+            yield f"{row.student}, {row.lab or row.path}: {why}"

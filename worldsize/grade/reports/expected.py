@@ -1,0 +1,89 @@
+"""The messages that a student's failing case should have had: the same case, the same inputs, the course's own answer.
+
+A check draws what it draws from the row's seed, so its k-th run is the same whoever answers. Only the course's own
+cells run, outside of any sandbox; what they sent is kept in the folder of grades, so that a second writing of feedback
+runs nothing. Left out: drawing it (`feedback`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from worldsize.checks import run_check
+from worldsize.grade.course import CourseLab, Exercise
+from worldsize.grade.host.arena import Counted, Enough, SandboxArena, Submitted
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.isolation.bubblewrap import UNSAFE
+from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.marking import derived, messages_of, seeded
+from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.trace import Trace, Transfer
+
+
+class Expected:
+    """`with Expected(labs, folder) as expected:` answers `expected.trace(row, exercise_row)`; `folder` keeps answers."""
+
+    def __init__(self, labs: dict[str, CourseLab], folder: Path) -> None:
+        self._labs, self._folder = labs, folder
+        self._sandbox: Sandbox | None = None
+
+    def __enter__(self) -> Expected:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+
+    def trace(self, row: Row, found: ExerciseRow) -> Trace | None:
+        """What should have been sent; None where the course has no answer, or no message is part of it."""
+        lab = self._labs.get(row.lab)
+        exercise = next((e for e in lab.exercises if e.id == found.id), None) if lab else None
+        if exercise is None or not found.run or any(e.reference is None for e in lab.exercises):
+            return None
+        path = self._folder / f"{_key(row, found, lab)}.json"
+        with suppress(OSError, ValueError, TypeError):
+            return _trace(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            ranks, messages = messages_of(self._run(row, found.run, lab, exercise))
+        except Exception:  # a picture that cannot be had keeps nobody's feedback back
+            return None
+        rows.write_whole(path, json.dumps([ranks, messages]))
+        return _trace([ranks, messages])
+
+    def _run(self, row: Row, last: int, lab: CourseLab, exercise: Exercise) -> Trace | None:
+        sandbox = self._started()
+        sandbox.bring(lab.modules)
+        seed = derived(row.seed, lab.stem, row.digest)
+        cells = [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
+        cells += [[e.title, e.reference] for e in lab.exercises]
+        arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, derived(seed, "ranks"))
+        try:
+            with seeded(derived(seed, exercise.id)):
+                run_check(exercise.id, Counted(arena, last), *map(Submitted, exercise.functions))
+        except Enough as enough:
+            return enough.ended.trace if enough.ended.state == "done" else None
+        finally:
+            sandbox.settle()
+        return None
+
+    def _started(self) -> Sandbox:
+        if self._sandbox is None:
+            self._sandbox = Sandbox(UNSAFE)  # no byte of a submission runs in it
+        return self._sandbox
+
+
+def _key(row: Row, found: ExerciseRow, lab: CourseLab) -> str:
+    """What the case depends on, the course's own answer too."""
+    words = [row.seed, row.digest, found.id, found.run, *lab.setups, *(e.reference for e in lab.exercises)]
+    mark = hashlib.blake2b(json.dumps(words).encode(), digest_size=10).hexdigest()
+    return f"{lab.stem}.{found.id}.{mark}"
+
+
+def _trace(kept: Any) -> Trace | None:
+    ranks, messages = kept
+    return Trace(ranks, tuple(Transfer(*m) for m in messages)) if messages else None

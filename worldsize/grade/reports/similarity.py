@@ -1,0 +1,230 @@
+"""How alike the answers to one exercise are, pair by pair, and how like the course's own: numbers to look at, no verdict.
+
+Only exercise cells are compared, each with the answers to the same exercise. What the release gave is taken off first:
+every run of characters that stands in its set-up cells or stubs. Comparison is copydetect's: code as a stream of tokens
+without names, comments and spaces, cut into all runs of `RUN` characters (Schleimer, Wilkerson and Aiken, "Winnowing:
+Local Algorithms for Document Fingerprinting", SIGMOD 2003, with a window of one, because answers are short).
+Left out: the page that shows it (`similarity_page`), and any judgement.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from worldsize.grade import course
+from worldsize.grade.course import CourseLab, Exercise
+from worldsize.grade.marking import intake, submission
+from worldsize.grade.marking.submission import Ungradable
+
+RUN = 15  # characters; a name, a string, a function's name are one each
+LEAST = 2 * RUN  # characters of one's own: fewer come from where two given pieces meet, and say nothing
+SHOWN = 20  # pairs of an exercise, from the most alike down
+MOST_CHARACTERS = 20_000  # of one answer: the rest is not compared
+COURSE = "the course's own answer"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A student's answer; `fingerprint` is of what is left when the release's code is taken off."""
+
+    student: str
+    fingerprint: Any  # copydetect.CodeFingerprint
+
+    @property
+    def size(self) -> int:
+        """Characters of the filtered code that are the answer's own."""
+        return int(self.fingerprint.token_coverage)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two answers. `shared` counts characters that both have, in both of them; `share` is its part of all they have."""
+
+    one: Answer
+    other: Answer
+    shared: float
+
+    @property
+    def share(self) -> float:
+        return self.shared / (self.one.size + self.other.size)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One exercise. `shares` are of every pair of students; `pairs` the most alike; `to_course` each student's."""
+
+    lab: str
+    exercise: str
+    title: str
+    students: int
+    empty: tuple[str, ...]  # students with next to no code of their own
+    shares: tuple[float, ...]
+    pairs: tuple[Pair, ...]
+    to_course: dict[str, Pair]
+
+
+@dataclass(frozen=True)
+class LabPair:
+    """Two students over all that they wrote in a lab: the longest text there is, and so the number that says most."""
+
+    lab: str
+    one: str
+    other: str
+    share: float
+    exercises: int  # in how many both have code of their own
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """What came of a folder. `whole` are the pairs most alike over a lab; `unread` files that could not be compared."""
+
+    compared: tuple[Compared, ...]
+    whole: tuple[LabPair, ...]
+    unread: tuple[str, ...]
+
+
+class Tally:
+    """Sums over the exercises of a lab: what each student wrote, and what each two of them share."""
+
+    def __init__(self) -> None:
+        self.sizes: Counter[str] = Counter()
+        self.shared: Counter[tuple[str, str]] = Counter()
+        self.exercises: Counter[tuple[str, str]] = Counter()
+
+    def pairs(self, lab: str) -> list[LabPair]:
+        """The most alike."""
+        found = [
+            LabPair(lab, one, other, shared / (self.sizes[one] + self.sizes[other]), self.exercises[one, other])
+            for (one, other), shared in self.shared.items()
+        ]
+        return sorted(found, key=lambda pair: (-pair.share, pair.one, pair.other))[:SHOWN]
+
+
+def similarity(folder: Path, root: Path | None = None, progress: Progress | None = None) -> Similarity:
+    """Compare all that is in `folder`, laid out as for grading.
+
+    Raises ValueError for a wrong folder or course, or without copydetect.
+    """
+    if find_spec("copydetect") is None:
+        raise ValueError("similarity: expected the package copydetect, got none. Install it: pip install '.[instructor]'")
+    labs = course.load((root or course.default_root()).resolve())
+    papers, unread = _read(folder, labs)
+    todo = [(labs[stem], exercise) for stem in sorted(papers) for exercise in labs[stem].exercises]
+    compared, whole = [], []
+    for stem in sorted(papers):
+        tally, given = Tally(), given_runs(labs[stem])
+        for exercise in labs[stem].exercises:
+            compared.append(compare(labs[stem], exercise, papers[stem], given, tally))
+            if progress is not None:
+                progress(len(compared), len(todo))
+        whole += tally.pairs(stem)
+    return Similarity(tuple(compared), tuple(whole), tuple(unread))
+
+
+def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str, dict]], list[str]]:
+    """{lab: {student: {exercise: source}}}, and words about files that cannot be read."""
+    papers: dict[str, dict[str, dict]] = {}
+    unread = []
+    for one in intake.find(folder, labs):
+        student = one.student.encode("utf-8", "replace").decode()
+        try:
+            if one.path.is_dir():
+                raise Ungradable(one.words)
+            cells = submission.cells(submission.read(one.path))
+            lab = labs.get(one.lab) or submission.lab_of(cells, labs.values())
+            if lab is None:
+                raise Ungradable("it is of none of the course's labs")
+        except Ungradable as error:
+            unread.append(f"{student}: {error}")
+            continue
+        papers.setdefault(lab.stem, {}).setdefault(student, submission.repair(cells, lab).sources)
+    return papers, unread
+
+
+# ---- one exercise ----------------------------------------------------------------------------
+
+
+def compare(
+    lab: CourseLab,
+    exercise: Exercise,
+    sources: dict[str, dict[str, str | None]],
+    given: frozenset[int],
+    tally: Tally | None = None,
+) -> Compared:
+    """Every pair of answers to one exercise, which go into `tally` too."""
+    answers = [Answer(name, fingerprint(found[exercise.id] or "", given)) for name, found in sorted(sources.items())]
+    own = [answer for answer in answers if answer.size >= LEAST]
+    tally = tally or Tally()
+    tally.sizes.update({answer.student: answer.size for answer in own})
+    shares, best = [], []
+    for number, (one, other) in enumerate(combinations(own, 2)):
+        pair = pair_of(one, other)
+        shares.append(pair.share)
+        heapq.heappush(best, (pair.share, -number, pair))
+        if len(best) > SHOWN:
+            heapq.heappop(best)
+        tally.shared[one.student, other.student] += pair.shared
+        tally.exercises[one.student, other.student] += 1
+    reference = Answer(COURSE, fingerprint(exercise.reference or "", given))
+    to_course = {answer.student: pair_of(answer, reference) for answer in own} if reference.size else {}
+    return Compared(
+        lab.stem, exercise.id, exercise.title, len(answers), tuple(a.student for a in answers if a.size < LEAST),
+        tuple(shares), tuple(pair for _, _, pair in sorted(best, reverse=True)), to_course,
+    )  # fmt: skip
+
+
+def pair_of(one: Answer, other: Answer) -> Pair:
+    from copydetect import compare_files
+
+    if one.fingerprint.hashes.isdisjoint(other.fingerprint.hashes):
+        return Pair(one, other, 0.0)
+    _, (of_one, of_other), _ = compare_files(one.fingerprint, other.fingerprint)
+    return Pair(one, other, float(of_one * one.size + of_other * other.size))
+
+
+# ---- fingerprints ----------------------------------------------------------------------------
+
+
+def given_runs(lab: CourseLab) -> frozenset[int]:
+    """The hashes of all runs in what the release gives: its set-up cells, and the stubs of all exercises."""
+    return _runs([*lab.setups, *(exercise.stub for exercise in lab.exercises)])
+
+
+def _runs(sources: Iterable[str]) -> frozenset[int]:
+    found: set[int] = set()
+    for source in sources:
+        found |= fingerprint(source).hashes
+    return frozenset(found)
+
+
+def fingerprint(source: str, given: frozenset[int] = frozenset()) -> Any:
+    """copydetect's fingerprint of `source`, without the runs in `given`.
+
+    They are taken off here and not by copydetect, whose way (0.5.0) takes off a run too that a file merely has twice.
+    """
+    from copydetect import CodeFingerprint
+    from copydetect.utils import get_token_coverage
+
+    code = io.StringIO(source[:MOST_CHARACTERS])
+    made = CodeFingerprint("answer.py", RUN, 1, language="python", fp=code)
+    made.hash_idx = {run: places for run, places in made.hash_idx.items() if run not in given}
+    made.hashes = set(made.hash_idx)
+    made.token_coverage = get_token_coverage(made.hash_idx, RUN, len(made.filtered_code))
+    return made
+
+
+def spread(shares: Sequence[float], bins: int = 10) -> list[int]:
+    """How many shares are in each tenth, the last one with its end."""
+    counts = [0] * bins
+    for share in shares:
+        counts[min(bins - 1, int(share * bins))] += 1
+    return counts

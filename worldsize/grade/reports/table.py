@@ -1,0 +1,93 @@
+"""The table at the end of a batch: every row, statistics and a histogram for each lab, as text. Left out: files."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from worldsize.grade.marking.batch import Batch
+from worldsize.grade.marking.rows import STATES, Row
+from worldsize.units import count, number
+
+BAR_COLUMNS = 40
+BINS = 6
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Students down, with lab, state, points and what there is to say in one line."""
+    heads = ("student", "lab", "state", "points", "")
+    body = [(_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows]
+    widths = [max(len(line[k]) for line in (heads, *body)) for k in range(4)]
+    lines = ("  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[4]]) for line in (heads, *body))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _points(row: Row) -> str:
+    return f"{number(row.points)} of {number(row.possible)}"
+
+
+def _remark(row: Row) -> str:
+    words = [row.words] if row.words else []
+    words += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
+    words += [f"changed: {_changed(row)}"] if row.tamper else []
+    words += ["UNSAFE: no sandbox"] if row.unsafe else []
+    return _shown("; ".join([*words, *([row.handed_in] if row.handed_in else [])]))[:160]
+
+
+def _changed(row: Row) -> str:
+    """Set-up cells are named apart: graded with the release's, they are why a check may differ from the student's."""
+    setups = sum("set-up cell" in words for words in row.tamper)
+    others = len(row.tamper) - setups
+    return " and ".join([*([count(setups, "set-up cell")] if setups else []), *([count(others, "thing")] if others else [])])
+
+
+def _shown(text: str) -> str:
+    """One line that a terminal shows as it is."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def closing(batch: Batch, out: Path) -> str:
+    """What this call did, and how to do it again."""
+    kept = len(batch.rows) - batch.graded
+    ways = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
+    return (
+        f"{count(batch.graded, 'submission')} graded, {kept} kept from before ({ways[batch.mode]}); rows: {out / 'rows'}. "
+        f"To replay a row: --seed {batch.seed}"
+    )
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """For each lab: how many of each state, mean, median, spread, and a histogram."""
+    labs = sorted({row.lab for row in rows})
+    return "\n\n".join(_of_lab(lab, [row for row in rows if row.lab == lab]) for lab in labs)
+
+
+def _of_lab(lab: str, rows: list[Row]) -> str:
+    states = Counter(row.state for row in rows)
+    told = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
+    head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({told})"
+    possible = max(row.possible for row in rows)
+    counted = [row.points for row in rows if row.state != "ungradable"]
+    if not counted or not possible:
+        return head
+    spread = statistics.pstdev(counted)
+    figures = (
+        f"  mean {number(statistics.fmean(counted))}, median {number(statistics.median(counted))}, standard deviation "
+        f"{number(spread)}, lowest {number(min(counted))}, highest {number(max(counted))} of {number(possible)} points"
+    )
+    return "\n".join([head, figures, *_histogram(counted, possible)])
+
+
+def _histogram(points: list[float], possible: float) -> list[str]:
+    """A row for each sixth of the points; the full score has its own."""
+    bins = Counter(BINS if p >= possible else int(BINS * p / possible) for p in points)
+    most = max(bins.values())
+    names = [f"{number(possible * k / BINS)} to {number(possible * (k + 1) / BINS)}" for k in range(BINS)]
+    names.append(f"all {number(possible)}")
+    width = max(map(len, names))
+    return [
+        f"  {name.rjust(width)}  {'█' * round(BAR_COLUMNS * bins[k] / most)} {bins[k] or ''}".rstrip()
+        for k, name in enumerate(names)
+    ]

@@ -1,0 +1,129 @@
+"""Knobs beside a picture: choose other values, and the picture is drawn again from a run with them.
+
+The picture itself is a plain output, so that it stays when the kernel has gone; the controls then leave a line that
+says with which values it was drawn. Left out: what is drawn (the caller's function), and sliders, which would begin a
+run at each of the values that they pass.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from worldsize.figures.base import notice
+from worldsize.lab.fallback import Shown
+from worldsize.launch.run import unobserved
+
+RERUN = "Run again"
+
+
+def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
+    """Show `draw(**values)`, a picture, and in a live kernel a field for each name in `choices` to draw it anew.
+
+    `knobs(race, ranks=[2, 4, 8])` begins with the default that `draw` has for `ranks`, which has to be one of them.
+    Headless the picture is all. Raises ValueError for a name that `draw` doesn't take, or without such a default.
+    """
+    values = _starting_values(draw, choices)
+    with unobserved():
+        picture = draw(**values)
+    if os.environ.get("WORLDSIZE_HEADLESS") == "1":
+        _show(picture)
+        return
+    Panel(draw, choices, values).show(picture)
+
+
+def _starting_values(draw: Callable, choices: dict[str, Sequence[Any]]) -> dict[str, Any]:
+    parameters = inspect.signature(draw).parameters
+    values = {}
+    for name, offered in choices.items():
+        if name not in parameters:
+            raise ValueError(
+                f"knobs: {draw.__name__} takes no {name!r}; expected some of {', '.join(parameters) or 'none'}."
+            )
+        values[name] = parameters[name].default
+        if values[name] not in list(offered):
+            got = "no default" if values[name] is inspect.Parameter.empty else f"the default {values[name]!r}"
+            raise ValueError(
+                f"knobs: expected {draw.__name__} to have one of {list(offered)} as default for {name!r}, got {got}."
+            )
+    return values
+
+
+def _show(picture: Any) -> Any:
+    """On display, with a handle to replace it: as HTML, whatever the front end would choose."""
+    from IPython.display import display
+
+    return display(_bundle(picture), raw=True, display_id=True)
+
+
+def _bundle(picture: Any) -> dict[str, str]:
+    return {"text/html": picture._repr_html_(), "text/plain": getattr(picture, "alt", "")}
+
+
+class Panel:
+    """The controls above a picture, and what they do."""
+
+    def __init__(self, draw: Callable, choices: dict[str, Sequence[Any]], values: dict[str, Any]) -> None:
+        import ipywidgets
+
+        self._draw = draw
+        style = {"description_width": "initial"}
+        self.fields = {
+            name: ipywidgets.Dropdown(
+                options=[(_said(value), value) for value in offered], value=values[name],
+                description=_label(name), style=style, layout={"width": "max-content"},
+            )
+            for name, offered in choices.items()
+        }  # fmt: skip
+        self.again = ipywidgets.Button(description=RERUN, tooltip="the same values, a new run")
+        self.status = ipywidgets.HTML()
+        self._fields = ipywidgets.HBox([*self.fields.values(), self.again], layout={"flex_flow": "row wrap"})
+        self._all = ipywidgets.VBox([self._fields, self.status])
+
+    def show(self, picture: Any) -> None:
+        self._left = Shown(self._all, *self._lasting())
+        self._handle = _show(picture)
+        self._say(f"drawn with {self._values()}")
+        for field in self.fields.values():
+            field.observe(lambda change: self.turn(), names="value")
+        self.again.on_click(lambda button: self.turn())
+
+    def turn(self) -> None:
+        """Draw anew. What goes wrong is said beside the controls: nobody sees an exception of a callback."""
+        self._say("running …")
+        try:
+            with unobserved():
+                picture = self._draw(**{name: field.value for name, field in self.fields.items()})
+            said = f"drawn with {self._values()}"
+        except KeyboardInterrupt:
+            picture, said = notice("stopped: choose a value, or run again"), "stopped"
+        except Exception as error:
+            picture, said = notice(f"{type(error).__name__}: {_first_line(error)}"), f"failed: {_first_line(error)}"
+        self._handle.update(_bundle(picture), raw=True)
+        self._left.update(*self._lasting())
+        self._say(said)  # last: what it speaks of is there by then
+
+    def _say(self, text: str) -> None:
+        self.status.value = f'<span role="status" aria-live="polite">{html.escape(text)}</span>'
+
+    def _values(self) -> str:
+        return ", ".join(f"{_label(name)} = {_said(field.value)}" for name, field in self.fields.items())
+
+    def _lasting(self) -> tuple[str, str]:
+        words = f"with {self._values()}; run this cell for the controls"
+        return f"<em>{html.escape(words)}</em>", words
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _said(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no words"])[0]

@@ -1,0 +1,165 @@
+"""A lab as its student meets it: predictions typed before a run, measurements, points, the summary.
+
+All of it is kept in a file beside the notebook (`labfile`), so that a kernel restart loses nothing. Left
+out: checking (a verdict arrives as data), drawing (`figures`), launching. That predicting first is what
+teaches is from Crouch, Fagen, Callan and Mazur, "Classroom demonstrations: learning tools or
+entertainment?", Am. J. Phys. 72, 2004.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from worldsize import units
+from worldsize.lab.state import LabFile, state_folder
+from worldsize.lab.summary import Row, Score, Summary
+
+
+class Listing(NamedTuple):
+    """A lab in the course's table."""
+
+    title: str
+    points: int
+
+
+LABS = {
+    "00": Listing("Start here: your first ranks", 4),
+    "01": Listing("Why distribute: throughput, speedup, efficiency, and the model's own metrics", 6),
+    "02": Listing("Messages and collectives", 6),
+    "03": Listing("Model parallelism: layers and pipelines", 6),
+    "04": Listing("Data parallelism: replicas and averaged gradients", 6),
+    "05": Listing("Synchronous and asynchronous updates", 6),
+    "06": Listing("Parameter server and ring all-reduce", 6),
+    "07": Listing("TensorFlow by hand: towers, in-graph, between-graph", 6),
+    "08": Listing("tf.distribute on one machine", 6),
+    "09": Listing("tf.distribute across machines", 6),
+    "10": Listing("PyTorch DataParallel and DistributedDataParallel", 6),
+    "11": Listing("DDP from the inside", 6),
+    "12": Listing("Sharding: tensor parallel, ZeRO, FSDP", 6),
+    "13": Listing("Large batches", 6),
+    "14": Listing("Communicate less", 6),
+    "15": Listing("Failures and elasticity", 6),
+    "16": Listing("Capstone: predict a 10,000-GPU run", 6),
+}
+
+
+class Lab:
+    """`Lab("06")`: one lab's predictions, measurements and points. ValueError for a number not in `LABS`."""
+
+    def __init__(self, number: str) -> None:
+        self.number = str(number).zfill(2)
+        if self.number not in LABS:
+            raise ValueError(_no_such_lab(number))
+        self.title, self.possible = LABS[self.number]
+        self._file = LabFile(state_folder() / f"lab_{self.number}.json")
+
+    @property
+    def path(self) -> Path:
+        """Where the lab's file is, or will be."""
+        return self._file.path
+
+    def predict(self, id: str, question: str, unit: str, answer: float | None = None) -> None:
+        """Ask for a number in `unit`: a field in a live kernel; headless takes `answer`, else the last."""
+        answer = None if answer is None else _finite(answer, f"lab.predict({id!r}): answer")
+        headless = os.environ.get("WORLDSIZE_HEADLESS") == "1"
+        self._ask(id, question, unit, answer if headless else None)
+        value = self.prediction(id)
+        if headless:
+            said = "no prediction" if value is None else f"prediction: {units.number(value, unit)}"
+            print(f"{question} {said}")
+            return
+        from worldsize.lab.prediction_field import show_field
+
+        def save(typed: float | None) -> None:
+            self._set("predictions", id, question=question, unit=unit, value=typed)
+
+        show_field(question, unit, value, save)
+
+    def measure(self, id: str, value: float | None, unit: str | None = None) -> None:
+        """Keep what was measured beside the prediction `id`; None takes an earlier measurement back."""
+        asked = self._file.read()["predictions"].get(id, {}).get("unit")
+        if None not in (asked, unit) and asked != unit:
+            raise ValueError(
+                f"lab.measure({id!r}): expected a number in {asked!r}, as the question asks, got one in "
+                f"{unit!r}. Convert it, then measure again."
+            )
+        value = None if value is None else _finite(value, f"lab.measure({id!r}): value")
+        self._set("measurements", id, value=value, unit=unit if unit is not None else asked or "")
+
+    def prediction(self, id: str) -> float | None:
+        """The number predicted for `id`, or None."""
+        return self._file.read()["predictions"].get(id, {}).get("value")
+
+    def measured(self, id: str) -> float | None:
+        """The number measured for `id`, or None."""
+        return self._file.read()["measurements"].get(id, {}).get("value")
+
+    def record(self, verdict: Any) -> None:
+        """Keep a verdict's points; the latest counts, as in a grade, so a later failure lowers them."""
+        earned = 0 if verdict.state == "not yet" else verdict.points
+        self._set("points", verdict.exercise, earned=earned, possible=verdict.possible, state=verdict.state)
+
+    @property
+    def points(self) -> float:
+        """Points of the latest checks, of `self.possible`."""
+        return sum(entry["earned"] for entry in self._file.read()["points"].values())
+
+    def rows(self) -> tuple[Row, ...]:
+        """Every question in the order asked, then what was measured without a question."""
+        state = self._file.read()
+        ids = [*state["predictions"], *(id for id in state["measurements"] if id not in state["predictions"])]
+        return tuple(_row(id, state["predictions"].get(id), state["measurements"].get(id)) for id in ids)
+
+    def summary(self) -> Summary:
+        """The table of predictions beside measurements, and the points."""
+        points = self._file.read()["points"].items()
+        scores = tuple(Score(name, kept["earned"], kept["possible"], kept["state"]) for name, kept in points)
+        return Summary(f"Lab {self.number}: {self.title}", self.rows(), scores, self.possible)
+
+    def _ask(self, id: str, question: str, unit: str, answer: float | None) -> None:
+        def change(state: dict[str, Any]) -> None:
+            earlier = state["predictions"].get(id, {})
+            # A number typed for another unit would be a wrong answer to this question.
+            kept = earlier.get("value") if earlier.get("unit") == unit else None
+            value = kept if answer is None else answer
+            state["predictions"][id] = {"question": question, "unit": unit, "value": value}
+
+        self._file.update(change)
+
+    def _set(self, section: str, key: str, **values: Any) -> None:
+        self._file.update(lambda state: state[section].setdefault(key, {}).update(values))
+
+    def __repr__(self) -> str:
+        return f"Lab {self.number}: {self.title}; points: {units.number(self.points)} of {self.possible}"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"Lab {self.number} can't be sent to ranks; expected it to stay in the notebook. Keep `lab` out "
+            "of the function that ranks run; return the value and call lab.measure after launch."
+        )
+
+
+def _row(id: str, asked: dict[str, Any] | None, found: dict[str, Any] | None) -> Row:
+    asked, found = asked or {}, found or {}
+    unit = asked.get("unit", found.get("unit", ""))
+    question = asked.get("question", id)
+    return Row(id, question, unit, asked.get("value"), found.get("value"), found.get("unit", unit))
+
+
+def _finite(value: Any, where: str) -> float:
+    """`value` as a float; takes what `float` takes (NumPy scalars, tensors of one element)."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError for a tensor of many
+        result = math.nan
+    if not math.isfinite(result):
+        raise ValueError(f"{where}: expected one finite number, got {value!r}. Give it in the question's unit.")
+    return result
+
+
+def _no_such_lab(number: object) -> str:
+    known = "; ".join(f'"{key}" {listing.title}' for key, listing in LABS.items())
+    return f'there is no lab {str(number)!r}: expected one of {known}. Write, for instance, Lab("06").'

@@ -1,0 +1,143 @@
+"""The table at a lab's end: what was predicted beside what was measured, and the points so far.
+
+Plain data and its two texts (HTML for a notebook, lines for a terminal). Left out: keeping the numbers,
+pictures. The HTML sets no colours, so that light and dark themes both read.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from dataclasses import dataclass
+
+from worldsize import units
+
+CLOSE_RATIO = 1.05
+HEADS = ("question", "predicted", "measured", "comparison")
+QUESTION_COLUMNS = 40
+LEFT = 'style="text-align:left"'
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question; `predicted` and `measured` are None where there is no number yet."""
+
+    id: str
+    question: str
+    unit: str
+    predicted: float | None
+    measured: float | None
+    measured_unit: str
+
+    @property
+    def predicted_text(self) -> str:
+        return "no prediction" if self.predicted is None else units.number(self.predicted, self.unit)
+
+    @property
+    def measured_text(self) -> str:
+        if self.measured is None:
+            return "not measured yet"
+        return units.number(self.measured, self.measured_unit)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (self.question, self.predicted_text, self.measured_text, self.comparison)
+
+    @property
+    def comparison(self) -> str:
+        """The measurement against the prediction, in words; empty where there are not two numbers."""
+        if self.predicted is None or self.measured is None:
+            return ""
+        if self.unit != self.measured_unit:
+            return "different units"
+        return compare(self.predicted, self.measured, self.unit)
+
+
+def compare(predicted: float, measured: float, unit: str = "") -> str:
+    """A prediction and a measurement of one unit in words: a ratio where that makes sense, or the gap."""
+    if predicted == measured:
+        return "exactly as predicted"
+    if predicted * measured <= 0:
+        side = "above" if measured > predicted else "below"
+        return f"{units.number(abs(measured - predicted), unit)} {side} the prediction"
+    ratio = measured / predicted
+    if 1 / CLOSE_RATIO <= ratio <= CLOSE_RATIO:
+        return f"as predicted, within {round((CLOSE_RATIO - 1) * 100)} %"
+    return f"{units.times(ratio)} times the prediction"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one exercise earned at its latest check."""
+
+    exercise: str
+    earned: float
+    possible: float
+    state: str
+
+    def __str__(self) -> str:
+        if self.state == "not yet":
+            return f"not yet: {self.exercise} ({_points(self.possible)})"
+        return f"not all of {self.exercise}: {units.number(self.earned)} of {_points(self.possible)}"
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """A lab's rows and scores; shown as a table by a notebook and by `print`."""
+
+    heading: str
+    rows: tuple[Row, ...]
+    scores: tuple[Score, ...]
+    possible: float
+
+    @property
+    def points(self) -> float:
+        return sum(score.earned for score in self.scores)
+
+    def point_lines(self) -> list[str]:
+        """`points: 4 of 6`, then one line for each exercise that misses some."""
+        lines = [f"points: {units.number(self.points)} of {units.number(self.possible)}"]
+        lines += [str(score) for score in self.scores if score.earned < score.possible]
+        unchecked = self.possible - sum(score.possible for score in self.scores)
+        if unchecked > 0:
+            lines.append(f"not checked yet: exercises worth {_points(unchecked)}")
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join([self.heading, "", *self._table(), "", *self.point_lines()])
+
+    __repr__ = __str__
+
+    def _table(self) -> list[str]:
+        if not self.rows:
+            return ["no predictions yet"]
+        cells = [HEADS, *(row.cells for row in self.rows)]
+        widths = [max(len(cell) for cell in column) for column in list(zip(*cells, strict=True))[1:]]
+        return [line for row in cells for line in _lines_of(row, widths)]
+
+    def _repr_html_(self) -> str:
+        escape = html.escape
+        head = "".join(f'<th scope="col" {LEFT}>{name}</th>' for name in HEADS)
+        body = "".join(_html_of(row) for row in self.rows) or '<tr><td colspan="4">no predictions</td></tr>'
+        points = "<br>".join(escape(line) for line in self.point_lines())
+        return (
+            f"<table><caption>{escape(self.heading)}</caption><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table><p>{points}</p>"
+        )
+
+
+def _points(count: float) -> str:
+    return f"{units.number(count)} point{'' if count == 1 else 's'}"
+
+
+def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
+    first, *more = textwrap.wrap(cells[0], QUESTION_COLUMNS) or [""]
+    others = "  ".join(cell.ljust(width) for cell, width in zip(cells[1:], widths, strict=True))
+    return [f"{first.ljust(QUESTION_COLUMNS)}  {others}".rstrip(), *more]
+
+
+def _html_of(row: Row) -> str:
+    first, *others = map(html.escape, row.cells)
+    question = f'<th scope="row" {LEFT[:-1]};font-weight:normal">{first}</th>'
+    whole = f'{LEFT[:-1]};white-space:nowrap"'
+    return f"<tr>{question}{''.join(f'<td {whole}>{cell}</td>' for cell in others)}</tr>"

@@ -1,0 +1,179 @@
+"""A job from the call to the error or the `Run`: whatever launches ranks goes through here.
+
+One job at a time. The ranks' output and news go to the observers while it runs; then the run is filled in, and what
+went wrong is put into words. Left out: what is launched (`launch.py`, `tf.py`), and where ranks start (`engines/`).
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import pickle
+import secrets
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from worldsize import errors, failures
+from worldsize.engines import payload as parcel
+from worldsize.engines.agent_client import LocalEngine
+from worldsize.engines.job import Job, Progress, Setup
+from worldsize.failures import Outcome
+from worldsize.launch.explain import _error, _large, _notes
+from worldsize.launch.run import Observer, Run, Tail
+
+_TICK_S = 0.05
+_STOP_S = 2.0
+
+_one_at_a_time = threading.Lock()
+last: list[Run] = []  # the latest run that observers were told of
+
+
+def conduct(
+    engine: LocalEngine,
+    wanted: tuple[Callable, tuple, dict[str, Any]],
+    job_of: Callable[[Path, float], Job],
+    observers: tuple[Observer, ...],
+    last: list[Run],
+    tasks: tuple[str, ...] = (),
+) -> Run:
+    """Run `wanted`, a function with its arguments, as `job_of(folder, origin_s)` says. `last` gets the run at once."""
+    payload = parcel.pack(*wanted)
+    with _one_at_a_time:
+        origin_s = time.monotonic()
+        engine.ready_agent()
+        job = job_of(engine.new_run_dir(), origin_s)
+        job.payload_path().write_bytes(payload)
+        run = Run(job.world_size, job.dir, job.seed, tasks=tasks)
+        weakref.finalize(run, engine.rubbish.put, job.dir)
+        last[:] = [run]
+        if len(payload) > parcel.LARGE_BYTES:
+            run.notes.append(_large(payload, *wanted))
+        try:
+            error = _settle(run, job, _follow(engine, run, job, observers))
+        finally:
+            run.state = "failed" if run.state == "running" else run.state  # the engine was lost
+            for observer in observers:
+                observer.ended(run)
+    if error is not None:
+        raise error
+    return run
+
+
+def check(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
+    """Raises ValueError for an argument that no launch takes."""
+    if not callable(fn):
+        got = type(fn).__name__
+        raise ValueError(f"launch: expected a function, got {got}. Write launch(train), not launch(train()).")
+    if not isinstance(args, (tuple, list)):
+        raise ValueError(f"launch: expected args as a tuple, got {type(args).__name__}. Write args=(x,) for one.")
+    if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool) or not 0 < timeout_s < 1e9:
+        raise ValueError(f"launch: expected timeout_s as a number of seconds above 0, got {timeout_s!r}")
+    if seed is not None and (not isinstance(seed, int) or seed < 0):
+        raise ValueError(f"launch: expected seed as a whole number of 0 or more, got {seed!r}")
+
+
+def surroundings(seed: int | None) -> dict[str, Any]:
+    """What every job takes from the caller as it is now."""
+    return {
+        "env": dict(os.environ),
+        "sys_path": tuple(sys.path),
+        "cwd": os.getcwd(),
+        "seed": secrets.randbits(62) if seed is None else seed,
+        "sources": _cell_sources(),
+    }
+
+
+def _cell_sources() -> tuple[tuple[str, str], ...]:
+    """The text of the notebook's cells, so that a traceback printed by a rank shows them."""
+    entries = [(name, entry[2]) for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None]
+    return tuple((name, "".join(lines)) for name, lines in entries if "ipykernel" in name or "ipython" in name)
+
+
+def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
+    """Pass the ranks' output to the observers until the outcome comes."""
+    tails = [Tail(job.log_path(r)) for r in range(job.world_size)]
+    ranks = None
+    try:
+        ranks = engine.start(job)
+        due_s = 0.0
+        while True:
+            event = ranks.next_event(_TICK_S)
+            _take_in(run, event, observers)
+            if isinstance(event, Outcome) or time.monotonic() >= due_s:
+                _publish(run, tails, observers, last=isinstance(event, Outcome))
+                due_s = time.monotonic() + _TICK_S
+            if isinstance(event, Outcome):
+                return event
+    except KeyboardInterrupt:
+        outcome = _stop(engine, run, ranks)
+        _publish(run, tails, observers, last=True)
+        return outcome
+    except BaseException:
+        engine.abandon()
+        raise
+
+
+def _take_in(run: Run, event: Setup | Progress | Outcome | None, observers: tuple[Observer, ...]) -> None:
+    if isinstance(event, Setup):
+        run.setup = event.text
+        for observer in observers:
+            observer.started(run)
+    elif isinstance(event, Progress):
+        run.reports[event.rank] += event.reports
+        for observer in observers:
+            observer.progressed(run, event)
+
+
+def _stop(engine: LocalEngine, run: Run, ranks: Any) -> Outcome:
+    """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
+    deadline_s = time.monotonic() + _STOP_S
+    told = False
+    with suppress(errors.EngineLost):
+        while ranks and time.monotonic() < deadline_s:
+            with suppress(KeyboardInterrupt):
+                if not told:
+                    ranks.stop()
+                told = True
+                event = ranks.next_event(_TICK_S)
+                _take_in(run, event, ())
+                if isinstance(event, Outcome):
+                    return Outcome("stopped", event.failures, event.standings, event.entered_s, event.notes)
+    engine.abandon()
+    return Outcome("stopped")
+
+
+def _publish(run: Run, tails: list[Tail], observers: tuple[Observer, ...], last: bool) -> None:
+    if observers:
+        for rank, tail in enumerate(tails):
+            text = tail.rest() if last else tail.new_text()
+            if text:
+                for observer in observers:
+                    observer.printed(run, rank, text)
+    for observer in observers:
+        observer.ticked(run)
+
+
+def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
+    """Fill in the run, and give back what is to be raised."""
+    run.outcome = outcome
+    if outcome.entered_s:
+        run.startup_s = max(outcome.entered_s.values()) - job.origin_s
+    error = None
+    if outcome.status == "done":
+        paths = [job.result_path(r) if r in outcome.notes else None for r in range(job.world_size)]
+        run.results = [pickle.loads(path.read_bytes()) if path else None for path in paths]
+        run.notes += _notes(outcome)
+        run.state = "done"
+    elif outcome.status == "failed" and failures.first_failure(list(outcome.failures)).not_yet:
+        run.state, run.not_yet = "not yet", failures.first_failure(list(outcome.failures)).message
+    else:
+        run.state = "interrupted" if outcome.status == "stopped" else "failed"
+        error = _error(run, job, outcome)
+    run.wall_s = time.monotonic() - job.origin_s
+    return error

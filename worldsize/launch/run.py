@@ -1,0 +1,150 @@
+"""What came of a launch (`Run`), who is told while it goes (`Observer`), and reading a log while it grows (`Tail`).
+
+The logs, results and records are files in the run's own folder, which goes when the run is no longer referenced.
+Left out: how a run comes about (`launch.py`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from worldsize import errors, failures
+from worldsize.engines.job import Progress
+from worldsize.failures import Outcome
+from worldsize.trace import Trace, merge
+
+
+@dataclass(eq=False)
+class Run:
+    """What came of a launch. `run[2]` is what rank 2 returned; `run.log(2)` all that it printed.
+
+    `state` is "done", "not yet" (an exercise's stub was met: `not_yet` says which), "failed" or "interrupted".
+    A run of TensorFlow has `tasks`, such as ("chief:0", "worker:0"), and `run["worker:0"]` is what that one returned.
+    `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
+    `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
+    """
+
+    world_size: int
+    dir: Path
+    seed: int
+    state: str = "running"
+    not_yet: str | None = None
+    results: list[Any] = field(default_factory=list)
+    setup: str = ""
+    reports: list[list[dict]] = field(default_factory=list)
+    wall_s: float = 0.0
+    startup_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    outcome: Outcome | None = None
+    tasks: tuple[str, ...] = ()
+    _trace: Trace | None = None
+
+    def __post_init__(self) -> None:
+        self.reports = self.reports or [[] for _ in range(self.world_size)]
+
+    def __getitem__(self, rank: int | str) -> Any:
+        if self.state == "not yet":
+            raise errors.NotYet(self.not_yet)
+        return self.results[self._rank("run[…]", rank) if isinstance(rank, str) else rank]
+
+    def __len__(self) -> int:
+        return self.world_size
+
+    def name(self, rank: int) -> str:
+        """ "rank 2", or "worker 1"."""
+        return failures.name(rank, self.tasks)
+
+    def _rank(self, what: str, rank: int | str) -> int:
+        if isinstance(rank, str) and rank in self.tasks:
+            return self.tasks.index(rank)
+        if isinstance(rank, str):
+            raise ValueError(f"{what}: expected one of {', '.join(self.tasks) or 'the ranks by number'}, got {rank!r}")
+        if not 0 <= rank < self.world_size:
+            raise ValueError(f"{what}: expected a rank from 0 to {self.world_size - 1}, got {rank}")
+        return rank
+
+    def log_path(self, rank: int | str) -> Path:
+        """The file that holds every line that the rank printed."""
+        return self.dir / f"rank{self._rank('log', rank)}.log"
+
+    def log(self, rank: int | str | None = None) -> str:
+        """Everything that `rank` printed; without a rank, every rank's lines, tagged."""
+        if rank is None:
+            every = range(self.world_size)
+            return "".join(f"[{self.name(r)}] {line}\n" for r in every for line in self.log(r).splitlines())
+        return _text(self.log_path(rank))
+
+    def native_log(self, rank: int | str) -> str:
+        """What TensorFlow itself wrote to stderr in this task, past Python; "" in a run of torch."""
+        return _text(self.dir / f"rank{self._rank('native_log', rank)}.native.log")
+
+    @property
+    def trace(self) -> Trace:
+        """The transfers and spans of all ranks on one clock, which starts at the launch."""
+        if self._trace is None:
+            paths = [self.dir / f"rank{r}.record.pkl" for r in range(self.world_size)]
+            self._trace = merge([pickle.loads(p.read_bytes()) for p in paths if p.exists()], self.world_size)
+        return self._trace
+
+    def __repr__(self) -> str:
+        if self.state == "not yet":
+            return f"Run(not yet: {self.not_yet})"
+        return f"Run({self.world_size} rank{'s' * (self.world_size > 1)}, {self.state} in {self.wall_s:.2f} s)"
+
+
+class Observer:
+    """Told of a launch as it goes: override what you need. Called in the thread that launched."""
+
+    def started(self, run: Run) -> None: ...
+    def printed(self, run: Run, rank: int, text: str) -> None: ...
+    def progressed(self, run: Run, progress: Progress) -> None: ...
+    def ticked(self, run: Run) -> None: ...
+    def ended(self, run: Run) -> None: ...
+
+
+OBSERVERS: list[Observer] = []
+
+
+def observe(observer: Observer) -> None:
+    """Tell `observer` of every launch from now on, in place of an earlier one of the same class."""
+    OBSERVERS[:] = [o for o in OBSERVERS if type(o) is not type(observer)] + [observer]
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Nobody is told of the launches inside: they belong to a picture, which may be drawn again long after its cell."""
+    observers, OBSERVERS[:] = OBSERVERS[:], []
+    try:
+        yield
+    finally:
+        OBSERVERS[:] = observers
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+class Tail:
+    """New text of a growing file, whole lines at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read, self._rest = path, 0, b""
+
+    def new_text(self) -> str:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return ""
+        self._read += len(data)
+        whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
+        return (whole + mark).decode(errors="replace")
+
+    def rest(self) -> str:
+        return self.new_text() + self._rest.decode(errors="replace")

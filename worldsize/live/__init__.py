@@ -1,0 +1,1 @@
+"""What a person sees of a launch while it goes and when it has ended."""

@@ -1,0 +1,142 @@
+"""What is known of a run while it goes: for each rank its state, last lines, numbers and curves, all of bounded size.
+
+`whole` is all of it as plain data for a message; `news` only what came since the last message, so that ten messages
+a second stay small whatever ranks print. Left out: sending, drawing, and the whole output (that is the log on disk).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worldsize import failures, units
+from worldsize.engines.job import Progress
+from worldsize.figures import report_series
+from worldsize.figures.report_series import PLACES, TOTALS, Axis, Curve
+
+LINE_CHARS = 160
+SHOWN_CURVES = 3
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+_STATES = {"waits": "waiting", "done": "done", "not": "stopped", "failed": "failed", "starting": "starting"}
+
+
+def tail_lines(world_size: int) -> int:
+    """How many of each rank's last lines are kept."""
+    return max(3, min(40, 400 // world_size))
+
+
+def curve_points(world_size: int) -> int:
+    """How many points of each curve are kept at most."""
+    return max(64, min(1000, 8000 // world_size))
+
+
+@dataclass
+class Row:
+    """One rank. `state` is "starting", "running", "waiting", "done", "failed" or "stopped"; `doing` says more."""
+
+    rank: int
+    name: str
+    tail: deque[str]
+    keep_points: int
+    state: str = "starting"
+    doing: str = ""
+    lines: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    latest: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, Curve] = field(default_factory=dict)
+    axis: Axis = field(default_factory=Axis)
+    new_lines: int = 0
+    changed: bool = True
+
+    def report(self, report: dict[str, float]) -> None:
+        self.latest |= {name: value for name, value in report.items() if name != "t"}
+        self.changed = True
+        x = self.axis.x(report)
+        for name in report_series.curve_names([report]):
+            if name in self.curves or len(self.curves) < SHOWN_CURVES:
+                self.curves.setdefault(name, Curve(self.keep_points)).add(x, report[name])
+
+    def values(self) -> str:
+        """The latest reports in words: "loss 0.213 · accuracy 0.9"."""
+        return " · ".join(f"{name} {units.number(self.latest[name])}" for name in report_series.curve_names([self.latest]))
+
+    def place(self) -> str:
+        """How far it is: "epoch 2 of 3 · step 40"."""
+        return " · ".join(f"{name} {self._of(name)}" for name in reversed(PLACES) if name in self.latest)
+
+    def _of(self, name: str) -> str:
+        total = self.latest.get(TOTALS[name])
+        return units.number(self.latest[name]) + ("" if total is None else f" of {units.number(total)}")
+
+
+class Board:
+    """All ranks of one run."""
+
+    def __init__(self, world_size: int, tasks: failures.Tasks = ()) -> None:
+        lines, points = tail_lines(world_size), curve_points(world_size)
+        self.rows = [Row(rank, failures.name(rank, tasks), deque(maxlen=lines), points) for rank in range(world_size)]
+
+    @property
+    def changed(self) -> bool:
+        return any(row.changed for row in self.rows)
+
+    def printed(self, rank: int, lines: Sequence[str]) -> None:
+        row = self.rows[rank]
+        row.changed = True
+        row.lines += len(lines)
+        row.new_lines = min(row.new_lines + len(lines), row.tail.maxlen)
+        row.tail.extend(plain(line) for line in lines[-row.tail.maxlen :])
+
+    def progressed(self, progress: Progress) -> None:
+        """Take in all of a rank's news but its reports, which its row takes one by one."""
+        row = self.rows[progress.rank]
+        row.sent_bytes, row.received_bytes = progress.sent_bytes, progress.received_bytes
+        self.stands(row.rank, _STATES.get(re.split(r"\W", progress.doing, maxsplit=1)[0], "running"), progress.doing)
+
+    def stands(self, rank: int, state: str, doing: str = "") -> None:
+        row = self.rows[rank]
+        row.state, row.doing, row.changed = state, doing, True
+
+    def whole(self) -> dict[str, Any]:
+        """Everything that is kept, for a front end that knows nothing yet."""
+        return self._sent([{**_facts(row, whole=True), "tail": list(row.tail)} for row in self.rows])
+
+    def news(self) -> dict[str, Any]:
+        """What changed since the last message."""
+        changed = [row for row in self.rows if row.changed]
+        return self._sent([{**_facts(row, whole=False), "add": _new_tail(row)} for row in changed])
+
+    def _sent(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+        for row in self.rows:
+            row.changed, row.new_lines = False, 0
+            for curve in row.curves.values():
+                curve.sent = len(curve.points)
+        return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen}
+
+
+def plain(line: str) -> str:
+    """A line as a terminal would leave it: nothing that a carriage return overwrote, no colours; cut where long."""
+    text = _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2])
+    return text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 1] + "…"
+
+
+def _facts(row: Row, whole: bool) -> dict[str, Any]:
+    return {
+        "rank": row.rank, "name": row.name, "state": row.state, "doing": row.doing, "lines": row.lines, "place": row.place(),
+        "share": report_series.share(row.latest), "values": row.values(), "traffic": _traffic(row), "x": row.axis.name,
+        "curves": {name: curve.part(0 if whole else curve.sent) for name, curve in row.curves.items()},
+    }  # fmt: skip
+
+
+def _traffic(row: Row) -> str:
+    if not row.sent_bytes + row.received_bytes:
+        return ""
+    return f"sent {units.size(row.sent_bytes)} · received {units.size(row.received_bytes)}"
+
+
+def _new_tail(row: Row) -> list[str]:
+    return list(row.tail)[len(row.tail) - row.new_lines :]

@@ -1,0 +1,95 @@
+"""What ranks print and report, as tagged lines of text: for a terminal and for a headless run.
+
+A screenful of lines is shown and the others are counted; of reports, one line a rank an epoch at most. A run with
+reports leaves a picture and a table. Left out: the live view of a run in a notebook (`live`).
+"""
+
+from __future__ import annotations
+
+import sys
+
+from worldsize import failures
+from worldsize.engines.job import Progress
+from worldsize.launch.run import Observer, Run
+from worldsize.live import result
+from worldsize.live.board import Board
+
+SHOWN_LINES = 30
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of whole text. Not `splitlines`, which also splits at the carriage returns of a progress bar."""
+    return text.removesuffix("\n").split("\n")
+
+
+class Screenful:
+    """Shows the first lines of a run, tagged by rank, and counts those after them."""
+
+    def __init__(self, tasks: failures.Tasks = ()) -> None:
+        self._tasks = tasks
+        self._shown = self._kept_back = 0
+
+    def take(self, rank: int, lines: list[str]) -> list[str]:
+        """Those of `lines` that there is room for, tagged."""
+        shown = lines[: SHOWN_LINES - self._shown]
+        self._shown += len(shown)
+        self._kept_back += len(lines) - len(shown)
+        return [f"[{failures.name(rank, self._tasks)}] {line}" for line in shown]
+
+    def rest(self) -> list[str]:
+        first = failures.name(0, self._tasks)
+        return [f"… {self._kept_back} more lines; all of {first}'s: print(run.log(0))"] if self._kept_back else []
+
+
+class TextLines(Observer):
+    """Prints the set-up line and each rank's lines as they come."""
+
+    def started(self, run: Run) -> None:
+        self.board, self.screenful = Board(run.world_size, run.tasks), Screenful(run.tasks)
+        print(run.setup)
+
+    def printed(self, run: Run, rank: int, text: str) -> None:
+        self.board.printed(rank, lines_of(text))
+        say(self.screenful.take(rank, lines_of(text)))
+
+    def progressed(self, run: Run, progress: Progress) -> None:
+        row = self.board.rows[progress.rank]
+        for report in progress.reports:
+            if "epoch" in report and row.latest.get("epoch", report["epoch"]) != report["epoch"]:
+                self._tell_epoch(progress.rank)
+            row.report(report)
+        self.board.progressed(progress)
+
+    def ended(self, run: Run) -> None:
+        if run.setup:
+            for rank in range(run.world_size):
+                self._tell_epoch(rank)
+            say(self.screenful.rest())
+            if any(run.reports):
+                show(run, self.board)
+        say(last_words(run))
+
+    def _tell_epoch(self, rank: int) -> None:
+        row = self.board.rows[rank]
+        if "epoch" in row.latest:
+            say(self.screenful.take(rank, [" · ".join(filter(None, (row.place(), row.values())))]))
+
+
+def say(lines: list[str]) -> None:
+    """Print lines with one write: each write of a notebook is a message."""
+    if lines:
+        print("\n".join(lines))
+
+
+def last_words(run: Run) -> list[str]:
+    """What the launcher has to say about a run that ended."""
+    return [f"not yet: {run.not_yet}"] * (run.state == "not yet") + [f"note: {note}" for note in run.notes]
+
+
+def show(run: Run, board: Board) -> None:
+    """Display the run's picture and table in a notebook; a terminal gets the table as text."""
+    made = result.bundle(run, board)
+    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
+        sys.modules["IPython"].display.display(made, raw=True)
+    else:
+        print(made["text/plain"])

@@ -1,0 +1,184 @@
+"""The live view of a run in a notebook: what each rank does, prints and reports, while it does so.
+
+It opens for a run that goes on; a quick one looks as it does in a terminal. Ten messages a second at most go to
+`live.js`, each with what is new; all of it once a second, for a front end that missed one. At the end a picture and a
+table take its place. Left out: keeping up with every line (the logs on disk do), and drawing (`live.js`, `runview`).
+The one `.py` and one plain `.js` are T. Manz's anywidget, https://anywidget.dev.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from worldsize.engines.job import Progress
+from worldsize.launch.run import Run
+from worldsize.live import result
+from worldsize.live.board import Board
+from worldsize.live.text import TextLines, last_words, lines_of, say
+
+# Shorter runs need no feedback but their result (a second is the limit: J. Nielsen, Usability Engineering, 1993), and
+# a view that flashes by is worse than none; lab 00's launches, the failing ones too, end before.
+OPEN_AFTER_S = 0.75
+MESSAGE_S = 0.1
+WHOLE_S = 1.0
+LOADING_S = 1.5  # messages that come before the browser has loaded live.js are lost
+
+
+class LiveView(TextLines):
+    """Holds each run's lines back while the view shows them, and prints them when it has ended."""
+
+    _window: Window | None = None
+
+    def started(self, run: Run) -> None:
+        self._break_off()
+        self._broken = False
+        super().started(run)
+        self._held: list[str] = []
+        self._began_s = time.monotonic()
+
+    def printed(self, run: Run, rank: int, text: str) -> None:
+        lines = lines_of(text)
+        self.board.printed(rank, lines)
+        self._held += self.screenful.take(rank, lines)
+
+    def progressed(self, run: Run, progress: Progress) -> None:
+        for report in progress.reports:
+            self.board.rows[progress.rank].report(report)
+        self.board.progressed(progress)
+        self.ticked(run)
+
+    def ticked(self, run: Run) -> None:
+        if run.setup and not self._broken and time.monotonic() - self._began_s >= OPEN_AFTER_S:
+            with self._no_harm():
+                if self._window is None:
+                    self._window = Window(run.setup, self.board, self._began_s)
+                    at_cell_end(self._break_off)
+                self._window.refresh("running")
+
+    def ended(self, run: Run) -> None:
+        if run.setup:
+            with self._no_harm():
+                self._leave(run)
+            say(self._held + self.screenful.rest())
+        say(last_words(run))
+
+    def _leave(self, run: Run) -> None:
+        """Show how the ranks ended at once, and what stays when the cell has ended: drawing takes a tenth of a second."""
+        window, self._window, board = self._window, None, self.board
+        if window is not None:
+            for rank, end in result.ends(run).items():
+                board.stands(rank, end.partition(":")[0], end)
+            window.refresh(run.state, now=True)
+            if self._only_printed(run):  # a little: its lines stay, as if no view had been
+                window.close({"text/plain": "\n".join(self._held)})
+                self._held = []
+                return
+        elif any(run.reports):
+            window = Place(result.caption(run))
+        else:
+            return
+        at_cell_end(lambda: self._put(window, run, board))
+
+    def _put(self, window: Window | Place, run: Run, board: Board) -> None:
+        with self._no_harm():
+            window.close(result.bundle(run, board))
+
+    def _break_off(self) -> None:
+        """Close the view of a run whose end nobody told, as where the agent died."""
+        window, self._window = self._window, None
+        if window is not None:
+            with self._no_harm():
+                window.close({"text/plain": "the run broke off"})
+
+    def _only_printed(self, run: Run) -> bool:
+        return self._held and run.state == "done" and not (self.screenful.rest() or result.has_picture(run))
+
+    @contextmanager
+    def _no_harm(self) -> Iterator[None]:
+        """A run goes on where its view cannot."""
+        try:
+            yield
+        except Exception as error:
+            self._broken = True
+            print(f"note: the live view stopped ({type(error).__name__}: {error}); the run does not need it.")
+
+
+def at_cell_end(act: Callable[[], None]) -> None:
+    """Do `act` when the running cell has ended, before the next one starts."""
+    from IPython import get_ipython
+
+    events = get_ipython().events
+
+    def once() -> None:
+        events.unregister("post_execute", once)
+        act()
+
+    events.register("post_execute", once)
+
+
+class Place:
+    """An output that holds a line of text until something takes its place."""
+
+    def __init__(self, text: str) -> None:
+        from IPython.display import display
+
+        self._handle = display({"text/plain": text}, raw=True, display_id=True)
+
+    def close(self, bundle: dict[str, str]) -> None:
+        self._handle.update(bundle, raw=True)
+
+
+class Window:
+    """One view in the cell that launched: sends it the board's news until something takes its place."""
+
+    def __init__(self, setup: str, board: Board, began_s: float) -> None:
+        from IPython.display import display
+
+        self._board, self._began_s = board, began_s
+        self._opened_s = self._whole_s = self._sent_s = time.monotonic()
+        self._seq, self._asked = 0, False
+        self._widget = widget_class()(first=self._message(board.whole(), "running", whole=True))
+        self._widget.on_msg(self._on_ask)
+        data = {**self._widget._repr_mimebundle_()[0], "text/plain": f"{setup}: running"}
+        self._handle = display(data, raw=True, display_id=True)
+
+    def refresh(self, state: str, now: bool = False) -> None:
+        """Send what is new, or everything where that is due; nothing where the last message was a moment ago."""
+        now_s = time.monotonic()
+        whole = self._asked or now or now_s - self._whole_s >= WHOLE_S or now_s - self._opened_s < LOADING_S
+        if not now and (now_s - self._sent_s < MESSAGE_S or not (whole or self._board.changed)):
+            return
+        self._sent_s = now_s
+        if whole:
+            self._whole_s, self._asked = now_s, False
+        self._seq += 1
+        self._widget.send(self._message(self._board.whole() if whole else self._board.news(), state, whole))
+
+    def close(self, bundle: dict[str, str]) -> None:
+        """Put `bundle` in the view's place, in the same output."""
+        self._handle.update(bundle, raw=True)
+        self._widget.close()
+
+    def _message(self, content: dict[str, Any], state: str, whole: bool) -> dict[str, Any]:
+        return {**content, "seq": self._seq, "whole": whole, "state": state, "at": time.monotonic() - self._began_s}
+
+    def _on_ask(self, widget: Any, content: Any, buffers: Any) -> None:
+        self._asked = True
+
+
+@functools.cache
+def widget_class() -> type:
+    """The widget, made when it is first needed: a headless run has no use for its libraries."""
+    import anywidget
+    import traitlets
+
+    class RunWidget(anywidget.AnyWidget):
+        _esm = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+        first = traitlets.Dict().tag(sync=True)
+
+    return RunWidget

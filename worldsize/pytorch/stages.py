@@ -1,0 +1,166 @@
+"""A stage of a split model: its layers built from plain data, with a declared time, and a count of what they keep.
+
+A `part` is a dict: "layers", each {"weight", "bias", "relu"}; "xs" and "ys", tensors by micro-batch; "seconds", a
+declared time forward and backward, where there is one. So a stage can travel to a rank, or to a check, as numbers.
+Left out: messages and the order of actions, which the lab of pipelines teaches. What autograd keeps is counted by its
+own hooks on saved tensors (the PyTorch manual, "Hooks for autograd saved tensors").
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from worldsize.fabric.interface import Fabric
+from worldsize.report import report, span
+
+Part = dict[str, Any]
+
+
+def cut(
+    model: nn.Sequential, edges: Sequence[int], x: torch.Tensor, y: torch.Tensor, micro_batches: int = 1,
+    seconds: Sequence[tuple[float, float]] | None = None, watch: bool = False,
+) -> list[Part]:
+    """The parts of an MLP (`models.mlp`), stage s with its linear layers edges[s] to edges[s + 1], each with its ReLU.
+
+    `x` [n, features] and `y` [n] are cut into equal micro-batches: the first part has those of `x`, the others empty
+    tensors of what will arrive; the last has those of `y`. `seconds[s]` is declared time, forward and backward; with
+    `watch` the stages report what they keep. Raises ValueError where n doesn't divide by `micro_batches`, or `edges`
+    don't run from 0 to the number of layers.
+    """  # fmt: skip
+    linear = [layer for layer in model if isinstance(layer, nn.Linear)]
+    if edges[0] != 0 or edges[-1] != len(linear) or any(a >= b for a, b in pairwise(edges)):
+        raise ValueError(f"cut: expected edges that grow from 0 to {len(linear)}, the linear layers, got {list(edges)}")
+    if len(x) % micro_batches:
+        raise ValueError(f"cut: expected a batch that divides by {micro_batches} micro-batches, got {len(x)} examples")
+    parts = []
+    for stage, (start, stop) in enumerate(pairwise(edges)):
+        rows, width = len(x) // micro_batches, linear[start].in_features
+        layers = [_plain(layer, relu=k < len(linear) - 1) for k, layer in enumerate(linear[start:stop], start)]
+        arriving = [torch.empty(rows, width, dtype=x.dtype) for _ in range(micro_batches)]
+        parts.append({"layers": layers, "xs": arriving if stage else _chunks(x, micro_batches), "ys": []})
+        if seconds:
+            parts[-1] |= {"seconds": tuple(seconds[stage]), "watch": watch}
+    parts[-1]["ys"] = _chunks(y, micro_batches)
+    return parts
+
+
+def _chunks(x: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """Each with memory of its own: a view would take the whole tensor along when it travels."""
+    return [chunk.clone() for chunk in x.chunk(count)]
+
+
+def _plain(layer: nn.Linear, relu: bool) -> dict[str, Any]:
+    return {"weight": layer.weight.detach().clone(), "bias": layer.bias.detach().clone(), "relu": relu}
+
+
+def build(part: Part, fabric: Fabric | None = None) -> nn.Module:
+    """The part's layers, in the dtype of their weights. With "seconds", they take so long on `fabric`, as declared."""
+    layers = nn.Sequential(*(module for plain in part["layers"] for module in _modules(plain)))
+    return TimedLayers(layers, fabric, *part["seconds"], part["watch"]) if "seconds" in part else layers
+
+
+def meet(fabric: Fabric, tag: int = 1000) -> None:
+    """Wait for all ranks: a token goes from rank 0 to the last and back. Afterwards nobody is late by a process's start."""
+    token, last = torch.zeros(1), fabric.world_size - 1
+    for step in (1, -1):
+        begins, ends = (0, last) if step == 1 else (last, 0)
+        if fabric.rank != begins:
+            fabric.recv(token, frm=fabric.rank - step, tag=tag)
+        if fabric.rank != ends:
+            fabric.send(token, to=fabric.rank + step, tag=tag)
+
+
+def _modules(plain: dict[str, Any]) -> list[nn.Module]:
+    out_features, in_features = plain["weight"].shape
+    linear = nn.Linear(in_features, out_features, dtype=plain["weight"].dtype)
+    with torch.no_grad():
+        linear.weight.copy_(plain["weight"])
+        linear.bias.copy_(plain["bias"])
+    return [linear, nn.ReLU()] if plain["relu"] else [linear]
+
+
+class TimedLayers(nn.Module):
+    """Layers that do their work and wait until a declared time is over, as a larger model would; that burns no core.
+
+    Their k-th forward and its backward are marked as the spans "forward k" and "backward k". With `watch`, what
+    autograd keeps for the backward is reported as `kept_kB`, whenever it changes.
+    """
+
+    def __init__(self, layers: nn.Module, fabric: Fabric, forward_s: float, backward_s: float, watch: bool) -> None:
+        super().__init__()
+        self.layers, self.fabric = layers, fabric
+        self.seconds = {"forward": forward_s, "backward": backward_s}
+        self._count = 0
+        self._kept = _Kept({p.data_ptr() for p in layers.parameters()}) if watch else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        micro, self._count = self._count, self._count + 1
+        with self._taking("forward", micro), self._kept.counting() if self._kept else nullcontext():
+            backward = ExitStack()  # entered and left when autograd comes by on its way back
+            begin = _Passing.apply(x if x.requires_grad else x.detach().requires_grad_(), backward.close)
+            out = self.layers(begin)
+            return _Passing.apply(out, lambda: backward.enter_context(self._taking("backward", micro)))
+
+    @contextmanager
+    def _taking(self, way: str, micro: int) -> Iterator[None]:
+        """Marks what is done inside, and takes until its declared time is over."""
+        start_s = time.monotonic()
+        with span(f"{way} {micro}"):
+            yield
+            self.fabric.compute(max(0.0, self.seconds[way] - (time.monotonic() - start_s)))
+
+
+class _Passing(torch.autograd.Function):
+    """Passes its input on; on the way back it does `then` first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, then: Callable[[], Any]) -> torch.Tensor:
+        ctx.then = then
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        ctx.then()
+        return grad, None
+
+
+class _Kept:
+    """The bytes that autograd keeps, without the weights, which are there anyway; a tensor saved twice counts once."""
+
+    def __init__(self, weights: set[int]) -> None:
+        self._weights, self._holders, self.size_bytes = weights, Counter(), 0
+
+    def counting(self) -> AbstractContextManager:
+        """Counts what is saved inside."""
+        return torch.autograd.graph.saved_tensors_hooks(lambda x: _Saved(self, x), _Saved.give)
+
+    def note(self, x: torch.Tensor, step: int) -> None:
+        place = x.untyped_storage().data_ptr()
+        if place in self._weights:
+            return
+        self._holders[place] += step
+        if self._holders[place] == (step > 0):  # its first holder came, or its last one went
+            self.size_bytes += step * x.nbytes
+            report(kept_kB=self.size_bytes / 1e3)
+
+
+class _Saved:
+    """A tensor in autograd's keeping, from the forward to the moment in the backward that frees it."""
+
+    def __init__(self, kept: _Kept, x: torch.Tensor) -> None:
+        self._kept, self._x = kept, x.detach()  # an output would hold its own graph
+        kept.note(self._x, 1)
+
+    def give(self) -> torch.Tensor:
+        return self._x
+
+    def __del__(self) -> None:
+        self._kept.note(self._x, -1)

@@ -1,0 +1,194 @@
+"""The support matrix: every strategy of tf.distribute in every way to train, really run, with versions and a date.
+
+`run()` runs cells, `recorded()` reads the last whole matrix from `datasets/support.json`, and `python -m
+worldsize.tf.support` writes it anew. The guide of TensorFlow 2.0 stands beside it as it was published in 2019. Left out:
+what a cell does (`trials`, `oldtrials`), and drawing (`grid`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from worldsize import data
+from worldsize.errors import LaunchError
+from worldsize.tf import Cluster, quiet_launch, support_cells, support_tf1
+from worldsize.tf.support_cells import KERAS_3_FIT, LOOP_KERAS_3, LOOP_TF_KERAS, RAW, TF_KERAS_FIT, Cell
+
+RECORD = data.CHECKOUT_FOLDER / "support.json"
+WAYS = (KERAS_3_FIT, TF_KERAS_FIT, RAW, LOOP_KERAS_3, LOOP_TF_KERAS)
+FITS = (KERAS_3_FIT, TF_KERAS_FIT)
+KINDS = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "v1")
+PACKAGES = ("tensorflow", "keras", "tf_keras", "numpy")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Rows that share processes: `fn(cells)` runs in the tasks, and a cell is as its worst task says."""
+
+    fn: Callable
+    rows: dict[str, tuple[str, ...]]  # row -> the ways that it has
+    way: dict[str, Any] = field(default_factory=dict)
+    timeout_s: float = 240.0
+
+
+def between_graphs(row: str) -> Launch:
+    return Launch(_between, {row: (RAW,)}, {"cluster": Cluster(worker=2, ps=1)})
+
+
+def _on_devices(cells: tuple[Cell, ...]) -> support_cells.Found:
+    return support_cells.on_devices(cells, {"v1 towers": support_tf1.towers})
+
+
+def _with_servers(cells: tuple[Cell, ...]) -> support_cells.Found:
+    return support_cells.with_servers(cells, {"v1 in-graph": support_tf1.in_graph})
+
+
+def _between(task: Any, cells: tuple[Cell, ...]) -> support_cells.Found:
+    (cell,) = cells
+    return support_tf1.between_graphs(task, *cell)
+
+
+LAUNCHES = (
+    Launch(
+        _on_devices,
+        {
+            "OneDevice": WAYS,
+            "Mirrored, 2 devices": WAYS,
+            "Mirrored, HierarchicalCopyAllReduce": WAYS,
+            "Mirrored, ReductionToOneDevice": WAYS,
+            "Mirrored, NcclAllReduce on CPUs": WAYS,
+            "CentralStorage": WAYS,
+            "CentralStorage, aggregation=MEAN": (RAW,),
+            "CentralStorage, Conv2D and LSTM": FITS,
+            "CentralStorage, Dropout": FITS,
+            "CentralStorage, BatchNormalization": FITS,
+            "TPU": WAYS,
+            "v1 towers": (RAW,),
+            "v1 Estimator": (RAW,),
+        },
+        {"logical_devices": 2},
+    ),
+    # in a process of its own: one in which 2 devices have met refuses a group of 4 (collectives keep their group)
+    Launch(support_cells.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
+    Launch(
+        support_cells.on_workers,
+        {f"MultiWorkerMirrored, {kind}": WAYS for kind in ("RING", "AUTO", "NCCL on CPUs")},
+        {"cluster": Cluster(worker=2)},
+    ),
+    Launch(
+        _with_servers,
+        {"ParameterServer": WAYS, "ParameterServer, partitioner": WAYS, "v1 in-graph": (RAW,)},
+        {"cluster": Cluster(chief=1, worker=3, ps=2)},
+    ),
+    between_graphs("v1 between-graph, asynchronous"),
+    between_graphs("v1 between-graph, SyncReplicas"),
+)
+
+# "Distributed training with TensorFlow", guide of TensorFlow 2.0 (2019), its table of what is supported
+GUIDE_2_0 = {
+    "Keras API": {
+        "Mirrored": "supported", "TPU": "experimental", "MultiWorkerMirrored": "experimental",
+        "CentralStorage": "experimental", "ParameterServer": "planned", "OneDevice": "supported",
+    },
+    "Custom training loop": {
+        "Mirrored": "experimental", "TPU": "experimental", "MultiWorkerMirrored": "planned",
+        "CentralStorage": "planned", "ParameterServer": "not yet", "OneDevice": "supported",
+    },
+    "Estimator API": {
+        "Mirrored": "limited", "TPU": "not supported", "MultiWorkerMirrored": "limited",
+        "CentralStorage": "limited", "ParameterServer": "limited", "OneDevice": "limited",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What came of each cell, as (outcome, words); when, and with which versions."""
+
+    date: str
+    versions: dict[str, str]
+    cells: dict[Cell, tuple[str, str]]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row for row, _ in self.cells))
+
+    def column(self, way: str) -> dict[str, tuple[str, str]]:
+        return {row: found for (row, its), found in self.cells.items() if its == way}
+
+
+def cells() -> tuple[Cell, ...]:
+    """Every cell that there is, row by row."""
+    every = {cell for launch in LAUNCHES for cell in _cells(launch, WAYS)}
+    return tuple(sorted(every, key=lambda cell: (_order(cell[0]), WAYS.index(cell[1]))))
+
+
+def _order(row: str) -> tuple[int, str]:
+    return next(k for k, kind in enumerate(KINDS) if re.split("[ ,]", row)[0] == kind), row
+
+
+def _cells(launch: Launch, ways: Iterable[str]) -> tuple[Cell, ...]:
+    return tuple((row, way) for row, those in launch.rows.items() for way in those if way in ways)
+
+
+def run(ways: Iterable[str] = WAYS, launches: Iterable[Launch] = LAUNCHES) -> Matrix:
+    """Run every cell of these ways, and return what came of each. Raises ValueError for a way that there is not."""
+    ways = (ways,) if isinstance(ways, str) else tuple(ways)
+    for way in ways:
+        if way not in WAYS:
+            raise ValueError(f"support.run: expected one of {', '.join(WAYS)}, got {way!r}")
+    found: support_cells.Found = {}
+    for launch in launches:
+        wanted = _cells(launch, ways)
+        found |= _launched(launch, wanted) if wanted else {}
+    ordered = {cell: found[cell] for cell in cells() if cell in found}
+    return Matrix(datetime.date.today().isoformat(), _versions(), ordered)
+
+
+def _launched(launch: Launch, wanted: tuple[Cell, ...]) -> support_cells.Found:
+    try:
+        run = quiet_launch(launch.fn, (wanted,), timeout_s=launch.timeout_s, **launch.way)
+    except LaunchError as error:
+        return dict.fromkeys(wanted, ("fails", str(error).splitlines()[0][: support_cells.TOLD]))
+    tasks = [result for result in run.results if result]
+    return {cell: min((task[cell] for task in tasks), key=lambda found: found[0] == "works") for cell in wanted}
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+# ---- the file --------------------------------------------------------------------------------
+
+
+def save(matrix: Matrix, path: Path = RECORD) -> None:
+    """Write a matrix with its date and versions, whole or not at all."""
+    rows = {row: {way: list(matrix.cells[row, way]) for way in WAYS if (row, way) in matrix.cells} for row in matrix.rows}
+    text = json.dumps({"date": matrix.date, "versions": matrix.versions, "cells": rows}, indent=1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(text + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def recorded(path: Path = RECORD) -> Matrix:
+    """The matrix as it was last run whole."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    found = {(row, way): tuple(said) for row, ways in read["cells"].items() for way, said in ways.items()}
+    return Matrix(read["date"], read["versions"], found)
+
+
+if __name__ == "__main__":
+    matrix = run()
+    save(matrix)
+    for (row, way), (outcome, words) in matrix.cells.items():
+        print(f"{row:38} {way:16} {outcome:14} {words}")

@@ -1,0 +1,98 @@
+"""The cells of the support matrix that are TensorFlow 1's: towers, in-graph and between-graph replication.
+
+All on `tf.compat.v1`, with the model and the data of `trials`. Left out: queues, savers, summaries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from worldsize.tf.support_cells import RATE, SCHEDULED, STEPS, Found, attempt, compared, counted, examples
+
+
+def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
+    """The gradient of half the examples on each of two places."""
+    x, y = examples()
+    found = []
+    for k, place in enumerate(places):
+        with tf.device(place):
+            part = slice(8 * k, 8 * k + 8)
+            loss = tf.reduce_mean((tf.matmul(tf.constant(x[part]), weights) - y[part]) ** 2)
+            found.append(tf.gradients(loss, weights)[0])
+    return found
+
+
+def split(server: str, places: tuple[str, ...], target: str = "", config: Any = None) -> tuple[str, str]:
+    """One graph, one session: the weights on `server`, half the examples on each place."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default():
+        with tf.device(server):
+            weights = tf.get_variable("w", [3, 1], initializer=tf.zeros_initializer())
+            gradient = tf.add_n(halves(tf, places, weights)) / len(places)
+            step = tf.assign_sub(weights, RATE * gradient)
+        with tf.Session(target, config=config) as session:
+            session.run(tf.global_variables_initializer())
+            for _ in range(STEPS):
+                session.run(step)
+            return compared(session.run(weights))
+
+
+def towers() -> tuple[str, str]:
+    import tensorflow.compat.v1 as tf
+
+    return split("/cpu:0", ("/cpu:0", "/cpu:1"), config=tf.ConfigProto(device_count={"CPU": 2}))
+
+
+def in_graph() -> tuple[str, str]:
+    import tensorflow.compat.v1 as tf
+
+    jobs = json.loads(os.environ["TF_CONFIG"])["cluster"]
+    alone = tf.ConfigProto(device_filters=["/job:ps", "/job:worker"])  # the chief has no server here
+    places = ("/job:worker/task:0", "/job:worker/task:1")
+    return split("/job:ps/task:0", places, "grpc://" + jobs["worker"][0], alone)
+
+
+def between_graphs(task: Any, row: str, way: str) -> Found:
+    """On each worker: a graph of its own, which shares the variables with the others'."""
+    return {(row, way): attempt(lambda: replicated(task, "Sync" in row))}
+
+
+def replicated(task: Any, synchronous: bool) -> tuple[str, str]:
+    import tensorflow.compat.v1 as tf
+
+    from worldsize.tf.sessions import together
+
+    cluster, is_chief = tf.train.ClusterSpec(task.cluster), task.index == 0
+    server = tf.train.Server(cluster, "worker", task.index)
+    setter = tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{task.index}")
+    with tf.Graph().as_default(), tf.device(setter):
+        step = tf.train.get_or_create_global_step()
+        weights = tf.get_variable("w", [3, 1], initializer=tf.zeros_initializer())
+        optimizer = tf.train.GradientDescentOptimizer(RATE, use_locking=True)
+        hooks = [together(is_chief)]
+        if synchronous:
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, len(task.cluster["worker"]))
+            hooks.append(optimizer.make_session_run_hook(is_chief, num_tokens=0))
+            gradient = halves(tf, ("", ""), weights)[task.index]
+        else:
+            gradient = tf.ones([3, 1])
+        train = optimizer.apply_gradients([(gradient, weights)], step)
+        finished = tf.get_variable("finished", [], tf.int32, tf.zeros_initializer(), trainable=False)
+        finish, there = finished.assign_add(1, use_locking=True), len(task.cluster["worker"])
+        session = tf.train.MonitoredTrainingSession(
+            server.target, is_chief, hooks=hooks, checkpoint_dir=None, stop_grace_period_secs=2
+        )
+        with session:
+            for _ in range(STEPS if synchronous else SCHEDULED):
+                session.run(train)
+            session.run(finish)
+            while session.run(finished) < there:
+                time.sleep(0.02)
+            held = session.run(weights)
+        return compared(held) if synchronous else counted(held, None, SCHEDULED * there)
+
+
