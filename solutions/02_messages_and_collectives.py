@@ -729,7 +729,7 @@ figures.residuals(made_up, both, title, sizes[1::2], points="made up")
 # Small messages are soon sent, so we try them more often.
 
 # %%
-from worldsize.fabric.gloo import SMALL_BYTES
+from worldsize.fabric import SMALL_BYTES
 
 fitted = [250, 1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000, bare_largest // 2, bare_largest]
 left_out = [500, 2_000, 8_000, 32_000, 100_000, SMALL_BYTES, SMALL_BYTES + 1, 200_000, 500_000, 2_000_000, 8_000_000]

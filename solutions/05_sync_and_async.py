@@ -17,7 +17,7 @@ import torch
 
 from worldsize.formulas import staleness as formulas
 from worldsize.notebook import *
-from worldsize.launch.run import unobserved
+from worldsize.launch import unobserved
 
 # %% tags=["parameters"]
 few = 4

@@ -32,10 +32,10 @@ from pathlib import Path
 
 from worldsize.formulas import cost
 from worldsize.fabric.background import Background, over_the_fabric
-from worldsize.pytorch.data_parallel import Cards, Watched, data_parallel
+from worldsize.pytorch.data_parallel import Cards, RecordedCopies, data_parallel
 from worldsize.pytorch.models import mlp, small_cnn, tensors
 from worldsize.pytorch.resnet import resnet
-from worldsize.lab.terminal import terminal
+from worldsize.notebook import terminal
 from worldsize.pytorch.observed_step import together, witnessed
 
 # %% tags=["parameters"]
@@ -107,7 +107,7 @@ def step_of_data_parallel(link):
     record = Cards(cards, link)
     model, words = data_parallel(resnet(**shape), record)
     place = next(model.parameters()).device
-    with Watched(record):
+    with RecordedCopies(record):
         gradients(model, images[:batch].to(place), labels[:batch].to(place))
     return words, record.trace()
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from worldsize import cli, doctor
 from worldsize.authoring import build
-from worldsize.doctor import Row, Sheet
+from worldsize.doctor import Capability, CapabilitySheet
 from worldsize.grade.marking import rows
 
 pytestmark = pytest.mark.quick
@@ -49,7 +49,8 @@ def test_a_command_of_the_instructors_page_is_understood(line: str) -> None:
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("note", 0), ("fails", 1)])
 def test_the_doctor_ends_with_1_only_when_a_row_fails(monkeypatch: pytest.MonkeyPatch, state: str, code: int) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda: Sheet((Row("two ranks", "[no] memory", "close something", state),)))
+    row = Capability("two ranks", "[no] memory", "close something", state)
+    monkeypatch.setattr(doctor, "examine", lambda: CapabilitySheet((row,)))
     answer = worldsize("doctor")
     assert answer.exit_code == code
     assert "[no] memory" in said(answer)
@@ -101,7 +102,7 @@ def test_build_check_ends_with_1_and_the_path_of_what_is_stale(
 
 def test_export_writes_canvass_csv_beside_the_rows_and_names_who_is_left_out(tmp_path: Path) -> None:
     for student in ("doejane_12", "nobody"):
-        graded = rows.Row(student, "06_ring_all_reduce", "a.ipynb", "graded", 4.5, 6.0)
+        graded = rows.GradeRow(student, "06_ring_all_reduce", "a.ipynb", "graded", 4.5, 6.0)
         rows.write(graded, tmp_path / "rows")
     answer = worldsize("export", tmp_path)
     assert answer.exit_code == 0 and "left out, no number in the name: 'nobody'" in said(answer)

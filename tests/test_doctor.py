@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from worldsize import doctor, machine
-from worldsize.doctor import Row, Sheet, examine
+from worldsize.doctor import Capability, CapabilitySheet, examine
 
 pytestmark = pytest.mark.quick
 
@@ -111,13 +111,13 @@ def test_a_bubblewrap_that_does_not_start_is_a_note_with_its_reason(
 
 
 def test_a_notebook_shows_a_table_with_escaped_text() -> None:
-    html = Sheet((Row("a", "<b>", "c", "fails"),))._repr_html_()
+    html = CapabilitySheet((Capability("a", "<b>", "c", "fails"),))._repr_html_()
     assert "<table>" in html
     assert "FAILS: &lt;b&gt;" in html
 
 
 def test_plain_text_has_one_entry_a_row_and_no_line_over_100_characters() -> None:
-    lines = str(Sheet((Row("cores", "2"), Row("memory", "word " * 40, state="fails")))).splitlines()
+    lines = str(CapabilitySheet((Capability("cores", "2"), Capability("memory", "word " * 40, state="fails")))).splitlines()
     assert lines[0] == "  cores   2"
     assert lines[1].startswith("! memory  word")
     assert max(map(len, lines)) <= 100
@@ -125,7 +125,7 @@ def test_plain_text_has_one_entry_a_row_and_no_line_over_100_characters() -> Non
 
 def test_a_row_that_is_not_there_is_named() -> None:
     with pytest.raises(KeyError, match="no row 'disk'; rows: cores"):
-        Sheet((Row("cores", "2"),))["disk"]
+        CapabilitySheet((Capability("cores", "2"),))["disk"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Arrays."""
+"""Values on their way between a check and a student's function: NumPy's arrays on one side, tensors on the other.
+
+Left out: bytes on a wire (`fabric`, `grade.frames`).
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from worldsize.doctor import Sheet
+    from worldsize.doctor import CapabilitySheet
 
 app = typer.Typer(
     help="World Size: a hands-on course on distributed training.",
@@ -55,7 +55,7 @@ def doctor() -> None:
     raise typer.Exit(0 if sheet.ok else 1)
 
 
-def _table(sheet: Sheet) -> Table:
+def _table(sheet: CapabilitySheet) -> Table:
     from rich.markup import escape
     from rich.table import Table
 

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 
 from worldsize import machine
 
-Launch = Callable[..., "object"]
+LaunchFunction = Callable[..., "object"]
 BACKENDS = ("gloo", "nccl", "mpi")
 _COLUMNS = ("what", "here", "remark")
 
 
 @dataclass(frozen=True)
-class Row:
+class Capability:
     """One line of the sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark`: the next step)."""
 
     what: str
@@ -37,17 +37,17 @@ class Row:
 
 
 @dataclass(frozen=True, repr=False)
-class Sheet:
+class CapabilitySheet:
     """The capability sheet of one machine at one time."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Capability, ...]
 
     @property
     def ok(self) -> bool:
         """False where something that every lab needs does not work."""
         return all(row.state != "fails" for row in self.rows)
 
-    def __getitem__(self, what: str) -> Row:
+    def __getitem__(self, what: str) -> Capability:
         for row in self.rows:
             if row.what == what:
                 return row
@@ -75,51 +75,51 @@ class Sheet:
         return f"<table><caption>This machine</caption>{line('th', _COLUMNS)}{''.join(body)}</table>"
 
 
-def _marked(row: Row) -> str:
+def _marked(row: Capability) -> str:
     return f"FAILS: {row.value}" if row.state == "fails" else row.value
 
 
-def examine(launch: Launch | None = None) -> Sheet:
+def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
     """Look at this machine and launch two real ranks on it, twice. A few seconds; raises nothing.
 
     `launch` takes the place of `worldsize.launch.launch`, for a test or for another engine.
     """
     rows = [_system(), _cores(), _memory(), _version("PyTorch", "torch"), _version("TensorFlow", "tensorflow")]
     rows += _ranks(launch)
-    return Sheet((*rows, sandbox()))
+    return CapabilitySheet((*rows, sandbox()))
 
 
-def _launcher() -> Launch:
+def _launcher() -> LaunchFunction:
     from worldsize.launch import launch  # here, so that a broken torch still gives a sheet
 
     return launch
 
 
-def _system() -> Row:
-    return Row("system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}")
+def _system() -> Capability:
+    return Capability("system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}")
 
 
-def _cores() -> Row:
+def _cores() -> Capability:
     usable, present = machine.usable_cores(), machine.present_cores()
     if usable < present:
-        return Row("cores", f"{usable:g} of {present}", "an affinity mask or a container's limit holds the rest back")
+        return Capability("cores", f"{usable:g} of {present}", "an affinity mask or a container's limit holds the rest back")
     remark = "real speedup ends there; the labs say where that shows" if usable < 4 else ""
-    return Row("cores", f"{usable:g}", remark)
+    return Capability("cores", f"{usable:g}", remark)
 
 
-def _memory() -> Row:
+def _memory() -> Capability:
     total, free = machine.memory_bytes()
     value = f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free"
     if free < 2 * 2**30:
-        return Row("memory", value, "8 ranks take about 2.5 GiB: close something first", "note")
-    return Row("memory", value)
+        return Capability("memory", value, "8 ranks take about 2.5 GiB: close something first", "note")
+    return Capability("memory", value)
 
 
-def _version(name: str, distribution: str) -> Row:
+def _version(name: str, distribution: str) -> Capability:
     try:
-        return Row(name, importlib.metadata.version(distribution))
+        return Capability(name, importlib.metadata.version(distribution))
     except importlib.metadata.PackageNotFoundError:
-        return Row(name, "not installed", "run `make setup` in the course's folder", "fails")
+        return Capability(name, "not installed", "run `make setup` in the course's folder", "fails")
 
 
 def _rank_facts() -> dict:
@@ -146,7 +146,7 @@ def _gpu_names() -> list[str]:
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
-def _ranks(launch: Launch | None) -> list[Row]:
+def _ranks(launch: LaunchFunction | None) -> list[Capability]:
     try:
         launch = launch or _launcher()
         with redirect_stdout(io.StringIO()):  # a notebook's observers print a line a launch; the sheet has it in a row
@@ -158,9 +158,9 @@ def _ranks(launch: Launch | None) -> list[Row]:
         return [_no_ranks(error)]
     value = f"the all-reduce is right; first launch {first.wall_s:.2f} s, second {second.wall_s:.2f} s"
     return [
-        Row("two ranks", value),
-        Row("a launch here", second.setup),
-        Row("backends", ", ".join(facts["backends"]), _absent(facts["backends"])),
+        Capability("two ranks", value),
+        Capability("a launch here", second.setup),
+        Capability("backends", ", ".join(facts["backends"]), _absent(facts["backends"])),
         _gpus(gpus),
     ]
 
@@ -177,37 +177,37 @@ def _checked(results: list[dict]) -> dict:
     return results[0]
 
 
-def _no_ranks(error: Exception) -> Row:
+def _no_ranks(error: Exception) -> Capability:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     remark = (
         "no lab can run so: if this machine is short of memory or processes, close something; if packages are "
         "missing, run `make setup`; then `worldsize doctor` again"
     )
-    return Row("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, "fails")
+    return Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, "fails")
 
 
-def _gpus(names: list[str]) -> Row:
+def _gpus(names: list[str]) -> Capability:
     if not names:
-        return Row("GPUs", "none that CUDA can use", "ranks compute on the CPU and talk over gloo")
+        return Capability("GPUs", "none that CUDA can use", "ranks compute on the CPU and talk over gloo")
     kinds = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     if len(names) == 1:
-        return Row("GPUs", kinds, "NCCL needs a GPU for each rank: ranks share this one only where a lab asks for it")
-    return Row("GPUs", kinds)
+        return Capability("GPUs", kinds, "NCCL needs a GPU for each rank: ranks share this one only where a lab asks for it")
+    return Capability("GPUs", kinds)
 
 
-def sandbox() -> Row:
+def sandbox() -> Capability:
     """Whether bubblewrap is here and really starts; only grading needs it."""
     program = shutil.which("bwrap")
     if program is None:
         remark = "only grading needs it: install the package bubblewrap (Linux)"
-        return Row("sandbox", "none", remark, "note")
+        return Capability("sandbox", "none", remark, "note")
     try:
         command = [program, "--ro-bind", "/", "/", "--unshare-all", "true"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Row("sandbox", f"bubblewrap does not start: {error}", "only grading needs it", "note")
+        return Capability("sandbox", f"bubblewrap does not start: {error}", "only grading needs it", "note")
     if done.returncode:
         reason = textwrap.shorten(done.stderr, 120, placeholder=" …") or f"exit code {done.returncode}"
         remark = "only grading needs it; this system may forbid user namespaces"
-        return Row("sandbox", f"bubblewrap does not start: {reason}", remark, "note")
-    return Row("sandbox", "bubblewrap starts")
+        return Capability("sandbox", f"bubblewrap does not start: {reason}", remark, "note")
+    return Capability("sandbox", "bubblewrap starts")

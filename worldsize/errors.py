@@ -1,4 +1,15 @@
-"""Errors."""
+"""The errors that a launch raises, and the one that a stub of an exercise raises.
+
+    LaunchError
+      RankFailed      a rank raised, was killed, or left without a result
+      Deadlock        every rank waits in the fabric for something that cannot come
+      RunTimedOut     the time limit passed
+      EngineLost      the process that starts the ranks is gone
+    Interrupted       the stop button (a KeyboardInterrupt)
+    NotYet            a stub of an exercise that nobody has written yet
+
+Left out: their messages (`failures`, `launch.explain`).
+"""
 
 from __future__ import annotations
 

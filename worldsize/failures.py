@@ -1,16 +1,8 @@
-"""What can go wrong with ranks, as plain data and as errors that a student can read.
+"""What can go wrong with ranks, as plain data, and the words that a student can read.
 
 A rank never sends an exception object: it sends a `Failure` (type name, text, frames), and the kernel renders it
-against the notebook's own cells. Left out: how failures are noticed (`engines/`).
+against the notebook's own cells. Left out: how failures are noticed (`engines/`), and what is raised (`errors`).
 The idea of leading with the first failure is `torch.distributed.elastic.multiprocessing.errors`.
-
-    LaunchError
-      RankFailed      a rank raised, was killed, or left without a result
-      Deadlock        every rank waits in the fabric for something that cannot come
-      RunTimedOut     the time limit passed
-      EngineLost      the process that starts the ranks is gone
-    Interrupted       the stop button (a KeyboardInterrupt)
-    NotYet            a stub of an exercise that nobody has written yet
 """
 
 from __future__ import annotations
@@ -27,7 +19,7 @@ _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY_DIRS = tuple(
     {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"), _PACKAGE_DIR}
 )
-Tasks = tuple[str, ...]  # ("chief:0", "worker:0") by rank; () where ranks have numbers only
+TaskNames = tuple[str, ...]  # ("chief:0", "worker:0") by rank; () where ranks have numbers only
 _MAX_FRAMES = 6
 _MAX_ROWS = 6
 
@@ -152,12 +144,12 @@ def render_frames(frames: tuple[Frame, ...]) -> list[str]:
     return rows
 
 
-def name(rank: int, tasks: Tasks = ()) -> str:
+def name(rank: int, tasks: TaskNames = ()) -> str:
     """ "rank 2", or "worker 1" where `tasks` says that rank 2 is "worker:1"."""
     return tasks[rank].replace(":", " ") if tasks else f"rank {rank}"
 
 
-def headline(failure: Failure, world_size: int, tasks: Tasks = ()) -> str:
+def headline(failure: Failure, world_size: int, tasks: TaskNames = ()) -> str:
     """One line: who failed and how."""
     who = name(failure.rank, tasks) + ("" if tasks else f" of {world_size}")
     if failure.kind == "raised":
@@ -173,7 +165,7 @@ def headline(failure: Failure, world_size: int, tasks: Tasks = ()) -> str:
 _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round their own functions
 
 
-def render_standing(standing: Standing, tasks: Tasks = ()) -> str:
+def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
     """One line: where a rank stood."""
     own = [f for f in standing.frames if not is_library(f)]
     inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
@@ -185,7 +177,7 @@ def render_standing(standing: Standing, tasks: Tasks = ()) -> str:
     return f"{name(standing.rank, tasks)} {doing}{at}{last}"
 
 
-def names(ranks: list[int], tasks: Tasks = ()) -> str:
+def names(ranks: list[int], tasks: TaskNames = ()) -> str:
     """[0, 1, 3] -> "ranks 0, 1, 3"; long lists are shortened."""
     if tasks:
         shown = ", ".join(name(r, tasks) for r in ranks[:_MAX_ROWS])
@@ -196,7 +188,7 @@ def names(ranks: list[int], tasks: Tasks = ()) -> str:
     return f"ranks {shown}" + (f" and {len(ranks) - _MAX_ROWS} more" if len(ranks) > _MAX_ROWS else "")
 
 
-def render_standings(standings: tuple[Standing, ...], tasks: Tasks = ()) -> list[str]:
+def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> list[str]:
     rows = [f"  {render_standing(s, tasks)}" for s in standings[:_MAX_ROWS]]
     if len(standings) > _MAX_ROWS:
         rows.append(f"  … and {len(standings) - _MAX_ROWS} more ranks")

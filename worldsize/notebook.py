@@ -10,11 +10,12 @@ import os
 
 from worldsize import data, figures
 from worldsize.checks.verdict import Verdict
-from worldsize.doctor import Sheet, examine
+from worldsize.doctor import CapabilitySheet, examine
 from worldsize.errors import Deadlock, Interrupted, LaunchError, NotYet, RankFailed, RunTimedOut
-from worldsize.lab.checker import Checker, _shell, verdict_html
+from worldsize.lab.checker import Checker, notebook_shell, verdict_html
 from worldsize.lab.knobs import knobs
 from worldsize.lab.lab import Lab
+from worldsize.lab.terminal import terminal
 from worldsize.launch import Run, last_run, launch, quiet_launch, warm
 from worldsize.launch.run import observe
 from worldsize.links import Link
@@ -24,11 +25,11 @@ from worldsize.report import report, span
 
 __all__ = [
     "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "NotYet", "RankFailed", "Run", "RunTimedOut",
-    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "report", "span",
+    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "report", "span", "terminal",
 ]  # fmt: skip
 
 
-def capability_sheet() -> Sheet:
+def capability_sheet() -> CapabilitySheet:
     """What this machine can do, from a real run of two ranks."""
     return examine(quiet_launch)
 
@@ -41,7 +42,7 @@ def open_lab(number: str) -> tuple[Lab, Checker]:
 
 def _wire() -> None:
     warm()
-    shell = _shell()
+    shell = notebook_shell()
     live = hasattr(shell, "kernel") and os.environ.get("WORLDSIZE_HEADLESS") != "1"
     observe(LiveView() if live else TextLines())
     if shell is not None:

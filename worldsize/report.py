@@ -14,7 +14,7 @@ from typing import Any
 KINDS = ("compute", "wait")
 
 
-class Notebookward:
+class ReportBuffer:
     """Where a rank's reports and spans gather. Times are seconds since the launch."""
 
     def __init__(self, origin_s: float) -> None:
@@ -23,12 +23,12 @@ class Notebookward:
         self.spans: list[tuple[str, float, float, str]] = []  # kind, start, end, label
 
 
-_gathering: list[Notebookward] = []  # at most one: the rank that this process is
+_gathering: list[ReportBuffer] = []  # at most one: the rank that this process is
 
 
-def gather(origin_s: float) -> Notebookward:
+def gather(origin_s: float) -> ReportBuffer:
     """Begin to gather in this process, which is a rank."""
-    _gathering[:] = [Notebookward(origin_s)]
+    _gathering[:] = [ReportBuffer(origin_s)]
     return _gathering[0]
 
 

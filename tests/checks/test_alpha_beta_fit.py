@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from worldsize.checks.arena import Ended, LaunchArena
+from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.measuring import alpha_beta_fit
 from worldsize.fabric.gloo import SMALL_BYTES
 
@@ -25,7 +25,7 @@ class Seen(LaunchArena):
 
     def call(self, fn, sizes, seconds):
         self.given.append((sizes, seconds))
-        return Ended("done", returned=(fn(sizes, seconds),))
+        return ArenaResult("done", returned=(fn(sizes, seconds),))
 
 
 def weighted(sizes, seconds):

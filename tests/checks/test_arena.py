@@ -90,11 +90,11 @@ def test_a_plain_function_returns_its_value(arena):
 
 def test_a_plain_stub_is_not_yet(arena):
     ended = arena.call(is_a_stub, None, None)
-    assert (ended.state, ended.words) == ("not yet", "Exercise 6.2: the ring")
+    assert (ended.state, ended.message) == ("not yet", "Exercise 6.2: the ring")
 
 
 def test_a_plain_function_that_raises_says_what(arena):
-    assert arena.call(divmod, 7, 0).words.startswith("ZeroDivisionError: ")
+    assert arena.call(divmod, 7, 0).message.startswith("ZeroDivisionError: ")
 
 
 # ranks
@@ -133,18 +133,18 @@ def test_a_link_shapes_the_messages(arena):
 
 def test_a_stub_is_not_yet(arena):
     ended = arena.ranks(is_a_stub, inputs())
-    assert (ended.state, ended.words) == ("not yet", "Exercise 6.2: the ring")
+    assert (ended.state, ended.message) == ("not yet", "Exercise 6.2: the ring")
 
 
 def test_a_rank_that_raises_is_named(arena):
     ended = arena.ranks(raises, inputs())
-    assert (ended.state, "rank 1 of 2 failed first: KeyError: 'chunk 5'" in ended.words) == ("raised", True)
+    assert (ended.state, "rank 1 of 2 failed first: KeyError: 'chunk 5'" in ended.message) == ("raised", True)
 
 
 def test_a_deadlock_is_named(arena):
     ended = arena.ranks(both_receive, inputs())
     assert ended.state == "deadlock"
-    assert ended.words.startswith("deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)")
+    assert ended.message.startswith("deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)")
 
 
 def test_a_function_that_does_not_end_is_a_timeout_with_its_messages(arena):
@@ -159,11 +159,11 @@ def test_a_function_that_cannot_travel_is_named(arena):
         return lock.locked()
 
     ended = arena.ranks(locked, inputs())
-    assert (ended.state, "`lock`" in ended.words) == ("raised", True)
+    assert (ended.state, "`lock`" in ended.message) == ("raised", True)
 
 
 def test_words_do_not_point_at_logs_of_another_run(arena):
-    assert "last_run()" not in arena.ranks(raises, inputs()).words
+    assert "last_run()" not in arena.ranks(raises, inputs()).message
 
 
 def test_the_students_own_last_run_stays(arena):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.checks.mutants import Answers
 from worldsize.checks import CHECKS, run_check
-from worldsize.checks.arena import Ended, LaunchArena
+from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.kit.judge import Case, first_difference, inputs_for, judge
 from worldsize.checks.verdict import Property, Verdict
 from worldsize.errors import NotYet
@@ -171,8 +171,8 @@ def _answers(exercise: str) -> Answers:
 POINTS = {"values": 1.0, "messages": 2.0}
 
 
-def _case(name: str, values: str | None = None, messages: str | None = None, ended: Ended | None = None) -> Case:
-    ended = ended or Ended("done", trace=Trace(2))
+def _case(name: str, values: str | None = None, messages: str | None = None, ended: ArenaResult | None = None) -> Case:
+    ended = ended or ArenaResult("done", trace=Trace(2))
     return Case(name, lambda: ended, lambda _: {"values": values, "messages": messages})
 
 
@@ -189,24 +189,24 @@ def test_the_first_wrong_property_gives_the_words():
 
 
 def test_a_property_that_no_case_tried_earns_nothing():
-    case = Case("2 ranks", lambda: Ended("done"), lambda _: {"values": None})
+    case = Case("2 ranks", lambda: ArenaResult("done"), lambda _: {"values": None})
     verdict = judge("ring", POINTS, [case])
     assert verdict.points == 1.0
 
 
 @pytest.mark.parametrize("state", ["raised", "deadlock", "timeout"])
 def test_a_run_that_did_not_end_well_earns_nothing(state):
-    verdict = judge("ring", POINTS, [_case("2 ranks"), _case("3 ranks", ended=Ended(state, "it broke"))])
+    verdict = judge("ring", POINTS, [_case("2 ranks"), _case("3 ranks", ended=ArenaResult(state, "it broke"))])
     assert (verdict.state, verdict.points, verdict.mismatch) == ("fail", 0, "3 ranks: it broke")
 
 
 def test_a_deadlock_of_sends_alone_says_what_to_do():
-    ended = Ended("deadlock", "deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)")
+    ended = ArenaResult("deadlock", "deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)")
     assert "Begin with isend" in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 
 def test_a_deadlock_of_receives_gives_no_advice_about_sends():
-    ended = Ended("deadlock", "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (send)")
+    ended = ArenaResult("deadlock", "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (send)")
     assert "isend" not in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 

@@ -8,14 +8,14 @@ import traceback
 
 import pytest
 
-from worldsize.engines.last_seen import Place, last_seen
+from worldsize.engines.last_seen import LastSeen, last_seen
 
 QUICK = pytest.mark.quick
 
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(tmp_path / "rank0.place.pkl", (__file__, "below"))
+    return LastSeen(tmp_path / "rank0.last_seen.pkl", (__file__, "below"))
 
 
 def asked(place):
@@ -90,7 +90,7 @@ def test_no_garbage_is_collected_while_it_looks_and_the_collector_stays_as_it_wa
 @QUICK
 def test_what_was_noted_outlives_the_writer(place, tmp_path):
     below(lambda: asked(place))
-    assert [frame.function for frame in last_seen(tmp_path / "rank0.place.pkl")][:2] == ["<lambda>", "asked"]
+    assert [frame.function for frame in last_seen(tmp_path / "rank0.last_seen.pkl")][:2] == ["<lambda>", "asked"]
 
 
 # garbage whose finalizer lets other threads run, and a main thread that never stays where it is
@@ -161,7 +161,7 @@ os._exit(0)
 def test_looking_all_the_time_does_no_harm(tmp_path, work, seconds):
     script = tmp_path / "watched.py"
     script.write_text(WATCHED.format(work=work))
-    command = [sys.executable, str(script), str(tmp_path / "rank0.place.pkl"), str(seconds)]
+    command = [sys.executable, str(script), str(tmp_path / "rank0.last_seen.pkl"), str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
     assert done.returncode == 0, done.stderr[-2000:]
     looks, odd = done.stdout.split(maxsplit=1)

@@ -21,7 +21,7 @@ from matplotlib.text import Text
 from worldsize import figures
 from worldsize.figures import Curve, Timing, link_heatmap
 from worldsize.figures import base as picture
-from worldsize.lab.summary import Row
+from worldsize.lab.summary import SummaryRow
 from worldsize.trace import Collective, Span, Trace, Transfer
 
 SIZE_BYTES = 4_000_000
@@ -93,7 +93,7 @@ def contrast(one, other):
 
 
 def row(id, predicted, measured, unit="s", measured_unit="s"):
-    return Row(id, f"What is {id}?", unit, predicted, measured, measured_unit)
+    return SummaryRow(id, f"What is {id}?", unit, predicted, measured, measured_unit)
 
 
 def lab(*rows):
@@ -175,7 +175,7 @@ CROWDED = {
     "sixteen rows": lambda: figures.links(sharded(16, 12_345_678)),
     "long names": lambda: figures.race([Timing(f"{LONG} {i}", i + 1, i + 0.7, 8) for i in range(3)]),
     "long questions": lambda: figures.predicted(
-        lab(Row("a", "word " * 60, "bytes a rank", 1234567, 345, "bytes a rank"))
+        lab(SummaryRow("a", "word " * 60, "bytes a rank", 1234567, 345, "bytes a rank"))
     ),
 }
 

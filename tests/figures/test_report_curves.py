@@ -7,7 +7,7 @@ import pytest
 
 from worldsize import figures
 from worldsize.figures import report_curves
-from worldsize.figures.report_series import Curve, points, share
+from worldsize.figures.report_series import ReportCurve, points, share
 
 pytestmark = pytest.mark.quick
 
@@ -78,7 +78,7 @@ def test_without_a_step_the_epoch_is_x_and_without_both_the_time():
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 12_345])
 def test_a_growing_curve_is_bounded_and_keeps_both_ends(count):
-    curve = Curve(keep=64)
+    curve = ReportCurve(keep=64)
     for step in range(count):
         curve.add(step, step)
     xs = curve.part(0)["x"]
@@ -87,7 +87,7 @@ def test_a_growing_curve_is_bounded_and_keeps_both_ends(count):
 
 @pytest.mark.parametrize("every", [1, 7, 200])
 def test_parts_put_together_are_the_whole_curve(every):
-    curve, front = Curve(keep=32), []
+    curve, front = ReportCurve(keep=32), []
     for step in range(500):
         curve.add(step, step * step)
         if step % every == 0 or step == 499:

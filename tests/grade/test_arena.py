@@ -129,20 +129,20 @@ def test_a_link_shapes_the_messages(arena):
 
 def test_a_stub_is_not_yet(arena):
     ended = arena.ranks(Submitted("stub"), inputs())
-    assert (ended.state, ended.words) == ("not yet", "Exercise 6.2: the ring")
+    assert (ended.state, ended.message) == ("not yet", "Exercise 6.2: the ring")
 
 
 def test_a_rank_that_raises_is_named_with_its_line(arena):
     ended = arena.ranks(Submitted("raises"), inputs())
     assert ended.state == "raised"
-    assert "rank 1 of 2 failed first: KeyError: 'chunk 5'" in ended.words
-    assert 'raise KeyError("chunk 5")' in ended.words
+    assert "rank 1 of 2 failed first: KeyError: 'chunk 5'" in ended.message
+    assert 'raise KeyError("chunk 5")' in ended.message
 
 
 def test_a_function_that_does_not_end_is_a_timeout(arena):
     ended = arena.ranks(Submitted("loops"), inputs())
     assert (ended.state, arena.incidents) == ("timeout", ["timeout"])
-    assert ended.words == "after timeout_s=3 s these of 2 ranks were not done: rank 0 running, rank 1 running"
+    assert ended.message == "after timeout_s=3 s these of 2 ranks were not done: rank 0 running, rank 1 running"
 
 
 @pytest.mark.parametrize(
@@ -155,23 +155,23 @@ def test_a_function_that_does_not_end_is_a_timeout(arena):
 )
 def test_a_rank_that_ends_without_a_result_is_named(arena, name, words):
     ended = arena.ranks(Submitted(name), inputs())
-    assert ended.state == "raised" and words in ended.words, ended.words
+    assert ended.state == "raised" and words in ended.message, ended.message
 
 
 def test_a_memory_hog_is_stopped(arena):
     ended = arena.ranks(Submitted("hoards"), inputs())
     assert ended.state == "raised"
-    assert "GB of memory" in ended.words or "MemoryError" in ended.words
+    assert "GB of memory" in ended.message or "MemoryError" in ended.message
 
 
 def test_a_group_of_one_is_a_process_group_too(arena):
     ended = arena.group(Submitted("over_a_group"), inputs()[:1])
-    assert ended.state == "done", ended.words
+    assert ended.state == "done", ended.message
 
 
 def test_ranks_of_a_group_share_a_process_group(arena):
     ended = arena.group(Submitted("over_a_group"), inputs())
-    assert [got.tolist() for got in ended.returned] == [[10, 12, 14], [10, 12, 14]], ended.words
+    assert [got.tolist() for got in ended.returned] == [[10, 12, 14], [10, 12, 14]], ended.message
 
 
 def test_a_check_may_play_some_of_the_ranks_itself(arena):
@@ -221,4 +221,4 @@ def test_an_error_of_a_checks_callable_reaches_the_function(arena):
 
 
 def test_words_about_a_plain_function_name_no_rank(arena):
-    assert arena.call(Submitted("raises"), 1, 2).words.startswith("AttributeError: ")
+    assert arena.call(Submitted("raises"), 1, 2).message.startswith("AttributeError: ")

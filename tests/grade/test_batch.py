@@ -25,7 +25,7 @@ from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.batch import grade
-from worldsize.grade.marking.rows import Row
+from worldsize.grade.marking.rows import GradeRow
 
 for kind in ("honest", "damaged"):
     import_module(f"tests.grade.cheats.{kind}")
@@ -55,7 +55,7 @@ def hand_in(folder: Path, **notebooks: dict) -> Path:
     return folder
 
 
-def results(rows: tuple[Row, ...]) -> list[tuple]:
+def results(rows: tuple[GradeRow, ...]) -> list[tuple]:
     return [r.result for r in rows]
 
 
@@ -74,7 +74,7 @@ LABS = sorted(path.stem for path in (ROOT / "labs").glob("[0-9]*.ipynb"))
 
 
 @pytest.fixture(scope="module")
-def every_lab(tmp_path_factory) -> dict[tuple[str, str], Row]:
+def every_lab(tmp_path_factory) -> dict[tuple[str, str], GradeRow]:
     """{(student, lab): row} of a student who solved every lab and of one who did nothing."""
     folder = tmp_path_factory.mktemp("labs")
     for stem in LABS:

@@ -32,7 +32,7 @@ def test_conformance(sandbox, rule, world_size, link):
         ended = SandboxArena(sandbox, Meter(sandbox.limits), CELLS, 1).ranks(
             Submitted("over"), [None] * n, fn.__name__, *args, link=link
         )
-        assert ended.state == "done", ended.words
+        assert ended.state == "done", ended.message
         return SimpleNamespace(results=[ast.literal_eval(said) for said in ended.returned], trace=ended.trace)
 
     rule(run, world_size)
@@ -41,7 +41,7 @@ def test_conformance(sandbox, rule, world_size, link):
 def test_a_deadlock_is_known_at_once_and_says_who_waits_for_whom(sandbox):
     both = "def both(fabric, x):\n    fabric.recv(x, 1 - fabric.rank)"
     ended = arena_of(sandbox, both).ranks(Submitted("both"), [np.zeros(1)] * 2)
-    assert (ended.state, ended.words) == (
+    assert (ended.state, ended.message) == (
         "deadlock", "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)",
     )  # fmt: skip
 
@@ -49,7 +49,7 @@ def test_a_deadlock_is_known_at_once_and_says_who_waits_for_whom(sandbox):
 def test_a_rank_that_waits_for_one_that_has_ended_is_told_so(sandbox):
     leaves = "def leaves(fabric, x):\n    return fabric.recv(x, 0) if fabric.rank else x"
     ended = arena_of(sandbox, leaves).ranks(Submitted("leaves"), [np.zeros(1)] * 2)
-    assert ended.words == "deadlock: rank 1 waits for 0 (recv), which has ended"
+    assert ended.message == "deadlock: rank 1 waits for 0 (recv), which has ended"
 
 
 THREADS = """
@@ -87,7 +87,7 @@ def floods(fabric, x):
 
 def test_messages_that_nobody_takes_are_too_many_at_some_point(sandbox):
     ended = arena_of(sandbox, FLOODS).ranks(Submitted("floods"), [np.zeros(1, "float32")] * 2)
-    assert "are on their way and nobody takes them" in ended.words
+    assert "are on their way and nobody takes them" in ended.message
 
 
 RAW = """
@@ -113,4 +113,4 @@ def raw(fabric, x):
 )  # fmt: skip
 def test_a_frame_that_no_honest_rank_sends_fails_the_rank_and_nothing_else(sandbox, frame):
     ended = arena_of(sandbox, RAW % frame).ranks(Submitted("raw"), [np.zeros(1)] * 2)
-    assert ended.state == "raised" and "ProtocolError" in ended.words, ended
+    assert ended.state == "raised" and "ProtocolError" in ended.message, ended

@@ -46,7 +46,7 @@ answer = [fn for fn in (*answers.right, *(row[0] for row in answers.wrong)) if f
 
 
 def verdict_on(sandbox, exercise: str, fn):
-    sandbox.bring(["torch.nn.parallel"])  # what lab 10's set-up cells import
+    sandbox.preload(["torch.nn.parallel"])  # what lab 10's set-up cells import
     cells = [["Set-up 1", PACKAGE], ["Exercise 1.1", PICK.format(module=fn.__module__.rpartition(".")[2], name=fn.__name__)]]
     return run_check(exercise, SandboxArena(sandbox, Meter(sandbox.limits), cells, 1), Submitted("answer"))
 

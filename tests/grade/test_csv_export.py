@@ -7,18 +7,18 @@ import io
 
 import pytest
 
-from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.reports import csv_export
 
 pytestmark = pytest.mark.quick
 RING, START = "06_ring_all_reduce", "00_start_here"
 
 
-def row(student: str, lab: str = RING, points: float = 4.5, state: str = "graded", **more: object) -> Row:
-    return Row(student, lab, f"{student}/{lab}.ipynb", state, points, 6.0, **more)
+def row(student: str, lab: str = RING, points: float = 4.5, state: str = "graded", **more: object) -> GradeRow:
+    return GradeRow(student, lab, f"{student}/{lab}.ipynb", state, points, 6.0, **more)
 
 
-def lines(sheet: csv_export.Sheet) -> list[list[str]]:
+def lines(sheet: csv_export.MarkSheet) -> list[list[str]]:
     return list(csv.reader(io.StringIO(sheet.text)))
 
 
@@ -59,7 +59,7 @@ def test_a_mismatch_that_a_spreadsheet_would_run_gets_an_apostrophe():
 
 
 def test_quotes_commas_and_line_breaks_survive():
-    *_, student = lines(csv_export.moodle([row('Jane "JJ", Doe_1', words="two\nlines")], RING))
+    *_, student = lines(csv_export.moodle([row('Jane "JJ", Doe_1', reason="two\nlines")], RING))
     assert (student[1], student[4]) == ('Jane "JJ", Doe', "two\nlines")
 
 
@@ -75,7 +75,7 @@ def test_a_student_without_a_number_is_named_and_left_out(name):
 
 
 def test_what_could_not_be_graded_stays_empty_and_is_named():
-    sheet = csv_export.canvas([row("doe_12", points=0, state="ungradable", words="no notebook")])
+    sheet = csv_export.canvas([row("doe_12", points=0, state="ungradable", reason="no notebook")])
     assert lines(sheet)[-1][5] == "" and sheet.unsure == (f"doe_12, {RING}: no notebook",)
 
 

@@ -15,14 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 from worldsize import cli
-from worldsize.checks.arena import Ended
+from worldsize.checks.arena import ArenaResult
 from worldsize.grade import course
-from worldsize.grade.host.arena import Counted, Enough
+from worldsize.grade.host.arena import CountingArena, LastRunReached
 from worldsize.grade.marking import marking
-from worldsize.grade.marking.rows import ExerciseRow, PropertyRow, Row, write
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, write
 from worldsize.grade.reports import expected, feedback
 from worldsize.grade.reports.expected import Expected
-from worldsize.grade.reports.page import Drawn, Pair, page
+from worldsize.grade.reports.page import MessagePictures, PagePicture, page
 
 ROOT = Path(__file__).resolve().parents[2]
 RING = "06_ring_all_reduce"
@@ -40,13 +40,13 @@ def exercise(state: str = "fail", mismatch: str = "rank 1: expected 12, got 7", 
     return ExerciseRow("ring_all_reduce", "Exercise 6.5", state, points, 1.0, properties, mismatch, **more)
 
 
-def row(student: str = "anna", *exercises: ExerciseRow, path: str = "", state: str = "graded", **more: object) -> Row:
+def row(student: str = "anna", *exercises: ExerciseRow, path: str = "", state: str = "graded", **more: object) -> GradeRow:
     exercises = exercises or (exercise(),)
     path = path or f"{student}/{RING}.ipynb"
-    return Row(student, RING, path, state, 0.5, 6.0, exercises, **{"seed": 11, "digest": "ab" * 32, **more})
+    return GradeRow(student, RING, path, state, 0.5, 6.0, exercises, **{"seed": 11, "digest": "ab" * 32, **more})
 
 
-def html(given: Row, pairs: dict[str, Pair] | None = None, **more: object) -> str:
+def html(given: GradeRow, pairs: dict[str, MessagePictures] | None = None, **more: object) -> str:
     return page(given, TITLES, pairs or {}, **more)
 
 
@@ -76,7 +76,7 @@ class Read(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-SENT = Drawn(b"png", 'Two "ranks" <b>', 730, 290)
+SENT = PagePicture(b"png", 'Two "ranks" <b>', 730, 290)
 
 
 # ---- what it says ----------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def test_it_says_what_was_repaired_and_which_file_counted():
 
 
 def test_what_could_not_be_graded_says_why():
-    given = Row("anna", "", "anna", "ungradable", words="no notebook was handed in")
+    given = GradeRow("anna", "", "anna", "ungradable", reason="no notebook was handed in")
     assert "This could not be graded: no notebook was handed in." in Read(html(given)).text
 
 
 def test_where_the_grader_itself_failed_the_student_has_nothing_to_do():
-    given = Row("anna", RING, "anna/x.ipynb", "crashed", words="the grader itself failed, which is not the student's fault")
+    given = GradeRow("anna", RING, "anna/x.ipynb", "crashed", reason="the grader itself failed, which is not the student's fault")
     assert "Nothing: the grader failed, not your notebook" in Read(html(given)).text
 
 
@@ -140,8 +140,8 @@ TAGS = {
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_word_of_a_student_becomes_a_tag_an_attribute_or_a_control_character(text):
     bad = exercise("fail", text)
-    given = row(text, bad, path=f"{text}/x.ipynb", tamper=(text,), handed_in=text, words=text, state="tampered")
-    source = html(given, {"ring_all_reduce": Pair(SENT, None)})
+    given = row(text, bad, path=f"{text}/x.ipynb", tamper=(text,), handed_in=text, reason=text, state="tampered")
+    source = html(given, {"ring_all_reduce": MessagePictures(SENT, None)})
     read = Read(source)
     assert {name for name, _ in read.tags} <= TAGS
     assert not any(key.startswith("on") or key == "style" for _, attributes in read.tags for key in attributes)
@@ -151,7 +151,7 @@ def test_no_word_of_a_student_becomes_a_tag_an_attribute_or_a_control_character(
 
 
 def test_a_page_asks_nothing_of_anybody_and_its_policy_forbids_scripts():
-    read = Read(html(row(), {"ring_all_reduce": Pair(SENT, SENT)}))
+    read = Read(html(row(), {"ring_all_reduce": MessagePictures(SENT, SENT)}))
     (policy,) = [m["content"] for m in read.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-")
     assert "script" not in policy and "unsafe" not in policy
@@ -167,7 +167,7 @@ def test_the_policy_names_the_pages_own_style():
 
 def test_a_page_can_be_read_aloud_and_reached_by_keyboard():
     given = row("anna", exercise(), tamper=("a cell",))
-    read = Read(html(given, {"ring_all_reduce": Pair(SENT, SENT)}))
+    read = Read(html(given, {"ring_all_reduce": MessagePictures(SENT, SENT)}))
     assert read.all("html") == [{"lang": "en"}] and len(read.all("h1")) == 1
     levels = [int(name[1]) for name, _ in read.tags if re.fullmatch(r"h\d", name)]
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
@@ -186,7 +186,7 @@ def test_a_page_holds_nothing_of_another_student(tmp_path):
 # ---- where it goes ---------------------------------------------------------------------------
 
 
-def places(*rows: Row) -> list[str]:
+def places(*rows: GradeRow) -> list[str]:
     return [str(place) for _, place in feedback.placed(rows)]
 
 
@@ -274,7 +274,7 @@ def ring_all_reduce(fabric, x):
 
 
 @pytest.fixture(scope="module")
-def hub(sandbox, tmp_path_factory) -> Row:
+def hub(sandbox, tmp_path_factory) -> GradeRow:
     """A submission whose all-reduce goes through rank 0, graded."""
     made = json.loads((ROOT / "labs" / f"{RING}.ipynb").read_text())
     for cell in made["cells"]:
@@ -282,7 +282,7 @@ def hub(sandbox, tmp_path_factory) -> Row:
             cell["source"] = HUB
     path = tmp_path_factory.mktemp("hub") / f"{RING}.ipynb"
     path.write_text(json.dumps(made))
-    return marking.mark(marking.Task("anna", RING, str(path), f"anna/{RING}.ipynb"), LABS, sandbox, 5)
+    return marking.mark(marking.MarkingTask("anna", RING, str(path), f"anna/{RING}.ipynb"), LABS, sandbox, 5)
 
 
 @pytest.fixture(scope="module")
@@ -326,8 +326,8 @@ def test_a_check_that_cannot_be_run_here_keeps_no_feedback_back(tmp_path, monkey
 
 def test_messages_that_are_as_expected_are_called_so():
     said = "Your ranks sent what was expected, to whom it was expected"
-    assert said in html(row(), {"ring_all_reduce": Pair(SENT, SENT, same=True)})
-    assert said not in html(row(), {"ring_all_reduce": Pair(SENT, SENT)})
+    assert said in html(row(), {"ring_all_reduce": MessagePictures(SENT, SENT, same=True)})
+    assert said not in html(row(), {"ring_all_reduce": MessagePictures(SENT, SENT)})
 
 
 class Arena:
@@ -335,30 +335,30 @@ class Arena:
 
     incidents = ["timeout"]
 
-    def call(self, *_: object) -> Ended:
-        return Ended("done")
+    def call(self, *_: object) -> ArenaResult:
+        return ArenaResult("done")
 
-    def ranks(self, *_: object, link: object = None) -> Ended:
-        return Ended("done", words=str(link))
+    def ranks(self, *_: object, link: object = None) -> ArenaResult:
+        return ArenaResult("done", message=str(link))
 
 
 def test_runs_are_counted_whatever_their_way_and_the_last_that_was_asked_for_ends_the_check():
-    arena = Counted(Arena(), last=3)
+    arena = CountingArena(Arena(), last=3)
     assert (arena.incidents, arena.runs, arena.over_fabric) == (["timeout"], 0, False)
     arena.ranks(len, [1])
     assert (arena.runs, arena.over_fabric) == (1, True)
     arena.call(len, [])
     assert (arena.runs, arena.over_fabric) == (2, False)
-    with pytest.raises(Enough) as enough:
+    with pytest.raises(LastRunReached) as enough:
         arena.ranks(len, [1], link="slow")
-    assert enough.value.ended.words == "slow"
+    assert enough.value.ended.message == "slow"
 
 
 @pytest.mark.browser
 def test_a_browser_shows_a_page_in_light_and_dark_and_runs_and_asks_nothing(pages, tmp_path):
     from playwright.sync_api import sync_playwright
 
-    bad = row(HOSTILE[0], *(exercise("fail", text) for text in HOSTILE[:1]), words=HOSTILE[2], tamper=tuple(HOSTILE))
+    bad = row(HOSTILE[0], *(exercise("fail", text) for text in HOSTILE[:1]), reason=HOSTILE[2], tamper=tuple(HOSTILE))
     (hostile,) = feedback.write([bad], tmp_path / "pages", LABS, tmp_path / "kept")
     seen, papers = [], set()
     with sync_playwright() as playwright:

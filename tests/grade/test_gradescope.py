@@ -23,7 +23,7 @@ from worldsize.grade.gradescope.results import memory_bytes, result
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.marking.batch import grade
-from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 
 for kind in ("honest", "endings", "damaged"):
     import_module(f"tests.grade.cheats.{kind}")
@@ -97,7 +97,7 @@ def results(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, d
 
 
 @pytest.fixture(scope="module")
-def rows(results: dict, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+def rows(results: dict, tmp_path_factory: pytest.TempPathFactory) -> dict[str, GradeRow]:
     """The same four submissions, as `worldsize grade` sees them."""
     folder = tmp_path_factory.mktemp("grade")
     for name in NAMES:
@@ -260,12 +260,12 @@ def test_a_submission_may_use_half_of_the_container_s_memory(tmp_path):
 
 @pytest.mark.parametrize("points", [5.0, float("inf"), -1.0])
 def test_a_score_is_never_more_than_there_is_nor_less_than_nothing(points):
-    row = Row("anna", LAB, "x", "graded", points, 4.0, (ExerciseRow("x", "Exercise 0.1", "pass", points, 4.0),))
+    row = GradeRow("anna", LAB, "x", "graded", points, 4.0, (ExerciseRow("x", "Exercise 0.1", "pass", points, 4.0),))
     assert 0 <= result(row, "own")["score"] <= 4
 
 
 def test_points_without_an_exercise_do_not_count():
-    assert result(Row("anna", LAB, "x", "crashed", 4.0, 4.0), "own")["score"] == 0
+    assert result(GradeRow("anna", LAB, "x", "crashed", 4.0, 4.0), "own")["score"] == 0
 
 
 def test_an_unsafe_zip_says_so_in_the_script_alone(repository, bundle, tmp_path):

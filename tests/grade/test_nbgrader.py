@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from tests.support.kernels import seconds_until
 from worldsize import cli
 from worldsize.grade import course
-from worldsize.grade.marking.rows import ExerciseRow, Row, write
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write
 from worldsize.grade.nbgrader import database as gradebook
 from worldsize.grade.nbgrader import notebooks, scores
 
@@ -32,7 +32,7 @@ RING, START = "06_ring_all_reduce", "00_start_here"
 LABS = course.load(ROOT)
 
 
-def row(student: str, points: float = 0.5, lab: str = RING, state: str = "graded", path: str = "", **more: object) -> Row:
+def row(student: str, points: float = 0.5, lab: str = RING, state: str = "graded", path: str = "", **more: object) -> GradeRow:
     """Every exercise has earned `points`, or all that it is worth."""
     failed = state if state in ("timeout", "crashed") else "fail"
     exercises = tuple(
@@ -43,7 +43,7 @@ def row(student: str, points: float = 0.5, lab: str = RING, state: str = "graded
         exercises = ()
     total = sum(e.points for e in exercises)
     path = path or f"{student}/{lab}.ipynb"
-    return Row(student, lab, path, state, total, LABS[lab].possible, exercises, **{"digest": "d" * 64, **more})
+    return GradeRow(student, lab, path, state, total, LABS[lab].possible, exercises, **{"digest": "d" * 64, **more})
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def path(empty: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(empty, tmp_path / "course" / "gradebook.db"))
 
 
-def enter(path: Path, *rows: Row) -> scores.Written:
+def enter(path: Path, *rows: GradeRow) -> scores.Written:
     return scores.write(rows, path, LABS, ROOT)
 
 
@@ -344,7 +344,7 @@ def test_the_command_says_what_it_wrote_and_where_the_backup_is(path, tmp_path):
 SCRIPT = "<script>alert(1)</script>"
 
 
-def handed_in(folder: Path, student: str) -> Row:
+def handed_in(folder: Path, student: str) -> GradeRow:
     """A notebook whose prose, outputs and exercise are all hostile, and its row."""
     from worldsize.grade.marking import submission
 

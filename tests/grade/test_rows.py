@@ -11,7 +11,7 @@ from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.seccomp import program
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.batch import Batch
-from worldsize.grade.marking.rows import ExerciseRow, PropertyRow, Row
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
 from worldsize.grade.reports.table import closing, summary, table
 
 pytestmark = pytest.mark.quick
@@ -20,11 +20,11 @@ EXERCISE = ExerciseRow(
     "ring", "Exercise 6.5", "fail", 0.5, 1.0, (PropertyRow("the sum", 0.5, True), PropertyRow("messages", 0.5, None)),
     "3 ranks: too many", ("reduce_scatter",), 2, ((0, 1, 24, 0.5, 0.75, 0),),
 )  # fmt: skip
-ROW = Row("anna", "06_ring", "anna/06_ring.ipynb", "tampered", 0.5, 1.0, (EXERCISE,), ("a cell",), "", 7, "ab", False, 1.5)
+ROW = GradeRow("anna", "06_ring", "anna/06_ring.ipynb", "tampered", 0.5, 1.0, (EXERCISE,), ("a cell",), "", 7, "ab", False, 1.5)
 
 
-def rows_of(*points: float) -> list[Row]:
-    return [Row(f"s{k}", "06_ring", f"s{k}.ipynb", "graded", p, 6.0) for k, p in enumerate(points)]
+def rows_of(*points: float) -> list[GradeRow]:
+    return [GradeRow(f"s{k}", "06_ring", f"s{k}.ipynb", "graded", p, 6.0) for k, p in enumerate(points)]
 
 
 def test_a_row_comes_back_as_it_was_written(tmp_path):
@@ -62,17 +62,17 @@ def test_a_table_has_a_line_a_row_and_says_what_is_not_right():
 
 
 def test_a_table_names_changed_set_up_cells_apart():
-    changed = Row("anna", "06", "p", "tampered", tamper=("set-up cell 2 (`x`) was changed: …", "a cell"))
+    changed = GradeRow("anna", "06", "p", "tampered", tamper=("set-up cell 2 (`x`) was changed: …", "a cell"))
     assert table([changed]).endswith("changed: 1 set-up cell and 1 thing")
 
 
 def test_a_table_shows_no_control_characters():
-    shown = table([Row("\x1b[2Jeve\n", "06", "p", "graded")])
+    shown = table([GradeRow("\x1b[2Jeve\n", "06", "p", "graded")])
     assert "\x1b" not in shown and len(shown.splitlines()) == 2
 
 
 def test_an_unsafe_row_says_so():
-    assert "UNSAFE" in table([Row("anna", "06", "p", "graded", unsafe=True)])
+    assert "UNSAFE" in table([GradeRow("anna", "06", "p", "graded", unsafe=True)])
 
 
 def test_a_summary_has_statistics_and_a_histogram():
@@ -83,7 +83,7 @@ def test_a_summary_has_statistics_and_a_histogram():
 
 
 def test_what_is_ungradable_is_counted_and_not_averaged():
-    shown = summary([*rows_of(6), Row("x", "06_ring", "x", "ungradable", possible=6.0)])
+    shown = summary([*rows_of(6), GradeRow("x", "06_ring", "x", "ungradable", possible=6.0)])
     assert "1 graded, 1 ungradable" in shown and "mean 6," in shown
 
 

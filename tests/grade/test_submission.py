@@ -60,7 +60,7 @@ def test_the_latest_of_canvas_numbered_files_counts(tmp_path):
     names = [f"doejane_1_{k}_06_ring_all_reduce{again}.ipynb" for k, again in enumerate(["", "-1", "-10", "-2"])]
     (one,) = intake.find(tmp_path, LABS) if found_in(tmp_path, *names) else ()
     assert one.path.name == names[2]
-    assert one.words.startswith("4 notebooks of this lab were handed in")
+    assert one.note.startswith("4 notebooks of this lab were handed in")
 
 
 def test_a_copy_beside_the_lab_itself_does_not_count(tmp_path):
@@ -77,7 +77,7 @@ def test_a_student_without_a_notebook_is_there_too(tmp_path):
     (tmp_path / "anna").mkdir()
     (tmp_path / "anna" / "work.zip").write_bytes(b"PK")
     (one,) = intake.find(tmp_path, LABS)
-    assert (one.student, one.lab) == ("anna", "") and "no notebook" in one.words
+    assert (one.student, one.lab) == ("anna", "") and "no notebook" in one.note
 
 
 def test_no_folder_is_a_mistake_with_the_next_step(tmp_path):

@@ -191,20 +191,20 @@ def own(name: str):
 def test_a_sandbox_answers_as_the_notebook_does(arena, name, inputs, more, way):
     here = LaunchArena().tensorflow(own(name), inputs, *more, **way)
     there = arena.tensorflow(Submitted(name), inputs, *more, **way)
-    assert here.state in ("done", "not yet"), here.words
-    assert (there.state, there.words, repr(there.returned)) == (here.state, here.words, repr(here.returned))
+    assert here.state in ("done", "not yet"), here.message
+    assert (there.state, there.message, repr(there.returned)) == (here.state, here.message, repr(here.returned))
     assert repr(there.inputs) == repr(here.inputs) or there.state != "done"
 
 
 def test_the_task_that_failed_is_named_with_its_line(arena):
     ended = arena.tensorflow(Submitted("fails"), [0, 1], cluster=PAIR)
-    assert ended.state == "raised" and ended.words.startswith("worker 1 failed first: KeyError: 'mine'")
-    assert 'raise KeyError("mine")' in ended.words
+    assert ended.state == "raised" and ended.message.startswith("worker 1 failed first: KeyError: 'mine'")
+    assert 'raise KeyError("mine")' in ended.message
 
 
 def test_a_driver_of_another_module_is_refused(arena):
     ended = arena.tensorflow(Submitted("dense"), [0], driver=textwrap.dedent)
-    assert ended.state == "raised" and "worldsize.checks" in ended.words
+    assert ended.state == "raised" and "worldsize.checks" in ended.message
 
 
 # ---- limits ----------------------------------------------------------------------------------
@@ -213,13 +213,13 @@ def test_a_driver_of_another_module_is_refused(arena):
 def test_a_task_that_waits_for_ever_is_a_timeout_Submitted(server):
     began_s = time.monotonic()
     ended = arena_of(server, Limits(case_s=1)).tensorflow(Submitted("waits"), [0, 1], cluster=PAIR)
-    assert ended.state == "timeout" and "worker 0, worker 1" in ended.words
+    assert ended.state == "timeout" and "worker 0, worker 1" in ended.message
     assert time.monotonic() - began_s < 8
 
 
 def test_a_hoard_of_tensors_is_stopped(server):
     ended = arena_of(server, Limits(memory_bytes=400_000_000)).tensorflow(Submitted("hoards"), [0])
-    assert ended.state == "raised" and ("memory" in ended.words or "no result" in ended.words), ended.words
+    assert ended.state == "raised" and ("memory" in ended.message or "no result" in ended.message), ended.message
 
 
 # ---- cheats ----------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_nothing_of_a_run_survives_into_the_next(arena, server):
     assert left.state == "done" and "/" not in left.returned[0]
     server.settle()
     ended = arena.tensorflow(Submitted("reads_notes"), [0])
-    assert ended.returned == (((), False, False),), ended.words
+    assert ended.returned == (((), False, False),), ended.message
     assert below("4242", recursive=True) == []
 
 
@@ -243,7 +243,7 @@ def test_neither_the_machine_s_ports_nor_its_files_are_in_reach(arena, cluster):
         inputs = [0] * (2 if cluster else 1)
         more = (listening.getsockname()[1], paths)
         ended = arena.tensorflow(Submitted("reaches"), inputs, *more, cluster=cluster)
-    assert ended.returned == ((),) * len(inputs), ended.words
+    assert ended.returned == ((),) * len(inputs), ended.message
 
 
 def test_a_file_is_no_larger_than_it_may_be(arena):
@@ -261,7 +261,7 @@ def test_who_harms_its_own_cluster_harms_nobody_else(server, name):
     ended = arena_of(server, Limits(case_s=2)).tensorflow(Submitted(name), [0, 0], cluster=PAIR)
     assert ended.state in ("raised", "timeout")
     again = arena_of(server).tensorflow(Submitted("sums"), [np.ones(2), np.ones(2)], cluster=PAIR)
-    assert [got.tolist() for got in again.returned] == [[2.0, 2.0]] * 2, again.words
+    assert [got.tolist() for got in again.returned] == [[2.0, 2.0]] * 2, again.message
 
 
 # ---- the server ------------------------------------------------------------------------------
@@ -273,10 +273,10 @@ def test_the_servers_of_labs_without_tensorflow_do_not_import_it():
 
     kept = Sandbox(UNSAFE)
     try:
-        kept.bring(("numpy",))
+        kept.preload(("numpy",))
         assert [server.framework for server in kept._spares] == ["torch"] and kept._framework("torch") == "torch"
         for modules in (("tensorflow",), ("keras.layers",), ("worldsize.tf",)):
-            kept.bring(modules)
+            kept.preload(modules)
             assert kept._framework("torch") == "tensorflow"
     finally:
         kept.close()

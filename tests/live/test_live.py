@@ -14,7 +14,7 @@ from worldsize.engines.job import Progress
 from worldsize.failures import Failure, Outcome, Standing
 from worldsize.live import result
 from worldsize.live import view as live
-from worldsize.live.board import LINE_CHARS, Board, plain
+from worldsize.live.board import LINE_CHARS, RunState, plain
 from worldsize.live.text import TextLines
 from worldsize.live.view import LiveView
 
@@ -57,7 +57,7 @@ class FrontEnd:
 
 @pytest.mark.parametrize("burst", [1, 30, 500])
 def test_news_put_together_are_the_whole(burst):
-    board, front, fresh = Board(2), FrontEnd(), FrontEnd()
+    board, front, fresh = RunState(2), FrontEnd(), FrontEnd()
     front.take(board.whole())
     for number in range(7 * burst):
         board.printed(number % 2, [f"line {number}"])
@@ -69,7 +69,7 @@ def test_news_put_together_are_the_whole(burst):
 
 
 def test_a_message_stays_small_whatever_a_rank_prints_and_reports():
-    board = Board(4)
+    board = RunState(4)
     for rank in range(4):
         board.printed(rank, ["x" * 10_000] * 10_000)
         for step in range(20_000):
@@ -78,20 +78,20 @@ def test_a_message_stays_small_whatever_a_rank_prints_and_reports():
 
 
 def test_nothing_new_is_said_of_a_rank_without_news():
-    board = Board(3)
+    board = RunState(3)
     board.whole()
     board.printed(1, ["hello"])
     assert [row["rank"] for row in board.news()["ranks"]] == [1]
 
 
 def test_every_line_is_counted_though_only_the_last_are_kept():
-    board = Board(2)
+    board = RunState(2)
     board.printed(0, ["line"] * 12_345)
     assert board.whole()["ranks"][0]["lines"] == 12_345
 
 
 def test_a_loss_that_is_no_number_travels_as_json():
-    board = Board(1)
+    board = RunState(1)
     board.rows[0].report({"t": 0.0, "step": 1, "loss": float("nan")})
     assert json.loads(json.dumps(board.whole(), allow_nan=False))["ranks"][0]["curves"]["loss"]["y"] == [None]
 
@@ -114,13 +114,13 @@ def test_a_long_line_is_cut():
     ],
 )
 def test_the_state_follows_from_what_a_rank_does(doing, state):
-    board = Board(1)
+    board = RunState(1)
     board.progressed(told(doing=doing))
     assert board.rows[0].state == state
 
 
 def test_a_card_says_how_far_and_how_well():
-    board = Board(1)
+    board = RunState(1)
     board.rows[0].report({"t": 0.0, "step": 3, "steps": 12, "loss": 0.5})
     facts = board.whole()["ranks"][0]
     assert (facts["place"], facts["values"], facts["share"]) == ("step 3 of 12", "loss 0.5", 0.25)
@@ -184,7 +184,7 @@ def view():
 
 
 def start(view, world_size=2):
-    run = finished(Board(world_size), state="running")
+    run = finished(RunState(world_size), state="running")
     view.started(run)
     return run
 
@@ -314,7 +314,7 @@ def test_the_view_of_a_run_that_broke_off_does_not_stay(desk, view, then):
 
 
 def failed_run(world_size=3):
-    board = Board(world_size)
+    board = RunState(world_size)
     failure = Failure(2, "raised", 0.0, type="ValueError", message="<b>bad</b>")
     standings = tuple(Standing(r, "waits in recv from rank 2") for r in range(2))
     return finished(board, "failed", Outcome("failed", (failure,), standings)), board
@@ -331,24 +331,24 @@ def test_what_a_rank_says_is_no_html():
 
 
 def test_what_stays_needs_no_script_and_no_network():
-    board = Board(1)
+    board = RunState(1)
     made = result.bundle(finished(board, reports=[[{"t": 0.0, "step": 1, "loss": 1.0}]]), board)["text/html"]
     assert "<script" not in made and "http" not in made and re.search(r'<img alt="Curves of 1 rank', made)
 
 
 def test_columns_that_say_nothing_are_left_out():
-    board = Board(2)
+    board = RunState(2)
     board.printed(0, ["line"])
     assert result.table(finished(board), board)[0] == ["rank", "end", "lines"]
 
 
 def test_a_run_that_reported_nothing_leaves_one_line_to_open():
-    board = Board(2)
+    board = RunState(2)
     assert result.bundle(finished(board), board)["text/html"].startswith("<details><summary>2 ranks, done")
 
 
 def test_a_table_of_very_many_ranks_is_cut():
-    board = Board(200)
+    board = RunState(200)
     assert "… and 184 more ranks" in result.bundle(finished(board), board)["text/html"]
 
 

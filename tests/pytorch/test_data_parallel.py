@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from worldsize.links import Link
-from worldsize.pytorch.data_parallel import Cards, Emulated, Watched, data_parallel
+from worldsize.pytorch.data_parallel import Cards, Emulated, RecordedCopies, data_parallel
 from worldsize.pytorch.models import mlp
 from worldsize.pytorch.resnet import resnet
 
@@ -147,7 +147,7 @@ def stand_in():
 )
 def test_pytorchs_copies_are_noted(call, expected):
     cards, comm = Cards(3), stand_in()
-    with Watched(cards, comm, card_of=lambda x: x.card):
+    with RecordedCopies(cards, comm, card_of=lambda x: x.card):
         call(comm)
     trace = cards.trace()
     assert [(t.src, t.dst, t.size_bytes) for t in trace.transfers] == expected
@@ -156,7 +156,7 @@ def test_pytorchs_copies_are_noted(call, expected):
 
 def test_nothing_to_copy_is_no_copy():
     cards, comm = Cards(2), stand_in()
-    with Watched(cards, comm, card_of=lambda x: x.card):
+    with RecordedCopies(cards, comm, card_of=lambda x: x.card):
         comm.broadcast_coalesced([], [0, 1])
     assert cards.trace().transfers == ()
 
@@ -164,7 +164,7 @@ def test_nothing_to_copy_is_no_copy():
 def test_watching_leaves_pytorchs_functions_as_they_were():
     comm = stand_in()
     before = dict(vars(comm))
-    with Watched(Cards(2), comm, card_of=lambda x: x.card):
+    with RecordedCopies(Cards(2), comm, card_of=lambda x: x.card):
         pass
     assert vars(comm) == before
 

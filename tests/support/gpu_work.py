@@ -101,14 +101,14 @@ def ddp_and_one_device(backend: str, kind: str) -> dict[str, list[float]]:
 
 def data_parallel_and_one_device(cards: int, kind: str) -> dict[str, Any]:
     """The same by PyTorch's DataParallel on so many GPUs; and every copy that it made, (from, to, bytes)."""
-    from worldsize.pytorch.data_parallel import Cards, Watched
+    from worldsize.pytorch.data_parallel import Cards, RecordedCopies
 
     device, record = device_of(kind), Cards(cards)
     x, y = batch(4, device)
     model = mlp(SIZES, seed=1).to(device)
     alone = gradients(model, x, y)
     parallel = nn.DataParallel(model, device_ids=[*range(cards)] if kind == "cuda" else None)
-    with Watched(record):
+    with RecordedCopies(record):
         together = gradients(parallel, x, y)
     copies = [(t.src, t.dst, t.size_bytes) for t in record.trace().transfers]
     return {"together": together, "alone": alone, "copies": copies, "cards": len(parallel.device_ids)}

@@ -16,7 +16,7 @@ from worldsize.errors import NotYet
 from worldsize.launch import last_run
 from worldsize.launch import launch as launch_ranks
 from worldsize.live import result
-from worldsize.live.board import Board
+from worldsize.live.board import RunState
 from worldsize.live.text import Screenful
 from worldsize.report import report
 from worldsize.tf import Cluster, launch
@@ -298,7 +298,7 @@ def test_lines_are_tagged_by_task():
 
 def test_the_table_of_a_run_names_its_tasks_and_says_that_servers_ended():
     run = launch(lambda: report(loss=1.0), cluster=COORDINATED)
-    rows = result.table(run, Board(run.world_size, run.tasks))
+    rows = result.table(run, RunState(run.world_size, run.tasks))
     assert [row[:2] for row in rows] == [
         ["task", "end"], ["chief 0", "done"], ["worker 0", "ended"], ["worker 1", "ended"], ["ps 0", "ended"],
     ]  # fmt: skip
@@ -350,7 +350,7 @@ def test_a_check_hears_which_task_failed():
         raise KeyError(x)
 
     ended = LaunchArena().tensorflow(fail, ["a", "b"], cluster=Cluster(chief=1, worker=1, ps=0))
-    assert ended.state == "raised" and "failed first: KeyError" in ended.words
+    assert ended.state == "raised" and "failed first: KeyError" in ended.message
 
 
 @pytest.mark.quick

@@ -87,7 +87,7 @@ def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
         results = [{("r", "w"): ("works", "")}, None, {("r", "w"): ("fails", "here")}]
 
     monkeypatch.setattr(support, "quiet_launch", lambda *args, **kwargs: Run)
-    found = support._launched(support.Launch(support_cells.on_workers, {"r": ("w",)}), (("r", "w"),))
+    found = support._launched(support.SupportLaunch(support_cells.on_workers, {"r": ("w",)}), (("r", "w"),))
     assert found == {("r", "w"): ("fails", "here")}
 
 

@@ -4,7 +4,7 @@ The student's version goes through the preprocessors that nbgrader's GenerateAss
 from Python with no database, so that nbgrader knows its cells by their metadata. The same source
 gives the same bytes on every machine: no outputs, no times, no versions of tools.
 With them goes `worldsize/lab/released.py`, which tells a check in a notebook what the set-up cells were.
-It leaves out: the rules of a source (`labsource.py`), and running a notebook (`headless.py`).
+It leaves out: the rules of a source (`source.py`), and running a notebook (`headless.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
 from worldsize.authoring import source as labsource
-from worldsize.authoring.source import BEGIN, END, BuildError, Cell, Source
+from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell
 from worldsize.lab import graded_cells as cells
 
 __all__ = ["BuildError", "answer_lines", "build", "notebooks", "points"]
@@ -95,7 +95,7 @@ def _assemble(source: Source) -> NotebookNode:
     return nbformat.from_dict({"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5})
 
 
-def _cell_metadata(cell: Cell) -> dict:
+def _cell_metadata(cell: SourceCell) -> dict:
     metadata: dict = {"tags": list(cell.tags)} if cell.tags else {}
     if cell.exercise or cell.check:
         graded = cell.check is not None

@@ -24,7 +24,7 @@ from typing import Any
 
 import nbformat
 
-Progress = Callable[[int, int, str], None]
+OnProgress = Callable[[int, int, str], None]
 
 
 class NotebookFailed(RuntimeError):
@@ -54,7 +54,7 @@ def run(
     out: Path | str | None = None,
     parameters: dict[str, Any] | None = None,
     timeout_s: float = 600,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> HeadlessRun:
     """Executes the notebook `path`; the executed copy goes to `out`, by default
     `.worldsize/headless/` beside the notebook.
@@ -88,7 +88,7 @@ def summary_of(notebook: nbformat.NotebookNode) -> str:
 class _Watch:
     """How far a run has come and how long it may still take."""
 
-    def __init__(self, path: Path, timeout_s: float, progress: Progress | None) -> None:
+    def __init__(self, path: Path, timeout_s: float, progress: OnProgress | None) -> None:
         cells = nbformat.read(path, as_version=4).cells
         self.path = path
         self.timeout_s = timeout_s

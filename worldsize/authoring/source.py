@@ -38,7 +38,7 @@ class BuildError(ValueError):
 
 
 @dataclass(frozen=True)
-class Cell:
+class SourceCell:
     """One cell. `line` is the line of `text` in the file, None where it cannot be told."""
 
     number: int
@@ -68,7 +68,7 @@ class Source:
 
     path: Path
     lab: str
-    cells: tuple[Cell, ...]
+    cells: tuple[SourceCell, ...]
 
 
 def read(path: Path) -> Source:
@@ -108,7 +108,7 @@ def split_answer(text: str) -> tuple[list[str], list[str]]:
 # ---- reading ---------------------------------------------------------------------------------
 
 
-def _cells(path: Path) -> list[Cell]:
+def _cells(path: Path) -> list[SourceCell]:
     import jupytext
 
     text = path.read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def _cells(path: Path) -> list[Cell]:
     cells = []
     for number, (cell, line) in enumerate(zip(parsed, lines, strict=True), 1):
         meta = cell.metadata
-        read_cell = Cell(number, line, cell.cell_type, cell.source)
+        read_cell = SourceCell(number, line, cell.cell_type, cell.source)
         if "incorrectly_encoded_metadata" in meta:
             got = meta["incorrectly_encoded_metadata"]
             expected = 'a header such as # %% tags=["check:ring"] points=2'
@@ -128,7 +128,7 @@ def _cells(path: Path) -> list[Cell]:
     return cells
 
 
-def _with_ids(cells: list[Cell], lab: str) -> tuple[Cell, ...]:
+def _with_ids(cells: list[SourceCell], lab: str) -> tuple[SourceCell, ...]:
     slug, counts, named = "top", {}, []
     for cell in cells:
         heading = cell.kind == "markdown" and re.search(r"^#{1,6} +(.+)$", cell.text, re.MULTILINE)
@@ -156,14 +156,14 @@ def _short(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _fail(path: Path, cell: Cell, offset: int, expected: str, got: str, do: str) -> NoReturn:
+def _fail(path: Path, cell: SourceCell, offset: int, expected: str, got: str, do: str) -> NoReturn:
     name = cell.tags[0] if cell.tags else cell.kind
     in_file = "" if cell.line is None else f" (line {cell.line + offset} of the file)"
     where = f"{_short(path)}, cell {cell.number} ({name}), line {offset + 1}{in_file}"
     raise BuildError(f"{where}: expected {expected}, got {got}; {do}.")
 
 
-def _check_markers(path: Path, cell: Cell) -> None:
+def _check_markers(path: Path, cell: SourceCell) -> None:
     like = _LIKE_A_MARKER if cell.kind == "code" else _LIKE_A_MARKER_IN_PROSE
     opened = None
     for offset, line in enumerate(cell.text.split("\n")):
@@ -174,7 +174,7 @@ def _check_markers(path: Path, cell: Cell) -> None:
         _fail(path, cell, opened, f"{END!r} after this line", "the end of the cell", "close it")
 
 
-def _step(path: Path, cell: Cell, offset: int, got: str, opened: int | None) -> int | None:
+def _step(path: Path, cell: SourceCell, offset: int, got: str, opened: int | None) -> int | None:
     """The line of the region that is open after the marker `got`."""
     if cell.kind != "code":
         do = "move the answer to a code cell, or reword the prose"
@@ -194,7 +194,7 @@ def _step(path: Path, cell: Cell, offset: int, got: str, opened: int | None) -> 
     return offset if got == BEGIN else None
 
 
-def _check_tags(path: Path, cells: list[Cell]) -> None:
+def _check_tags(path: Path, cells: list[SourceCell]) -> None:
     for cell in cells:
         tags = [t for t in cell.tags if t.startswith(("exercise:", "check:"))]
         for tag in tags:
@@ -207,9 +207,9 @@ def _check_tags(path: Path, cells: list[Cell]) -> None:
                 _fail(path, cell, 0, expected, repr(tag), "rename it")
 
 
-def _check_exercises(path: Path, cells: list[Cell], lab: int) -> None:
-    ids: dict[str, Cell] = {}
-    numbers: dict[str, Cell] = {}
+def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
+    ids: dict[str, SourceCell] = {}
+    numbers: dict[str, SourceCell] = {}
     for cell in cells:
         if cell.exercise is None:
             continue
@@ -229,7 +229,7 @@ def _check_exercises(path: Path, cells: list[Cell], lab: int) -> None:
             seen[key] = cell
 
 
-def _check_checks(path: Path, cells: list[Cell]) -> None:
+def _check_checks(path: Path, cells: list[SourceCell]) -> None:
     above: dict[str, bool] = {}
     for cell in cells:
         if cell.exercise:
@@ -246,7 +246,7 @@ def _check_checks(path: Path, cells: list[Cell]) -> None:
             _fail(path, cell, 0, f"a cell tagged 'check:{cell.exercise}' below it", "none", do)
 
 
-def _check_check(path: Path, cell: Cell, above: dict[str, bool]) -> None:
+def _check_check(path: Path, cell: SourceCell, above: dict[str, bool]) -> None:
     """`above`: the exercises so far, and whether each has been checked."""
     if cell.check not in above:
         known = ", ".join(above) or "no exercise"

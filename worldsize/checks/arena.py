@@ -18,45 +18,45 @@ from worldsize.errors import Deadlock, LaunchError, NotYet, RankFailed, RunTimed
 from worldsize.links import Link
 from worldsize.trace import Trace
 
-Played = Mapping[int, Callable]
-NOBODY: Played = MappingProxyType({})
+PlayedRanks = Mapping[int, Callable]
+NOBODY: PlayedRanks = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Ended:
+class ArenaResult:
     """How a student's function ended on all ranks. Arrays are NumPy's, by rank.
 
-    `state`: "done", "not yet", "raised", "deadlock" or "timeout"; `words` says what happened where it is not "done".
+    `state`: "done", "not yet", "raised", "deadlock" or "timeout"; `message` says what happened where it is not "done".
     `returned[r]` is what rank r returned, `inputs[r]` its input array afterwards (a function may work in place).
     """
 
     state: str
-    words: str = ""
+    message: str = ""
     returned: tuple[Any, ...] = ()
     inputs: tuple[Any, ...] = ()
     trace: Trace = field(default_factory=lambda: Trace(0))
 
 
 class Arena(Protocol):
-    def call(self, fn: Callable, *args: Any) -> Ended:
+    def call(self, fn: Callable, *args: Any) -> ArenaResult:
         """A plain function, once; its value is `returned[0]`. A callable among `args` is the check's own, and is seen
         by the check whenever `fn` calls it."""
 
     def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: Played = NOBODY
-    ) -> Ended:
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
+    ) -> ArenaResult:
         """`fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks, with the record of their messages.
 
         The check plays the ranks in `played`: `played[rank](fabric, inputs[rank], *more)` runs there instead.
         """
 
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
         """`fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo."""
 
     def tensorflow(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> ArenaResult:  # fmt: skip
         """`fn(inputs[rank], *more)` in a process with TensorFlow, or on each task of a `cluster` (as `worldsize.tf.launch`).
 
         Arrays arrive as NumPy's. `driver`, a function of a module of checks, is called in the task in place of
@@ -71,26 +71,26 @@ class LaunchArena:
     def __init__(self, timeout_s: float = 8.0, tensorflow_s: float = 20.0) -> None:
         self._timeout_s, self._tensorflow_s = timeout_s, tensorflow_s
 
-    def call(self, fn: Callable, *args: Any) -> Ended:
+    def call(self, fn: Callable, *args: Any) -> ArenaResult:
         try:
-            return Ended("done", returned=(plain(fn(*args)),))
+            return ArenaResult("done", returned=(plain(fn(*args)),))
         except NotYet as stub:
-            return Ended("not yet", str(stub))
+            return ArenaResult("not yet", str(stub))
         except Exception as error:
-            return Ended("raised", f"{type(error).__name__}: {error}")
+            return ArenaResult("raised", f"{type(error).__name__}: {error}")
 
     def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: Played = NOBODY
-    ) -> Ended:
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
+    ) -> ArenaResult:
         return self._ranks(_over_fabric, (fn, list(inputs), more, dict(played)), link)
 
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
         return self._ranks(_over_group, (fn, list(inputs), more), None)
 
     def tensorflow(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> ArenaResult:  # fmt: skip
         from worldsize.tf import quiet_launch
 
         expect_inputs(inputs, cluster)
@@ -99,7 +99,7 @@ class LaunchArena:
         args = (fn, list(inputs), more, driver)
         return _ended(len(inputs), lambda: quiet_launch(_in_tensorflow, args, **way, timeout_s=self._tensorflow_s))
 
-    def _ranks(self, body: Callable, args: tuple, link: Link | None) -> Ended:
+    def _ranks(self, body: Callable, args: tuple, link: Link | None) -> ArenaResult:
         from worldsize.launch import quiet_launch
 
         n = len(args[1])
@@ -114,21 +114,21 @@ def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
         raise ValueError(f"arena.tensorflow: expected {n} inputs, one for {who}, got {len(inputs)}")
 
 
-def _ended(n: int, launch: Callable) -> Ended:
+def _ended(n: int, launch: Callable) -> ArenaResult:
     try:
         run = launch()
     except LaunchError as error:
         trace = error.run.trace if error.run else Trace(n)
-        return Ended(_STATES.get(type(error), "raised"), _words(error), trace=trace)
+        return ArenaResult(_STATES.get(type(error), "raised"), _message(error), trace=trace)
     except ValueError as error:  # it cannot travel to the ranks
-        return Ended("raised", str(error), trace=Trace(n))
+        return ArenaResult("raised", str(error), trace=Trace(n))
     if run.state == "not yet":
-        return Ended("not yet", run.not_yet or "", trace=run.trace)
+        return ArenaResult("not yet", run.not_yet or "", trace=run.trace)
     returned, after = zip(*(result or (None, None) for result in run.results), strict=True)
-    return Ended("done", returned=returned, inputs=after, trace=run.trace)
+    return ArenaResult("done", returned=returned, inputs=after, trace=run.trace)
 
 
-def _words(error: LaunchError) -> str:
+def _message(error: LaunchError) -> str:
     """What happened, without the hint at the logs of the last run, which a check's run is not."""
     return "\n".join(row for row in str(error).splitlines() if not row.startswith("full logs: "))
 

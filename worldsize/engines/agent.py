@@ -26,6 +26,10 @@ PRELOAD = {
     "torch": ["worldsize.engines.torch_rank", "torch.fx.experimental.symbolic_shapes", "torch._dynamo"],
     "tensorflow": ["worldsize.engines.tensorflow_rank", "tensorflow", "keras", "tf_keras"],
 }
+_SESSIONS = {
+    "torch": ("worldsize.engines.torch_session", "TorchSession"),
+    "tensorflow": ("worldsize.engines.tensorflow_session", "TensorFlowSession"),
+}
 _TICK_S = 0.2
 _TRIES = 3  # the agent of another start method may be removing the same folder
 
@@ -75,7 +79,8 @@ def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: s
     threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()
     warm_up(start_method, framework)
     # perhaps imports torch: after the fork server has begun to
-    session = importlib.import_module(f"worldsize.engines.{framework}_session").Session
+    module, name = _SESSIONS[framework]
+    session = getattr(importlib.import_module(module), name)
     address = str(own_dir / "agent.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

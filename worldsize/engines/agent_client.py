@@ -40,8 +40,8 @@ def start_method() -> str:
     return chosen
 
 
-class Agent:
-    """The agent process and the line to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
+class AgentProcess:
+    """The agent process and the pipe to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
 
     def __init__(self, framework: str, method: str, own_dir: Path) -> None:
         self.dir = own_dir
@@ -125,7 +125,7 @@ def _agent_environment(own_dir: Path) -> dict[str, str]:
 class LocalRanks:
     """A job that runs on the agent."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: AgentProcess) -> None:
         self._agent = agent
 
     def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
@@ -151,34 +151,35 @@ class LocalEngine:
 
     def __init__(self, framework: str = "torch") -> None:
         self._framework = framework
-        self._agents: dict[str, Agent] = {}
+        self._agents: dict[str, AgentProcess] = {}
         self._dir: Path | None = None
-        self.rubbish: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
+        self.discarded: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
         self._sweeper: threading.Thread | None = None
         self._made = 0
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        atexit.register(self.close)
 
     def warm(self) -> None:
         """Start the agent in the background, so that the first launch finds it ready."""
         self._agent()
 
-    def _agent(self) -> Agent:
+    def _agent(self) -> AgentProcess:
         with self._lock:
-            if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's line
+            if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's pipe
                 self._agents, self._dir, self._pid = {}, None, os.getpid()
             method = start_method()
             known = self._agents.get(method)
             if known and not known.alive():
                 known.close(0, keep_runs=True)
             if known is None or not known.alive():
-                known = self._agents[method] = Agent(self._framework, method, self._new_dir("a"))
+                known = self._agents[method] = AgentProcess(self._framework, method, self._new_dir("a"))
             return known
 
     def _new_dir(self, prefix: str) -> Path:
         if self._dir is None or not self._dir.is_dir():
             self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=_base()))
+            atexit.unregister(self.close)
+            atexit.register(self.close)  # only now: ranks import this module too, and have nothing to close
             self._sweeper = threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True)
             self._sweeper.start()
         self._made += 1
@@ -187,11 +188,11 @@ class LocalEngine:
         return made
 
     def _sweep(self) -> None:
-        """Remove rubbish in a thread: an interrupt that hits a finalizer of the main thread would be lost."""
-        for folder in iter(self.rubbish.get, None):
+        """Remove them in a thread: an interrupt that hits a finalizer of the main thread would be lost."""
+        for folder in iter(self.discarded.get, None):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def ready_agent(self) -> Agent:
+    def ready_agent(self) -> AgentProcess:
         agent = self._agent()
         if agent.busy:  # with a run that an interrupt, at the worst moment, kept from being ended
             self.abandon()
@@ -220,7 +221,7 @@ class LocalEngine:
         for agent in self._agents.values():
             agent.close(_CLOSE_S, keep_runs=False)
         self._agents.clear()
-        self.rubbish.put(None)
+        self.discarded.put(None)
         self._sweeper.join(_SWEEP_S)  # two that remove the same folder trip over each other
         shutil.rmtree(self._dir, ignore_errors=True)
         self._dir = None

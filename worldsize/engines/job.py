@@ -1,7 +1,7 @@
 """Where ranks start. The seam is one method: `engine.start(job) -> Ranks`.
 
-`local` is the engine of this machine: an agent for each framework, over a fork server (or spawn). Left out: what a job
-means to the one who launched it (`launch.py`, `tf.py`).
+`agent_client` has the engine of this machine: an agent for each framework, over a fork server (or spawn). Left out: what a job
+means to the one who launched it (`launch/`, `tf/`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worldsize.links import Link
 
 
 @dataclass(frozen=True)
-class Tasks:
+class TensorFlowTasks:
     """What a job of TensorFlow has beside ranks: its cluster, and which types of tasks are servers."""
 
     cluster: Cluster | None = None
@@ -40,7 +40,7 @@ class Job:
     device: str = "auto"
     link: Link | None = None
     framework: str = "torch"
-    tasks: Tasks | None = None
+    tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
 
     def payload_path(self) -> Path:
@@ -56,8 +56,8 @@ class Job:
     def result_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.result.pkl"
 
-    def place_path(self, rank: int) -> Path:
-        return self.dir / f"rank{rank}.place.pkl"
+    def last_seen_path(self, rank: int) -> Path:
+        return self.dir / f"rank{rank}.last_seen.pkl"
 
     def stack_path(self, rank: int) -> Path:
         return self.dir / f"rank{rank}.stack"

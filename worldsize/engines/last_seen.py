@@ -35,7 +35,7 @@ STACK_SIGNAL = getattr(signal, "SIGUSR2", None)
 Rows = tuple[tuple[str, int, str], ...]  # file, line, function; outermost first
 
 
-class Place:
+class LastSeen:
     """The writer's end. `below` is the function, as (file, name), whose callees are of interest."""
 
     def __init__(self, path: Path, below: tuple[str, str]) -> None:

@@ -21,7 +21,7 @@ _MAX_WATCHED_BYTES = 5_000_000
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Payload:
     fn: Callable
     args: tuple
     kwargs: dict[str, Any]
@@ -36,15 +36,15 @@ def first_parameter(fn: Callable) -> str | None:
 
 
 def pack(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> bytes:
-    """The parcel's bytes. Raises ValueError that names what cannot be pickled and says what to do."""
+    """The payload's bytes. Raises ValueError that names what cannot be pickled and says what to do."""
     try:
         return cloudpickle.dumps((fn, args, kwargs))
     except Exception as error:
         raise ValueError(_unpicklable(fn, args, kwargs, error)) from None
 
 
-def open_parcel(data: bytes) -> Parcel:
-    return Parcel(*pickle.loads(data))
+def unpack(data: bytes) -> Payload:
+    return Payload(*pickle.loads(data))
 
 
 def captured(fn: Callable) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A rank's own process, from the fork to the result: its environment, its function, and how that ended.
 
-Left out: what differs by framework (`torch_rank.py`, `tensorflow_rank.py`), talking to the agent meanwhile (`line.py`),
+Left out: what differs by framework (`torch_rank.py`, `tensorflow_rank.py`), talking to the agent meanwhile (`rank_channel.py`),
 and everything about other ranks.
 """
 
@@ -24,8 +24,8 @@ import numpy as np
 
 from worldsize.engines import payload
 from worldsize.engines.job import Job
-from worldsize.engines.last_seen import Place
-from worldsize.engines.rank_channel import MAIN, Line, frames_below, write_whole
+from worldsize.engines.last_seen import LastSeen
+from worldsize.engines.rank_channel import MAIN, RankChannel, frames_below, write_whole
 from worldsize.errors import NotYet
 from worldsize.failures import Failure, Frame
 from worldsize.report import gather
@@ -34,26 +34,26 @@ from worldsize.report import gather
 def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: int, attempt: int = 0) -> None:
     """Entry point of a rank, in a fresh process. `attempt` counts its restarts."""
     os.setsid()  # a process group of its own, so that its children end with it
-    line = Line(address, rank)
+    channel = RankChannel(address, rank)
     try:
         job: Job = pickle.loads(Path(job_path).read_bytes())
         framework = importlib.import_module(f"worldsize.engines.{job.framework}_rank")
         _prepare(rank, job, env)
-        framework.prepare(rank, job, line, threads, seed_everything(job.seed, rank))
-        line.job = job
-        line.place = Place(job.place_path(rank), MAIN)
-        line.place.note_on_leaving()
-        line.told = gather(job.origin_s)
-        line.watch()
-        opened = framework.parcel_of(rank, job)
-        arguments = framework.arguments(opened, rank, job, line, attempt)
-        line.tell(("entered", time.monotonic()))
+        framework.prepare(rank, job, channel, threads, seed_everything(job.seed, rank))
+        channel.job = job
+        channel.last_seen = LastSeen(job.last_seen_path(rank), MAIN)
+        channel.last_seen.note_on_leaving()
+        channel.reports = gather(job.origin_s)
+        channel.watch()
+        opened = framework.payload_of(rank, job)
+        arguments = framework.arguments(opened, rank, job, channel, attempt)
+        channel.tell(("entered", time.monotonic()))
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
         write_whole(job.result_path(rank), cloudpickle.dumps(result))
-        line.finish("result", _notes(opened, before, line))
+        channel.finish("result", _notes(opened, before, channel))
     except BaseException as error:
-        line.finish("failure", _failure(rank, error))
+        channel.finish("failure", _failure(rank, error))
 
 
 def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
@@ -85,13 +85,13 @@ def seed_everything(seed: int, rank: int) -> int:
     return int(words[0]) << 31 | int(words[1]) >> 1
 
 
-def _notes(opened: payload.Parcel, before: dict[str, bytes], line: Line) -> dict:
+def _notes(opened: payload.Payload, before: dict[str, bytes], channel: RankChannel) -> dict:
     notes: dict = {}
     changed = [name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark]
     if changed:
         notes["changed"] = changed
-    if line.fabric and line.fabric.unwaited():
-        notes["unwaited"] = line.fabric.unwaited()
+    if channel.fabric and channel.fabric.unwaited():
+        notes["unwaited"] = channel.fabric.unwaited()
     return notes
 
 

@@ -1,7 +1,7 @@
-"""A rank's line to its agent: it sends news, and answers questions from a thread of its own.
+"""A rank's channel to its agent: it sends news, and answers questions from a thread of its own.
 
 Ten times a second it carries away what the rank reported, what it sent, and what it waits for. The agent asks
-"waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the line: die. A rank may
+"waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the channel: die. A rank may
 ask, too (`request`): that another one be killed or started again.
 Left out: what the rank runs (`rank.py`).
 """
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worldsize.engines.job import Job, Progress
-from worldsize.engines.last_seen import Place
+from worldsize.engines.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Standing
-from worldsize.report import Notebookward
+from worldsize.report import ReportBuffer
 from worldsize.trace import RankRecord, Span
 
 if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
@@ -56,8 +56,8 @@ def write_whole(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-class Line:
-    """This rank's line to the agent: sends news, answers questions from a thread of its own."""
+class RankChannel:
+    """This rank's channel to the agent: sends news, answers questions from a thread of its own."""
 
     def __init__(self, address: str, rank: int) -> None:
         self.rank = rank
@@ -65,8 +65,8 @@ class Line:
         self.fabric: Fabric | None = None
         self.recorded: Recorded | None = None
         self.collectives: CollectiveLog | None = None
-        self.place: Place | None = None
-        self.told: Notebookward | None = None
+        self.last_seen: LastSeen | None = None
+        self.reports: ReportBuffer | None = None
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
         self._released = threading.Event()
@@ -88,7 +88,7 @@ class Line:
             raise ValueError(refused)
 
     def watch(self) -> None:
-        threading.Thread(target=self._watch, name="worldsize-line", daemon=True).start()
+        threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
     def finish(self, kind: str, content: object) -> None:
         """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
@@ -108,7 +108,7 @@ class Line:
             while True:
                 if self._connection.poll(_TICK_S):
                     self._answer(self._connection.recv())
-                self.place.note()
+                self.last_seen.note()
                 self._tell_progress()
                 state = self.recorded.state if self.recorded else None
                 if state is None or state.doing is None:
@@ -122,9 +122,9 @@ class Line:
             os.killpg(0, signal.SIGKILL)  # the agent is gone: nobody would ever end this rank
 
     def _tell_progress(self, last: str = "") -> None:
-        if self.told is not None:
+        if self.reports is not None:
             with self._lock:
-                news = self._progress.news(self.rank, self.told, self.recorded, last)
+                news = self._progress.news(self.rank, self.reports, self.recorded, last)
                 if news is not None:
                     self._connection.send(("progress", news))
 
@@ -143,13 +143,13 @@ class Line:
     def _save_record(self) -> None:
         record = self.recorded.record() if self.recorded else RankRecord(self.rank)
         rows = self.collectives.rows() if self.collectives else ()
-        marked = tuple(Span(self.rank, *row) for row in self.told.spans) if self.told else ()
+        marked = tuple(Span(self.rank, *row) for row in self.reports.spans) if self.reports else ()
         if self.job and (rows or marked or record.events or record.spans):
             record = replace(record, spans=record.spans + marked, collectives=rows)
             write_whole(self.job.record_path(self.rank), pickle.dumps(record))
 
     def _standing(self) -> Standing:
-        rows = self.place.seen() if self.place else ()
+        rows = self.last_seen.seen() if self.last_seen else ()
         doing = self.recorded.state.doing if self.recorded else None
         return Standing(
             self.rank,
@@ -167,12 +167,12 @@ class _ProgressTeller:
         self._doing = ""
         self._next_s = 0.0
 
-    def news(self, rank: int, told: Notebookward, recorded: Recorded | None, last: str) -> Progress | None:
+    def news(self, rank: int, reports: ReportBuffer, recorded: Recorded | None, last: str) -> Progress | None:
         now_s = time.monotonic()
         if now_s < self._next_s and not last:
             return None
         self._next_s = math.inf if last else now_s + _PROGRESS_S
-        rows = told.rows[self._rows :]
+        rows = reports.rows[self._rows :]
         events = recorded.events[self._events :] if recorded else []
         waiting = recorded.state.doing if recorded else None
         doing = last or (waiting_in_words(waiting) if waiting else "running")
@@ -183,7 +183,7 @@ class _ProgressTeller:
         self._doing = doing
         self._sent += sum(e[3] for e in events if e[0] == "send")
         self._received += sum(e[3] for e in events if e[0] == "recv")
-        return Progress(rank, now_s - told.origin_s, tuple(rows), self._sent, self._received, doing)
+        return Progress(rank, now_s - reports.origin_s, tuple(rows), self._sent, self._received, doing)
 
 
 def _last_in_words(recorded: Recorded | None) -> str:

@@ -37,12 +37,12 @@ class Session:
         self.job, self.kernel, self.watched, self.listener = job, kernel, watched, listener
         self.address, self.start_method = address, start_method
         self.processes: dict[int, BaseProcess] = {}
-        self.lines: dict[int, mpc.Connection] = {}
+        self.channels: dict[int, mpc.Connection] = {}
         self.pids: dict[int, int] = {}
         self.entered_s: dict[int, float] = {}
         self.results: dict[int, dict] = {}
         self.failures: dict[int, Failure] = {}
-        self.silent: dict[int, float] = {}  # rank -> when its line closed with nothing said
+        self.silent: dict[int, float] = {}  # rank -> when its channel closed with nothing said
         self.blocked: dict[int, int] = {}
         self.answers: dict[str, dict[int, object]] = {"waits": {}, "where": {}}
         self.stopped = False
@@ -104,8 +104,8 @@ class Session:
 
     def _listen(self, timeout_s: float) -> None:
         """Wait for news of anyone, at most `timeout_s`, and take it in."""
-        ends = {self.processes[r].sentinel: r for r in self._live() - set(self.lines) if r in self.processes}
-        ready = mpc.wait([*self.watched, self.listener, *self.lines.values(), *ends], max(0.0, timeout_s))
+        ends = {self.processes[r].sentinel: r for r in self._live() - set(self.channels) if r in self.processes}
+        ready = mpc.wait([*self.watched, self.listener, *self.channels.values(), *ends], max(0.0, timeout_s))
         for item in ready:
             if item is self.kernel:
                 self.kernel.recv()  # "stop"; an EOFError ends the agent, which ends the ranks
@@ -121,23 +121,23 @@ class Session:
 
     def _welcome(self) -> None:
         accepted, _ = self.listener.accept()
-        line = mpc.Connection(accepted.detach())
-        if not line.poll(1.0):
-            line.close()
+        channel = mpc.Connection(accepted.detach())
+        if not channel.poll(1.0):
+            channel.close()
             return
         with suppress(EOFError, OSError):
-            _, rank, pid = line.recv()
+            _, rank, pid = channel.recv()
             if self.pids.get(rank) == pid:  # not a rank of an earlier run that was slow to die
-                self.lines[rank] = line
+                self.channels[rank] = channel
                 return
-        line.close()
+        channel.close()
 
-    def _hear(self, line: mpc.Connection) -> None:
-        rank = next(r for r, known in self.lines.items() if known is line)
+    def _hear(self, channel: mpc.Connection) -> None:
+        rank = next(r for r, known in self.channels.items() if known is channel)
         try:
-            kind, content = line.recv()
+            kind, content = channel.recv()
         except (EOFError, OSError):
-            self.lines.pop(rank).close()
+            self.channels.pop(rank).close()
             if rank in self._live():
                 self.silent[rank] = time.monotonic()
             return
@@ -177,7 +177,7 @@ class Session:
         if process is not None:
             process.join(_LEAVE_S)
         code = process.exitcode if process is not None else None
-        frames = last_seen(self.job.place_path(rank))
+        frames = last_seen(self.job.last_seen_path(rank))
         if code is not None and code < 0:
             return Failure(rank, "signal", at_s, frames=frames, code=-code)
         return Failure(rank, "exit", at_s, frames=frames, code=0 if code is None else code)
@@ -197,10 +197,10 @@ class Session:
     def _ask(self, question: str, ranks: set[int]) -> dict[int, object]:
         """Put a question to `ranks` and hear what comes in time."""
         answers = self.answers[question] = {}
-        asked = ranks & set(self.lines)
+        asked = ranks & set(self.channels)
         for rank in asked:
             with suppress(OSError):
-                self.lines[rank].send(question)
+                self.channels[rank].send(question)
         self._listen_until(time.monotonic() + _ANSWER_S, lambda: asked <= set(answers) | set(self.silent))
         return dict(answers)
 
@@ -211,21 +211,21 @@ class Session:
 
     def _mute(self, rank: int) -> Standing:
         """A rank that does not answer: where it was seen last."""
-        return Standing(rank, frames=last_seen(self.job.place_path(rank)), answered=False)
+        return Standing(rank, frames=last_seen(self.job.last_seen_path(rank)), answered=False)
 
     def _end(self, done: bool) -> None:
         """Let the ranks that are done leave, end the others with all their children, and reap them."""
-        for line in self.lines.values():
+        for channel in self.channels.values():
             with suppress(OSError):
-                line.send("bye")
+                channel.send("bye")
         if done:
             self._let_leave(self._awaited())
         for pid in self.pids.values():  # with the children that a rank left behind, such as data loaders
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         self._reap()
-        for line in self.lines.values():
-            line.close()
+        for channel in self.channels.values():
+            channel.close()
 
     def _let_leave(self, ranks: set[int]) -> None:
         moment_s = time.monotonic() + _LEAVE_S

@@ -16,10 +16,10 @@ from worldsize.engines import payload
 from worldsize.engines.cluster import Task
 from worldsize.engines.job import Job
 from worldsize.engines.last_seen import tell_stack_on_signal
-from worldsize.engines.rank_channel import Line
+from worldsize.engines.rank_channel import RankChannel
 
 
-def prepare(rank: int, job: Job, line: Line, threads: int, seed: int) -> None:
+def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) -> None:
     _end_with_fork_server()
     tell_stack_on_signal(job.stack_path(rank))
     import tensorflow as tf
@@ -47,14 +47,14 @@ def _end_with_fork_server() -> None:
         return
 
 
-def parcel_of(rank: int, job: Job) -> payload.Parcel:
+def payload_of(rank: int, job: Job) -> payload.Payload:
     """What this task runs: the function, or a server."""
     if job.tasks.cluster and job.tasks.cluster.tasks()[rank].partition(":")[0] in job.tasks.servers:
-        return payload.Parcel(serve, (), {})
-    return payload.open_parcel(job.payload_path().read_bytes())
+        return payload.Payload(serve, (), {})
+    return payload.unpack(job.payload_path().read_bytes())
 
 
-def arguments(opened: payload.Parcel, rank: int, job: Job, line: Line, attempt: int) -> tuple:
+def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
     """The function's arguments, with its `Task` in front where it asks for one."""
     if payload.first_parameter(opened.fn) != "task":
         return opened.args
@@ -64,7 +64,7 @@ def arguments(opened: payload.Parcel, rank: int, job: Job, line: Line, attempt: 
     shared.mkdir(exist_ok=True)
     counts = job.tasks.cluster
     task = Task(
-        own["type"], own["index"], rank, attempt, config.get("cluster", {}), shared, counts, line.request,
+        own["type"], own["index"], rank, attempt, config.get("cluster", {}), shared, counts, channel.request,
     )  # fmt: skip
     return (task, *opened.args)
 

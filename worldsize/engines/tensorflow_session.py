@@ -28,7 +28,7 @@ _SERVER_LEAVES_S = 0.5
 _REAP_S = 5.0
 
 
-class Session(session.Session):
+class TensorFlowSession(session.Session):
     """A job of TensorFlow. Tasks whose type is among the servers end when all others have."""
 
     def _choose(self) -> Setup:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from worldsize.engines import payload
 from worldsize.engines.job import Job
-from worldsize.engines.rank_channel import Line
+from worldsize.engines.rank_channel import RankChannel
 from worldsize.fabric.gloo import GlooWire, gloo_group
 from worldsize.fabric.interface import Fabric
 from worldsize.fabric.recording import Recorded
@@ -21,19 +21,19 @@ from worldsize.fabric.shaping import Shaped
 from worldsize.pytorch.collective_log import CollectiveLog
 
 
-def prepare(rank: int, job: Job, line: Line, threads: int, seed: int) -> None:
+def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    line.collectives = CollectiveLog(rank, job.origin_s)
-    line.collectives.install()
+    channel.collectives = CollectiveLog(rank, job.origin_s)
+    channel.collectives.install()
 
 
-def parcel_of(rank: int, job: Job) -> payload.Parcel:
+def payload_of(rank: int, job: Job) -> payload.Payload:
     """What this rank runs."""
-    return payload.open_parcel(job.payload_path().read_bytes())
+    return payload.unpack(job.payload_path().read_bytes())
 
 
-def arguments(opened: payload.Parcel, rank: int, job: Job, line: Line, attempt: int) -> tuple:
+def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
     """The function's arguments, with its fabric in front where it asks for one."""
     if payload.first_parameter(opened.fn) != "fabric":
         return opened.args
@@ -41,6 +41,6 @@ def arguments(opened: payload.Parcel, rank: int, job: Job, line: Line, attempt: 
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=60)
     )
     wire = GlooWire(gloo_group(store, rank, job.world_size))
-    line.recorded = Recorded(Shaped(wire, job.link) if job.link else wire, job.origin_s)
-    line.fabric = Fabric(line.recorded)
-    return (line.fabric, *opened.args)
+    channel.recorded = Recorded(Shaped(wire, job.link) if job.link else wire, job.origin_s)
+    channel.fabric = Fabric(channel.recorded)
+    return (channel.fabric, *opened.args)

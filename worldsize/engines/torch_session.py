@@ -25,7 +25,7 @@ from worldsize.engines.rank import main as rank_main
 logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
 
 
-class Session(session.Session):
+class TorchSession(session.Session):
     """A job of torch."""
 
     def _choose(self) -> Setup:

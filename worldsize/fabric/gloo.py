@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from worldsize.fabric.interface import Arrival, Pending
+from worldsize.fabric.interface import SMALL_BYTES, Arrival, Pending
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -25,7 +25,6 @@ DTYPES = [
 CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _MAX_DIMS = 12
 _HEADER = struct.Struct(f"={3 + _MAX_DIMS}q")  # stamp in ns, dtype, number of dimensions, shape
-SMALL_BYTES = 2**17  # to here, a copy into the header's message is cheaper than a second message
 _NEVER = timedelta(days=30)  # the launch's own time limit ends a run, not gloo's
 
 

@@ -11,10 +11,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:  # a process that sends no tensor of torch has no use for it
+    import torch
+
+MAX_TAG = 2**15  # what MPI promises at least
+SMALL_BYTES = 2**17  # up to this size a message travels in one piece, with its header
 
 
 class Pending(Protocol):
@@ -89,6 +94,8 @@ class Fabric:
         if frm is not None:
             self._check_peer("recv", frm, "from")
         self._check_tag("recv", tag)
+        import torch
+
         view = self._tensor("recv", out)
         landing = view if _plain(view) else torch.empty(view.shape, dtype=view.dtype)
         arrival = self._wire.take(landing, frm, tag)
@@ -109,6 +116,8 @@ class Fabric:
     def _post(self, op: str, x: torch.Tensor, to: int, tag: int) -> Pending:
         self._check_peer(op, to, "to")
         self._check_tag(op, tag)
+        import torch
+
         data = self._tensor(op, x)
         data = data.detach() if data.requires_grad else data
         if not _plain(data):
@@ -132,6 +141,8 @@ class Fabric:
             raise ValueError(f"{op} on rank {self.rank}: expected a tag from 0 to {MAX_TAG - 1}, got {tag!r}")
 
     def _tensor(self, op: str, x: object) -> torch.Tensor:
+        import torch
+
         if isinstance(x, np.ndarray):
             return torch.from_numpy(x)
         if isinstance(x, torch.Tensor):
@@ -140,9 +151,6 @@ class Fabric:
             f"{op} on rank {self.rank}: expected a torch tensor or a NumPy array, got {type(x).__name__}. "
             f"Wrap a number as torch.tensor([{x!r}])."
         )
-
-
-MAX_TAG = 2**15  # what MPI promises at least
 
 
 def _plain(x: torch.Tensor) -> bool:

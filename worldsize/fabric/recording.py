@@ -1,14 +1,20 @@
-"""Recording."""
+"""A wire that records every message of the wire it wraps, and publishes what its rank waits for.
+
+The record is a rank's side of each message, from which `trace.merge` makes transfers. Recording should cost a message
+little, so counting is left to whoever asks. Left out: who asks (`engines.rank_channel`), and drawing.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-
-import torch
+from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Arrival, Pending, Wire
 from worldsize.trace import Event, RankRecord, Span
+
+if TYPE_CHECKING:
+    import torch
 
 
 class WaitState:

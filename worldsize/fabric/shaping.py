@@ -1,13 +1,19 @@
-"""Shaping."""
+"""A wire that is as slow as a link: messages of one rank leave one after the other, and so they arrive.
+
+The time of a message is alpha-beta's: a latency, and its bytes by the bandwidth, for sender and receiver each. Left out:
+links themselves (`links`), and moving the bytes (`gloo`).
+"""
 
 from __future__ import annotations
 
 import time
-
-import torch
+from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Arrival, Pending, Wire
 from worldsize.links import Link
+
+if TYPE_CHECKING:
+    import torch
 
 
 class _ShapedPending:

@@ -26,13 +26,13 @@ LOOKS = {"gradients": (COLOURS[0], "-"), "weights": (COLOURS[1], (0, (3, 1.5)))}
 PANEL_IN = {3: 2.35, 2: 3.5, 1: 3.5}
 ROOM = 1.62
 TITLE_COLUMNS = 88
-Step = Mapping[str, Any]
+StepTraffic = Mapping[str, Any]
 
 
 def moved(steps: Mapping[str, Any], title: str) -> Picture:
     """What a step moves between devices, a panel each: what `crossings` gave, a run that returned it, or None."""
 
-    def of(step: Any) -> Step | None:
+    def of(step: Any) -> StepTraffic | None:
         if step is None or waits_for(step):
             return None
         return step[0] if hasattr(step, "results") else step
@@ -41,7 +41,7 @@ def moved(steps: Mapping[str, Any], title: str) -> Picture:
 
 
 @plain_style
-def _panels(steps: Mapping[str, Step | None], title: str) -> Picture:
+def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
     """`steps[name]` is what `crossings` gives, or None for a step not yet written."""
     known = {name: step for name, step in steps.items() if step is not None}
     if not known:
@@ -64,13 +64,13 @@ def _panels(steps: Mapping[str, Step | None], title: str) -> Picture:
     return picture
 
 
-def devices(step: Step) -> list[str]:
+def devices(step: StepTraffic) -> list[str]:
     """All that hold, send, receive or take part, in the order of their names."""
     ends = [send[end] for send in step["sends"] for end in ("src", "dst")]
     return sorted({*step["holds"], *ends, *step["collectives"]}, key=lambda name: (name[:3], len(name), name))
 
 
-def totals(step: Step) -> dict[tuple[str, str, str], int]:
+def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
     """{(src, dst, kind): bytes} without scalars."""
     found: dict[tuple[str, str, str], int] = {}
     for send in step["sends"]:
@@ -80,16 +80,16 @@ def totals(step: Step) -> dict[tuple[str, str, str], int]:
     return found
 
 
-def taken_in(step: Step, name: str) -> int:
+def taken_in(step: StepTraffic, name: str) -> int:
     """Bytes of weights and gradients that a device receives."""
     return sum(size for (_, dst, _), size in totals(step).items() if dst == name)
 
 
-def given_out(step: Step, name: str) -> int:
+def given_out(step: StepTraffic, name: str) -> int:
     return sum(size for (src, _, _), size in totals(step).items() if src == name)
 
 
-def _panel(ax: Axes, name: str, step: Step | None) -> None:
+def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
     ax.set_axis_off()
     ax.set_xlim(-ROOM, ROOM)
     ax.set_ylim(-ROOM + 0.05, ROOM + 0.25)
@@ -131,7 +131,7 @@ def _arrow(ax: Axes, start: Text, end: Text, kind: str, width: float, bend: floa
     )  # fmt: skip
 
 
-def _box(ax: Axes, place: tuple, name: str, step: Step, small: bool) -> Text:
+def _box(ax: Axes, place: tuple, name: str, step: StepTraffic, small: bool) -> Text:
     held = step["holds"].get(name, 0)
     went_in, went_out = taken_in(step, name), given_out(step, name)
     lines = [name] if small else [name, f"holds {units.size(held)}" if held else "holds nothing"]
@@ -145,7 +145,7 @@ def _box(ax: Axes, place: tuple, name: str, step: Step, small: bool) -> Text:
     return text
 
 
-def _legend(picture: Picture, known: Mapping[str, Step], top: float) -> None:
+def _legend(picture: Picture, known: Mapping[str, StepTraffic], top: float) -> None:
     kinds = [kind for kind in KINDS if any(kind == key[2] for step in known.values() for key in totals(step))]
     entries = [
         Line2D([], [], color=LOOKS[kind][0], linestyle=LOOKS[kind][1], linewidth=2, label=NAMES[kind]) for kind in kinds
@@ -157,7 +157,7 @@ def _legend(picture: Picture, known: Mapping[str, Step], top: float) -> None:
         )  # fmt: skip
 
 
-def in_words(step: Step | None) -> str:
+def in_words(step: StepTraffic | None) -> str:
     """What moves, for the alt text."""
     if step is None:
         return "not yet"

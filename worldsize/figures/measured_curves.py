@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from worldsize import units
 from worldsize.figures.base import INK, QUIET_INK, RULE, Picture, colour, headline, marker, not_yet, plain_style
 
-Point = tuple[float, float | None]  # y is None for an exercise not yet written
+MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Curve:
     """One series: what was measured and what a formula says, each as (x, y) points."""
 
     name: str
-    measured: Sequence[Point] = ()
-    predicted: Sequence[Point] = ()
+    measured: Sequence[MeasuredPoint] = ()
+    predicted: Sequence[MeasuredPoint] = ()
 
 
 @plain_style

@@ -2,7 +2,7 @@
 
 Forward and backward differ by colour, by hatch and by the lane's half; the number is the micro-batch. It is the
 picture of Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019, figure 2), of a real run or of one played on paper. Left
-out: which spans are which (`schedules`).
+out: which spans are which (`formulas.pipeline`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from worldsize.figures.base import (
     plain_style,
 )
 from worldsize.figures.inputs import waits_for
-from worldsize.formulas.pipeline import BACKWARD, FORWARD, Work, makespan_s, utilisation, works
+from worldsize.formulas.pipeline import BACKWARD, FORWARD, StagePass, makespan_s, utilisation, works
 
 # the course's blue and vermilion, blended with as much white, so that black digits read well on them
 LOOKS = {
@@ -107,7 +107,7 @@ def _lanes(ax: Axes, stages: int, width: float) -> None:
     ax.set_ylim(stages - 0.5, -0.5)
 
 
-def _box(ax: Axes, work: Work, start_s: float, whole_s: float, scale: float, digits: int) -> None:
+def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: int) -> None:
     left, width = (work.start_s - start_s) * scale, (work.end_s - work.start_s) * scale
     middle = work.stage + (LIFT if work.way == BACKWARD else -LIFT)
     ax.add_patch(Rectangle((left, middle - BOX_HEIGHT / 2), width, BOX_HEIGHT, zorder=2, **LOOKS[work.way]))
@@ -133,7 +133,7 @@ def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) ->
             )
 
 
-def _told(works: Sequence[Work], trace: Any) -> str:
+def _told(works: Sequence[StagePass], trace: Any) -> str:
     """By stage, the order of its work."""
     stages = []
     for stage, share in list(enumerate(_shares(trace)))[:MOST_TOLD]:

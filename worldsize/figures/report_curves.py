@@ -16,7 +16,7 @@ from worldsize import failures, units
 from worldsize.figures import report_series
 from worldsize.figures.base import INK, RULE, WIDTH_IN, Picture, colour, headline, marker, not_yet, notice, plain_style
 from worldsize.figures.inputs import waits_for
-from worldsize.figures.report_series import Point
+from worldsize.figures.report_series import ReportPoint
 
 MOST_POINTS = 300
 MOST_PANELS = 3
@@ -45,7 +45,7 @@ def reports(of: Any) -> Picture:
 
 
 @plain_style
-def draw(reports: Rows, tasks: failures.Tasks = ()) -> Picture:
+def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
     """`reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks."""
     shown = names(reports)[:MOST_PANELS]
     made = Picture(WIDTH_IN, HEIGHT_IN)
@@ -65,7 +65,7 @@ def draw(reports: Rows, tasks: failures.Tasks = ()) -> Picture:
     return made
 
 
-def _panel(ax: Axes, curves: dict[int, list[Point]], name: str, x_name: str, tasks: failures.Tasks) -> None:
+def _panel(ax: Axes, curves: dict[int, list[ReportPoint]], name: str, x_name: str, tasks: failures.TaskNames) -> None:
     for rank, points in curves.items():
         shown = points[:: math.ceil(len(points) / MOST_POINTS)] + points[-1:]
         xs, ys = zip(*((x, math.nan if y is None else y) for x, y in shown), strict=True)
@@ -94,7 +94,7 @@ def _legend(made: Picture) -> None:
     made.legend(handles, labels, loc="upper right", fontsize=8, frameon=False, handlelength=3.5)
 
 
-def _lost(ax: Axes, points: list[Point]) -> None:
+def _lost(ax: Axes, points: list[ReportPoint]) -> None:
     """A cross where a rank's last finite number stands, if a value after it is none."""
     for (x, y), (_, after) in zip(points, points[1:], strict=False):
         if y is not None and after is None:
@@ -106,7 +106,7 @@ def _x_name(reports: Rows) -> str:
     return next((name for name in report_series.PLACES if name in present), "time since the launch (s)")
 
 
-def finding(curves: dict[int, list[Point]], name: str, x_name: str, tasks: failures.Tasks = ()) -> str:
+def finding(curves: dict[int, list[ReportPoint]], name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:
     """What the curves do, in words: who met a number that is none, else where they begin and end."""
     for rank, points in curves.items():
         lost = next((x for x, y in points if y is None), None)
@@ -123,7 +123,7 @@ def finding(curves: dict[int, list[Point]], name: str, x_name: str, tasks: failu
     return f"{name} {way} from {units.number(first)} to {units.number(last)}{_spread(curves, tasks)}"
 
 
-def _peaks(curves: dict[int, list[Point]], tasks: failures.Tasks) -> str:
+def _peaks(curves: dict[int, list[ReportPoint]], tasks: failures.TaskNames) -> str:
     """Which ranks rise least and most."""
     peaks = {rank: max(y for _, y in points) for rank, points in curves.items()}
     low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
@@ -133,7 +133,7 @@ def _peaks(curves: dict[int, list[Point]], tasks: failures.Tasks) -> str:
     return f" ({least} rises to {units.number(peaks[low])}, {most} to {units.number(peaks[high])})"
 
 
-def _spread(curves: dict[int, list[Point]], tasks: failures.Tasks) -> str:
+def _spread(curves: dict[int, list[ReportPoint]], tasks: failures.TaskNames) -> str:
     """How far apart the ranks end."""
     if len(curves) < 2:
         return ""
@@ -147,7 +147,7 @@ def _spread(curves: dict[int, list[Point]], tasks: failures.Tasks) -> str:
     return f" ({least} lowest {units.number(ends[low])}, {most} highest {units.number(ends[high])})"
 
 
-def _ends(reports: Rows, names: Sequence[str], tasks: failures.Tasks) -> str:
+def _ends(reports: Rows, names: Sequence[str], tasks: failures.TaskNames) -> str:
     return " ".join(_end(failures.name(rank, tasks), rows, names) for rank, rows in enumerate(reports[:MOST_NAMED]) if rows)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-Point = tuple[float, float | None]  # y is None where it is no finite number
+ReportPoint = tuple[float, float | None]  # y is None where it is no finite number
 
 PLACES = ("step", "epoch")  # names that say how far a rank is, not how it does
 TOTALS = {"step": "steps", "epoch": "epochs"}
@@ -42,21 +42,21 @@ class Axis:
         return self.last
 
 
-def points(rows: Iterable[dict[str, float]], name: str) -> list[Point]:
+def points(rows: Iterable[dict[str, float]], name: str) -> list[ReportPoint]:
     """One rank's curve, whole."""
     axis = Axis()
     return [(x, _finite(row[name], 5)) for row in rows for x in [axis.x(row)] if name in row]
 
 
 @dataclass
-class Curve:
+class ReportCurve:
     """A curve while it grows: every `stride`-th point, at most `keep`, and the last one whichever it is."""
 
     keep: int
     stride: int = 1
     count: int = 0
-    points: list[Point] = field(default_factory=list)
-    last: Point | None = None
+    points: list[ReportPoint] = field(default_factory=list)
+    last: ReportPoint | None = None
     sent: int = 0
 
     def add(self, x: float, y: float) -> None:

@@ -29,7 +29,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTimeline:
     """One rank's step: seconds since its first work."""
 
     work: tuple[Interval, ...]
@@ -51,7 +51,7 @@ class Step:
         return sum(max(0.0, min(end, self.backward_s) - start) for start, end in busy) / whole if whole else 0.0
 
 
-def steps(trace: Any, rank: int, works_a_step: int) -> list[Step]:
+def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
     """The rank's steps, each with as many spans of declared work; messages belong to the step in which they begin."""
     work = [(s.start_s, s.end_s) for s in trace.spans if s.rank == rank and s.kind == "compute"]
     sent = [(t.start_s, t.end_s) for t in trace.transfers if t.src == rank]
@@ -59,11 +59,11 @@ def steps(trace: Any, rank: int, works_a_step: int) -> list[Step]:
     found = []
     for number, first in enumerate(firsts):
         until = firsts[number + 1] if number + 1 < len(firsts) else float("inf")
-        found.append(Step(_since(first, work, first, until), _since(first, sent, first, until)))
+        found.append(StepTimeline(_since(first, work, first, until), _since(first, sent, first, until)))
     return found
 
 
-def middle_step(trace: Any, rank: int, works_a_step: int) -> Step:
+def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
     """The rank's step of the middle length."""
     found = steps(trace, rank, works_a_step)
     return sorted(found, key=lambda step: step.end_s)[len(found) // 2]
@@ -80,7 +80,7 @@ def overlaps(runs: Mapping[str, Any], works_a_step: int, title: str, rank: int =
 
 
 @plain_style
-def _overlaps(rows: Mapping[str, Step | None], title: str) -> Picture:
+def _overlaps(rows: Mapping[str, StepTimeline | None], title: str) -> Picture:
     """`rows[name]` is a step, None for an exercise not yet written."""
     known = {name: step for name, step in rows.items() if step is not None}
     if not known:
@@ -109,7 +109,7 @@ def _overlaps(rows: Mapping[str, Step | None], title: str) -> Picture:
     return picture
 
 
-def _row(ax: Axes, place: int, step: Step, scale: float, longest_s: float) -> None:
+def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: float) -> None:
     for shift, intervals, look in ((-HEIGHT / 2, step.work, COMPUTE), (HEIGHT / 2, step.messages, MESSAGE)):
         bars = [(start * scale, (end - start) * scale) for start, end in intervals]
         ax.broken_barh(bars, (place + shift - HEIGHT / 2, HEIGHT), **look)
@@ -120,7 +120,7 @@ def _row(ax: Axes, place: int, step: Step, scale: float, longest_s: float) -> No
     ax.text(place_x, place, units.seconds(step.end_s), va="center", fontsize=9, color=INK)
 
 
-def _words(name: str, step: Step | None) -> str:
+def _words(name: str, step: StepTimeline | None) -> str:
     if step is None:
         return f"{name}: not yet"
     return f"{name}: {units.seconds(step.end_s)}, {round(100 * step.inside)} % of the time on the network inside backward"

@@ -21,7 +21,7 @@ from worldsize.links import Link
 
 
 def fixed_s(n: int, link: Link) -> float:
-    """A: what an all-reduce of the course's `exchange` costs however small it is: n latencies, n − 1 round the ring and
+    """A: what an all-reduce of the course's `fabric.collectives` costs however small it is: n latencies, n − 1 round the ring and
     one from every rank to all; none where a rank is alone."""
     return n * link.latency_s if n > 1 else 0.0
 

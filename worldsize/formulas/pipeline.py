@@ -21,7 +21,7 @@ Schedules = Sequence[Sequence[Action]]  # by stage
 
 
 @dataclass(frozen=True)
-class Work:
+class StagePass:
     """One micro-batch going forward or backward through one stage."""
 
     stage: int
@@ -79,13 +79,13 @@ def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
     return own + [(stage + 1, action)] if stage < stages - 1 else own
 
 
-def works(trace: Trace) -> list[Work]:
+def works(trace: Trace) -> list[StagePass]:
     """What the stages did, in the order of its start; other spans are passed over."""
     found = []
     for span in trace.spans:
         way, _, micro = span.label.partition(" ")
         if way in (FORWARD, BACKWARD) and micro.isdigit():
-            found.append(Work(span.rank, way, int(micro), span.start_s, span.end_s))
+            found.append(StagePass(span.rank, way, int(micro), span.start_s, span.end_s))
     return sorted(found, key=lambda w: (w.start_s, w.stage))
 
 

@@ -1,6 +1,6 @@
-"""Grading: a folder of submissions in, a row for each out, and nothing of a submission ever runs in the grader.
+"""Grading: submissions in, points and feedback out; a submission runs in a sandbox and is never believed.
 
-From the outside in: `grader` (the batch), `worker` (one process that marks), `marking` (one submission), `arena` (the
-seam that checks know), `broker` (the ranks' fabric and its record), `sandbox` (bubblewrap), `box` (the server inside),
-`walls` (each rank's own), `rank` (the student's function at last). Left out: books, feedback and exports.
+A file enters `marking/` (whose it is, which cells count, what they earn), whose checks run the student's functions through
+`host/` (the arena, a run, the broker that keeps the record). `isolation/` holds what runs, `box/` is what runs inside.
+Rows leave through `reports/`, `nbgrader/` and `gradescope/`. `course` reads the release; `frames` cross the sandbox's edge.
 """

@@ -1,4 +1,8 @@
-"""Checker."""
+"""`check.<exercise>(fn)` in a notebook: the function as it would be handed in, its check, its points, its verdict in HTML.
+
+A student's function is rebuilt from the cells that count before its check runs, so that what passes here passes for a
+grade; what would not be handed in is named. Left out: what is checked (`checks`), and keeping points (`lab`).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ class Checker:
 
 def _as_handed_in(fn: Callable) -> Callable:
     """The function as the cells that count make it, so that what passes here passes for a grade."""
-    shell = _shell()
+    shell = notebook_shell()
     if shell is None or not hasattr(fn, "__code__"):
         return fn
     sources = graded_cells.counting(shell.user_ns.get("In", ()))
@@ -66,7 +70,7 @@ def _as_handed_in(fn: Callable) -> Callable:
 
 def _note_changed_setups(number: str) -> None:
     """A grade uses the release's set-up cells, so what was changed there may pass here and fail there."""
-    shell = _shell()
+    shell = notebook_shell()
     released = SETUPS.get(number)
     if shell is None or not released:
         return
@@ -77,7 +81,7 @@ def _note_changed_setups(number: str) -> None:
         )
 
 
-def _shell() -> Any:
+def notebook_shell() -> Any:
     from IPython import get_ipython
 
     return get_ipython()

@@ -1,6 +1,6 @@
 """A lab as its student meets it: predictions typed before a run, measurements, points, the summary.
 
-All of it is kept in a file beside the notebook (`labfile`), so that a kernel restart loses nothing. Left
+All of it is kept in a file beside the notebook (`state`), so that a kernel restart loses nothing. Left
 out: checking (a verdict arrives as data), drawing (`figures`), launching. That predicting first is what
 teaches is from Crouch, Fagen, Callan and Mazur, "Classroom demonstrations: learning tools or
 entertainment?", Am. J. Phys. 72, 2004.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from worldsize import units
 from worldsize.lab.state import LabFile, state_folder
-from worldsize.lab.summary import Row, Score, Summary
+from worldsize.lab.summary import Score, Summary, SummaryRow
 
 
 class Listing(NamedTuple):
@@ -107,7 +107,7 @@ class Lab:
         """Points of the latest checks, of `self.possible`."""
         return sum(entry["earned"] for entry in self._file.read()["points"].values())
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[SummaryRow, ...]:
         """Every question in the order asked, then what was measured without a question."""
         state = self._file.read()
         ids = [*state["predictions"], *(id for id in state["measurements"] if id not in state["predictions"])]
@@ -142,11 +142,11 @@ class Lab:
         )
 
 
-def _row(id: str, asked: dict[str, Any] | None, found: dict[str, Any] | None) -> Row:
+def _row(id: str, asked: dict[str, Any] | None, found: dict[str, Any] | None) -> SummaryRow:
     asked, found = asked or {}, found or {}
     unit = asked.get("unit", found.get("unit", ""))
     question = asked.get("question", id)
-    return Row(id, question, unit, asked.get("value"), found.get("value"), found.get("unit", unit))
+    return SummaryRow(id, question, unit, asked.get("value"), found.get("value"), found.get("unit", unit))
 
 
 def _finite(value: Any, where: str) -> float:

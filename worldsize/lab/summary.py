@@ -19,7 +19,7 @@ LEFT = 'style="text-align:left"'
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """One question; `predicted` and `measured` are None where there is no number yet."""
 
     id: str
@@ -86,7 +86,7 @@ class Summary:
     """A lab's rows and scores; shown as a table by a notebook and by `print`."""
 
     heading: str
-    rows: tuple[Row, ...]
+    rows: tuple[SummaryRow, ...]
     scores: tuple[Score, ...]
     possible: float
 
@@ -136,7 +136,7 @@ def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
     return [f"{first.ljust(QUESTION_COLUMNS)}  {others}".rstrip(), *more]
 
 
-def _html_of(row: Row) -> str:
+def _html_of(row: SummaryRow) -> str:
     first, *others = map(html.escape, row.cells)
     question = f'<th scope="row" {LEFT[:-1]};font-weight:normal">{first}</th>'
     whole = f'{LEFT[:-1]};white-space:nowrap"'

@@ -4,7 +4,7 @@
     run[2]; run.log(2); run.trace; run.wall_s
 
 The first failure wins and is explained; every launch has a time limit; nothing is left behind. Left out: the way of a
-job to its end (`conduct.py`), where ranks start (`engines/`), and TensorFlow (`tf.py`). The environment of a rank is
+job to its end (`execute.py`), where ranks start (`engines/`), and TensorFlow (`tf/`). The environment of a rank is
 torchrun's.
 """
 
@@ -16,9 +16,11 @@ from typing import Any
 
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Job
-from worldsize.launch.execute import check, conduct, last, surroundings
-from worldsize.launch.run import OBSERVERS, Run
+from worldsize.launch.execute import callers_state, check_arguments, execute, last
+from worldsize.launch.run import OBSERVERS, Run, unobserved
 from worldsize.links import Link
+
+__all__ = ["Run", "last_run", "launch", "quiet_launch", "unobserved", "warm"]
 
 _MAX_WORLD_SIZE = 256
 
@@ -72,14 +74,14 @@ def quiet_launch(
 
 
 def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observers, last) -> Run:
-    check(fn, args, timeout_s, seed)
+    check_arguments(fn, args, timeout_s, seed)
     _check(world_size, link, device)
 
     def job_of(folder: Path, origin_s: float) -> Job:
         way = {"timeout_s": timeout_s, "origin_s": origin_s, "device": device, "link": link}
-        return Job(world_size=world_size, dir=folder, **way, **surroundings(seed))
+        return Job(world_size=world_size, dir=folder, **way, **callers_state(seed))
 
-    return conduct(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last)
+    return execute(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last)
 
 
 def _check(world_size: Any, link: Any, device: Any) -> None:

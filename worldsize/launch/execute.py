@@ -1,7 +1,7 @@
 """A job from the call to the error or the `Run`: whatever launches ranks goes through here.
 
 One job at a time. The ranks' output and news go to the observers while it runs; then the run is filled in, and what
-went wrong is put into words. Left out: what is launched (`launch.py`, `tf.py`), and where ranks start (`engines/`).
+went wrong is put into words. Left out: what is launched (`launch/`, `tf/`), and where ranks start (`engines/`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from worldsize import errors, failures
-from worldsize.engines import payload as parcel
+from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Job, Progress, Setup
 from worldsize.failures import Outcome
-from worldsize.launch.explain import _error, _large, _notes
+from worldsize.launch.explain import error_of, large_payload_note, notes_of
 from worldsize.launch.run import Observer, Run, Tail
 
 _TICK_S = 0.05
@@ -34,7 +34,7 @@ _one_at_a_time = threading.Lock()
 last: list[Run] = []  # the latest run that observers were told of
 
 
-def conduct(
+def execute(
     engine: LocalEngine,
     wanted: tuple[Callable, tuple, dict[str, Any]],
     job_of: Callable[[Path, float], Job],
@@ -43,17 +43,17 @@ def conduct(
     tasks: tuple[str, ...] = (),
 ) -> Run:
     """Run `wanted`, a function with its arguments, as `job_of(folder, origin_s)` says. `last` gets the run at once."""
-    payload = parcel.pack(*wanted)
+    packed = payload.pack(*wanted)
     with _one_at_a_time:
         origin_s = time.monotonic()
         engine.ready_agent()
         job = job_of(engine.new_run_dir(), origin_s)
-        job.payload_path().write_bytes(payload)
+        job.payload_path().write_bytes(packed)
         run = Run(job.world_size, job.dir, job.seed, tasks=tasks)
-        weakref.finalize(run, engine.rubbish.put, job.dir)
+        weakref.finalize(run, engine.discarded.put, job.dir)
         last[:] = [run]
-        if len(payload) > parcel.LARGE_BYTES:
-            run.notes.append(_large(payload, *wanted))
+        if len(packed) > payload.LARGE_BYTES:
+            run.notes.append(large_payload_note(packed, *wanted))
         try:
             error = _settle(run, job, _follow(engine, run, job, observers))
         finally:
@@ -65,7 +65,7 @@ def conduct(
     return run
 
 
-def check(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
+def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
     """Raises ValueError for an argument that no launch takes."""
     if not callable(fn):
         got = type(fn).__name__
@@ -78,7 +78,7 @@ def check(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
         raise ValueError(f"launch: expected seed as a whole number of 0 or more, got {seed!r}")
 
 
-def surroundings(seed: int | None) -> dict[str, Any]:
+def callers_state(seed: int | None) -> dict[str, Any]:
     """What every job takes from the caller as it is now."""
     return {
         "env": dict(os.environ),
@@ -168,12 +168,12 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     if outcome.status == "done":
         paths = [job.result_path(r) if r in outcome.notes else None for r in range(job.world_size)]
         run.results = [pickle.loads(path.read_bytes()) if path else None for path in paths]
-        run.notes += _notes(outcome)
+        run.notes += notes_of(outcome)
         run.state = "done"
     elif outcome.status == "failed" and failures.first_failure(list(outcome.failures)).not_yet:
         run.state, run.not_yet = "not yet", failures.first_failure(list(outcome.failures)).message
     else:
         run.state = "interrupted" if outcome.status == "stopped" else "failed"
-        error = _error(run, job, outcome)
+        error = error_of(run, job, outcome)
     run.wall_s = time.monotonic() - job.origin_s
     return error

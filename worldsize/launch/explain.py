@@ -1,4 +1,7 @@
-"""Explain."""
+"""The words of a launch that did not go well, or not quite: the error of an outcome, and notes on a run that ended.
+
+Left out: how the outcome came about (`execute`), and the words of one failure (`failures`).
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,21 @@ import time
 from collections.abc import Callable
 
 from worldsize import errors, failures
-from worldsize.engines import payload as parcel
+from worldsize.engines import payload
 from worldsize.engines.job import Job
 from worldsize.failures import Outcome
 from worldsize.launch.run import Run
 
 
-def _large(payload: bytes, fn: Callable, args: tuple, kwargs: dict) -> str:
-    largest = ", ".join(f"`{name}` {size / 1e6:.0f} MB" for name, size in parcel.sizes(fn, args, kwargs)[:3])
+def large_payload_note(packed: bytes, fn: Callable, args: tuple, kwargs: dict) -> str:
+    largest = ", ".join(f"`{name}` {size / 1e6:.0f} MB" for name, size in payload.sizes(fn, args, kwargs)[:3])
     return (
-        f"{len(payload) / 1e6:.0f} MB travel to every rank; the largest: {largest}. "
+        f"{len(packed) / 1e6:.0f} MB travel to every rank; the largest: {largest}. "
         f"Load or make large data inside the function to start faster."
     )
 
 
-def _notes(outcome: Outcome) -> list[str]:
+def notes_of(outcome: Outcome) -> list[str]:
     changed = sorted({name for note in outcome.notes.values() for name in note.get("changed", ())})
     unwaited = sorted(r for r, note in outcome.notes.items() if note.get("unwaited"))
     notes = []
@@ -36,7 +39,7 @@ def _notes(outcome: Outcome) -> list[str]:
     return notes
 
 
-def _error(run: Run, job: Job, outcome: Outcome) -> BaseException:
+def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
     after_s = time.monotonic() - job.origin_s
     where = "\n".join(failures.render_standings(outcome.standings, run.tasks))
     more = "run.trace" if job.framework == "torch" else "print(run.native_log(0))"

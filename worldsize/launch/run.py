@@ -1,7 +1,7 @@
 """What came of a launch (`Run`), who is told while it goes (`Observer`), and reading a log while it grows (`Tail`).
 
 The logs, results and records are files in the run's own folder, which goes when the run is no longer referenced.
-Left out: how a run comes about (`launch.py`).
+Left out: how a run comes about (`execute.py`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 from worldsize import failures, units
 from worldsize.engines.job import Progress
 from worldsize.figures import report_series
-from worldsize.figures.report_series import PLACES, TOTALS, Axis, Curve
+from worldsize.figures.report_series import PLACES, TOTALS, Axis, ReportCurve
 
 LINE_CHARS = 160
 SHOWN_CURVES = 3
@@ -34,7 +34,7 @@ def curve_points(world_size: int) -> int:
 
 
 @dataclass
-class Row:
+class RankRow:
     """One rank. `state` is "starting", "running", "waiting", "done", "failed" or "stopped"; `doing` says more."""
 
     rank: int
@@ -47,7 +47,7 @@ class Row:
     sent_bytes: int = 0
     received_bytes: int = 0
     latest: dict[str, float] = field(default_factory=dict)
-    curves: dict[str, Curve] = field(default_factory=dict)
+    curves: dict[str, ReportCurve] = field(default_factory=dict)
     axis: Axis = field(default_factory=Axis)
     new_lines: int = 0
     changed: bool = True
@@ -58,7 +58,7 @@ class Row:
         x = self.axis.x(report)
         for name in report_series.curve_names([report]):
             if name in self.curves or len(self.curves) < SHOWN_CURVES:
-                self.curves.setdefault(name, Curve(self.keep_points)).add(x, report[name])
+                self.curves.setdefault(name, ReportCurve(self.keep_points)).add(x, report[name])
 
     def values(self) -> str:
         """The latest reports in words: "loss 0.213 · accuracy 0.9"."""
@@ -73,12 +73,12 @@ class Row:
         return units.number(self.latest[name]) + ("" if total is None else f" of {units.number(total)}")
 
 
-class Board:
+class RunState:
     """All ranks of one run."""
 
-    def __init__(self, world_size: int, tasks: failures.Tasks = ()) -> None:
+    def __init__(self, world_size: int, tasks: failures.TaskNames = ()) -> None:
         lines, points = tail_lines(world_size), curve_points(world_size)
-        self.rows = [Row(rank, failures.name(rank, tasks), deque(maxlen=lines), points) for rank in range(world_size)]
+        self.rows = [RankRow(rank, failures.name(rank, tasks), deque(maxlen=lines), points) for rank in range(world_size)]
 
     @property
     def changed(self) -> bool:
@@ -124,7 +124,7 @@ def plain(line: str) -> str:
     return text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 1] + "…"
 
 
-def _facts(row: Row, whole: bool) -> dict[str, Any]:
+def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
     return {
         "rank": row.rank, "name": row.name, "state": row.state, "doing": row.doing, "lines": row.lines, "place": row.place(),
         "share": report_series.share(row.latest), "values": row.values(), "traffic": _traffic(row), "x": row.axis.name,
@@ -132,11 +132,11 @@ def _facts(row: Row, whole: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _traffic(row: Row) -> str:
+def _traffic(row: RankRow) -> str:
     if not row.sent_bytes + row.received_bytes:
         return ""
     return f"sent {units.size(row.sent_bytes)} · received {units.size(row.received_bytes)}"
 
 
-def _new_tail(row: Row) -> list[str]:
+def _new_tail(row: RankRow) -> list[str]:
     return list(row.tail)[len(row.tail) - row.new_lines :]

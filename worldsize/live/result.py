@@ -12,7 +12,7 @@ from worldsize import failures, units
 from worldsize.figures import rank_timeline, report_curves
 from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
-from worldsize.live.board import Board, Row
+from worldsize.live.board import RankRow, RunState
 
 PICTURE_BYTES = 9_500  # 20 kB of saved output in all, and base64 makes 4 bytes of 3
 PICTURE_DPI = 96
@@ -23,7 +23,7 @@ _CELL = 'style="text-align:left;vertical-align:top"'
 _WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1 within, 3:1 on both themes
 
 
-def bundle(run: Run, board: Board) -> dict[str, str]:
+def bundle(run: Run, board: RunState) -> dict[str, str]:
     """The run's picture and table by MIME type."""
     made = picture(run)
     rows = table(run, board)
@@ -51,7 +51,7 @@ def picture(run: Run) -> Picture | None:
     return report_curves.draw(run.reports, run.tasks) if report_curves.names(run.reports) else rank_timeline.timeline(run.trace)
 
 
-def table(run: Run, board: Board) -> list[list[str]]:
+def table(run: Run, board: RunState) -> list[list[str]]:
     """A row a rank under a row of heads, those that failed first; columns that say nothing are left out."""
     how = ends(run)
     order = sorted(board.rows, key=lambda row: (not how[row.rank].startswith("failed"), row.rank))
@@ -61,7 +61,7 @@ def table(run: Run, board: Board) -> list[list[str]]:
     return [[row[index] for index in sorted({0, 1, *used})] for row in rows]
 
 
-def _cells(row: Row, end: str, name: str) -> list[str]:
+def _cells(row: RankRow, end: str, name: str) -> list[str]:
     told = " · ".join(filter(None, (row.place(), row.values())))
     sizes = [units.size(n).replace(" ", "\u00a0") for n in (row.sent_bytes, row.received_bytes)]
     return [name, end, told, *sizes, f"{row.lines:,}"]

@@ -1,7 +1,7 @@
 """What ranks print and report, as tagged lines of text: for a terminal and for a headless run.
 
 A screenful of lines is shown and the others are counted; of reports, one line a rank an epoch at most. A run with
-reports leaves a picture and a table. Left out: the live view of a run in a notebook (`live`).
+reports leaves a picture and a table. Left out: the live view of a run in a notebook (`view`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from worldsize import failures
 from worldsize.engines.job import Progress
 from worldsize.launch.run import Observer, Run
 from worldsize.live import result
-from worldsize.live.board import Board
+from worldsize.live.board import RunState
 
 SHOWN_LINES = 30
 
@@ -25,7 +25,7 @@ def lines_of(text: str) -> list[str]:
 class Screenful:
     """Shows the first lines of a run, tagged by rank, and counts those after them."""
 
-    def __init__(self, tasks: failures.Tasks = ()) -> None:
+    def __init__(self, tasks: failures.TaskNames = ()) -> None:
         self._tasks = tasks
         self._shown = self._kept_back = 0
 
@@ -45,7 +45,7 @@ class TextLines(Observer):
     """Prints the set-up line and each rank's lines as they come."""
 
     def started(self, run: Run) -> None:
-        self.board, self.screenful = Board(run.world_size, run.tasks), Screenful(run.tasks)
+        self.board, self.screenful = RunState(run.world_size, run.tasks), Screenful(run.tasks)
         print(run.setup)
 
     def printed(self, run: Run, rank: int, text: str) -> None:
@@ -86,7 +86,7 @@ def last_words(run: Run) -> list[str]:
     return [f"not yet: {run.not_yet}"] * (run.state == "not yet") + [f"note: {note}" for note in run.notes]
 
 
-def show(run: Run, board: Board) -> None:
+def show(run: Run, board: RunState) -> None:
     """Display the run's picture and table in a notebook; a terminal gets the table as text."""
     made = result.bundle(run, board)
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():

@@ -1,8 +1,8 @@
 """The live view of a run in a notebook: what each rank does, prints and reports, while it does so.
 
 It opens for a run that goes on; a quick one looks as it does in a terminal. Ten messages a second at most go to
-`live.js`, each with what is new; all of it once a second, for a front end that missed one. At the end a picture and a
-table take its place. Left out: keeping up with every line (the logs on disk do), and drawing (`live.js`, `runview`).
+`view.js`, each with what is new; all of it once a second, for a front end that missed one. At the end a picture and a
+table take its place. Left out: keeping up with every line (the logs on disk do), and drawing (`view.js`, `result`).
 The one `.py` and one plain `.js` are T. Manz's anywidget, https://anywidget.dev.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from worldsize.engines.job import Progress
 from worldsize.launch.run import Run
 from worldsize.live import result
-from worldsize.live.board import Board
+from worldsize.live.board import RunState
 from worldsize.live.text import TextLines, last_words, lines_of, say
 
 # Shorter runs need no feedback but their result (a second is the limit: J. Nielsen, Usability Engineering, 1993), and
@@ -32,7 +32,7 @@ LOADING_S = 1.5  # messages that come before the browser has loaded live.js are 
 class LiveView(TextLines):
     """Holds each run's lines back while the view shows them, and prints them when it has ended."""
 
-    _window: Window | None = None
+    _window: LiveWindow | None = None
 
     def started(self, run: Run) -> None:
         self._break_off()
@@ -56,7 +56,7 @@ class LiveView(TextLines):
         if run.setup and not self._broken and time.monotonic() - self._began_s >= OPEN_AFTER_S:
             with self._no_harm():
                 if self._window is None:
-                    self._window = Window(run.setup, self.board, self._began_s)
+                    self._window = LiveWindow(run.setup, self.board, self._began_s)
                     at_cell_end(self._break_off)
                 self._window.refresh("running")
 
@@ -79,12 +79,12 @@ class LiveView(TextLines):
                 self._held = []
                 return
         elif any(run.reports):
-            window = Place(result.caption(run))
+            window = PlaceholderOutput(result.caption(run))
         else:
             return
         at_cell_end(lambda: self._put(window, run, board))
 
-    def _put(self, window: Window | Place, run: Run, board: Board) -> None:
+    def _put(self, window: LiveWindow | PlaceholderOutput, run: Run, board: RunState) -> None:
         with self._no_harm():
             window.close(result.bundle(run, board))
 
@@ -121,7 +121,7 @@ def at_cell_end(act: Callable[[], None]) -> None:
     events.register("post_execute", once)
 
 
-class Place:
+class PlaceholderOutput:
     """An output that holds a line of text until something takes its place."""
 
     def __init__(self, text: str) -> None:
@@ -133,10 +133,10 @@ class Place:
         self._handle.update(bundle, raw=True)
 
 
-class Window:
+class LiveWindow:
     """One view in the cell that launched: sends it the board's news until something takes its place."""
 
-    def __init__(self, setup: str, board: Board, began_s: float) -> None:
+    def __init__(self, setup: str, board: RunState, began_s: float) -> None:
         from IPython.display import display
 
         self._board, self._began_s = board, began_s

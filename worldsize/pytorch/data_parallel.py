@@ -1,6 +1,6 @@
 """DataParallel seen at work: one process, a thread for each card, and card 0 in the middle of everything.
 
-Where there are several GPUs it is PyTorch's own `nn.DataParallel`, and `Watched` notes its copies. Elsewhere
+Where there are several GPUs it is PyTorch's own `nn.DataParallel`, and `RecordedCopies` notes its copies. Elsewhere
 `Emulated` does the same on the CPU: at every step it scatters the batch from card 0, copies the weights to every card,
 runs a thread a card, gathers the outputs on card 0, and after backward adds all gradients up there. Its cards are
 stretches of one memory; each copy goes straight from or to card 0, as PyTorch does it where NCCL is not there. Left
@@ -154,7 +154,7 @@ def _gradient(p: torch.Tensor) -> torch.Tensor:
 # ---- PyTorch's own ---------------------------------------------------------------------------
 
 
-class Watched:
+class RecordedCopies:
     """`with Watched(cards): …` notes the copies of PyTorch's own DataParallel, by standing before its four functions.
 
     It waits for the cards before and after each copy, so that the times are true; that makes a step slower. What is noted
@@ -166,7 +166,7 @@ class Watched:
 
         self._cards, self._comm, self._card_of = cards, comm or torchs, card_of or _card_of
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> RecordedCopies:
         self._originals = {name: getattr(self._comm, name) for name in _WAYS}
         for name, way in _WAYS.items():
             setattr(self._comm, name, self._noting(way, self._originals[name]))

@@ -33,7 +33,7 @@ _meetings = count()
 
 
 @dataclass
-class Seen:
+class ObservedStep:
     """One rank's testimony; complete once the block has ended."""
 
     rank: int
@@ -43,14 +43,14 @@ class Seen:
 
 
 @contextmanager
-def witnessed(item_bytes: int = 4) -> Iterator[Seen]:
+def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
     """`with witnessed() as seen: step()` on every rank of the default process group, at the same time.
 
     Times are seconds since the block began. `item_bytes`: of a number, for sizes that the profiler tells as counts.
     """
     from torch.profiler import ProfilerActivity, profile
 
-    seen = Seen(dist.get_rank(), dist.get_world_size())
+    seen = ObservedStep(dist.get_rank(), dist.get_world_size())
     ports: list[Any] = [None] * seen.world_size
     dist.all_gather_object(ports, sorted({own for own, _ in received_bytes()}))
     owner = {port: rank for rank, theirs in enumerate(ports) for port in theirs}
@@ -74,7 +74,7 @@ def witnessed(item_bytes: int = 4) -> Iterator[Seen]:
     seen.transfers = tuple(_transfers(before, after, owner, seen.rank, end_s))
 
 
-def together(testimonies: Iterable[Seen]) -> Trace:
+def together(testimonies: Iterable[ObservedStep]) -> Trace:
     """The trace of all ranks' testimonies: a `Transfer` for each connection that carried data."""
     testimonies = list(testimonies)
     transfers = sorted(t for seen in testimonies for t in seen.transfers)

@@ -21,13 +21,13 @@ from torch import nn
 from worldsize.fabric.interface import Fabric
 from worldsize.report import report, span
 
-Part = dict[str, Any]
+StagePart = dict[str, Any]
 
 
 def cut(
     model: nn.Sequential, edges: Sequence[int], x: torch.Tensor, y: torch.Tensor, micro_batches: int = 1,
     seconds: Sequence[tuple[float, float]] | None = None, watch: bool = False,
-) -> list[Part]:
+) -> list[StagePart]:
     """The parts of an MLP (`models.mlp`), stage s with its linear layers edges[s] to edges[s + 1], each with its ReLU.
 
     `x` [n, features] and `y` [n] are cut into equal micro-batches: the first part has those of `x`, the others empty
@@ -61,7 +61,7 @@ def _plain(layer: nn.Linear, relu: bool) -> dict[str, Any]:
     return {"weight": layer.weight.detach().clone(), "bias": layer.bias.detach().clone(), "relu": relu}
 
 
-def build(part: Part, fabric: Fabric | None = None) -> nn.Module:
+def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
     """The part's layers, in the dtype of their weights. With "seconds", they take so long on `fabric`, as declared."""
     layers = nn.Sequential(*(module for plain in part["layers"] for module in _modules(plain)))
     return TimedLayers(layers, fabric, *part["seconds"], part["watch"]) if "seconds" in part else layers

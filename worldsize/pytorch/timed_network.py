@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-Task = dict[str, Any]
+TrainingTask = dict[str, Any]
 
 
 class Rank(Protocol):
@@ -26,7 +26,7 @@ class Rank(Protocol):
     def compute(self, seconds: float) -> None: ...
 
 
-def task(**given: Any) -> Task:
+def task(**given: Any) -> TrainingTask:
     """A whole task from what differs from the plain one.
 
     `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer
@@ -34,7 +34,7 @@ def task(**given: Any) -> Task:
     must be square). `backward_s`: declared seconds of a layer's backward. `parts`: micro-batches of a step, each of
     `examples`. `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
     """
-    plain: Task = {
+    plain: TrainingTask = {
         "sizes": [4, 4, 4, 4], "examples": 3, "steps": 1, "rate": 0.1, "seed": 0, "dtype": "float32", "tied": [],
         "frozen": [], "unused": {}, "backward_s": 0.0, "parts": 1, "buckets": [],
     }  # fmt: skip
@@ -61,7 +61,7 @@ class _Stretch(torch.autograd.Function):
 class Network(nn.Module):
     """Linear layers without bias, tanh between them: one weight [out, in] a layer, in `parameters()` from the input on."""
 
-    def __init__(self, fabric: Rank, task: Task) -> None:
+    def __init__(self, fabric: Rank, task: TrainingTask) -> None:
         super().__init__()
         self._fabric, self._task = fabric, task
         self._passed_by = set(_of_rank(task["unused"], fabric.rank))
@@ -87,12 +87,12 @@ class Network(nn.Module):
         return x
 
 
-def network(fabric: Rank, task: Task) -> Network:
+def network(fabric: Rank, task: TrainingTask) -> Network:
     """This rank's copy, with weights of its own."""
     return Network(fabric, task)
 
 
-def batch(task: Task, rank: int, step: int, part: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """The rank's examples of a step and what they should become: [examples, in], [examples, out]."""
     random = _random(task, rank, 1 + step, part)
     shape = (task["examples"], task["sizes"][0] + task["sizes"][-1])
@@ -100,13 +100,13 @@ def batch(task: Task, rank: int, step: int, part: int = 0) -> tuple[torch.Tensor
     return numbers[:, : task["sizes"][0]], numbers[:, task["sizes"][0] :]
 
 
-def loss(task: Task, rank: int, forward: Callable, step: int, part: int = 0) -> torch.Tensor:
+def loss(task: TrainingTask, rank: int, forward: Callable, step: int, part: int = 0) -> torch.Tensor:
     """The mean squared error over the rank's examples."""
     x, y = batch(task, rank, step, part)
     return nn.functional.mse_loss(forward(x), y)
 
 
-def train(fabric: Rank, task: Task, model: nn.Module, gradients: Callable, forward: Callable | None = None) -> dict:
+def train(fabric: Rank, task: TrainingTask, model: nn.Module, gradients: Callable, forward: Callable | None = None) -> dict:
     """Gradient descent. At each step `gradients(loss)` has to leave in every p.grad what p is to step by.
 
     A task with several parts hands it an iterator instead, which runs the forward of the next micro-batch when asked.
@@ -123,7 +123,7 @@ def train(fabric: Rank, task: Task, model: nn.Module, gradients: Callable, forwa
     return {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
 
 
-def _losses(task: Task, rank: int, forward: Callable, step: int) -> Iterator[torch.Tensor]:
+def _losses(task: TrainingTask, rank: int, forward: Callable, step: int) -> Iterator[torch.Tensor]:
     return (loss(task, rank, forward, step, part) for part in range(task["parts"]))
 
 
@@ -139,7 +139,7 @@ def _of_rank(by_rank: dict, rank: int) -> list[int]:
     return by_rank.get(rank, by_rank.get(str(rank), []))
 
 
-def _random(task: Task, *place: int) -> torch.Generator:
+def _random(task: TrainingTask, *place: int) -> torch.Generator:
     number = task["seed"]
     for k in place:
         number = (number * 1_000_003 + k + 1) % 2**61

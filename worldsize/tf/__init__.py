@@ -19,8 +19,8 @@ from typing import Any
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.cluster import Cluster, Task, serving
-from worldsize.engines.job import Job, Tasks
-from worldsize.launch.execute import check, conduct, last, surroundings
+from worldsize.engines.job import Job, TensorFlowTasks
+from worldsize.launch.execute import callers_state, check_arguments, execute, last
 from worldsize.launch.run import OBSERVERS, Run
 
 __all__ = ["Cluster", "Task", "launch", "quiet_launch", "warm"]
@@ -83,18 +83,18 @@ def _launch(
 ) -> Run:
     if isinstance(args, int):
         raise _unknown("world_size")
-    check(fn, args, timeout_s, seed)
+    check_arguments(fn, args, timeout_s, seed)
     _check(fn, logical_devices, cluster, env)
-    tasks = Tasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
+    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
     names = cluster.tasks() if cluster else ()
 
     def job_of(folder: Path, origin_s: float) -> Job:
-        around = surroundings(seed)
+        around = callers_state(seed)
         around["env"] |= ({"CUDA_VISIBLE_DEVICES": "-1"} if cluster else {}) | dict(env or {})
         way = {"timeout_s": timeout_s, "origin_s": origin_s, "framework": "tensorflow", "tasks": tasks}
         return Job(world_size=len(names) or 1, dir=folder, **way, **around)
 
-    return conduct(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last, names)
+    return execute(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last, names)
 
 
 def _check(fn: Callable, logical_devices: Any, cluster: Any, env: Any) -> None:

@@ -2,7 +2,7 @@
 
 Read from the partitions that the runtime cut the graph into, with a `_Send` and a `_Recv` wherever an edge crosses
 devices, and from the trace of a step; nothing is guessed from the source. Plain data comes out, to leave a process with.
-Left out: drawing (`placement`). M. Abadi et al., "TensorFlow: a system for large-scale machine learning", OSDI 2016,
+Left out: drawing (`figures.device_graphs`). M. Abadi et al., "TensorFlow: a system for large-scale machine learning", OSDI 2016,
 section 3.3.
 """
 

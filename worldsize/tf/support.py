@@ -2,7 +2,7 @@
 
 `run()` runs cells, `recorded()` reads the last whole matrix from `datasets/support.json`, and `python -m
 worldsize.tf.support` writes it anew. The guide of TensorFlow 2.0 stands beside it as it was published in 2019. Left out:
-what a cell does (`trials`, `oldtrials`), and drawing (`grid`).
+what a cell does (`support_cells`, `support_tf1`), and drawing (`figures.outcome_table`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from worldsize import data
 from worldsize.errors import LaunchError
 from worldsize.tf import Cluster, quiet_launch, support_cells, support_tf1
-from worldsize.tf.support_cells import KERAS_3_FIT, LOOP_KERAS_3, LOOP_TF_KERAS, RAW, TF_KERAS_FIT, Cell
+from worldsize.tf.support_cells import KERAS_3_FIT, LOOP_KERAS_3, LOOP_TF_KERAS, RAW, TF_KERAS_FIT, SupportCell
 
 RECORD = data.CHECKOUT_FOLDER / "support.json"
 WAYS = (KERAS_3_FIT, TF_KERAS_FIT, RAW, LOOP_KERAS_3, LOOP_TF_KERAS)
@@ -31,7 +31,7 @@ PACKAGES = ("tensorflow", "keras", "tf_keras", "numpy")
 
 
 @dataclass(frozen=True)
-class Launch:
+class SupportLaunch:
     """Rows that share processes: `fn(cells)` runs in the tasks, and a cell is as its worst task says."""
 
     fn: Callable
@@ -40,25 +40,25 @@ class Launch:
     timeout_s: float = 240.0
 
 
-def between_graphs(row: str) -> Launch:
-    return Launch(_between, {row: (RAW,)}, {"cluster": Cluster(worker=2, ps=1)})
+def between_graphs(row: str) -> SupportLaunch:
+    return SupportLaunch(_between, {row: (RAW,)}, {"cluster": Cluster(worker=2, ps=1)})
 
 
-def _on_devices(cells: tuple[Cell, ...]) -> support_cells.Found:
+def _on_devices(cells: tuple[SupportCell, ...]) -> support_cells.Found:
     return support_cells.on_devices(cells, {"v1 towers": support_tf1.towers})
 
 
-def _with_servers(cells: tuple[Cell, ...]) -> support_cells.Found:
+def _with_servers(cells: tuple[SupportCell, ...]) -> support_cells.Found:
     return support_cells.with_servers(cells, {"v1 in-graph": support_tf1.in_graph})
 
 
-def _between(task: Any, cells: tuple[Cell, ...]) -> support_cells.Found:
+def _between(task: Any, cells: tuple[SupportCell, ...]) -> support_cells.Found:
     (cell,) = cells
     return support_tf1.between_graphs(task, *cell)
 
 
 LAUNCHES = (
-    Launch(
+    SupportLaunch(
         _on_devices,
         {
             "OneDevice": WAYS,
@@ -78,13 +78,13 @@ LAUNCHES = (
         {"logical_devices": 2},
     ),
     # in a process of its own: one in which 2 devices have met refuses a group of 4 (collectives keep their group)
-    Launch(support_cells.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
-    Launch(
+    SupportLaunch(support_cells.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
+    SupportLaunch(
         support_cells.on_workers,
         {f"MultiWorkerMirrored, {kind}": WAYS for kind in ("RING", "AUTO", "NCCL on CPUs")},
         {"cluster": Cluster(worker=2)},
     ),
-    Launch(
+    SupportLaunch(
         _with_servers,
         {"ParameterServer": WAYS, "ParameterServer, partitioner": WAYS, "v1 in-graph": (RAW,)},
         {"cluster": Cluster(chief=1, worker=3, ps=2)},
@@ -116,7 +116,7 @@ class Matrix:
 
     date: str
     versions: dict[str, str]
-    cells: dict[Cell, tuple[str, str]]
+    cells: dict[SupportCell, tuple[str, str]]
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class Matrix:
         return {row: found for (row, its), found in self.cells.items() if its == way}
 
 
-def cells() -> tuple[Cell, ...]:
+def cells() -> tuple[SupportCell, ...]:
     """Every cell that there is, row by row."""
     every = {cell for launch in LAUNCHES for cell in _cells(launch, WAYS)}
     return tuple(sorted(every, key=lambda cell: (_order(cell[0]), WAYS.index(cell[1]))))
@@ -136,11 +136,11 @@ def _order(row: str) -> tuple[int, str]:
     return next(k for k, kind in enumerate(KINDS) if re.split("[ ,]", row)[0] == kind), row
 
 
-def _cells(launch: Launch, ways: Iterable[str]) -> tuple[Cell, ...]:
+def _cells(launch: SupportLaunch, ways: Iterable[str]) -> tuple[SupportCell, ...]:
     return tuple((row, way) for row, those in launch.rows.items() for way in those if way in ways)
 
 
-def run(ways: Iterable[str] = WAYS, launches: Iterable[Launch] = LAUNCHES) -> Matrix:
+def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES) -> Matrix:
     """Run every cell of these ways, and return what came of each. Raises ValueError for a way that there is not."""
     ways = (ways,) if isinstance(ways, str) else tuple(ways)
     for way in ways:
@@ -154,7 +154,7 @@ def run(ways: Iterable[str] = WAYS, launches: Iterable[Launch] = LAUNCHES) -> Ma
     return Matrix(datetime.date.today().isoformat(), _versions(), ordered)
 
 
-def _launched(launch: Launch, wanted: tuple[Cell, ...]) -> support_cells.Found:
+def _launched(launch: SupportLaunch, wanted: tuple[SupportCell, ...]) -> support_cells.Found:
     try:
         run = quiet_launch(launch.fn, (wanted,), timeout_s=launch.timeout_s, **launch.way)
     except LaunchError as error:

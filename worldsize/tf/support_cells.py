@@ -2,7 +2,7 @@
 
 A synchronous strategy works where its weights are NumPy's after the same steps; a parameter server, where every update
 is in the weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain
-data. Left out: which cells there are (`support`), and TensorFlow 1 (`oldtrials`).
+data. Left out: which cells there are (`support`), and TensorFlow 1 (`support_tf1`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-Cell = tuple[str, str]  # (row, way)
-Found = dict[Cell, tuple[str, str]]  # cell -> ("works", "fails", "wrong" or "loses updates"; in words)
+SupportCell = tuple[str, str]  # (row, way)
+Found = dict[SupportCell, tuple[str, str]]  # cell -> ("works", "fails", "wrong" or "loses updates"; in words)
 Others = Mapping[str, Callable[[], tuple[str, str]]]
 NO_OTHERS: Others = MappingProxyType({})
 
@@ -155,7 +155,7 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
     return "works", f"with {' and '.join(names)}"
 
 
-def on_devices(cells: Iterable[Cell], others: Others = NO_OTHERS) -> Found:
+def on_devices(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
     """The cells of one machine; `others` are rows that are run elsewhere."""
     import tensorflow as tf
 
@@ -191,7 +191,7 @@ def on_devices(cells: Iterable[Cell], others: Others = NO_OTHERS) -> Found:
 GONE = ("fails", "AttributeError: tf.estimator and tf.compat.v1.estimator are gone")
 
 
-def on_workers(cells: Iterable[Cell]) -> Found:
+def on_workers(cells: Iterable[SupportCell]) -> Found:
     """The cells of MultiWorkerMirrored, on each worker."""
     import tensorflow as tf
 
@@ -210,7 +210,7 @@ def on_workers(cells: Iterable[Cell]) -> Found:
 # ---- parameter servers -----------------------------------------------------------------------
 
 
-def with_servers(cells: Iterable[Cell], others: Others = NO_OTHERS) -> Found:
+def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
     """The cells of ParameterServer, on the chief."""
     import tensorflow as tf
 

@@ -1,6 +1,6 @@
 """The cells of the support matrix that are TensorFlow 1's: towers, in-graph and between-graph replication.
 
-All on `tf.compat.v1`, with the model and the data of `trials`. Left out: queues, savers, summaries.
+All on `tf.compat.v1`, with the model and the data of `support_cells`. Left out: queues, savers, summaries.
 """
 
 from __future__ import annotations

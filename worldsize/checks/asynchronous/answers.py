@@ -1,7 +1,7 @@
-"""Words for what a parameter server did with its gradients: the weights it returned, the letters it sent, its counts.
+"""What a parameter server did wrong, in words: the weights it returned, what it sent, its counts, and where it got stuck.
 
 Every gradient has an element of its own, so the final weights show how much each counted. Left out: what is right
-(`plan`), and where a server got stuck (`stuck`).
+(`script`), and deadlocks of other shapes, whose words the launch gives.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Ended
-from worldsize.checks.asynchronous.script import STOP, Plan, Script, ahead, shares, weights_at
+from worldsize.checks.arena import ArenaResult
+from worldsize.checks.asynchronous.script import STOP, UpdatePlan, WorkerScript, ahead, shares, weights_at
 from worldsize.units import count, number
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}
+_SERVER = re.compile(r"rank 0 waits for (\w+) \((\w+)")
 
 
 # ---- the final weights -----------------------------------------------------------------------
 
 
-def wrong_weights(ended: Ended, play: Script, plan: Plan, rate: float) -> str | None:
+def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
     """Words for the first gradient that counts too much or too little in the returned weights."""
     returned = ended.returned[0]
     if not isinstance(returned, tuple) or len(returned) != 2:
@@ -37,7 +38,7 @@ def wrong_weights(ended: Ended, play: Script, plan: Plan, rate: float) -> str | 
     return _miscounted(int(where[0]), counted, wanted, play, plan) if where.size else None
 
 
-def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: Script, plan: Plan) -> str:
+def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScript, plan: UpdatePlan) -> str:
     if k >= len(play.order):
         return (
             f"rank {k - len(play.order) + 1} had a gradient under way when the {count(plan.updates, 'update')} were done, "
@@ -50,7 +51,7 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: Script, p
     return what + (_miscounted_in_a_step if plan.need else _miscounted_alone)(k, counted[k], wanted[k], play, plan)
 
 
-def _miscounted_alone(k: int, got: float, want: float, play: Script, plan: Plan) -> str:
+def _miscounted_alone(k: int, got: float, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
     age = plan.ages[k]
     if np.isclose(got, 0, **CLOSE):
         return "It was received and never applied: every gradient is an update."
@@ -61,7 +62,7 @@ def _miscounted_alone(k: int, got: float, want: float, play: Script, plan: Plan)
     return f"Its staleness is {age}, and the whole rate holds." if np.isclose(got * age, 1, **CLOSE) else ""
 
 
-def _miscounted_in_a_step(k: int, got: float, want: float, play: Script, plan: Plan) -> str:
+def _miscounted_in_a_step(k: int, got: float, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
     if not want:
         return f"It was computed on version {plan.bases[k]}, and the weights are at {plan.at[k]}: throw it away."
     if np.isclose(got, 1 / play.workers, **CLOSE):
@@ -71,7 +72,7 @@ def _miscounted_in_a_step(k: int, got: float, want: float, play: Script, plan: P
     return f"Step {plan.at[k]} takes the first {plan.need} of its {play.workers} gradients."
 
 
-def _nth(play: Script, k: int) -> str:
+def _nth(play: WorkerScript, k: int) -> str:
     return f"gradient {k + 1} of {len(play.order)} (from rank {play.order[k]})"
 
 
@@ -82,7 +83,7 @@ def _times(value: float) -> str:
 # ---- letters ---------------------------------------------------------------------------------
 
 
-def wrong_versions(ended: Ended, play: Script, plan: Plan) -> str | None:
+def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str | None:
     """Words for the first worker that was sent other versions than it should, or was not told to stop.
 
     The version after the last update may be sent, and need not: nothing that counts is computed on it.
@@ -99,7 +100,7 @@ def wrong_versions(ended: Ended, play: Script, plan: Plan) -> str | None:
     return None
 
 
-def _why(worker: int, got: list[int], want: list[int], play: Script, plan: Plan) -> str:
+def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:
     """For the first version that differs."""
     sent, due = next(((a, b) for a, b in zip(got, want, strict=False) if a != b), (None, None))
     if sent is None:
@@ -114,7 +115,7 @@ def _why(worker: int, got: list[int], want: list[int], play: Script, plan: Plan)
     return "It was left waiting: answer at once."
 
 
-def wrong_letters(ended: Ended, play: Script, plan: Plan, rate: float) -> str | None:
+def wrong_letters(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
     """Words for the first letter that holds other weights than those of its version."""
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:
@@ -124,7 +125,7 @@ def wrong_letters(ended: Ended, play: Script, plan: Plan, rate: float) -> str | 
     return None
 
 
-def _other_weights(worker: int, version: int, got: np.ndarray, play: Script, plan: Plan, rate: float) -> str:
+def _other_weights(worker: int, version: int, got: np.ndarray, play: WorkerScript, plan: UpdatePlan, rate: float) -> str:
     for other in range(plan.updates + 1):
         if np.allclose(got, weights_at(play, plan, other, rate), **CLOSE):
             return f"rank {worker} got the weights of version {other} in a letter that says version {version}."
@@ -134,7 +135,7 @@ def _other_weights(worker: int, version: int, got: np.ndarray, play: Script, pla
 # ---- what is returned besides ----------------------------------------------------------------
 
 
-def wrong_ages(ended: Ended, play: Script, plan: Plan) -> str | None:
+def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str | None:
     """Words for the first staleness in the second returned value that is not what it was."""
     got = _second(ended)
     ages = [_whole(value) for value in got] if isinstance(got, (tuple, list, np.ndarray)) else [None]
@@ -149,7 +150,7 @@ def wrong_ages(ended: Ended, play: Script, plan: Plan) -> str | None:
     return None
 
 
-def wrong_dropped(ended: Ended, plan: Plan) -> str | None:
+def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> str | None:
     """Words where the second returned value is not the number of late gradients."""
     got, want = _second(ended), sum(age > 0 for age in plan.ages)
     if _whole(got) == want:
@@ -157,7 +158,7 @@ def wrong_dropped(ended: Ended, plan: Plan) -> str | None:
     return f"rank 0: expected as second value {want}, the number of gradients that came late while steps were made, got {got}"
 
 
-def _second(ended: Ended) -> Any:
+def _second(ended: ArenaResult) -> Any:
     returned = ended.returned[0]
     return returned[1] if isinstance(returned, tuple) and len(returned) == 2 else None
 
@@ -167,44 +168,44 @@ def _whole(value: Any) -> int | None:
     return int(value) if one and float(value) == int(value) else None
 
 
-_SERVER = re.compile(r"rank 0 waits for (\w+) \((\w+)")
+# ---- a server that got stuck ------------------------------------------------------------------
 
 
-def stuck(ended: Ended, play: Script, plan: Plan) -> str:
+def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
     """Two lines: what went wrong, and who waits for whom."""
-    waits = ended.words.partition("\n")[0]
+    waits = ended.message.partition("\n")[0]
     taken = [t.src for t in ended.trace.transfers if t.dst == 0]
     after = f"after {count(len(taken), 'gradient')} "
     found = _SERVER.search(waits)
     if found is None:
-        words = _ended(len(taken), play, plan)
+        complaint = _ended(len(taken), play, plan)
     elif found[2] == "send" and len(taken) >= len(play.order):
-        words = f"the server tells rank {found[1]} to stop, which computes: take its gradient first. Is it in `busy`?"
+        complaint = f"the server tells rank {found[1]} to stop, which computes: take its gradient first. Is it in `busy`?"
     elif found[2] == "send":
-        words = f"the server sends to rank {found[1]}, which has weights and computes: answer only who waits."
+        complaint = f"the server sends to rank {found[1]}, which has weights and computes: answer only who waits."
     elif len(taken) >= len(play.order):
-        words = _at_the_end(found[1], plan)
+        complaint = _at_the_end(found[1], plan)
     elif found[1] != "anyone":
-        words = f"the server waits for rank {found[1]}, and rank {play.order[len(taken)]} is first: receive from anyone."
+        complaint = f"the server waits for rank {found[1]}, and rank {play.order[len(taken)]} is first: receive from anyone."
     else:
-        words = _unanswered(len(taken), ended, play, plan)
-    return f"{after}{words}\n{waits}"
+        complaint = _unanswered(len(taken), ended, play, plan)
+    return f"{after}{complaint}\n{waits}"
 
 
-def _ended(taken: int, play: Script, plan: Plan) -> str:
+def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     if taken < len(play.order):
         why = "late ones count nothing" if plan.need else "each is one update"
         return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: {why}."
     return "the server has ended, and a worker still waits for it: `dismiss` takes what is under way and tells all to stop."
 
 
-def _at_the_end(whom: str, plan: Plan) -> str:
+def _at_the_end(whom: str, plan: UpdatePlan) -> str:
     rank = whom if whom == "anyone" else f"rank {whom}"
     done = count(plan.updates, "update")
     return f"the {done} are done, and the server waits for {rank}, which has no gradient under way: `busy` are those who compute."
 
 
-def _unanswered(taken: int, ended: Ended, play: Script, plan: Plan) -> str:
+def _unanswered(taken: int, ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
     """The server waits for anyone, and the worker whose gradient comes next waits for weights."""
     worker = play.order[taken]
     updates = sum(max(use) < taken for use in plan.uses)

@@ -1,9 +1,11 @@
-"""A server's workers, played by the check from a script that fixes in which order their gradients arrive.
+"""A server's workers, played by the check from a script that fixes in which order their gradients arrive, and what the
+server has to do with them.
 
 Worker w's turn comes when the worker before it in the script has had its gradient taken: a `send` is a rendezvous, and
 a token says so to the next. So the order is certain on every machine, and nothing depends on time. The gradient that
 arrives k-th is not zero in element k alone: the weights then tell which gradients count, and how often. A message is a
-`letter`: first a version, then the values. Left out: what a server is to do (`updates`).
+`letter`: first a version, then the values. What has to come out (`UpdatePlan`) follows from the order of arrivals alone.
+Left out: what is checked (`servers`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ TOKEN, OVER = 1, 2  # tags between workers; the server's messages have tag 0
 
 
 @dataclass(frozen=True)
-class Script:
+class WorkerScript:
     """`order[k]` is the worker (a rank from 1 on) whose gradient arrives k-th; `workers` how many there are.
 
     When these are taken, every worker that still holds weights sends one gradient more, in any order: the server has to
@@ -56,12 +58,12 @@ class Script:
         return {"last": self.order[-1], "place": place, "size": float(self.sizes[place]), "elements": len(self.start)}
 
 
-def script(workers: int, order: Sequence[int], seed: int) -> Script:
+def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
     """A script with fresh weights, all different, and fresh sizes of gradients."""
     generator = np.random.default_rng([seed, workers, len(order)])
     elements = len(order) + workers
     start = (generator.permutation(elements) + 10 * generator.integers(1, 9)).astype("float32")
-    return Script(workers, tuple(order), start, (4.0 * generator.integers(1, 16, elements)).astype("float32"))
+    return WorkerScript(workers, tuple(order), start, (4.0 * generator.integers(1, 16, elements)).astype("float32"))
 
 
 def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]:
@@ -99,8 +101,11 @@ def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]
     return tuple(letters)
 
 
+# ---- what the server has to do ----------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Plan:
+class UpdatePlan:
     """`uses[v]` is {arrival: its share} of the update that leads to version v + 1; `letters[w]` the versions sent to
     worker w. Arrival k was computed on version `bases[k]` and comes when the weights are at version `at[k]`.
 
@@ -124,7 +129,7 @@ class Plan:
         return [at - base for at, base in zip(self.at, self.bases, strict=True)]
 
 
-def one_by_one(play: Script, bound: int | None = None, scaled: bool = False) -> Plan:
+def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = False) -> UpdatePlan:
     """Every gradient is an update; its sender is answered, behind a gate once it is at most `bound` ahead."""
     letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, waiting = [], [], []
@@ -135,10 +140,10 @@ def one_by_one(play: Script, bound: int | None = None, scaled: bool = False) -> 
         for rank in [r for r in waiting if bound is None or ahead(play, r, k + 1) <= bound]:
             letters[rank].append(k + 1)
             waiting.remove(rank)
-    return Plan(tuple(uses), tuple(bases), tuple(range(len(uses))), _fixed(letters), bound)
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(range(len(uses))), _fixed(letters), bound)
 
 
-def first_of_each(play: Script, backups: int) -> Plan:
+def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
     """A step is the mean of the first N − b gradients of its version; a late one counts nothing and is answered."""
     letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, at, fresh, need = [], [], [], [], play.workers - backups
@@ -154,16 +159,16 @@ def first_of_each(play: Script, backups: int) -> Plan:
             for j in fresh:
                 letters[play.order[j]].append(len(uses))
             fresh = []
-    return Plan(tuple(uses), tuple(bases), tuple(at), _fixed(letters), need=need)
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), _fixed(letters), need=need)
 
 
-def ahead(play: Script, worker: int, arrivals: int) -> int:
+def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
     """How many gradients more than the slowest worker's this one's are, after so many arrivals."""
     clocks = [play.order[:arrivals].count(rank) for rank in range(1, play.workers + 1)]
     return clocks[worker - 1] - min(clocks)
 
 
-def shares(play: Script, plan: Plan, version: int) -> np.ndarray:
+def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
     """How much each gradient counts in the updates up to `version`. Shape [elements]."""
     found = np.zeros(len(play.start))
     for use in plan.uses[:version]:
@@ -172,7 +177,7 @@ def shares(play: Script, plan: Plan, version: int) -> np.ndarray:
     return found
 
 
-def weights_at(play: Script, plan: Plan, version: int, rate: float) -> np.ndarray:
+def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) -> np.ndarray:
     """Shape [elements]."""
     return play.start - rate * play.sizes * shares(play, plan, version)
 

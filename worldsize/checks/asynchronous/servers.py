@@ -1,8 +1,8 @@
 """The checks of lab 05: an asynchronous server, the gate of bounded staleness, and the barrier with backup workers.
 
-The check plays all workers from a `Script`, and judges the server by the final weights, by the letters that each worker
-got, and by what it says of its gradients. What has to come out (`Plan`) follows from the order of arrivals alone. The
-words come from `served` and `stuck`. Left out: speed. The rules are those of J. Dean et al. (NIPS 2012), Q. Ho et al.
+The check plays all workers from a `WorkerScript`, and judges the server by the final weights, by the letters that each worker
+got, and by what it says of its gradients. What has to come out (`UpdatePlan`) follows from the order of arrivals alone. The
+words come from `answers`. Left out: speed. The rules are those of J. Dean et al. (NIPS 2012), Q. Ho et al.
 (NIPS 2013), J. Chen et al. ("Revisiting distributed synchronous SGD", 2016) and W. Zhang et al. (IJCAI 2016).
 """
 
@@ -13,10 +13,17 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.asynchronous import answers
 from worldsize.checks.asynchronous.answers import stuck
-from worldsize.checks.asynchronous.script import Plan, Script, first_of_each, one_by_one, played_worker, script
+from worldsize.checks.asynchronous.script import (
+    UpdatePlan,
+    WorkerScript,
+    first_of_each,
+    one_by_one,
+    played_worker,
+    script,
+)
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 from worldsize.units import count
@@ -89,17 +96,17 @@ def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _case(
-    name: str, arena: Arena, fn: Callable, play: Script, plan: Plan, more: tuple, properties: tuple[str, str, str]
+    name: str, arena: Arena, fn: Callable, play: WorkerScript, plan: UpdatePlan, more: tuple, properties: tuple[str, str, str]
 ) -> Case:
     """`properties`: that of the letters, that of the weights, and that of what is returned besides."""
     answered, counted, told = properties
 
-    def run() -> Ended:
+    def run() -> ArenaResult:
         workers = dict.fromkeys(range(1, play.workers + 1), played_worker)
         ended = arena.ranks(fn, play.inputs, plan.updates, RATE, *more, played=workers)
-        return replace(ended, words=stuck(ended, play, plan)) if ended.state == "deadlock" else ended
+        return replace(ended, message=stuck(ended, play, plan)) if ended.state == "deadlock" else ended
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         versions = answers.wrong_versions(ended, play, plan)
         weights = answers.wrong_weights(ended, play, plan, RATE)
         letters = versions or (None if weights else answers.wrong_letters(ended, play, plan, RATE))

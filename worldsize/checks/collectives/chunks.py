@@ -1,7 +1,7 @@
 """Words for wrong values: which rank, which chunk, and whose numbers stand there.
 
 Inputs differ by rank and by element, so what a chunk holds tells how it came about: a rank's own values, a sum that
-lacks a rank or counts one twice, a mean, another chunk's sum. Left out: messages (`traffic`), and what is right (each
+lacks a rank or counts one twice, a mean, another chunk's sum. Left out: messages (`transfers`), and what is right (each
 check says so). A chunk is named by the even split; a student's own split may differ, so its elements are named too.
 """
 
@@ -46,8 +46,8 @@ def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost
     for rank, got in enumerate(held):
         for number, part in enumerate(even_split(len(expected), len(inputs))):
             if not same(got[slice(*part)], expected[slice(*part)]):
-                words = mismatch(f"rank {rank}, {_chunk(number, inputs, part)}", got, expected, part)
-                return words + (everywhere or _diagnosis(rank, part, held, inputs, lost))
+                complaint = mismatch(f"rank {rank}, {_chunk(number, inputs, part)}", got, expected, part)
+                return complaint + (everywhere or _diagnosis(rank, part, held, inputs, lost))
     return None
 
 
@@ -103,15 +103,15 @@ def _one_rank_alone(cut: tuple[np.ndarray, list[np.ndarray]]) -> bool:
 
 def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
     expected = total(inputs)
-    words = whose(held[rank][slice(*part)], rank, [x[slice(*part)] for x in inputs])
+    complaint = whose(held[rank][slice(*part)], rank, [x[slice(*part)] for x in inputs])
     for number, other in enumerate(even_split(len(expected), len(inputs))):
         alike = other != part and other[1] - other[0] == part[1] - part[0]
-        if not words and alike and same(held[rank][slice(*part)], expected[slice(*other)]):
-            words = f"This is the sum of chunk {number}: chunks are mixed up. "
+        if not complaint and alike and same(held[rank][slice(*part)], expected[slice(*other)]):
+            complaint = f"This is the sum of chunk {number}: chunks are mixed up. "
     whole = [r for r, got in enumerate(held) if same(got[slice(*part)], expected[slice(*part)])]
     if whole:
-        return words + f"Rank {whole[0]} has the whole sum of this chunk, but it did not get to rank {rank}."
-    return f"{words}No rank has the whole sum of this chunk: something was not added{lost}."
+        return complaint + f"Rank {whole[0]} has the whole sum of this chunk, but it did not get to rank {rank}."
+    return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
 
 
 def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, first_difference, inputs_for, judge, ranks_in_words
 from worldsize.checks.verdict import Verdict
 from worldsize.trace import Trace, ring_links, stray
@@ -37,10 +37,10 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _examine(ended: Ended, inputs: list[np.ndarray]) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
     n = len(inputs)
     wrong = (_wrong_value(ended.returned[r], inputs, r) for r in range(n))
-    value = next((words for words in wrong if words), None)
+    value = next((complaint for complaint in wrong if complaint), None)
     if n == 1:
         return {ALONE: value or _strays(ended.trace)}
     return {VALUES: value, MESSAGES: _strays(ended.trace)}
@@ -49,13 +49,13 @@ def _examine(ended: Ended, inputs: list[np.ndarray]) -> dict[str, str | None]:
 def _wrong_value(got: object, inputs: list[np.ndarray], rank: int) -> str | None:
     n = len(inputs)
     left = (rank - 1) % n
-    words = first_difference(got, inputs[left], rank, f"what rank {left} sent" if n > 1 else "its own tensor")
-    if words and n > 1 and isinstance(got, np.ndarray):
+    complaint = first_difference(got, inputs[left], rank, f"what rank {left} sent" if n > 1 else "its own tensor")
+    if complaint and n > 1 and isinstance(got, np.ndarray):
         if np.array_equal(got, inputs[rank]):
-            words += ". This is the rank's own tensor: return the one that was received"
+            complaint += ". This is the rank's own tensor: return the one that was received"
         elif n > 2 and np.array_equal(got, inputs[(rank + 1) % n]):
-            words += ". This is the right neighbour's tensor: the ring turns the wrong way"
-    return words
+            complaint += ". This is the right neighbour's tensor: the ring turns the wrong way"
+    return complaint
 
 
 def _strays(trace: Trace) -> str | None:

@@ -1,7 +1,7 @@
 """The checks of lab 06: parameter server, sharded parameter server, and the ring all-reduce with its two halves.
 
 Values must be exact on every rank; messages must be those of the algorithm. Any contiguous split, direction and
-starting chunk passes. The words come from `chunks` (values) and `traffic` (messages). Left out: speed.
+starting chunk passes. The words come from `chunks` (values) and `transfers` (messages). Left out: speed.
 The ring is P. Patarasuk's and X. Yuan's (J. Parallel and Distributed Computing 69, 2009).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks
 from worldsize.checks.collectives.chunks import Slice
 from worldsize.checks.kit import transfers
@@ -22,7 +22,7 @@ from worldsize.checks.kit.transfers import Ring
 from worldsize.checks.verdict import Verdict
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements)
-Examine = Callable[[Ended, list[np.ndarray]], dict[str, str | None]]
+Examine = Callable[[ArenaResult, list[np.ndarray]], dict[str, str | None]]
 
 # Three ranks first: with two, a ring and a server look alike, and a mistake would get a less helpful name.
 SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5))
@@ -49,7 +49,7 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
     """`parameter_server(fabric, x)` returns the sum; rank 0 adds up. x has shape [elements]."""
     values, messages = SERVER
 
-    def examine(ended: Ended, inputs: list[np.ndarray]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
         return {
             values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
             messages: _sent(ended) or transfers.server(ended.trace, inputs[0].nbytes),
@@ -62,7 +62,7 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
     """`sharded_parameter_server(fabric, x)` returns the sum; rank k adds up chunk k. x has shape [elements]."""
     values, messages = SHARDED
 
-    def examine(ended: Ended, inputs: list[np.ndarray]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
         want = _ring(inputs, 2)
         return {
             values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
@@ -76,7 +76,7 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     """`reduce_scatter(fabric, x)` returns the (start, stop) in which x, of shape [elements], now holds the sum."""
     values, cover, messages = SCATTER
 
-    def examine(ended: Ended, inputs: list[np.ndarray]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
         slices = _no_slices(ended.returned, len(inputs[0]))
         want = _ring(inputs, 1)
         return {
@@ -97,7 +97,7 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
     """`ring_all_reduce(fabric, x)` leaves the sum in x, of shape [elements], on every rank."""
     values, messages, share = RING
 
-    def examine(ended: Ended, inputs: list[np.ndarray]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
         want = _ring(inputs, 2)
         sent = _sent(ended)
         wrong = _not_in_place(ended, inputs) or chunks.wrong_sum(ended.inputs, inputs, "x", LOST)
@@ -148,7 +148,7 @@ def _values_first(found: dict[str, str | None]) -> dict[str, str | None]:
     values, *_ = found.values()
     if values:
         return found
-    return {name: words and f"the values are right, but {words}" for name, words in found.items()}
+    return {name: complaint and f"the values are right, but {complaint}" for name, complaint in found.items()}
 
 
 def _ring(inputs: Sequence[np.ndarray], halves: int) -> Ring:
@@ -157,18 +157,18 @@ def _ring(inputs: Sequence[np.ndarray], halves: int) -> Ring:
     return Ring(n, halves, x.nbytes, chunk_bytes)
 
 
-def _with_hint(words: str | None, ended: Ended, want: Ring) -> str | None:
-    return words and words.rstrip() + transfers.too_few(ended.trace, want)
+def _with_hint(complaint: str | None, ended: ArenaResult, want: Ring) -> str | None:
+    return complaint and complaint.rstrip() + transfers.too_few(ended.trace, want)
 
 
-def _sent(ended: Ended) -> str | None:
+def _sent(ended: ArenaResult) -> str | None:
     return transfers.none_sent(ended.trace)
 
 
 # ---- values ----------------------------------------------------------------------------------
 
 
-def _not_in_place(ended: Ended, inputs: Sequence[np.ndarray]) -> str | None:
+def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> str | None:
     """Words where the sum was returned and x left as it was."""
     if len(inputs) > 1 and chunks.wrong_sum(ended.returned, inputs, "x") is None:
         wrong = chunks.wrong_sum(ended.inputs, inputs, "x")
@@ -188,19 +188,19 @@ def _no_slices(returned: Sequence[Any], length: int) -> str | None:
     return None
 
 
-def _wrong_slices(ended: Ended, inputs: Sequence[np.ndarray]) -> str | None:
+def _wrong_slices(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> str | None:
     expected = chunks.total(inputs)
     for rank, part in enumerate(ended.returned):
         got = ended.inputs[rank]
         if chunks.same(got[slice(*part)], expected[slice(*part)]):
             continue
-        words = chunks.mismatch(f"rank {rank}, its slice {part} ({chunks.elements(part)})", got, expected, part)
+        complaint = chunks.mismatch(f"rank {rank}, its slice {part} ({chunks.elements(part)})", got, expected, part)
         summed = np.flatnonzero(np.isclose(got, expected, rtol=1e-6, atol=0))
         if len(summed):
-            return words + f"x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
+            return complaint + f"x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
         if chunks.same(got[slice(*part)], expected[slice(*part)] / len(inputs)):
-            return words + "This is the mean, not the sum: nothing is to be divided."
-        return words + chunks.whose(got[slice(*part)], rank, [x[slice(*part)] for x in inputs])
+            return complaint + "This is the mean, not the sum: nothing is to be divided."
+        return complaint + chunks.whose(got[slice(*part)], rank, [x[slice(*part)] for x in inputs])
     return None
 
 
@@ -219,7 +219,7 @@ def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> str |
     return None
 
 
-def _examine_gather(ended: Ended, inputs: list[np.ndarray], bounds: list[Slice]) -> dict[str, str | None]:
+def _examine_gather(ended: ArenaResult, inputs: list[np.ndarray], bounds: list[Slice]) -> dict[str, str | None]:
     values, messages = GATHER
     n, x = len(inputs), inputs[0]
     want = Ring(n, 1, x.nbytes, max(stop - start for start, stop in bounds) * x.itemsize)
@@ -227,7 +227,7 @@ def _examine_gather(ended: Ended, inputs: list[np.ndarray], bounds: list[Slice])
     return {values: _with_hint(_wrong_whole(ended, inputs, bounds), ended, want), messages: sent}
 
 
-def _wrong_whole(ended: Ended, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> str | None:
+def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> str | None:
     """The first rank and slice that does not hold what the slice's owner had."""
     expected = np.empty_like(inputs[0])
     for owner, part in enumerate(bounds):

@@ -83,9 +83,9 @@ def whole_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> str | None:
 
 def blocks_up(trace: Trace, root: int, block_bytes: int) -> str | None:
     """Each rank sends its own block and those that it received, no more and no less."""
-    words = one_from_each(trace, root)
-    if words:
-        return words
+    complaint = one_from_each(trace, root)
+    if complaint:
+        return complaint
     for t in sorted(trace.transfers, key=lambda t: t.src):
         had = block_bytes + sum(u.size_bytes for u in trace.transfers if u.dst == t.src)
         if t.size_bytes != had and _holds_whole_blocks(trace, block_bytes):

@@ -1,9 +1,9 @@
 """The checks of lab 02's three trees: broadcast, reduce and gather, from and to any root, at any world size.
 
-Values must be exact; the messages must be a tree's: one for every rank but the root, in ⌈log2 n⌉ rounds. Any tree that
-keeps this passes. The words come from `hops` (messages) and `chunks` (sums). Left out: speed. The binomial tree of these
-collectives is in R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
-IJHPCA 19, 2005.
+Values must be exact; the messages must be a tree's: one for every rank but the root, in ⌈log2 n⌉ rounds. Any tree
+that keeps this passes. The words come from `tree_transfers` (messages) and `chunks` (sums). Left out: speed. The
+binomial tree of these collectives is in R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective
+communication operations in MPICH", IJHPCA 19, 2005.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
 from worldsize.checks.kit import transfers
 from worldsize.checks.kit.judge import Case, first_difference, inputs_for, judge, ranks_in_words
@@ -22,7 +22,7 @@ from worldsize.checks.verdict import Verdict
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is the remainder of the two
 Words = str | None
 # what is wrong with the values and with the messages; rounds are asked for where both are right
-Examine = Callable[[Ended, list[np.ndarray], int], tuple[Words, Words, Callable[[], Words]]]
+Examine = Callable[[ArenaResult, list[np.ndarray], int], tuple[Words, Words, Callable[[], Words]]]
 
 # Four ranks first: with three, a star and a chain are as quick as a tree. Eight tell a good tree from a middling one.
 SIZES: Sizes = ((4, 8), (4, 5), (3, 5), (2, 5), (1, 3), (5, 7), (8, 6))
@@ -47,7 +47,7 @@ GATHER = {
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     """`tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x."""
 
-    def examine(ended: Ended, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
             _wrong_copies(ended, inputs, root),
             transfers.none_sent(ended.trace) or tree_transfers.one_to_each(ended.trace, root, inputs[0].nbytes),
@@ -60,7 +60,7 @@ def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     """`tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x."""
 
-    def examine(ended: Ended, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
             _wrong_total(ended, inputs, root),
             transfers.none_sent(ended.trace) or tree_transfers.whole_tensors_up(ended.trace, root, inputs[0].nbytes),
@@ -73,7 +73,7 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 def tree_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     """`tree_gather(fabric, x, root)` returns all x, of shape [world size, elements], on the root, None elsewhere."""
 
-    def examine(ended: Ended, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
             _wrong_rows(ended, inputs, root),
             transfers.none_sent(ended.trace) or tree_transfers.blocks_up(ended.trace, root, inputs[0].nbytes),
@@ -99,8 +99,8 @@ def _found(names: Iterable[str], wrong: Words, traffic_words: Words, slow: Calla
     values, messages, rounds = names
     if wrong:
         return {values: wrong, messages: traffic_words}
-    words = traffic_words or slow()
-    but = words and f"the values are right, but {words}"
+    complaint = traffic_words or slow()
+    but = complaint and f"the values are right, but {complaint}"
     return {values: None, messages: but} if traffic_words else {values: None, messages: None, rounds: but}
 
 
@@ -110,7 +110,7 @@ _COUNT_FROM_THE_ROOT = "Count ranks from the root: (rank − root) % n."
 # ---- a broadcast's values --------------------------------------------------------------------
 
 
-def _wrong_copies(ended: Ended, inputs: Sequence[np.ndarray], root: int) -> str | None:
+def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> str | None:
     expected = inputs[root]
     if _all_are(ended.inputs, expected):
         return None
@@ -119,8 +119,8 @@ def _wrong_copies(ended: Ended, inputs: Sequence[np.ndarray], root: int) -> str 
     if root and _all_are(ended.inputs, inputs[0]):
         return f"every rank has rank 0's tensor, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
     rank = next(r for r, got in enumerate(ended.inputs) if not _is(got, expected))
-    words = first_difference(ended.inputs[rank], expected, rank, f"the tensor of rank {root}, the root")
-    return f"{words}. {_whose_copy(ended.inputs[rank], inputs, rank, root)}"
+    complaint = first_difference(ended.inputs[rank], expected, rank, f"the tensor of rank {root}, the root")
+    return f"{complaint}. {_whose_copy(ended.inputs[rank], inputs, rank, root)}"
 
 
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
@@ -139,7 +139,7 @@ def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: 
 # ---- a reduce's values -----------------------------------------------------------------------
 
 
-def _wrong_total(ended: Ended, inputs: Sequence[np.ndarray], root: int) -> str | None:
+def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> str | None:
     expected, got = chunks.total(inputs), ended.inputs[root]
     if _is(got, expected):
         return None
@@ -148,16 +148,16 @@ def _wrong_total(ended: Ended, inputs: Sequence[np.ndarray], root: int) -> str |
     holder = next((r for r, x in enumerate(ended.inputs) if len(inputs) > 1 and _is(x, expected)), None)
     if holder is not None:
         return f"rank {holder} holds the sum, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
-    words = first_difference(got, expected, root, "the sum, on the root")
+    complaint = first_difference(got, expected, root, "the sum, on the root")
     if len(inputs) > 1 and chunks.same(got, expected / len(inputs)):
-        return f"{words}. This is the mean, not the sum: nothing is to be divided."
-    return f"{words}. {chunks.whose(got, root, inputs)}".rstrip()
+        return f"{complaint}. This is the mean, not the sum: nothing is to be divided."
+    return f"{complaint}. {chunks.whose(got, root, inputs)}".rstrip()
 
 
 # ---- a gather's values -----------------------------------------------------------------------
 
 
-def _wrong_rows(ended: Ended, inputs: Sequence[np.ndarray], root: int) -> str | None:
+def _wrong_rows(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> str | None:
     expected = np.stack(inputs)
     holders = [r for r, got in enumerate(ended.returned) if got is not None]
     got = ended.returned[root]

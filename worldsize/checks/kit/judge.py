@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Ended
+from worldsize.checks.arena import ArenaResult
 from worldsize.checks.verdict import Property, Verdict
 
 
@@ -24,8 +24,8 @@ class Case:
     """
 
     name: str
-    run: Callable[[], Ended]
-    examine: Callable[[Ended], dict[str, str | None]]
+    run: Callable[[], ArenaResult]
+    examine: Callable[[ArenaResult], dict[str, str | None]]
 
 
 def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Verdict:
@@ -37,29 +37,29 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
     for case in cases:
         ended = case.run()
         if ended.state == "not yet":
-            return _verdict(exercise, "not yet", points, {}, ended.words, ended)
+            return _verdict(exercise, "not yet", points, {}, ended.message, ended)
         if ended.state != "done":
-            words = f"{case.name}: {ended.words}{_advice(ended)}"
-            return _verdict(exercise, "fail", points, {}, words, ended)
+            complaint = f"{case.name}: {ended.message}{_advice(ended)}"
+            return _verdict(exercise, "fail", points, {}, complaint, ended)
         wrong = case.examine(ended)
-        tried.update({name: tried.get(name, True) and words is None for name, words in wrong.items()})
-        first = next((words for words in wrong.values() if words), None)
+        tried.update({name: tried.get(name, True) and complaint is None for name, complaint in wrong.items()})
+        first = next((complaint for complaint in wrong.values() if complaint), None)
         if first:
             return _verdict(exercise, "fail", points, tried, f"{case.name}: {first}", ended)
     return _verdict(exercise, "pass", points, tried, None, None)
 
 
-def _advice(ended: Ended) -> str:
+def _advice(ended: ArenaResult) -> str:
     """The next step where all ranks send to each other and none receives."""
-    first = ended.words.partition("\n")[0]
+    first = ended.message.partition("\n")[0]
     if ended.state == "deadlock" and "(send" in first and "(recv" not in first:
         return "\nEvery rank waits in a send and nobody receives. Begin with isend, then recv, then wait for the handle."
     return ""
 
 
-def _verdict(exercise: str, state: str, points: dict, tried: dict, words: str | None, ended: Ended | None) -> Verdict:
+def _verdict(exercise: str, state: str, points: dict, tried: dict, complaint: str | None, ended: ArenaResult | None) -> Verdict:
     properties = tuple(Property(name, value, tried.get(name)) for name, value in points.items())
-    return Verdict(exercise, state, properties, words, ended.trace if ended else None)
+    return Verdict(exercise, state, properties, complaint, ended.trace if ended else None)
 
 
 def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:

@@ -67,9 +67,9 @@ def server(trace: Trace, tensor_bytes: int) -> str | None:
         if 0 not in (t.src, t.dst):
             return f"rank {t.src} sent a message to rank {t.dst}: a worker talks to rank 0, the server, alone."
     for worker in range(1, trace.world_size):
-        words = _one_tensor(trace, worker, 0, tensor_bytes) or _one_tensor(trace, 0, worker, tensor_bytes)
-        if words:
-            return words
+        complaint = _one_tensor(trace, worker, 0, tensor_bytes) or _one_tensor(trace, 0, worker, tensor_bytes)
+        if complaint:
+            return complaint
     return None
 
 

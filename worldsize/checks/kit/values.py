@@ -22,7 +22,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor in the reader's words, what each rank should hold of it, and {words: what a slip gives, by rank}."""
+    """A tensor in the reader's words, what each rank should hold of it, and {complaint: what a slip gives, by rank}."""
 
     name: str
     expected: ByRank
@@ -37,10 +37,10 @@ def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
 def wrong_part(held: Sequence[Any], part: Part) -> str | None:
     """The first rank whose `held[rank]` is not its part; None where all are right."""
     for rank, got in enumerate(held):
-        words = first_difference(got, part.expected[rank], rank, part.name)
-        if words:
-            slip = next((words for words, given in part.slips.items() if same(got, given[rank])), "")
-            return f"{words}. {slip}".rstrip()
+        complaint = first_difference(got, part.expected[rank], rank, part.name)
+        if complaint:
+            slip = next((complaint for complaint, given in part.slips.items() if same(got, given[rank])), "")
+            return f"{complaint}. {slip}".rstrip()
     return None
 
 
@@ -81,10 +81,10 @@ def close(got: float, expected: float, tolerance: float = TOLERANCE) -> bool:
 
 def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]], tolerance: float = TOLERANCE) -> str:
     """". This is …" for the first mistake that gives what was got; empty where none does."""
-    for words, value in mistakes.items():
+    for complaint, value in mistakes.items():
         found = value() if callable(value) else value
         if math.isfinite(found) and close(got, found, tolerance):
-            return f". {words}"
+            return f". {complaint}"
     return ""
 
 

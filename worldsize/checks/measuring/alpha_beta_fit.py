@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from worldsize import units
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 
@@ -72,12 +72,12 @@ def _case(
     sizes = np.maximum(1, np.round(sizes))
     seconds = truth.seconds(sizes) * (1 if noise is None else noise)
 
-    def examine(ended: Ended) -> dict[str, str | None]:
-        words = _no_pair(ended.returned[0])
-        if words is None:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
+        complaint = _no_pair(ended.returned[0])
+        if complaint is None:
             found = Truth(*map(float, ended.returned[0]))
-            words = _not_exact(found, truth, sizes) if noise is None else _off_where_left_out(found, truth)
-        return {what: words}
+            complaint = _not_exact(found, truth, sizes) if noise is None else _off_where_left_out(found, truth)
+        return {what: complaint}
 
     return Case(name, lambda: arena.call(fn, sizes.copy(), seconds.copy()), examine)
 
@@ -103,18 +103,18 @@ def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> str | None:
     if _close(found.alpha_s, truth.alpha_s) and _close(found.bandwidth, truth.bandwidth):
         return None
     got = f"got α = {found.alpha_s:.4g} s, B = {found.bandwidth:.4g} bytes/s"
-    words = f"expected α = {truth.alpha_s:.4g} s, B = {truth.bandwidth:.4g} bytes/s, {got}. "
+    complaint = f"expected α = {truth.alpha_s:.4g} s, B = {truth.bandwidth:.4g} bytes/s, {got}. "
     if _close(found.alpha_s, truth.bandwidth) and _close(found.bandwidth, truth.alpha_s):
-        return words + "The two are swapped: α comes first."
+        return complaint + "The two are swapped: α comes first."
     if _close(found.bandwidth, 1 / truth.bandwidth):
-        return words + "That is 1/B, the seconds that a byte takes: turn it over."
+        return complaint + "That is 1/B, the seconds that a byte takes: turn it over."
     if found.alpha_s == 0:
-        return words + "A line through zero has no α: fit both at once."
+        return complaint + "A line through zero has no α: fit both at once."
     if _close(found.alpha_s, float(truth.seconds(sizes).min())):
-        return words + "That α is the time of the smallest message, bytes and all: fit both at once."
+        return complaint + "That α is the time of the smallest message, bytes and all: fit both at once."
     if _close(1e-3 * found.alpha_s, truth.alpha_s) or _close(1e-6 * found.alpha_s, truth.alpha_s):
-        return words + "α is wanted in seconds."
-    return words + "Without noise, every point lies on the line."
+        return complaint + "α is wanted in seconds."
+    return complaint + "Without noise, every point lies on the line."
 
 
 def _off_where_left_out(found: Truth, truth: Truth) -> str | None:
@@ -125,16 +125,16 @@ def _off_where_left_out(found: Truth, truth: Truth) -> str | None:
     if abs(errors[worst]) <= HELD_OUT:
         return None
     said, wanted = (float(t.seconds(sizes[worst])) if t.bandwidth else np.inf for t in (found, truth))
-    words = (
+    complaint = (
         f"for a message of {units.size(sizes[worst])}, which was left out, your line says {units.seconds(said)}; "
         f"expected about {units.seconds(wanted)}, at most {HELD_OUT:.0%} off. "
     )
     small, large = np.abs(errors[: len(errors) // 2]).max(), np.abs(errors[-3:]).max()
     if small > HELD_OUT and large <= max(HELD_OUT, small / 10):
-        return words + f"The largest sizes are met within {large:.0%}: what makes the line care for nothing but them?"
+        return complaint + f"The largest sizes are met within {large:.0%}: what makes the line care for nothing but them?"
     if small <= HELD_OUT:
-        return words + "The small sizes are met: what makes the line care for nothing but them?"
-    return words
+        return complaint + "The small sizes are met: what makes the line care for nothing but them?"
+    return complaint
 
 
 def _close(got: float, expected: float) -> bool:

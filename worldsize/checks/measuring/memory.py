@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Verdict
@@ -71,7 +71,7 @@ def _measured(shape: Sequence[int], width: int) -> int:
     return np.broadcast_to(np.zeros((), KINDS[width]), tuple(shape)).nbytes
 
 
-def _examine(ended: Ended, measured: dict[str, int], mistakes: dict[str, dict]) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, dict]) -> dict[str, str | None]:
     got = ended.returned[0]
     if not isinstance(got, dict):
         names = ", ".join(f'"{part}"' for part in PARTS)

@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Verdict
@@ -97,10 +97,10 @@ def _case(arena: Arena, fn: Callable, law: Law, name: str, workers: list[int], s
     return Case(name, lambda: _with_advice(arena.call(fn, *handed)), examine)
 
 
-def _with_advice(ended: Ended) -> Ended:
+def _with_advice(ended: ArenaResult) -> ArenaResult:
     """What to do about n = 1, which every law's one-point formula divides by zero."""
-    if ended.state == "raised" and any(w in ended.words for w in ("ZeroDivisionError", "divide by zero", "invalid value")):
-        return replace(ended, words=f"{ended.words}. {_ALONE}")
+    if ended.state == "raised" and any(w in ended.message for w in ("ZeroDivisionError", "divide by zero", "invalid value")):
+        return replace(ended, message=f"{ended.message}. {_ALONE}")
     return ended
 
 
@@ -110,7 +110,7 @@ _ALONE = "One worker tells nothing of the fraction (n − 1 is 0): do not divide
 def _exact(arena: Arena, fn: Callable, law: Law, workers: list[int], f: float) -> Case:
     speedups = [law.speedup(n, f) for n in workers]
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         got = number(ended.returned[0])
         if isinstance(got, str):
             return {EXACT: f"expected a fraction, one number, {got}"}
@@ -128,14 +128,14 @@ def _odd_one(arena: Arena, fn: Callable, law: Law, odd: int, usual: float, other
     """All points follow the law with one fraction, but one of them another."""
     speedups = [law.speedup(n, other if i == odd else usual) for i, n in enumerate(WORKERS)]
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         got = number(ended.returned[0])
         alone = isinstance(got, str) or abs(got - other) <= DECIDES * abs(usual - other)
-        words = (
+        complaint = (
             f"{WORKERS[odd]} workers alone decided: they say {other:g}, the others {usual:g}, and the answer is {got}"
             f"{_which(odd, usual, other)}. Let every point have its say, for example by least squares"
         )
-        return {ALL: words if alone else None}
+        return {ALL: complaint if alone else None}
 
     name = f"workers {list(WORKERS)}, speedups {_said(speedups)}"
     return _case(arena, fn, law, name, list(WORKERS), speedups, examine)
@@ -147,15 +147,15 @@ def _which(odd: int, usual: float, other: float) -> str:
     return " (is it the first point only, or the largest or smallest fraction?)"
 
 
-def _bound(arena: Arena, fn: Callable, law: Law, speedups: list[float], expected: float, words: str) -> Case:
+def _bound(arena: Arena, fn: Callable, law: Law, speedups: list[float], expected: float, complaint: str) -> Case:
     workers = [1, 2, 4]
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         got = number(ended.returned[0])
         if not isinstance(got, str) and close(got, expected):
             return {BOUNDS: None}
         shown = got if isinstance(got, str) else f"got {got:.4g}"
-        return {BOUNDS: f"noise made it {words}: expected {expected:g}, {shown}. Keep the fraction from 0 to 1"}
+        return {BOUNDS: f"noise made it {complaint}: expected {expected:g}, {shown}. Keep the fraction from 0 to 1"}
 
     return _case(arena, fn, law, f"workers {workers}, speedups {_said(speedups)}", workers, speedups, examine)
 

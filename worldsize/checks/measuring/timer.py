@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Verdict
@@ -26,7 +26,7 @@ CALLS, WARM, MEDIAN = POINTS
 UNSCRIPTED_S = 0.125  # a call after the script's end
 
 
-class Script:
+class TimerScript:
     """A step that takes the next of `lasts_s` at each call, and the clock that it moves on."""
 
     def __init__(self, lasts_s: Sequence[float]) -> None:
@@ -56,7 +56,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _case(arena: Arena, fn: Callable, warm: list[float], counted: list[float], value: str, name: str) -> Case:
-    script = Script(warm + counted)
+    script = TimerScript(warm + counted)
     return Case(
         f"warm_up={len(warm)}, steps={len(counted)} ({name})",
         lambda: arena.call(fn, script.step, script.clock, len(warm), len(counted)),
@@ -64,17 +64,17 @@ def _case(arena: Arena, fn: Callable, warm: list[float], counted: list[float], v
     )
 
 
-def _wrong_calls(script: Script, warm: list[float], counted: list[float]) -> str | None:
+def _wrong_calls(script: TimerScript, warm: list[float], counted: list[float]) -> str | None:
     expected = len(warm) + len(counted)
     if script.calls == expected:
         return None
-    words = f"step was called {script.calls} times; expected {expected}, {len(warm)} to warm up and {len(counted)} that count"
+    complaint = f"step was called {script.calls} times; expected {expected}, {len(warm)} to warm up and {len(counted)} that count"
     if warm and script.calls == len(counted):
-        words += ". The warm-up calls come before the steps that count, they are not some of them"
-    return words
+        complaint += ". The warm-up calls come before the steps that count, they are not some of them"
+    return complaint
 
 
-def _wrong_value(ended: Ended, script: Script, warm: list[float], counted: list[float]) -> str | None:
+def _wrong_value(ended: ArenaResult, script: TimerScript, warm: list[float], counted: list[float]) -> str | None:
     got = number(ended.returned[0])
     if isinstance(got, str):
         return f"expected seconds, one number, {got}"
@@ -84,8 +84,8 @@ def _wrong_value(ended: Ended, script: Script, warm: list[float], counted: list[
     if lowest - 1e-6 <= got <= highest + 1e-6:
         return None
     expected = statistics.median(counted)
-    words = f"expected {expected:.6g} s, got {got:.6g} s"
-    return words + first_named(got, _mistakes(warm, counted), 1e-6) + _odd(got)
+    complaint = f"expected {expected:.6g} s, got {got:.6g} s"
+    return complaint + first_named(got, _mistakes(warm, counted), 1e-6) + _odd(got)
 
 
 def _mistakes(warm: list[float], counted: list[float]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The check of buckets: which gradients travel together. Sizes and a cap go in, lists of numbers come out.
 
 The rule is that of torch's DDP: in the order of backward, a bucket closes as soon as it holds the cap or more (S. Li
-et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). Left out: sending them (`ddp`).
+et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). Left out: sending them (`gradient_averaging`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _examine(got: Any, sizes: Sequence[int], cap: int) -> dict[str, str | None]:
     order, closing = POINTS
-    words = _no_lists(got) or _wrong_order(got, len(sizes))
-    return {order: words} if words else {order: None, closing: _wrong_close(got, sizes, cap)}
+    complaint = _no_lists(got) or _wrong_order(got, len(sizes))
+    return {order: complaint} if complaint else {order: None, closing: _wrong_close(got, sizes, cap)}
 
 
 def _no_lists(got: Any) -> str | None:

@@ -3,7 +3,7 @@
 The weights at the end must be those of one process with everybody's examples, with ranks that draw different weights,
 with tied, frozen and unused layers. The record must show one broadcast, and of every learning tensor one all-reduce a
 step; that messages travel inside backward is seen where a rank's message and its declared work overlap, which no
-program does that waits for its messages, however slow the machine. The words for weights are in `gradients`. Left out:
+program does that waits for its messages, however slow the machine. The words for weights are in `weights`. Left out:
 speed. S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.overlap import weights
-from worldsize.checks.overlap.weights import Training
+from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Verdict
 from worldsize.links import Link
 from worldsize.pytorch.timed_network import task
@@ -87,7 +87,7 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
         _with(ALONE, buckets=whole),
     )  # fmt: skip
 
-    def one_a_bucket(trace: Trace, training: Training) -> str | None:
+    def one_a_bucket(trace: Trace, training: OverlapTraining) -> str | None:
         return _at_most(len(training.task["buckets"]), "one for each bucket")(trace, training)
 
     return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: one_a_bucket, INSIDE: _inside}))
@@ -112,7 +112,7 @@ def _cases(
 ) -> Iterator[Case]:
     seed = secrets.randbits(32)
     for name, world_size, given in trainings:
-        training = Training(task(sizes=SIZES, dtype="float64", seed=seed, **given), world_size)
+        training = OverlapTraining(task(sizes=SIZES, dtype="float64", seed=seed, **given), world_size)
         yield Case(
             f"{ranks_in_words(world_size)}, {name}",
             lambda training=training: _run(arena, fn, training),
@@ -120,21 +120,21 @@ def _cases(
         )
 
 
-def _run(arena: Arena, fn: Callable, training: Training) -> Ended:
+def _run(arena: Arena, fn: Callable, training: OverlapTraining) -> ArenaResult:
     ended = arena.ranks(fn, [training.task] * training.world_size, link=SLOW)
-    hints = [words for kind, words in HINTS.items() if training.task[kind]]
+    hints = [complaint for kind, complaint in HINTS.items() if training.task[kind]]
     if ended.state in ("raised", "deadlock", "timeout") and hints:
-        return replace(ended, words=f"{ended.words}\n{hints[0]}")
+        return replace(ended, message=f"{ended.message}\n{hints[0]}")
     return ended
 
 
-def _examine(ended: Ended, training: Training, properties: dict[str, Callable]) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str, Callable]) -> dict[str, str | None]:
     found: dict[str, str | None] = {VALUES: weights.wrong_weights(ended.returned, training)}
     for name, property in properties.items():
         if name == INSIDE and not training.task["backward_s"]:
             continue
-        words = _silent(ended.trace) or property(ended.trace, training)
-        found[name] = words if found[VALUES] or not words else f"the weights are right, but {words}"
+        complaint = _silent(ended.trace) or property(ended.trace, training)
+        found[name] = complaint if found[VALUES] or not complaint else f"the weights are right, but {complaint}"
     return found
 
 
@@ -147,7 +147,7 @@ def _silent(trace: Trace) -> str | None:
     return None
 
 
-def _bytes(trace: Trace, training: Training) -> str | None:
+def _bytes(trace: Trace, training: OverlapTraining) -> str | None:
     """Once all weights to every rank, and at each step one all-reduce of what learns: the exact sum."""
     n, steps = training.world_size, training.task["steps"]
     sizes = [w.nbytes for w in training.expected]
@@ -165,25 +165,25 @@ def _too_few(trace: Trace, n: int, sizes: list[int]) -> str:
     )
 
 
-def _too_many(extra: int, n: int, steps: int, training: Training, sizes: list[int], learning: int) -> str:
+def _too_many(extra: int, n: int, steps: int, training: OverlapTraining, sizes: list[int], learning: int) -> str:
     each = extra / (2 * (n - 1) * steps)
     parts = training.task["parts"]
     shared = sum(size for k, size in enumerate(sizes) if len(training.layers(k)) > 1)
-    words = {
+    complaint = {
         2 * (parts - 1) * learning: f"the gradients travel {parts} times a step, after every micro-batch: once is enough.",
         2 * (sum(sizes) - learning): "frozen tensors are added up at every step, although they have no gradient.",
         2 * shared: "the tensor that two layers share is added up twice a step: model.parameters() gives it once.",
         2 * learning: "every gradient is added up twice a step.",
         sum(sizes): "the weights travel at every step too: once at the start is enough.",
     }
-    told = next((said for size, said in words.items() if size and size == 2 * each), None)
+    told = next((said for size, said in complaint.items() if size and size == 2 * each), None)
     return told or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
-def _at_most(most: int, wanted: str) -> Callable[[Trace, Training], str | None]:
+def _at_most(most: int, wanted: str) -> Callable[[Trace, OverlapTraining], str | None]:
     """At most so many all-reduces a step, and the exact bytes. The last rank has nothing to send at the start."""
 
-    def examine(trace: Trace, training: Training) -> str | None:
+    def examine(trace: Trace, training: OverlapTraining) -> str | None:
         n, steps = training.world_size, training.task["steps"]
         sent = sum(t.src == n - 1 for t in trace.transfers)
         each = sent / max(1, 2 * (n - 1) * steps)
@@ -196,7 +196,7 @@ def _at_most(most: int, wanted: str) -> Callable[[Trace, Training], str | None]:
     return examine
 
 
-def _inside(trace: Trace, training: Training) -> str | None:
+def _inside(trace: Trace, training: OverlapTraining) -> str | None:
     """On every rank, a message and declared work at the same time, at least once."""
     layers, steps = len(training.task["sizes"]) - 1, training.task["steps"]
     for rank in range(trace.world_size):

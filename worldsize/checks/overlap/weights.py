@@ -1,7 +1,7 @@
 """Words for wrong weights after a training on several ranks, held against one process that has all their examples.
 
 A mistake has a signature in the very first step: n times too long, its own rank's gradient alone, a step from other
-weights than rank 0's. Left out: messages, and which trainings are run (`ddp`).
+weights than rank 0's. Left out: messages, and which trainings are run (`gradient_averaging`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from worldsize.pytorch import timed_network
-from worldsize.pytorch.timed_network import Network, Task
+from worldsize.pytorch.timed_network import Network, TrainingTask
 from worldsize.units import number
 
 SIGNATURES_AFTER_STEPS = 1  # later ones mix too much
@@ -32,10 +32,10 @@ class _Alone:
 
 
 @dataclass(frozen=True)
-class Training:
+class OverlapTraining:
     """A task on `world_size` ranks, and what it has to come to."""
 
-    task: Task
+    task: TrainingTask
     world_size: int
 
     @cached_property
@@ -95,12 +95,12 @@ def _arrays(network: Network) -> list[np.ndarray]:
     return [p.detach().numpy().copy() for p in network.parameters()]
 
 
-def wrong_weights(returned: Sequence[Any], training: Training) -> str | None:
+def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> str | None:
     """The first rank and tensor that are not what one process comes to."""
     for rank, result in enumerate(returned):
-        words = _no_weights(result, rank, training)
-        if words:
-            return words
+        complaint = _no_weights(result, rank, training)
+        if complaint:
+            return complaint
     held = [result["weights"] for result in returned]
     for k in sorted(range(len(training.expected)), key=lambda k: training.learns[k]):  # frozen ones spoil the others
         expected = training.expected[k]
@@ -111,7 +111,7 @@ def wrong_weights(returned: Sequence[Any], training: Training) -> str | None:
     return None
 
 
-def _no_weights(result: Any, rank: int, training: Training) -> str | None:
+def _no_weights(result: Any, rank: int, training: OverlapTraining) -> str | None:
     weights = result.get("weights") if isinstance(result, dict) else None
     shapes = [w.shape for w in training.expected]
     if not isinstance(weights, tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
@@ -131,7 +131,7 @@ def _element(got: np.ndarray, expected: np.ndarray, rank: int, layers: list[int]
 # ---- mistakes --------------------------------------------------------------------------------
 
 
-def _mistake(held: Sequence[Sequence[np.ndarray]], training: Training, rank: int, k: int) -> str:
+def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, rank: int, k: int) -> str:
     starts, got = training.starts, held[rank][k]
     if not training.learns[k]:
         if _same(got, starts[rank][k]):
@@ -145,7 +145,7 @@ def _mistake(held: Sequence[Sequence[np.ndarray]], training: Training, rank: int
     return _first_step(training, rank, k, (starts[0][k] - got) / training.task["rate"])
 
 
-def _first_step(training: Training, rank: int, k: int, step: np.ndarray) -> str:
+def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) -> str:
     """`step`: what the rank's weight has moved by, as a gradient."""
     n, parts, own = training.world_size, training.task["parts"], [gradients[k] for gradients in training.own]
     mean, layers = np.mean(own, axis=0), training.layers(k)
@@ -167,9 +167,9 @@ def _first_step(training: Training, rank: int, k: int, step: np.ndarray) -> str:
         (n * parts, "nothing was divided, neither by the ranks nor by the micro-batches."),
         (1 / parts, "divided twice by the number of micro-batches."),
     ]
-    for length, words in lengths:
+    for length, complaint in lengths:
         if length != 1 and _same(step, length * mean):
-            return f"The step is {number(length)} times the mean gradient: {words}{tied}"
+            return f"The step is {number(length)} times the mean gradient: {complaint}{tied}"
     if not step.any():
         return f"It has not moved, and one process moves it.{tied}"
     if parts > 1:

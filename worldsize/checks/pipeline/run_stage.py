@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from worldsize.arrays import plain
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit import transfers
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.verdict import Verdict
@@ -109,12 +109,12 @@ def _orders(ranks: int, micro_batches: int, reverse: bool, generator: np.random.
 # ---- gradients -------------------------------------------------------------------------------
 
 
-def _examine(ended: Ended, parts: list[dict], orders: Schedules) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, str | None]:
     wrong = _wrong_gradients(ended.returned, parts)
     sent = transfers.none_sent(ended.trace) or _wrong_messages(ended.trace, parts)
     order = None if sent else _out_of_order(ended.trace, orders)
     if not wrong:
-        sent, order = (words and f"the gradients are right, but {words}" for words in (sent, order))
+        sent, order = (complaint and f"the gradients are right, but {complaint}" for complaint in (sent, order))
     return {GRADIENTS: wrong, MESSAGES: sent, ORDER: order}
 
 
@@ -123,9 +123,9 @@ def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> str | None:
     m = len(by_micro)
     for rank in reversed(range(len(parts))):  # a mistake travels backward, so the last wrong rank is the first to blame
         expected = [sum(grads[rank][i] for grads in by_micro) / m for i in range(len(by_micro[0][rank]))]
-        words = _wrong_list(returned[rank], expected, rank)
-        if words:
-            return words
+        complaint = _wrong_list(returned[rank], expected, rank)
+        if complaint:
+            return complaint
         for i, (got, want) in enumerate(zip(returned[rank], expected, strict=True)):
             if not _close(got, want):
                 where = f"rank {rank}, the gradient of {_name(i)}"

@@ -1,7 +1,7 @@
 """The checks of lab 03's plain functions: the GPipe schedule, the 1F1B schedule, and balanced cuts.
 
 A schedule is played on paper (`schedules.play`): every property is one of its dependencies, of its length, or of the
-micro-batches in flight, so that any order with those properties passes. Left out: real ranks (`stages`). The schedules
+micro-batches in flight, so that any order with those properties passes. Left out: real ranks (`run_stage`). The schedules
 are Y. Huang et al.'s ("GPipe", arXiv:1811.06965, 2019) and D. Narayanan et al.'s ("PipeDream", SOSP 2019; with a flush
 in "Memory-efficient pipeline-parallel DNN training", ICML 2021, and Megatron-LM, SC 2021).
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 from worldsize.formulas import pipeline
@@ -42,7 +42,7 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
     """`gpipe(stage, stages, micro_batches)` returns the actions of one stage."""
     complete, filled = GPIPE
 
-    def examine(ended: Ended, stages: int, micro_batches: int) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, str | None]:
         wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
         if wrong:
             return {complete: wrong}
@@ -55,7 +55,7 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
     """`one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage."""
     complete, filled, held = ONE_F_ONE_B
 
-    def examine(ended: Ended, stages: int, micro_batches: int) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, str | None]:
         wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
         if wrong:
             return {complete: wrong}
@@ -77,7 +77,7 @@ def _cases(arena: Arena, fn: Callable, examine: Callable) -> Iterator[Case]:
         )
 
 
-def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> Ended:
+def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> ArenaResult:
     """One call for each stage; the first that does not end well stands for all."""
     returned = []
     for args in calls:
@@ -85,7 +85,7 @@ def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> Ended:
         if ended.state != "done":
             return ended
         returned += ended.returned
-    return Ended("done", returned=tuple(returned))
+    return ArenaResult("done", returned=tuple(returned))
 
 
 # ---- a schedule ------------------------------------------------------------------------------
@@ -93,9 +93,9 @@ def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> Ended:
 
 def _incomplete(returned: Sequence[Any], micro_batches: int) -> str | None:
     for stage, actions in enumerate(returned):
-        words = _no_actions(actions, micro_batches) or _no_once(actions, micro_batches)
-        if words:
-            return f"stage {stage}: {words}"
+        complaint = _no_actions(actions, micro_batches) or _no_once(actions, micro_batches)
+        if complaint:
+            return f"stage {stage}: {complaint}"
     return None
 
 
@@ -160,12 +160,12 @@ def _slow(returned: Sequence[Sequence[tuple]], micro_batches: int) -> str | None
     took, least = pipeline.makespan_s(trace) / each_s, micro_batches + stages - 1
     if took <= least:
         return None
-    words = f"takes {took:.3g} times a forward and a backward, where m + p − 1 = {least} are enough: stages wait needlessly"
+    complaint = f"takes {took:.3g} times a forward and a backward, where m + p − 1 = {least} are enough: stages wait needlessly"
     if took == stages * micro_batches:
-        words += ". One micro-batch at a time is in the whole pipeline"
+        complaint += ". One micro-batch at a time is in the whole pipeline"
     elif micro_batches > 1 and returned[-1][1][0] == FORWARD:
-        words += ". The last stage could go backward straight after its first forward"
-    return f"{words}. Stage 0: {_short(returned[0])}; stage {stages - 1}: {_short(returned[-1])}"
+        complaint += ". The last stage could go backward straight after its first forward"
+    return f"{complaint}. Stage 0: {_short(returned[0])}; stage {stages - 1}: {_short(returned[-1])}"
 
 
 def _holds_too_many(returned: Sequence[Sequence[tuple]], micro_batches: int) -> str | None:
@@ -212,8 +212,8 @@ def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _examine_cuts(got: Any, layers: list[int], stages: int) -> dict[str, str | None]:
     covered, fast = CUTS
-    words = _no_cuts(got, len(layers), stages)
-    return {covered: words} if words else {covered: None, fast: _unbalanced(got, layers, stages)}
+    complaint = _no_cuts(got, len(layers), stages)
+    return {covered: complaint} if complaint else {covered: None, fast: _unbalanced(got, layers, stages)}
 
 
 def _no_cuts(got: Any, layers: int, stages: int) -> str | None:

@@ -1,7 +1,7 @@
 """Words for wrong averages: weights at the start, gradients, and the weights after each step of a training.
 
 A mistake has a signature: a sum is n means, a mean of means weighs ranks and not examples, replicas that began apart
-stay exactly as far apart. Left out: messages (`traffic`), and what is run (`replicas`).
+stay exactly as far apart. Left out: messages (`transfers`), and what is run (`replicas`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import ranks_in_words
 from worldsize.units import number
 
@@ -81,9 +81,9 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
         "Weighed by the counts, but divided by the number of ranks, not of examples.": [c / n for c in counts],
         "Divided twice.": [c / total / n for c in counts],
     }
-    for words, weights in mistakes.items():
+    for complaint, weights in mistakes.items():
         if n > 1 and _same(got, _combine(inputs, weights)[k]):
-            return words
+            return complaint
     if _same(got, inputs[rank][k]):
         return f"This is still rank {rank}'s own gradient."
     return f"Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
@@ -98,7 +98,7 @@ def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndar
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingRun:
     """A line to be learnt by `world_size` ranks from `count` examples, in batches of `batch_size`."""
 
     seed: int
@@ -122,7 +122,7 @@ class Lesson:
         random = np.random.default_rng([self.seed, 1])
         return [[random.normal(size=1) + rank, random.normal(size=1) - rank] for rank in range(self.world_size)]
 
-    def run(self, arena: Arena, fn: Callable, world_size: int) -> Ended:
+    def run(self, arena: Arena, fn: Callable, world_size: int) -> ArenaResult:
         plan = (*self.examples(), self.batch_size, self.epochs, self.learning_rate)
         return arena.ranks(fn, self.starts()[:world_size], *plan)
 
@@ -141,12 +141,12 @@ class Lesson:
         return f"{ranks_in_words(self.world_size)}, {self.count} examples in {batches}"
 
 
-def wrong_history(returned: Sequence[Any], lesson: Lesson, expected: np.ndarray | None) -> str | None:
+def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray | None) -> str | None:
     """The first step of a rank that is not `expected`, [steps, 2]; None for that looks at the shape alone."""
     for rank, got in enumerate(returned):
-        words = _no_history(got, lesson, rank)
-        if words or expected is None:
-            return words
+        complaint = _no_history(got, lesson, rank)
+        if complaint or expected is None:
+            return complaint
     for rank, got in enumerate(returned):
         if not _same(got, expected):
             step = next(s for s in range(lesson.steps) if not _same(got[s], expected[s]))
@@ -155,7 +155,7 @@ def wrong_history(returned: Sequence[Any], lesson: Lesson, expected: np.ndarray 
     return None
 
 
-def _no_history(got: Any, lesson: Lesson, rank: int) -> str | None:
+def _no_history(got: Any, lesson: TrainingRun, rank: int) -> str | None:
     shape = [lesson.steps, 2]
     if isinstance(got, np.ndarray) and list(got.shape) == shape and got.dtype.kind == "f":
         return None
@@ -164,7 +164,7 @@ def _no_history(got: Any, lesson: Lesson, rank: int) -> str | None:
     return f"rank {rank}: expected the weights after each of {lesson.steps} steps as a tensor of shape {shape}, got {shown}"
 
 
-def _training_mistake(returned: Sequence[Any], lesson: Lesson, expected: np.ndarray, step: int) -> str:
+def _training_mistake(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray, step: int) -> str:
     """What all ranks show together."""
     n, apart = len(returned), [got - returned[0] for got in returned[1:]]
     if any(np.isnan(got).any() for got in returned):
@@ -182,7 +182,7 @@ def _training_mistake(returned: Sequence[Any], lesson: Lesson, expected: np.ndar
     return _shares_words(lesson, step)
 
 
-def _shares_words(lesson: Lesson, step: int) -> str:
+def _shares_words(lesson: TrainingRun, step: int) -> str:
     steps = -(-lesson.count // lesson.batch_size)
     size = lesson.count - lesson.batch_size * (steps - 1) if step % steps == steps - 1 else lesson.batch_size
     together = "The ranks agree with each other, but not with one process. "

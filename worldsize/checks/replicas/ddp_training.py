@@ -32,7 +32,7 @@ Inputs = list[dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class DdpTrainingRun:
     """One training: every rank has all examples, and weights of its own to begin with."""
 
     inputs: Inputs
@@ -70,18 +70,18 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
     return judge("train_ddp", POINTS, cases())
 
 
-def _lesson(n: int, count: int, batch_size: int) -> Lesson:
+def _lesson(n: int, count: int, batch_size: int) -> DdpTrainingRun:
     random = np.random.default_rng(secrets.randbits(32))
     x = random.normal(size=(count, INPUTS))
     y = x @ random.normal(size=(INPUTS, 1)) + random.normal(size=(count, 1))
     starts = [{"weight": random.normal(size=(1, INPUTS)) + r, "bias": random.normal(size=1)} for r in range(n)]
-    return Lesson([{**start, "x": x, "y": y} for start in starts], batch_size, float(random.uniform(0.05, 0.1)))
+    return DdpTrainingRun([{**start, "x": x, "y": y} for start in starts], batch_size, float(random.uniform(0.05, 0.1)))
 
 
 # ---- what should come out --------------------------------------------------------------------
 
 
-def history(lesson: Lesson, orders: Sequence, start: int = 0, scale: float = 1.0, keep: bool = False) -> np.ndarray:
+def history(lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: bool = False) -> np.ndarray:
     """The weights after each epoch, [epochs, inputs + 1], where each step takes the mean of the ranks' mean gradients.
 
     Gradients are multiplied by `scale`; with `keep` they are never set to zero and add up.
@@ -99,7 +99,7 @@ def history(lesson: Lesson, orders: Sequence, start: int = 0, scale: float = 1.0
     return np.stack(told)
 
 
-def _slips(lesson: Lesson) -> dict[str, list[np.ndarray]]:
+def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     """What mistakes lead to on each rank, with their names."""
     n, orders, every = lesson.n, lesson.orders(), list(range(lesson.count))
 
@@ -130,10 +130,10 @@ def _slips(lesson: Lesson) -> dict[str, list[np.ndarray]]:
 # ---- what came out ---------------------------------------------------------------------------
 
 
-def _examine(returned: Sequence[Any], lesson: Lesson) -> dict[str, str | None]:
-    words = next((w for r, got in enumerate(returned) if (w := _no_history(got, r))), None)
-    if words:
-        return dict.fromkeys(POINTS, words)
+def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, str | None]:
+    complaint = next((w for r, got in enumerate(returned) if (w := _no_history(got, r))), None)
+    if complaint:
+        return dict.fromkeys(POINTS, complaint)
     told = [_rows(got) for got in returned]
     right = history(lesson, lesson.orders())
     named = _named(told, lesson)
@@ -181,10 +181,10 @@ def _frozen(rows: np.ndarray) -> bool:
     return _close(rows[0], rows[-1])
 
 
-def _named(told: Sequence[np.ndarray], lesson: Lesson) -> str:
-    for words, by_rank in _slips(lesson).items():
+def _named(told: Sequence[np.ndarray], lesson: DdpTrainingRun) -> str:
+    for complaint, by_rank in _slips(lesson).items():
         if all(_close(rows, slip) for rows, slip in zip(told, by_rank, strict=True)):
-            return words
+            return complaint
     return ""
 
 

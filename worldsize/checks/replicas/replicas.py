@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit import transfers
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.replicas import averages
-from worldsize.checks.replicas.averages import Lesson
+from worldsize.checks.replicas.averages import TrainingRun
 from worldsize.checks.verdict import Verdict
 from worldsize.units import times
 
@@ -47,10 +47,10 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
     """`same_start(fabric, weights)`: rank 0's list of tensors, of any shapes and dtypes, on all ranks, in place."""
     values, messages = START
 
-    def examine(ended: Ended, inputs: list[Arrays]) -> dict[str, str | None]:
-        words = averages.wrong_start(ended.inputs, ended.returned, inputs)
+    def examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, str | None]:
+        complaint = averages.wrong_start(ended.inputs, ended.returned, inputs)
         received = transfers.none_sent(ended.trace) or _received_once(ended, inputs)
-        return {values: words, messages: received and (received if words else f"the values are right, but {received}")}
+        return {values: complaint, messages: received and (received if complaint else f"the values are right, but {received}")}
 
     def cases() -> Iterator[Case]:
         for n in START_SIZES:
@@ -68,11 +68,11 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
     """`average_gradients(fabric, gradients, counts)`: their mean over all examples, in place; counts by rank."""
     values, uneven, messages = AVERAGE
 
-    def examine(ended: Ended, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, str | None]:
-        words = averages.wrong_mean(ended.inputs, ended.returned, inputs, counts)
+    def examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, str | None]:
+        complaint = averages.wrong_mean(ended.inputs, ended.returned, inputs, counts)
         sent = transfers.none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
-        held = {values if len(set(counts)) == 1 else uneven: words}
-        return {**held, messages: sent and (sent if words else f"the values are right, but {sent}")}
+        held = {values if len(set(counts)) == 1 else uneven: complaint}
+        return {**held, messages: sent and (sent if complaint else f"the values are right, but {sent}")}
 
     def cases() -> Iterator[Case]:
         for counts in COUNTS:
@@ -117,7 +117,7 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _received_once(ended: Ended, inputs: list[Arrays]) -> str | None:
+def _received_once(ended: ArenaResult, inputs: list[Arrays]) -> str | None:
     size_bytes = sum(x.nbytes for x in inputs[0])
     for rank in range(1, len(inputs)):
         share = ended.trace.received_bytes(rank) / size_bytes
@@ -128,7 +128,7 @@ def _received_once(ended: Ended, inputs: list[Arrays]) -> str | None:
     return None
 
 
-def _more_than_an_all_reduce(ended: Ended, gradients: Arrays) -> str | None:
+def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> str | None:
     n, size_bytes = ended.trace.world_size, sum(x.nbytes for x in gradients)
     least, extra = 2 * (n - 1) * size_bytes, 2 * (n - 1) * COUNT_BYTES * (len(gradients) + 1)
     got = ended.trace.total_bytes()
@@ -146,23 +146,23 @@ def _more_than_an_all_reduce(ended: Ended, gradients: Arrays) -> str | None:
 def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
     """Whole batches first, whose result is known; then batches, which are compared with a rank that is alone."""
     descent, replicas, growth = TRAIN
-    few, many = Lesson(seed, 2, 11, 11), Lesson(seed, 2, 41, 41)
+    few, many = TrainingRun(seed, 2, 11, 11), TrainingRun(seed, 2, 41, 41)
     sent: dict[int, int] = {}
 
-    def known(lesson: Lesson, ended: Ended) -> dict[str, str | None]:
+    def known(lesson: TrainingRun, ended: ArenaResult) -> dict[str, str | None]:
         sent[lesson.count] = ended.trace.total_bytes()
-        words = averages.wrong_history(ended.returned, lesson, lesson.descent())
-        found: dict[str, Any] = {(descent if lesson.world_size == 1 else replicas): words}
+        complaint = averages.wrong_history(ended.returned, lesson, lesson.descent())
+        found: dict[str, Any] = {(descent if lesson.world_size == 1 else replicas): complaint}
         return found | ({growth: _grown(sent, few, many)} if lesson is many else {})
 
-    for lesson in (Lesson(seed, 1, 12, 12), Lesson(seed, 3, 12, 12), few, many):
+    for lesson in (TrainingRun(seed, 1, 12, 12), TrainingRun(seed, 3, 12, 12), few, many):
         yield Case(
             f"{lesson}",
             lambda lesson=lesson: lesson.run(arena, fn, lesson.world_size),
             lambda ended, lesson=lesson: known(lesson, ended),
         )
-    for lesson in (Lesson(seed, 4, 21, 8), Lesson(seed, 4, 18, 16)):
-        alone: list[Ended] = []
+    for lesson in (TrainingRun(seed, 4, 21, 8), TrainingRun(seed, 4, 18, 16)):
+        alone: list[ArenaResult] = []
         yield Case(
             f"{lesson}",
             lambda lesson=lesson, alone=alone: _with_one_alone(arena, fn, lesson, alone),
@@ -173,13 +173,13 @@ def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
         )
 
 
-def _with_one_alone(arena: Arena, fn: Callable, lesson: Lesson, alone: list[Ended]) -> Ended:
+def _with_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun, alone: list[ArenaResult]) -> ArenaResult:
     """The lesson on all its ranks, after one rank alone had it; the first that does not end well stands for both."""
     alone[:] = [lesson.run(arena, fn, 1)]
     return lesson.run(arena, fn, lesson.world_size) if alone[0].state == "done" else alone[0]
 
 
-def _grown(sent: dict[int, int], few: Lesson, many: Lesson) -> str | None:
+def _grown(sent: dict[int, int], few: TrainingRun, many: TrainingRun) -> str | None:
     less, more = sent.get(few.count, 0), sent[many.count]
     if not more:
         return "no message passed through the fabric: ranks that do not talk are no replicas."

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 from worldsize.units import count as counted
@@ -32,12 +32,12 @@ PLANS = ((0, 3), (2, 5), (3, 4))  # (epochs that the file holds, epochs asked fo
 
 
 @dataclass
-class Script:
+class RankScript:
     """One rank's surroundings. `events` are what it did: ("train", epoch), ("save", what), ("wait",), ("load",)."""
 
     rank: int
     begun: dict | None
-    rank_0: Script | None = None
+    rank_0: RankScript | None = None
     events: list[tuple] = field(default_factory=list)
     trained_on: list[tuple] = field(default_factory=list)
 
@@ -84,9 +84,9 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
     def cases() -> Iterator[Case]:
         for done, epochs in PLANS:
             start, begun = _states(), _begun(done)
-            first = Script(0, begun)
+            first = RankScript(0, begun)
             for rank in (0, 1):
-                script = first if rank == 0 else Script(rank, begun, first)
+                script = first if rank == 0 else RankScript(rank, begun, first)
                 held = f"a file with {counted(done, 'epoch')}" if done else "no file yet"
                 yield Case(
                     f"rank {rank}, {counted(epochs, 'epoch')}, {held}",
@@ -109,14 +109,14 @@ def _begun(done: int) -> dict | None:
     return {"epoch": done, "model": model, "optimizer": optimizer}
 
 
-def _run(arena: Arena, fn: Callable, script: Script, epochs: int, start: tuple) -> Ended:
+def _run(arena: Arena, fn: Callable, script: RankScript, epochs: int, start: tuple) -> ArenaResult:
     model, optimizer = copy.deepcopy(start)
     return arena.call(
         fn, script.rank, epochs, model, optimizer, script.train_epoch, script.save, script.load, script.barrier
     )
 
 
-def _examine(ended: Ended, script: Script, epochs: int, start: tuple) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, str | None]:
     held = _right(script.begun, epochs, start)
     return {
         RESUMES: _wrong_training(script, held, start),
@@ -137,7 +137,7 @@ def _right(begun: dict | None, epochs: int, start: tuple) -> list[dict]:
 # ---- what it saved ---------------------------------------------------------------------------
 
 
-def _wrong_saves(script: Script, held: list[dict]) -> str | None:
+def _wrong_saves(script: RankScript, held: list[dict]) -> str | None:
     saved = [e[1] for e in script.events if e[0] == "save"]
     if script.rank:
         return f"rank {script.rank} saved: the ranks would write into one file at once. Rank 0 alone saves." if saved else None
@@ -171,14 +171,14 @@ def _wrong_checkpoint(got: Any, right: dict, held: list[dict]) -> str | None:
 # ---- how it went on --------------------------------------------------------------------------
 
 
-def _wrong_training(script: Script, held: list[dict], start: tuple) -> str | None:
+def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> str | None:
     done, epochs = held[0]["epoch"], [e[1] for e in script.events if e[0] == "train"]
     expected = list(range(done, held[-1]["epoch"]))
     if epochs != expected:
-        words = f"rank {script.rank} trained the epochs {epochs}, expected {expected}"
+        complaint = f"rank {script.rank} trained the epochs {epochs}, expected {expected}"
         if done and epochs[:1] == [0]:
-            return f"{words}: it began anew, although load() gave a checkpoint of {counted(done, 'epoch')}."
-        return f"{words}: the first epoch to train is the number of epochs that are done."
+            return f"{complaint}: it began anew, although load() gave a checkpoint of {counted(done, 'epoch')}."
+        return f"{complaint}: the first epoch to train is the number of epochs that are done."
     for k, (model, optimizer) in enumerate(script.trained_on):
         for name, got, right in (("model", model, held[k]), ("optimizer", optimizer, held[k])):
             if not _same(got, right[name]):
@@ -192,7 +192,7 @@ def _wrong_training(script: Script, held: list[dict], start: tuple) -> str | Non
 # ---- where it waited -------------------------------------------------------------------------
 
 
-def _wrong_meeting(script: Script) -> str | None:
+def _wrong_meeting(script: RankScript) -> str | None:
     """Rank 1's meetings against rank 0's: where they differ, both would wait for ever."""
     if script.rank_0 is None:
         return None
@@ -211,7 +211,7 @@ def _doing(event: tuple) -> str:
     return {"wait": "waits at barrier()", "end": "is done"}.get(event[0], f"trains epoch {event[-1]}")
 
 
-def _wrong_end(got: Any, script: Script, held: list[dict]) -> str | None:
+def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> str | None:
     last = held[-1]
     if not isinstance(got, dict) or any(key not in got for key in KEYS):
         kind = "None" if got is None else "another dict" if isinstance(got, dict) else f"a {type(got).__name__}"
@@ -226,7 +226,7 @@ def _wrong_end(got: Any, script: Script, held: list[dict]) -> str | None:
     )
 
 
-def _why_none(got: Any, script: Script) -> str:
+def _why_none(got: Any, script: RankScript) -> str:
     if got is None and script.rank and script.events[-1:] == [("load",)]:
         return ". It read the file before rank 0 had written it for certain: all wait at barrier() after save, and then load."
     return " (does the function return it?)" if got is None else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import number
 from worldsize.checks.verdict import Verdict
@@ -74,7 +74,7 @@ def _telling(count: int, n: int) -> tuple[int, int]:
             return seed, epoch
 
 
-def _ask(arena: Arena, fn: Callable, count: int, n: int, seed: int, epoch: int) -> Ended:
+def _ask(arena: Arena, fn: Callable, count: int, n: int, seed: int, epoch: int) -> ArenaResult:
     """Every rank for this epoch, then rank 0 for the next; the first that does not end well stands for all."""
     returned = []
     for rank, when in [*((r, epoch) for r in range(n)), (0, epoch + 1)]:
@@ -82,15 +82,15 @@ def _ask(arena: Arena, fn: Callable, count: int, n: int, seed: int, epoch: int) 
         if ended.state != "done":
             return ended
         returned.append(ended.returned[0])
-    return Ended("done", returned=tuple(returned))
+    return ArenaResult("done", returned=tuple(returned))
 
 
 def _examine(returned: Sequence[Any], count: int, n: int, seed: int, epoch: int) -> dict[str, str | None]:
     even, shuffled, equal = SHARE
     for rank, got in enumerate(returned):
-        words = _no_indices(got, rank % n, count)
-        if words:
-            return dict.fromkeys(SHARE, words)
+        complaint = _no_indices(got, rank % n, count)
+        if complaint:
+            return dict.fromkeys(SHARE, complaint)
     shares = [[int(i) for i in got] for got in returned[:n]]
     right = library(count, n, seed, epoch)
     cover = _wrong_cover(shares, count)
@@ -254,6 +254,6 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
         "These are the wrong ones.": [1 - float(right.mean())] * n,
     }
     if dropped:
-        words = "Every rank left its last example out: padding is on some ranks only."
-        slips[words] = [sum(part.sum() for part in kept) / dropped] * n
+        complaint = "Every rank left its last example out: padding is on some ranks only."
+        slips[complaint] = [sum(part.sum() for part in kept) / dropped] * n
     return slips

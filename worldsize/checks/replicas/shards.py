@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.verdict import Verdict
 from worldsize.units import count as counted
@@ -47,7 +47,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _ask(arena: Arena, fn: Callable, count: int, batch_size: int, asked: Sequence[tuple[int, int, int]]) -> Ended:
+def _ask(arena: Arena, fn: Callable, count: int, batch_size: int, asked: Sequence[tuple[int, int, int]]) -> ArenaResult:
     """One call after the other; the first that does not end well stands for all."""
     returned = []
     for more in asked:
@@ -55,11 +55,11 @@ def _ask(arena: Arena, fn: Callable, count: int, batch_size: int, asked: Sequenc
         if ended.state != "done":
             return ended
         returned.append(ended.returned[0])
-    return Ended("done", returned=tuple(returned))
+    return ArenaResult("done", returned=tuple(returned))
 
 
 def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: int) -> dict[str, str | None]:
-    wrong = next((words for r in range(world_size) if (words := _no_steps(returned[r], r))), None)
+    wrong = next((complaint for r in range(world_size) if (complaint := _no_steps(returned[r], r))), None)
     if wrong or any(_no_steps(got, 0) for got in returned):
         return dict.fromkeys(POINTS, wrong or _no_steps(returned[world_size], 0))
     every = [[[int(i) for i in step] for step in steps] for steps in returned]
@@ -108,19 +108,19 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> str | None:
 
 def _twice(epoch: Epoch, example: int, count: int, taken: int) -> str:
     by = [rank for rank, steps in enumerate(epoch) for step in steps for i in step if i == example]
-    words = f"example {example} is taken {len(by)} times in one epoch, by {_ranks(by)}. "
+    complaint = f"example {example} is taken {len(by)} times in one epoch, by {_ranks(by)}. "
     if taken == count * len(epoch) > count:
-        return words + "Every rank takes all examples: each is to take its share of every batch."
+        return complaint + "Every rank takes all examples: each is to take its share of every batch."
     if taken == count:
-        return words + "The ranks shuffle differently: all must shuffle with the same seed, in a generator of its own."
-    return words + f"The ranks take {taken} examples in all, and there are {count}: nothing is to be filled up."
+        return complaint + "The ranks shuffle differently: all must shuffle with the same seed, in a generator of its own."
+    return complaint + f"The ranks take {taken} examples in all, and there are {count}: nothing is to be filled up."
 
 
 def _missing(missing: list[int], count: int, batch_size: int, world_size: int) -> str:
-    words = f"example {missing[0]} is taken by no rank ({len(missing)} of {count} examples are not). "
+    complaint = f"example {missing[0]} is taken by no rank ({len(missing)} of {count} examples are not). "
     if len(missing) == count % batch_size:
-        return words + "Was the last batch left out, because it is smaller?"
-    return words + f"Is the rest left out, where a batch does not divide by {world_size}?"
+        return complaint + "Was the last batch left out, because it is smaller?"
+    return complaint + f"Is the rest left out, where a batch does not divide by {world_size}?"
 
 
 def _ranks(by: Sequence[int]) -> str:

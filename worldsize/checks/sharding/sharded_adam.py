@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit import transfers
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import Part, cut, same, wrong_part
@@ -56,7 +56,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _examine(ended: Ended, weights: np.ndarray, gradients: list, rate: float) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: float) -> dict[str, str | None]:
     n, steps, held = len(gradients), len(gradients[0]), [given[0] for given in ended.inputs]
     averages = [np.mean(step, axis=0) for step in zip(*gradients, strict=True)]
     right = adam(weights, averages, rate)
@@ -129,9 +129,9 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> str | None:
     for k, name in enumerate(NAMES, 1):
         expected = cut(right[k], n)
         summed = {"It was made from the sum of the gradients: divide by the number of ranks.": cut(right[k] * n**k, n)}
-        words = wrong_part([got[name] for got in returned], Part(f'"{name}" of its own part', expected, summed))
-        if words:
-            return words
+        complaint = wrong_part([got[name] for got in returned], Part(f'"{name}" of its own part', expected, summed))
+        if complaint:
+            return complaint
     return None
 
 
@@ -142,11 +142,11 @@ def _kind(got: Any) -> str:
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _wrong_messages(ended: Ended, n: int, steps: int, size_bytes: int, right: bool) -> str | None:
+def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, right: bool) -> str | None:
     one, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
-    words = transfers.none_sent(ended.trace)
-    if words or got == 2 * one:
-        return words and words.split(" Write the messages", 1)[0] + " Use reduce_scatter and all_gather."
+    complaint = transfers.none_sent(ended.trace)
+    if complaint or got == 2 * one:
+        return complaint and complaint.split(" Write the messages", 1)[0] + " Use reduce_scatter and all_gather."
     told = f"all ranks together sent {times(got / one * (n - 1))} x the weights' bytes a step, expected {2 * (n - 1)} x. "
     lead = "the weights are right, but " if right else ""
     return lead + told + _message_slip(got, one, steps)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit import transfers
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import Part, cut, not_a_tuple, wrong_part
@@ -109,24 +109,24 @@ def _cases(arena: Arena, fn: Callable, inputs_of: Callable, parts_of: Callable, 
         )
 
 
-def _advised(ended: Ended, points: dict) -> Ended:
+def _advised(ended: ArenaResult, points: dict) -> ArenaResult:
     """Says where to cut after an error about shapes, which tells no more than that they don't fit."""
-    if ended.state != "raised" or "shapes cannot be multiplied" not in ended.words:
+    if ended.state != "raised" or "shapes cannot be multiplied" not in ended.message:
         return ended
     dimension, why = (0, "its outputs are spread") if points is COLUMN else (1, "x's columns, its inputs, are spread")
     advice = f"weight is [outputs, inputs]: cut it along dimension {dimension}, since {why} over the ranks."
-    return replace(ended, words=f"{ended.words}\n{advice}")
+    return replace(ended, message=f"{ended.message}\n{advice}")
 
 
 def _name(n: int, batch: int, width: int, outputs: int) -> str:
     return f"{ranks_in_words(n)}, x [{batch}, {width}], the first weight [{outputs}, {width}]"
 
 
-def _wrong(ended: Ended, names: Sequence[str], parts: Sequence[Part], first: int = 0) -> str | None:
-    words = not_a_tuple(ended.returned, names)
+def _wrong(ended: ArenaResult, names: Sequence[str], parts: Sequence[Part], first: int = 0) -> str | None:
+    complaint = not_a_tuple(ended.returned, names)
     for k, part in enumerate(parts, first):
-        words = words or wrong_part([got[k] for got in ended.returned], part)
-    return words
+        complaint = complaint or wrong_part([got[k] for got in ended.returned], part)
+    return complaint
 
 
 def _values_first(found: dict[str, str | None]) -> dict[str, str | None]:
@@ -134,7 +134,7 @@ def _values_first(found: dict[str, str | None]) -> dict[str, str | None]:
     *values, messages = found.values()
     if any(values) or not messages:
         return found
-    return {name: words and f"the values are right, but {words}" for name, words in found.items()}
+    return {name: complaint and f"the values are right, but {complaint}" for name, complaint in found.items()}
 
 
 # ---- messages --------------------------------------------------------------------------------
@@ -143,11 +143,11 @@ ONE = "one all-reduce"
 TWO = "two all-reduces, one forwards and one backwards,"
 
 
-def _wrong_bytes(ended: Ended, needed: int, what: str) -> str | None:
+def _wrong_bytes(ended: ArenaResult, needed: int, what: str) -> str | None:
     """Words for more or less than the bytes of the all-reduces, or for no message at all."""
-    words, got = transfers.none_sent(ended.trace), ended.trace.total_bytes()
-    if words or got == needed:
-        return words and f"{words.split(' Write the messages', 1)[0]} {_HOW}"
+    complaint, got = transfers.none_sent(ended.trace), ended.trace.total_bytes()
+    if complaint or got == needed:
+        return complaint and f"{complaint.split(' Write the messages', 1)[0]} {_HOW}"
     if got < needed:
         return (
             f"all ranks together sent {got} bytes, and {what} cannot do with less than {needed}. Did a rank compute with weights "

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 from worldsize.engines.cluster import Cluster
@@ -131,19 +131,19 @@ def _number(step: Any) -> Any:
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
-def _advised(ended: Ended) -> Ended:
+def _advised(ended: ArenaResult) -> ArenaResult:
     """A next step after an error of TensorFlow that does not say what to do."""
-    if ended.state != "raised" or "Cannot assign a device" not in ended.words:
+    if ended.state != "raised" or "Cannot assign a device" not in ended.message:
         return ended
     advice = "Is the session connected? Give MonitoredTrainingSession master=server.target."
-    return replace(ended, words=f"{ended.words}\n{advice}")
+    return replace(ended, message=f"{ended.message}\n{advice}")
 
 
 def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, str | None]:
     for worker, one in enumerate(told):
-        words = _misplaced(worker, one)
-        if words:
-            return {PLACES: words}
+        complaint = _misplaced(worker, one)
+        if complaint:
+            return {PLACES: complaint}
     for worker, one in enumerate(told):
         if bool(one["chief"]) != (worker == 0) or one["chief"] is None:
             said = "nothing" if one["chief"] is None else repr(one["chief"])
@@ -153,8 +153,8 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, str | No
     if late:
         return {PLACES: None, CHIEF: None, STEPS: late[0]}
     steps = [_wrong_list(worker, one["returned"], inputs[worker]["steps"]) for worker, one in enumerate(told)]
-    words = next((words for words in steps if words), None)
-    return {PLACES: None, CHIEF: None, STEPS: words, WEIGHTS: _wrong_weights(told, inputs)}
+    complaint = next((complaint for complaint in steps if complaint), None)
+    return {PLACES: None, CHIEF: None, STEPS: complaint, WEIGHTS: _wrong_weights(told, inputs)}
 
 
 def _misplaced(worker: int, one: dict) -> str | None:

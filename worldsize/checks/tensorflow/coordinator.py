@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Verdict
@@ -24,7 +24,7 @@ SCORE_POINTS = {
 VALUE, TWICE, ASYNC = SCORE_POINTS
 
 
-class Later:
+class ScheduledValue:
     """What `schedule` returns."""
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -52,12 +52,12 @@ class Coordinator:
 
     def __init__(self, seed: int, again: int = 0, before: Callable[[], None] = lambda: None) -> None:
         self._chance, self._again, self._before = random.Random(seed), again, before
-        self._pending: list[tuple[Later, Callable, tuple, dict]] = []
+        self._pending: list[tuple[ScheduledValue, Callable, tuple, dict]] = []
         self.running = False
         self.waves: list[int] = []  # how many closures were under way at each wait
 
-    def schedule(self, fn: Callable, args: Sequence = (), kwargs: dict | None = None) -> Later:
-        later = Later(self)
+    def schedule(self, fn: Callable, args: Sequence = (), kwargs: dict | None = None) -> ScheduledValue:
+        later = ScheduledValue(self)
         self._pending.append((later, fn, tuple(args or ()), dict(kwargs or {})))
         return later
 
@@ -82,11 +82,11 @@ class Coordinator:
         return not self._pending
 
     def fetch(self, value: Any) -> Any:
-        return value.fetch() if isinstance(value, Later) else _each_later(value)
+        return value.fetch() if isinstance(value, ScheduledValue) else _each_later(value)
 
 
 def _each_later(value: Any) -> Any:
-    if isinstance(value, Later):
+    if isinstance(value, ScheduledValue):
         return value.fetch()
     if isinstance(value, (list, tuple)):
         return type(value)(_each_later(v) for v in value)
@@ -106,12 +106,12 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     sizes = [draw.randrange(3, 9) * (k + 1) for k in range(6)]
     truth = [[draw.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
     plans = [{"truth": truth[:1], "again": 0}, {"truth": truth, "again": 0}, {"truth": truth, "again": 2}]
-    seen: list[Ended] = []
+    seen: list[ArenaResult] = []
 
-    def ask(k: int) -> Ended:
+    def ask(k: int) -> ArenaResult:
         if not seen:
             seen.append(arena.tensorflow(fn, [plans], secrets.randbits(31), driver=scored))
-        return seen[0] if seen[0].state != "done" else Ended("done", returned=(seen[0].returned[0][k],))
+        return seen[0] if seen[0].state != "done" else ArenaResult("done", returned=(seen[0].returned[0][k],))
 
     for k, name in enumerate(("one part", "six parts of different size", "six parts, and every second closure runs twice")):
         yield Case(name, lambda k=k: ask(k), lambda ended, k=k: _examine_score(ended.returned[0], plans[k]))

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Verdict
@@ -20,7 +20,7 @@ ONE, MORE = POINTS
 DEFAULTS = (350, 0.1, 0.1)
 EXACT = 1e-9
 
-Plan = tuple[int, int, int, int, float, float]  # examples, batch, towers, epochs_per_decay, start, factor
+DecayPlan = tuple[int, int, int, int, float, float]  # examples, batch, towers, epochs_per_decay, start, factor
 
 
 def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
@@ -30,10 +30,10 @@ def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     start, factor = round(random.uniform(0.05, 0.5), 3), round(random.uniform(0.3, 0.8), 2)
-    one: Plan = (600, 6, 1, 2, start, factor)
+    one: DecayPlan = (600, 6, 1, 2, start, factor)
     for step in (0, 2650, 199, 200):  # one far on, where no two mistakes give the same, then the edge of a stair
         yield _case(arena, fn, step, one, ONE)
-    four: Plan = (2400, 6, 4, 3, start, factor)
+    four: DecayPlan = (2400, 6, 4, 3, start, factor)
     for step in (0, 2500, 299, 300):
         yield _case(arena, fn, step, four, MORE)
     examples, batch, towers, epochs = (random.randint(*span) for span in ((5000, 9000), (10, 50), (2, 8), (2, 9)))
@@ -42,42 +42,42 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, 100_000, (50_000, 125, 4, *DEFAULTS), MORE)
 
 
-def _case(arena: Arena, fn: Callable, step: int, plan: Plan, kind: str) -> Case:
+def _case(arena: Arena, fn: Callable, step: int, plan: DecayPlan, kind: str) -> Case:
     examples, batch, towers, *rest = plan
     given = (step, examples, batch, towers, *([] if tuple(rest) == DEFAULTS else rest))
     named = "" if tuple(rest) == DEFAULTS else " every {} epochs, start {}, factor {}".format(*rest)
-    words = f"step {step:,}, {examples:,} examples, batches of {batch}, {towers} tower{'s' * (towers > 1)},{named}"
-    return Case(words.rstrip(","), lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, step, plan)})
+    complaint = f"step {step:,}, {examples:,} examples, batches of {batch}, {towers} tower{'s' * (towers > 1)},{named}"
+    return Case(complaint.rstrip(","), lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, step, plan)})
 
 
-def _wrong(ended: Ended, step: int, plan: Plan) -> str | None:
+def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> str | None:
     got = number(ended.returned[0])
     wanted = _rate(step, plan)
     if isinstance(got, str):
         return f"expected the rate, one number, {got}"
     if close(got / wanted, 1.0, EXACT):
         return None
-    found = {words: value / wanted for words, value in _mistakes(step, plan).items()}
-    named = first_named(got / wanted, {words: v for words, v in found.items() if not close(v, 1.0, EXACT)}, EXACT)
+    found = {complaint: value / wanted for complaint, value in _mistakes(step, plan).items()}
+    named = first_named(got / wanted, {complaint: v for complaint, v in found.items() if not close(v, 1.0, EXACT)}, EXACT)
     return f"expected {wanted:.6g} ({_falls(step, plan)} so far), got {got:.6g}{named}"
 
 
-def _falls(step: int, plan: Plan) -> str:
+def _falls(step: int, plan: DecayPlan) -> str:
     falls = _stairs(step, plan)
     return f"{falls} fall{'s' * (falls != 1)}"
 
 
-def _stairs(step: int, plan: Plan) -> int:
+def _stairs(step: int, plan: DecayPlan) -> int:
     examples, batch, towers, epochs, *_ = plan
     return step * batch * towers // (examples * epochs)
 
 
-def _rate(step: int, plan: Plan) -> float:
+def _rate(step: int, plan: DecayPlan) -> float:
     *_, start, factor = plan
     return start * factor ** _stairs(step, plan)
 
 
-def _mistakes(step: int, plan: Plan) -> dict[str, Any]:
+def _mistakes(step: int, plan: DecayPlan) -> dict[str, Any]:
     examples, batch, towers, epochs, start, factor = plan
     falls, length = _stairs(step, plan), examples * epochs / (batch * towers)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 from worldsize.errors import NotYet
@@ -44,10 +44,10 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
         ["/device:CPU:1", f"/gpu:{FAR}", "/cpu:0", f"/device:GPU:{FAR + 2}"],
     ]
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         there, *answers = ended.returned[0]
         wrong = [_wrong_names(asked, got, set(there)) for asked, got in zip(cases, answers, strict=True)]
-        said = [words and f"missing_devices({asked}): {words}" for asked, words in zip(cases, wrong, strict=True)]
+        said = [complaint and f"missing_devices({asked}): {complaint}" for asked, complaint in zip(cases, wrong, strict=True)]
         parts = said[:PLAIN_CASES], said[PLAIN_CASES:]
         return {name: next(filter(None, part), None) for name, part in zip(MISSING, parts, strict=True)}
 
@@ -60,7 +60,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
 
 
 def answers_and_devices(fn: Callable, cases: list[list[str]]) -> list[Any]:
-    """The names of the devices that there are, then the answer to each case; an error as {"raised": words}."""
+    """The names of the devices that there are, then the answer to each case; an error as {"raised": complaint}."""
     import tensorflow as tf
 
     there = [logical.name.rpartition("device:")[2] for logical in tf.config.list_logical_devices()]
@@ -92,14 +92,14 @@ def _called_missing(asked: list[str], got: tuple[str, ...], there: set[str]) -> 
     wrong = next((name for name in got if name in asked and _plain(name) in there), None)
     if wrong is None:
         return None
-    words = f"{wrong} is there, and you call it missing. "
+    complaint = f"{wrong} is there, and you call it missing. "
     if wrong != _plain(wrong):
         return (
-            words
+            complaint
             + f"It is another spelling of {_plain(wrong)}: compare kinds and numbers, as tf.DeviceSpec reads them."
         )
     return (
-        words + "The machine has one physical CPU; ask for logical devices, or make a variable and look at its .device."
+        complaint + "The machine has one physical CPU; ask for logical devices, or make a variable and look at its .device."
     )
 
 
@@ -126,11 +126,11 @@ def _plain(name: str) -> str:
 def tree_sum(arena: Arena, fn: Callable) -> Verdict:
     """`tree_sum(copies, devices)` returns the sum of the copies, once for each device; copy k is on device k."""
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         for n, row in zip(SIZES, ended.returned[0], strict=True):
-            words = [f"{n} device{'s' * (n > 1)}: {said}" if said else None for said in _wrong_tree(n, row)]
-            if any(words):
-                return dict(zip(TREE, words, strict=True))
+            complaint = [f"{n} device{'s' * (n > 1)}: {said}" if said else None for said in _wrong_tree(n, row)]
+            if any(complaint):
+                return dict(zip(TREE, complaint, strict=True))
         return dict.fromkeys(TREE)
 
     run = Case(
@@ -226,7 +226,7 @@ def _wrong_tree(n: int, row: dict[str, Any]) -> list[str | None]:
         return [values] * len(TREE)
     rounds = (n - 1).bit_length()
     patterns = _wrong_load(n, row["moves"], rounds), _wrong_depth(row["depth"], rounds)
-    return [None, *(words and f"the sums are right, but {words}" for words in patterns)]
+    return [None, *(complaint and f"the sums are right, but {complaint}" for complaint in patterns)]
 
 
 def _wrong_sums(n: int, sums: tuple[np.ndarray, ...]) -> str | None:
@@ -235,17 +235,17 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...]) -> str | None:
         value = float(got[0])
         if value == expected:
             continue
-        words = f"copy k is 10^k, and device {k} holds {value:g}; expected {expected:g}. "
+        complaint = f"copy k is 10^k, and device {k} holds {value:g}; expected {expected:g}. "
         if value * n == expected or abs(value * n - expected) < 1e-3 * expected:
-            return words + "That is the mean: add up, and do not divide."
+            return complaint + "That is the mean: add up, and do not divide."
         if not np.isfinite(value) or value < 0 or value >= 10**n or value != int(value):
-            return words
+            return complaint
         digits = f"{int(value):0{n}d}"[::-1]
         twice = [j for j, digit in enumerate(digits) if digit not in "01"]
         if twice:
-            return words + f"The copy of device {twice[0]} is in it {digits[twice[0]]} times."
+            return complaint + f"The copy of device {twice[0]} is in it {digits[twice[0]]} times."
         lacks = [str(j) for j, digit in enumerate(digits) if digit == "0"]
-        return words + f"The copy of device {', '.join(lacks)} is not in it."
+        return complaint + f"The copy of device {', '.join(lacks)} is not in it."
     return None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Verdict
@@ -23,7 +23,7 @@ NAMES = {"counter": COUNTER, "weights": WEIGHTS}
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedRun:
     """A run: updates made by each closure, how many of them were lost where, and a gradient."""
 
     name: str
@@ -55,22 +55,22 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _runs() -> Iterator[Played]:
+def _runs() -> Iterator[PlayedRun]:
     draw = np.random.default_rng(secrets.randbits(62))
     ones, zeros = np.ones((3, 1), "float32"), np.zeros((3, 1), "float32")
     steps = int(draw.integers(60, 90))
-    yield Played("nothing is lost", [1] * steps, 0, 0, ones, 0.125, zeros)
-    yield Played("the counter loses", [1] * steps, int(draw.integers(5, 40)), 0, ones, 0.5, zeros)
+    yield PlayedRun("nothing is lost", [1] * steps, 0, 0, ones, 0.125, zeros)
+    yield PlayedRun("the counter loses", [1] * steps, int(draw.integers(5, 40)), 0, ones, 0.5, zeros)
     uneven, signs = np.array([[[2.0], [0.0], [-3.0]], [[1.0], [1.0], [-1.0]]], "float32")
     start = signs * draw.integers(1, 9, (3, 1)).astype("float32")  # with the gradient's signs: no mean of them is nothing
     lost = int(draw.integers(5, 19))  # less than a third, so that no two mistakes give the same number
-    yield Played("the weights lose, and the gradient has a 0", [1] * steps, 3, lost, uneven, 0.5, start)
+    yield PlayedRun("the weights lose, and the gradient has a 0", [1] * steps, 3, lost, uneven, 0.5, start)
     several = draw.integers(1, 6, 30).tolist()
     small = np.array([0.3, -0.7], "float32")
-    yield Played("closures of several updates each", several, 7, 4, small, 0.01, np.zeros(2, "float32"))
+    yield PlayedRun("closures of several updates each", several, 7, 4, small, 0.01, np.zeros(2, "float32"))
 
 
-def _examine(ended: Ended, run: Played) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, str | None]:
     got = ended.returned[0]
     if not isinstance(got, dict) or not set(NAMES) <= set(got):
         shown = "None (does the function return it?)" if got is None else repr(got)[:60]
@@ -78,7 +78,7 @@ def _examine(ended: Ended, run: Played) -> dict[str, str | None]:
     return {held: _wrong(name, got[name], run) for name, held in NAMES.items()}
 
 
-def _wrong(name: str, got: object, run: Played) -> str | None:
+def _wrong(name: str, got: object, run: PlayedRun) -> str | None:
     lost, made = getattr(run, name), sum(run.made)
     value = number(got)
     if isinstance(value, str):
@@ -91,7 +91,7 @@ def _wrong(name: str, got: object, run: Played) -> str | None:
     return told + (first_named(value, _mistakes(run, lost, name, value), 1e-3) or ". Is it a whole number of updates?")
 
 
-def _mistakes(run: Played, lost: int, name: str, value: float) -> dict[str, float]:
+def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, float]:
     """What slips would have given."""
     made, closures = sum(run.made), len(run.made)
     every = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.tensorflow.devices import answer
@@ -44,7 +44,7 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
         for index, steps in enumerate(STEPS)
     ]
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         even, uneven, loss = STEP
         found: dict[str, str | None] = {even: None, uneven: None, loss: None}
         for index, (case, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
@@ -119,10 +119,10 @@ def _wrong_step(case: dict, got: Any) -> tuple[str | None, str | None]:
         total = sum(len(y) for _, y in shares)
         mean, penalty = sum(slopes) / total, 2 * L2 * weights
         loss, cost = sum(losses) / total, L2 * float((weights**2).sum())
-        words = _wrong_copies(got["weights"][index], weights, mean, penalty, slopes, shares)
+        complaint = _wrong_copies(got["weights"][index], weights, mean, penalty, slopes, shares)
         returned = _wrong_return(got["losses"][index], loss, cost, n)
-        if words or returned:
-            return words and name + words, returned and name + returned
+        if complaint or returned:
+            return complaint and name + complaint, returned and name + returned
         weights = weights - RATE * (mean + penalty)
     return None, None
 
@@ -153,13 +153,13 @@ def _wrong_copies(
     step = (before - copies[k]) / RATE
     means = sum(slope / max(1, len(y)) for slope, (_, y) in zip(slopes, shares, strict=True))
     where = np.unravel_index(int(np.argmax(np.abs(copies[k] - expected))), expected.shape)
-    words = (
+    complaint = (
         f"replica {k}, weight {tuple(map(int, where))}: expected {expected[where]:.6g}, as on one device, "
         f"got {copies[k][where]:.6g}. "
     )
     if np.isnan(copies[k]).any():
         return (
-            words + "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."
+            complaint + "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."
         )
     signatures = [
         (0 * mean, "The weights have not moved: are the gradients applied?"),
@@ -178,7 +178,7 @@ def _wrong_copies(
     named = next((said for value, said in signatures if n > 1 and _same(step, value)), "")
     if not named and len({len(y) for _, y in shares}) > 1:
         named = "Equal shares are right: is global_batch the number of examples that this step really has?"
-    return words + (named or "Is the gradient that of the loss, and is every replica's in it?")
+    return complaint + (named or "Is the gradient that of the loss, and is every replica's in it?")
 
 
 _TIMES = (
@@ -205,8 +205,8 @@ def _wrong_return(got: Any, loss: float, cost: float, n: int) -> str | None:
         "This is one for each replica, added up": n * expected,
         "The model's own penalties are left out": loss,
     }
-    words = f"expected the loss {expected:.6g}, a mean over all examples with the penalties, got {value:.6g}"
-    return words + first_named(value, mistakes, TOLERANCE * 10)
+    complaint = f"expected the loss {expected:.6g}, a mean over all examples with the penalties, got {value:.6g}"
+    return complaint + first_named(value, mistakes, TOLERANCE * 10)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -38,8 +38,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _examine(got: Any, sizes: Sequence[int], servers: int) -> dict[str, str | None]:
     each, lightest = POINTS
-    words = _no_servers(got, sizes, servers)
-    return {each: words} if words else {each: None, lightest: _wrong_choice([int(k) for k in got], sizes, servers)}
+    complaint = _no_servers(got, sizes, servers)
+    return {each: complaint} if complaint else {each: None, lightest: _wrong_choice([int(k) for k in got], sizes, servers)}
 
 
 def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> str | None:
@@ -63,8 +63,8 @@ def _wrong_choice(got: list[int], sizes: Sequence[int], servers: int) -> str | N
     held = [0] * servers
     for k, (server, size) in enumerate(zip(got, sizes, strict=True)):
         if held[server] > min(held):
-            words = f"variable {k} ({size} bytes) went to server {server}; the servers held {held} bytes then"
-            return f"{words}, so {held.index(min(held))} has the fewest. {_mistake(got, sizes, servers)}".rstrip()
+            complaint = f"variable {k} ({size} bytes) went to server {server}; the servers held {held} bytes then"
+            return f"{complaint}, so {held.index(min(held))} has the fewest. {_mistake(got, sizes, servers)}".rstrip()
         held[server] += size
     return None
 

@@ -1,6 +1,6 @@
 """The check of a training that outlives its parameter server: checkpoints, a new start, the last one restored.
 
-Variables and checkpoints are TensorFlow's, the coordinator and the loss of the server are played (`coordination`): a
+Variables and checkpoints are TensorFlow's, the coordinator and the loss of the server are played (`coordinator`): a
 lost server breaks off `join` with UnavailableError, and what it held is gone. Left out: real tasks (lab 09 runs those).
 """
 
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.tensorflow.coordinator import Coordinator
 from worldsize.checks.verdict import Verdict
@@ -44,12 +44,12 @@ def train_through(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    seen: list[Ended] = []
+    seen: list[ArenaResult] = []
 
-    def ask(k: int) -> Ended:
+    def ask(k: int) -> ArenaResult:
         if not seen:
             seen.append(arena.tensorflow(fn, [[dict(plan) for plan in PLANS]], secrets.randbits(31), driver=played))
-        return seen[0] if seen[0].state != "done" else Ended("done", returned=(seen[0].returned[0][k],))
+        return seen[0] if seen[0].state != "done" else ArenaResult("done", returned=(seen[0].returned[0][k],))
 
     for k, plan in enumerate(PLANS):
         yield Case(
@@ -62,7 +62,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 # ---- in the task -----------------------------------------------------------------------------
 
 
-class Play:
+class LossScript:
     """A server that is lost at given moments, and a record of what ran on it."""
 
     def __init__(self, folder: str, lost: tuple[int, ...], seed: int) -> None:
@@ -128,12 +128,12 @@ def played(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
     for plan in plans:
         with tempfile.TemporaryDirectory() as folder:
             if plan["first"]:
-                _run(fn, Play(folder, (), seed), plan["first"], plan["every"])
-            rows.append(_run(fn, Play(folder, tuple(plan["lost"]), seed), plan["steps"], plan["every"]))
+                _run(fn, LossScript(folder, (), seed), plan["first"], plan["every"])
+            rows.append(_run(fn, LossScript(folder, tuple(plan["lost"]), seed), plan["steps"], plan["every"]))
     return rows
 
 
-def _run(fn: Callable, play: Play, steps: int, every: int) -> dict[str, Any]:
+def _run(fn: Callable, play: LossScript, steps: int, every: int) -> dict[str, Any]:
     import tensorflow as tf
 
     row: dict[str, Any] = {"ended": "returned", "state": None}

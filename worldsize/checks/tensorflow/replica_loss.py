@@ -1,7 +1,7 @@
 """The check of a replica's loss: what all replicas return must add up to the mean over all examples, plus the penalty.
 
 Replicas are logical CPUs under a real MirroredStrategy; shares of a batch differ in length, and one is empty. A mistake
-is named by what it would have given. Left out: gradients (`mirrored`). Why means of means are wrong is lab 04's.
+is named by what it would have given. Left out: gradients (`mirrored_step`). Why means of means are wrong is lab 04's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.tensorflow.devices import answer
@@ -40,7 +40,7 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
         losses = [np.round(random.uniform(1, 9, count), 2).astype("float32") for count in shares]
         cases.append({"what": what, "losses": losses, "penalty": penalty})
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
         for case, got in zip(cases, ended.returned[0], strict=True):
             found[case["what"]] = found.get(case["what"]) or _wrong_loss(case, got)
@@ -53,7 +53,7 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
 
 
 def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
-    """For each case what every replica returned; an error as {"raised": words}."""
+    """For each case what every replica returned; an error as {"raised": complaint}."""
     return [answer(lambda case: _losses(fn, case), case) for case in cases]
 
 
@@ -103,5 +103,5 @@ def _wrong_loss(case: dict, got: Any) -> str | None:
         ),
         "The penalty is left out": total / count,
     }
-    words = f"{name}the replicas' losses add up to {added:.6g}, expected {expected:.6g}"
-    return words + first_named(added, mistakes, TOLERANCE)
+    complaint = f"{name}the replicas' losses add up to {added:.6g}, expected {expected:.6g}"
+    return complaint + first_named(added, mistakes, TOLERANCE)

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 
@@ -38,7 +38,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
             )
 
 
-def _examine(ended: Ended, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, str | None]:
     text = ended.returned[0]
     if not isinstance(text, str):
         kind = "None (does the function return it?)" if text is None else f"a {type(text).__name__}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, first_difference, judge
 from worldsize.checks.kit.values import same
 from worldsize.checks.verdict import Verdict
@@ -45,17 +45,17 @@ def _gradients(random: np.random.Generator, n: int) -> list[list[np.ndarray]]:
 def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
     pairs, means, steps = POINTS
 
-    def examine(ended: Ended) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, str | None]:
         got, weights, broke = ended.returned[0]
         found: dict[str, str | None] = {pairs: None, means: None}
         for towers, told in zip(cases, got, strict=True):
             where = f"{len(towers)} tower{'s' * (len(towers) > 1)}: "
-            words = _wrong_pairs(told)
-            if words:
-                return {pairs: where + words}
-            words = _wrong_mean(told, towers)
-            if words:
-                return {**found, means: where + words}
+            complaint = _wrong_pairs(told)
+            if complaint:
+                return {pairs: where + complaint}
+            complaint = _wrong_mean(told, towers)
+            if complaint:
+                return {**found, means: where + complaint}
         return {**found, steps: _wrong_steps(weights, broke, lesson)}
 
     devices = MOST_TOWERS + 1
@@ -88,9 +88,9 @@ def _told(fn: Callable, towers: list) -> Any:
 
     def step() -> list:
         given = [[(tf.constant(g), v) for g, v in zip(own, variables, strict=True)] for own in towers]
-        words, rows = _rows(fn(given))
-        told.append(words or [next((k for k, v in enumerate(variables) if v is row[1]), -1) for row in rows])
-        return [] if words else [tf.convert_to_tensor(row[0]) for row in rows]
+        complaint, rows = _rows(fn(given))
+        told.append(complaint or [next((k for k, v in enumerate(variables) if v is row[1]), -1) for row in rows])
+        return [] if complaint else [tf.convert_to_tensor(row[0]) for row in rows]
 
     tensors = tf.function(step, autograph=False)()
     if isinstance(told[-1], str):
@@ -160,9 +160,9 @@ def _wrong_pairs(told: Any) -> str | None:
 def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> str | None:
     for k, got in enumerate(told["gradients"]):
         own = [tower[k] for tower in towers]
-        words = first_difference(got, np.mean(own, axis=0, dtype="float64").astype("float32"), 0, "the mean over the towers")
-        if words:
-            return f"variable {k}: {words.removeprefix('rank 0, ').removeprefix('rank 0: ')}. {_mistake(got, own)}".rstrip()
+        complaint = first_difference(got, np.mean(own, axis=0, dtype="float64").astype("float32"), 0, "the mean over the towers")
+        if complaint:
+            return f"variable {k}: {complaint.removeprefix('rank 0, ').removeprefix('rank 0: ')}. {_mistake(got, own)}".rstrip()
     return None
 
 
@@ -183,8 +183,8 @@ def _mistake(got: np.ndarray, own: Sequence[np.ndarray]) -> str:
         "Divided by the number of variables, not of towers.": sum(own) / len(SHAPES),
         "Divided twice.": sum(own) / n**2,
     }
-    given = {words: np.asarray(slip, "float32") for words, slip in slips.items()}
-    return next((words for words, slip in given.items() if same(got, slip)), "")
+    given = {complaint: np.asarray(slip, "float32") for complaint, slip in slips.items()}
+    return next((complaint for complaint, slip in given.items() if same(got, slip)), "")
 
 
 def _wrong_steps(weights: Any, broke: str, lesson: dict) -> str | None:

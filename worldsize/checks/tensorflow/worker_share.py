@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, Ended
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 from worldsize.units import count as counted
@@ -35,13 +35,13 @@ def worker_share(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable, first: int) -> Iterator[Case]:
-    read: list[Ended] = []
+    read: list[ArenaResult] = []
 
-    def ask(k: int) -> Ended:
+    def ask(k: int) -> ArenaResult:
         if not read:
             read.append(arena.tensorflow(fn, [{"plans": PLANS, "first": first}], driver=readings))
         ended = read[0]
-        return ended if ended.state != "done" else Ended("done", returned=(ended.returned[0][k],))
+        return ended if ended.state != "done" else ArenaResult("done", returned=(ended.returned[0][k],))
 
     for k, (examples, batch, workers) in enumerate(PLANS):
         yield Case(
@@ -71,7 +71,7 @@ def _plain(element: Any) -> Any:
 
 
 def _examine(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, str | None]:
-    wrong = next((f"worker {w}: {words}" for w, table in enumerate(tables) if (words := _no_steps(table))), None)
+    wrong = next((f"worker {w}: {complaint}" for w, table in enumerate(tables) if (complaint := _no_steps(table))), None)
     if wrong:
         return {STEPS: wrong}
     taken = [[[int(n) - first for n in numbers] for numbers, _ in table] for table in tables]

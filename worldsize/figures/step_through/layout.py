@@ -1,6 +1,6 @@
 """Where ranks stand in a step-through: on a ring, on a star round one of them, as a tree below one, or in a row.
 
-Coordinates are pixels of a canvas that `stepper.js` and `strip` share, x to the right and y downwards. Left out: drawing.
+Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. Left out: drawing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ ROOM_Y = 20  # what a rank does is written below its box
 MOST_ROOMY = 8  # ranks between which there is room for the label of a message
 MOST_RADIUS = 330.0
 
-Point = tuple[float, float]
+Position = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Stage:
+class Layout:
     """`boxes` are `box[0]` wide and `box[1]` high round `centres`; `cell` is the size of one number of a chunk.
 
     An arrow's middle lies `bend[0]` times its length beside the straight line, at most `bend[1]` pixels, so that two
@@ -28,19 +28,19 @@ class Stage:
     """
 
     height: float
-    box: Point
-    cell: Point
-    centres: tuple[Point, ...]
-    bend: Point = (0.12, 30)
+    box: Position
+    cell: Position
+    centres: tuple[Position, ...]
+    bend: Position = (0.12, 30)
 
-    def arrow(self, src: int, dst: int) -> tuple[Point, Point, Point]:
+    def arrow(self, src: int, dst: int) -> tuple[Position, Position, Position]:
         """A message's way: where it begins, the control point of its curve, where it ends."""
         a, b = self._edge(src, dst), self._edge(dst, src)
         dx, dy = b[0] - a[0], b[1] - a[1]
         aside = 2 * min(self.bend[0], self.bend[1] / max(1.0, math.hypot(dx, dy)))
         return a, ((a[0] + b[0]) / 2 + aside * dy, (a[1] + b[1]) / 2 - aside * dx), b
 
-    def _edge(self, rank: int, towards: int) -> Point:
+    def _edge(self, rank: int, towards: int) -> Position:
         """Where the line between two ranks leaves the first one's box."""
         (x, y), (to_x, to_y) = self.centres[rank], self.centres[towards]
         dx, dy = to_x - x, to_y - y
@@ -48,23 +48,23 @@ class Stage:
         return x + share * dx, y + share * dy
 
 
-def ring(n: int, chunks: int = 0) -> Stage:
+def ring(n: int, chunks: int = 0) -> Layout:
     """Rank 0 on top, the others clockwise; two side by side."""
     first = -math.pi / 2 if n == 2 else 0.0
     return _round(n, chunks, lambda rx, ry: _on_ellipse(n, rx, ry, first))
 
 
-def star(n: int, chunks: int = 0, hub: int = 0) -> Stage:
+def star(n: int, chunks: int = 0, hub: int = 0) -> Layout:
     """`hub` in the middle, the others round it."""
 
-    def place(rx: float, ry: float) -> list[Point]:
+    def place(rx: float, ry: float) -> list[Position]:
         outer = iter(_on_ellipse(n - 1, rx, ry, math.pi / 2))
         return [(0.0, 0.0) if rank == hub else next(outer) for rank in range(n)]
 
     return _round(n, chunks, place)
 
 
-def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = ()) -> Stage:
+def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = ()) -> Layout:
     """`hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time."""
     below = _below(n, hub, pairs)
     leaves = sum(not below[rank] for rank in range(n))
@@ -78,7 +78,7 @@ def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]]
 
     place(hub, 0)
     height = max(y for _, y in centres.values()) + box[1] / 2 + 2 * ROOM_Y
-    return Stage(height, box, cell, tuple(centres[rank] for rank in range(n)))
+    return Layout(height, box, cell, tuple(centres[rank] for rank in range(n)))
 
 
 def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
@@ -97,20 +97,20 @@ def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list
     return below
 
 
-def pipeline(n: int, chunks: int = 0) -> Stage:
+def pipeline(n: int, chunks: int = 0) -> Layout:
     """From left to right."""
     box, cell = _box(n, chunks, WIDTH / n - 12)
     height = box[1] + 2 * ROOM_Y + 110  # for the arcs of messages that pass by a rank
     centres = tuple((WIDTH * (rank + 0.5) / n, height / 2) for rank in range(n))
-    return Stage(height, box, cell, centres, bend=(0.2, 65 + box[1] / 2))
+    return Layout(height, box, cell, centres, bend=(0.2, 65 + box[1] / 2))
 
 
-def _on_ellipse(n: int, rx: float, ry: float, first: float) -> list[Point]:
+def _on_ellipse(n: int, rx: float, ry: float, first: float) -> list[Position]:
     angles = [first + 2 * math.pi * k / n for k in range(n)]
     return [(rx * math.sin(angle), -ry * math.cos(angle)) for angle in angles]
 
 
-def _round(n: int, chunks: int, place: Callable[[float, float], list[Point]]) -> Stage:
+def _round(n: int, chunks: int, place: Callable[[float, float], list[Position]]) -> Layout:
     """The flattest ellipse on which no two boxes are too close."""
     box, cell = _box(n, chunks, WIDTH)
     gap = (80, 46) if n <= MOST_ROOMY else (16, 26)
@@ -120,15 +120,15 @@ def _round(n: int, chunks: int, place: Callable[[float, float], list[Point]]) ->
     ys = [y for _, y in place(rx, ry)]
     top = max(-min(ys), 40) + box[1] / 2 + ROOM_Y
     height = top + max(max(ys), 40) + box[1] / 2 + ROOM_Y
-    return Stage(height, box, cell, tuple((WIDTH / 2 + x, top + y) for x, y in place(rx, ry)))
+    return Layout(height, box, cell, tuple((WIDTH / 2 + x, top + y) for x, y in place(rx, ry)))
 
 
-def _crowded(centres: list[Point], apart: Point) -> bool:
+def _crowded(centres: list[Position], apart: Position) -> bool:
     pairs = [(a, b) for i, a in enumerate(centres) for b in centres[:i]]
     return any(abs(a[0] - b[0]) < apart[0] and abs(a[1] - b[1]) < apart[1] for a, b in pairs)
 
 
-def _box(n: int, chunks: int, most_width: float) -> tuple[Point, Point]:
+def _box(n: int, chunks: int, most_width: float) -> tuple[Position, Position]:
     plain = (min(84.0 if n <= MOST_ROOMY else 44.0, most_width), 28.0)
     if not chunks:
         return plain, (0.0, 0.0)

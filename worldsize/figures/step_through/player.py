@@ -1,7 +1,7 @@
 """A recorded trace to step through with the arrow keys: one HTML output that holds its data, its script and a picture.
 
-Where scripts run, `stepper.js` puts the moving view in the place of the picture; elsewhere the picture stays. Nothing
-is fetched and no kernel is needed. Left out: what a step is (`rounds`), and where ranks stand (`stage`).
+Where scripts run, `player.js` puts the moving view in the place of the picture; elsewhere the picture stays. Nothing
+is fetched and no kernel is needed. Left out: what a step is (`steps`), and where ranks stand (`layout`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from worldsize.figures.chunk_contents import counts
 from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 from worldsize.figures.step_through import text
-from worldsize.figures.step_through.layout import MOST_ROOMY, Stage, pipeline, ring, star, tree
-from worldsize.figures.step_through.steps import Notes, Row, Step, steps_of
+from worldsize.figures.step_through.layout import MOST_ROOMY, Layout, pipeline, ring, star, tree
+from worldsize.figures.step_through.steps import Held, Notes, Step, steps_of
 from worldsize.figures.step_through.still import strip
 
 MOST_RANKS = 16
@@ -86,7 +86,7 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
     return Stepper(still, _data(shown, every, n, where, title, before))
 
 
-def _stage(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Stage:
+def _stage(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Layout:
     pairs = [(m.src, m.dst) for step in every for m in step.messages if max(m.src, m.dst) < MOST_RANKS]
     layouts = {
         "ring": ring, "star": partial(star, hub=hub), "tree": partial(tree, hub=hub, pairs=pairs),
@@ -144,7 +144,7 @@ def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, find
 
 
 def _data(
-    shown: Sequence[Step], every: Sequence[Step], n: int, where: Stage, title: str, before: tuple[Row, ...]
+    shown: Sequence[Step], every: Sequence[Step], n: int, where: Layout, title: str, before: tuple[Held, ...]
 ) -> dict[str, Any]:
     held = [before, *(step.held or () for step in shown)]
     return {
@@ -158,7 +158,7 @@ def _data(
     }  # fmt: skip
 
 
-def _step(step: Step, before: Sequence[Row], n: int) -> dict[str, Any]:
+def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
     """One step: its text, messages [src, dst, label], what the ranks do, and the cells [rank, chunk, code] that change."""
     doing = step.rest | {m.dst: f"waited {units.seconds(m.waited_s)}" for m in step.messages if m.waited_s}
     said = {

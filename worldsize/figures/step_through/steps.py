@@ -3,7 +3,7 @@
 In one step a rank sends at most one message and receives at most one, as one network card would, and every message
 comes after those that its sender had sent or received before it began. So a ring's k-th messages make one step, and
 those that queue at a server make a step each. It is L. Lamport's "happened before" (CACM 21, 1978) in rows. Left out:
-drawing, and the steps in words (`steptext`).
+drawing, and the steps in words (`text`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from worldsize.trace import Note, Span, Trace, Transfer
 LONG_WAIT_S = 5e-3
 LONG_WAIT_SHARE = 0.5
 
-Row = tuple[float, ...]
+Held = tuple[float, ...]
 Notes = Sequence[Sequence[Note]]
 Begun = dict[tuple[int, float], float]  # by rank and end of a receive: when it began
-Noted = dict[int, tuple[tuple[int, int] | None, Row | None]]
+Noted = dict[int, tuple[tuple[int, int] | None, Held | None]]
 
 
 @dataclass(frozen=True)
-class Message:
+class StepMessage:
     """`chunks`: the first and the last chunk that it holds, where that is known; `waited_s`: its receiver, for it."""
 
     src: int
@@ -39,10 +39,10 @@ class Message:
 class Step:
     """`rest[rank]` says what a rank without a message does; `held[rank]` what each holds after the step, if known."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[StepMessage, ...]
     end_s: float
     rest: dict[int, str]
-    held: tuple[Row, ...] | None = None
+    held: tuple[Held, ...] | None = None
 
 
 def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
@@ -65,12 +65,12 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
     return found
 
 
-def _message(t: Transfer, noted: Noted, begun: Begun, before_s: float, end_s: float) -> Message:
+def _message(t: Transfer, noted: Noted, begun: Begun, before_s: float, end_s: float) -> StepMessage:
     """`before_s` and `end_s`: when the step before and this one were over; who waited then was seen to wait there."""
     waited_s = t.start_s - max(before_s, begun.get((t.dst, t.end_s), t.start_s))
     long = waited_s > max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s))
     chunks = noted[id(t)][0] if noted else None
-    return Message(t.src, t.dst, t.size_bytes, chunks, waited_s if long else 0.0)
+    return StepMessage(t.src, t.dst, t.size_bytes, chunks, waited_s if long else 0.0)
 
 
 def grouped(transfers: Iterable[Transfer]) -> list[list[Transfer]]:

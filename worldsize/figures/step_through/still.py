@@ -1,7 +1,7 @@
 """A step-through as one still picture: a few of its steps side by side, for where scripts do not run.
 
 The cells have no hatch here: so small, it is the rows that tell ranks apart. Left out: moving from step to step
-(`stepper`).
+(`player`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from matplotlib.path import Path
 from worldsize import units
 from worldsize.figures.base import INK, WIDTH_IN, Picture, colour, hatch, plain_style
 from worldsize.figures.chunk_contents import counts
-from worldsize.figures.step_through.layout import WIDTH, Point, Stage
-from worldsize.figures.step_through.steps import Row, Step
+from worldsize.figures.step_through.layout import WIDTH, Layout, Position
+from worldsize.figures.step_through.steps import Held, Step
 
 MOST_PANELS = 4
 COLUMNS = 2
@@ -27,7 +27,7 @@ TITLE_IN, HEAD_IN = 0.4, 0.28
 
 
 @plain_style
-def strip(steps: Sequence[Step], stage: Stage, title: str) -> Picture:
+def strip(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     """Some of the steps, the first and the last among them."""
     chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS)})
     across = min(COLUMNS, len(chosen))
@@ -49,7 +49,7 @@ def strip(steps: Sequence[Step], stage: Stage, title: str) -> Picture:
     return picture
 
 
-def _panel(ax: Axes, step: Step, stage: Stage) -> None:
+def _panel(ax: Axes, step: Step, stage: Layout) -> None:
     active = {rank for m in step.messages for rank in (m.src, m.dst)}
     for m in step.messages:
         _arrow(ax, stage, m.src, m.dst)
@@ -59,7 +59,7 @@ def _panel(ax: Axes, step: Step, stage: Stage) -> None:
         _cells(ax, step.held, stage)
 
 
-def _node(ax: Axes, rank: int, centre: Point, stage: Stage, active: bool, doing: str) -> None:
+def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, doing: str) -> None:
     (x, y), (w, h) = centre, stage.box
     ax.add_patch(
         FancyBboxPatch(
@@ -76,10 +76,10 @@ def _node(ax: Axes, rank: int, centre: Point, stage: Stage, active: bool, doing:
         ax.text(x, y + h / 2 + 4, words, fontsize=6, color=INK, ha="center", va="top", zorder=5)
 
 
-def _cells(ax: Axes, held: Sequence[Row], stage: Stage) -> None:
+def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
     """A column a chunk; in it, a row for each rank whose number is in the chunk."""
     (cw, ch), n = stage.cell, len(held)
-    boxes: dict[int, list[list[Point]]] = defaultdict(list)  # by the rank whose number is there, -1 for nobody's
+    boxes: dict[int, list[list[Position]]] = defaultdict(list)  # by the rank whose number is there, -1 for nobody's
     for (x, y), row in zip(stage.centres, held, strict=True):
         for chunk, value in enumerate(row):
             left, top = x + (chunk - len(row) / 2) * cw, y - stage.box[1] / 2 + 26
@@ -96,7 +96,7 @@ def _cells(ax: Axes, held: Sequence[Row], stage: Stage) -> None:
         ax.add_collection(PolyCollection(corners, facecolor=fill, edgecolor=INK, linewidth=0.4, zorder=4))
 
 
-def _arrow(ax: Axes, stage: Stage, src: int, dst: int) -> None:
+def _arrow(ax: Axes, stage: Layout, src: int, dst: int) -> None:
     """The way of a message, and the message on it with its sender's look."""
     begin, via, end = stage.arrow(src, dst)
     curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])

@@ -1,6 +1,6 @@
 """The steps of a trace in words: who sends what to whom, who waits, and how far the sums are.
 
-Left out: finding the steps (`rounds`).
+Left out: finding the steps (`steps`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from worldsize import units
 from worldsize.figures.chunk_contents import counts
-from worldsize.figures.step_through.steps import Message, Row, Step
+from worldsize.figures.step_through.steps import Held, Step, StepMessage
 
 MOST_NAMED = 4
 
@@ -48,7 +48,7 @@ def _plural(words: str) -> str:
     return verb.removesuffix("s") + space + more
 
 
-def cargo(message: Message) -> str:
+def cargo(message: StepMessage) -> str:
     """Such as "chunk 2", "chunks 0 to 3"; "" where that is not known."""
     if message.chunks is None:
         return ""
@@ -56,12 +56,12 @@ def cargo(message: Message) -> str:
     return f"chunk {first}" if first == last else f"chunks {first} to {last}"
 
 
-def whole_sums(held: Sequence[Row]) -> int:
+def whole_sums(held: Sequence[Held]) -> int:
     """How many cells hold every rank's number once."""
     return sum(counts(value, len(held)) == [1] * len(held) for row in held for value in row)
 
 
-def _together(messages: Sequence[Message], n: int) -> str:
+def _together(messages: Sequence[StepMessage], n: int) -> str:
     """Where every rank sends to the one as far on as all others do."""
     shifts = {(m.dst - m.src) % n for m in messages}
     if len(messages) != n or len(shifts) != 1:
@@ -76,7 +76,7 @@ def _together(messages: Sequence[Message], n: int) -> str:
     return f"every rank sends {what} to {to}"
 
 
-def _one_by_one(messages: Sequence[Message]) -> str:
+def _one_by_one(messages: Sequence[StepMessage]) -> str:
     said = []
     for m in messages[:MOST_NAMED]:
         size, part = units.size(m.size_bytes), cargo(m)

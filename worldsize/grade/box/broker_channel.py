@@ -1,8 +1,8 @@
-"""A rank's line to the broker: requests and their answers over one socket.
+"""A rank's channel to the broker: requests and their answers over one socket.
 
-The same code serves a submission's rank behind its walls and a rank that the check plays in the grader. Several
+The same code serves a submission's rank in its sandbox and a rank that the check plays in the grader. Several
 threads of a rank may wait at once: whoever reads hands the others their answers. Left out: the wire that the fabric
-sees on it (`wire`), and what is true (`broker`).
+sees on it (`broker_wire`), and what is true (`broker`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from worldsize.grade.frames import Reader, pack
 _CHUNK = 1 << 18
 
 
-class LineLost(ConnectionError):
+class ChannelLost(ConnectionError):
     """The run is over for everybody."""
 
 
-class Line:
+class BrokerChannel:
     """Frames to the broker and back. `is_alone` says whether no other thread of this rank could send meanwhile."""
 
     def __init__(self, channel: socket.socket, is_alone: Callable[[], bool]) -> None:
@@ -66,6 +66,6 @@ class Line:
         while (frame := self._reader.next()) is None:
             data = self._channel.recv(_CHUNK)
             if not data:
-                raise LineLost("the run is over")
+                raise ChannelLost("the run is over")
             self._reader.feed(data)
         return frame

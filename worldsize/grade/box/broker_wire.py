@@ -1,4 +1,7 @@
-"""The wire below a graded rank's fabric: every message is a frame to the broker and back. Left out: the line (`line`)."""
+"""The wire below a graded rank's fabric: every message is a frame to the broker and back.
+
+Left out: how frames travel (`broker_channel`).
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,24 @@ import torch
 
 from worldsize.fabric.gloo import CODES, mismatch, raw
 from worldsize.fabric.interface import Arrival
-from worldsize.grade.box.broker_channel import Line
+from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import MAX_BLOB_BYTES
 
 
 class _Posted:
-    def __init__(self, line: Line, number: int) -> None:
-        self._line, self._number = line, number
+    def __init__(self, channel: BrokerChannel, number: int) -> None:
+        self._channel, self._number = channel, number
 
     def wait(self) -> None:
-        self._line.ask({"op": "wait", "post": self._number})
+        self._channel.ask({"op": "wait", "post": self._number})
 
 
 class BrokerWire:
     """A wire whose every message goes through the broker, which matches, shapes and records it."""
 
-    def __init__(self, line: Line, rank: int, world_size: int) -> None:
+    def __init__(self, channel: BrokerChannel, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
-        self._line, self._posts = line, 0
+        self._channel, self._posts = channel, 0
         self._numbering = threading.Lock()
 
     now = staticmethod(time.monotonic)
@@ -41,12 +44,12 @@ class BrokerWire:
             self._posts += 1
             number = self._posts
             message = {"op": "post", "post": number, "to": int(to), "tag": int(tag), **_kind(x)}
-            self._line.tell(message, memoryview(raw(x).numpy()))
-        return _Posted(self._line, number)
+            self._channel.tell(message, memoryview(raw(x).numpy()))
+        return _Posted(self._channel, number)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         message = {"op": "take", "from": None if frm is None else int(frm), "tag": int(tag), **_kind(out)}
-        answer, blob = self._line.ask(message)
+        answer, blob = self._channel.ask(message)
         source = answer["source"]
         if "dtype" in answer:
             kind = [answer["dtype"], len(answer["shape"]), *answer["shape"]]
@@ -56,9 +59,9 @@ class BrokerWire:
         return Arrival(source, out.nbytes, 0.0)
 
     def compute(self, seconds: float) -> None:
-        self._line.tell({"op": "compute", "seconds": float(seconds)})
+        self._channel.tell({"op": "compute", "seconds": float(seconds)})
         time.sleep(seconds)
-        self._line.tell({"op": "computed"})
+        self._channel.tell({"op": "computed"})
 
 
 def _kind(x: torch.Tensor) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""One rank of a submission, behind its walls: its cells in order, its function, and what came of it.
+"""One rank of a submission, isolated: its cells in order, its function, and what came of it.
 
 All of this runs in the submission's own process, so nothing here is believed: the grader's broker keeps the record and
 checks every frame. torch is imported only where a mode needs it: a server of TensorFlow has none. Left out: how the
-process came to be (`box`), what a task of TensorFlow has beside this (`tasks`), and what an answer is worth.
+process came to be (`server`), what a task of TensorFlow has beside this (`tensorflow_task`), and what an answer is worth.
 """
 
 from __future__ import annotations
@@ -23,57 +23,57 @@ import numpy as np
 
 from worldsize.arrays import plain, tensors
 from worldsize.errors import NotYet
-from worldsize.grade.box.broker_channel import Line
+from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import decode, encode
 
 _MOST_FRAMES = 12
 _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
-def serve(line: Line, addresses: Sequence[str] = ()) -> NoReturn:
+def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
     """Take one job, do it, tell how it ended, and leave. Never returns. `addresses` are those of a cluster's tasks."""
     try:
-        job, blob = line.read()
+        job, blob = channel.read()
         job["addresses"] = addresses
-        _end(line, job, blob)
+        _end(channel, job, blob)
         if job["mode"] == "tensorflow" and addresses:
             threading.Event().wait()  # another task may still need this one; the grader ends them together
     finally:
         os._exit(0)
 
 
-def _end(line: Line, job: dict, blob: bytes) -> None:
+def _end(channel: BrokerChannel, job: dict, blob: bytes) -> None:
     try:
         out = bytearray()
-        line.tell({"op": "done", **{k: encode(v, out) for k, v in _do(line, job, blob).items()}}, out)
+        channel.tell({"op": "done", **{k: encode(v, out) for k, v in _do(channel, job, blob).items()}}, out)
     except BaseException as error:
-        line.tell({"op": "failed", **failure(error)})
+        channel.tell({"op": "failed", **failure(error)})
 
 
-def _do(line: Line, job: dict, blob: bytes) -> dict[str, Any]:
+def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
     seed = _seed(job["seed"], job["run"], job["rank"])
     if job["mode"] == "tensorflow":
         from worldsize.grade.box import tensorflow_task
 
         if tensorflow_task.prepare(job, seed):
             return {"returned": None, "input": None}
-    module, errors = run_cells(job["cells"], line if job["mode"] == "cells" else None)
+    module, errors = run_cells(job["cells"], channel if job["mode"] == "cells" else None)
     if job["mode"] == "cells":
         return {"errors": errors}
     namespace = vars(module)
 
     def callable_of(what: Any) -> Any:
-        return _theirs(line, what) if isinstance(what, int) else _own(namespace, what, errors)
+        return _theirs(channel, what) if isinstance(what, int) else _own(namespace, what, errors)
 
     function, *args = decode(job["args"], blob, callable_of)
-    return _MODES[job["mode"]](line, job, function, args)
+    return _MODES[job["mode"]](channel, job, function, args)
 
 
-def _call(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+def _call(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     return {"returned": plain(function(*args))}
 
 
-def _in_tensorflow(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+def _in_tensorflow(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     from worldsize.grade.box import tensorflow_task
 
     driver = tensorflow_task.driver(job)
@@ -81,7 +81,7 @@ def _in_tensorflow(line: Line, job: dict, function: Callable, args: list) -> dic
     return {"returned": plain(returned), "input": plain(args[0])}
 
 
-def _over_fabric(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+def _over_fabric(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
@@ -90,7 +90,7 @@ def _over_fabric(line: Line, job: dict, function: Callable, args: list) -> dict[
 
     dist.init_process_group = _no_group
     x = tensors(args[0])
-    fabric = Fabric(BrokerWire(line, job["rank"], job["world_size"]))
+    fabric = Fabric(BrokerWire(channel, job["rank"], job["world_size"]))
     torch.manual_seed(job["rank"])
     returned = plain(function(fabric, x, *args[1:]))
     return {"returned": returned, "input": plain(x)}
@@ -103,7 +103,7 @@ def _no_group(*_: Any, **__: Any) -> None:
     )
 
 
-def _over_group(line: Line, job: dict, function: Callable, args: list) -> dict[str, Any]:
+def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     import torch.distributed as dist
 
     numbers = {"RANK": job["rank"], "LOCAL_RANK": job["rank"], "WORLD_SIZE": job["world_size"]}
@@ -121,12 +121,12 @@ _MODES = {"call": _call, "ranks": _over_fabric, "group": _over_group, "tensorflo
 
 def _seed(*numbers: int) -> int:
     """Random numbers of this rank's and this run's own, the same when the grading is replayed; and a framework's seed."""
-    words = np.random.SeedSequence(numbers).generate_state(3)
+    message = np.random.SeedSequence(numbers).generate_state(3)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(int(words[0]))
-    np.random.seed(words[1])  # noqa: NPY002 - students' code draws from the global generator
-    random.seed(int(words[2]))
-    return int(words[0])
+        sys.modules["torch"].manual_seed(int(message[0]))
+    np.random.seed(message[1])  # noqa: NPY002 - students' code draws from the global generator
+    random.seed(int(message[2]))
+    return int(message[0])
 
 
 def warm(framework: str) -> None:
@@ -146,14 +146,14 @@ def warm(framework: str) -> None:
 # ---- cells -----------------------------------------------------------------------------------
 
 
-def run_cells(cells: list[list[str]], line: Line | None = None) -> tuple[ModuleType, dict[str, str]]:
+def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> tuple[ModuleType, dict[str, str]]:
     """A module that the cells [[title, source], …] made, in order, and what each that failed said."""
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     errors: dict[str, str] = {}
     for number, (title, source) in enumerate(cells):
-        if line is not None:
-            line.tell({"op": "cell", "number": number})
+        if channel is not None:
+            channel.tell({"op": "cell", "number": number})
         file = f"<{title}>"
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         try:
@@ -175,22 +175,22 @@ def _own(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
     found = namespace.get(name)
     if callable(found):
         return found
-    said = "; ".join(f"{title} raised {words}" for title, words in errors.items())
+    said = "; ".join(f"{title} raised {message}" for title, message in errors.items())
     got = "nothing" if found is None else f"a {type(found).__name__}"
     raise NameError(f"expected a function `{name}`, got {got}. {said}".rstrip(". "))
 
 
-def _theirs(line: Line, number: int) -> Callable:
+def _theirs(channel: BrokerChannel, number: int) -> Callable:
     """A callable of the check: the call goes to the grader, and its value comes back."""
 
     def call(*args: Any) -> Any:
         blob = bytearray()
         values = encode([plain(a) for a in args], blob)
-        answer, data = line.ask({"op": "call", "number": number, "args": values}, blob)
+        answer, data = channel.ask({"op": "call", "number": number, "args": values}, blob)
         if "error" in answer:
-            name, words = answer["error"]
+            name, message = answer["error"]
             kind = getattr(builtins, name, None)
-            raise (kind if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError)(words)
+            raise (kind if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError)(message)
         return decode(answer["value"], data)
 
     return call

@@ -2,8 +2,8 @@
 at a time.
 
 It never sees a submission itself. The grader hands it the far end of a rank's socket; a process is
-forked, the first of its own world, which raises its walls and only then reads from that socket. Orders come
-as JSON over a packet socket. Left out: what a rank does (`rank`), and what is mounted here (`sandbox`).
+forked, the first of its own PID namespace, which enters namespaces of its own and only then reads from that socket. Orders come
+as JSON over a packet socket. Left out: what a rank does (`rank`), and what is mounted here (`bubblewrap`).
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ _LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes",)}
 _MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 
-def main(control: int, own_walls: bool, nobody: bool, framework: str) -> None:
+def main(control: int, own_namespaces: bool, nobody: bool, framework: str) -> None:
     """Serve orders from the descriptor `control` until it closes."""
     if nobody:
         namespaces.become_nobody()
-    if own_walls:
-        namespaces.found_world()
+    if own_namespaces:
+        namespaces.enter_namespaces()
     elif nobody:
-        namespaces.hide()
+        namespaces.make_undumpable()
     for module in (*_FRAMEWORKS[framework], *_MODULES):
         importlib.import_module(module)
     stub_front.install()
     importlib.import_module("worldsize.grade.box.rank").warm(framework)
-    server = _Server(socket.socket(fileno=control), own_walls)
+    server = _Server(socket.socket(fileno=control), own_namespaces)
     gc.disable()
     server.say({"op": "ready"})
     server.serve()
 
 
 class _Server:
-    def __init__(self, control: socket.socket, own_walls: bool) -> None:
+    def __init__(self, control: socket.socket, own_namespaces: bool) -> None:
         self._control = control
-        self._door = namespaces.Door() if own_walls else None
+        self._pid_namespace = namespaces.PidNamespace() if own_namespaces else None
         self._ranks: dict[int, int] = {}  # process: number
         self._wakes, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -88,16 +88,16 @@ class _Server:
         elif order["op"] == "kill":
             self._kill(order["number"])
         elif order["op"] == "import":
-            _bring(order["modules"])
+            _preload(order["modules"])
         for descriptor in sockets:
             os.close(descriptor)
         return True
 
     def _spawn(self, order: dict, sockets: Sequence[int]) -> None:
         gc.freeze()  # so that a collection in a rank does not copy the server's memory
-        process = self._door.fork() if self._door else os.fork()
+        process = self._pid_namespace.fork() if self._pid_namespace else os.fork()
         if process == 0:
-            _enter(order, sockets, self._door is not None)
+            _enter(order, sockets, self._pid_namespace is not None)
         self._ranks[process] = order["number"]
 
     def _kill(self, number: int) -> None:
@@ -122,7 +122,7 @@ class _Server:
                 self.say({"op": "ended", "number": number, "code": code, "cpu_s": used.ru_utime + used.ru_stime})
 
 
-def _bring(modules: Sequence[str]) -> None:
+def _preload(modules: Sequence[str]) -> None:
     """Import what the release's own set-up cells import, so that ranks need not."""
     for module in (late for name in modules for late in (name, *_LATE.get(name, ()))):
         with suppress(Exception):
@@ -132,10 +132,10 @@ def _bring(modules: Sequence[str]) -> None:
 # ---- a rank's process ------------------------------------------------------------------------
 
 
-def _enter(order: dict, sockets: Sequence[int], own_walls: bool) -> NoReturn:
-    """A rank's process, from the fork on: walls, then the job."""
+def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoReturn:
+    """A rank's process, from the fork on: isolation, then the job."""
     from worldsize.grade.box import rank
-    from worldsize.grade.box.broker_channel import Line
+    from worldsize.grade.box.broker_channel import BrokerChannel
 
     code = 70
     try:
@@ -147,31 +147,31 @@ def _enter(order: dict, sockets: Sequence[int], own_walls: bool) -> NoReturn:
         _close_all_but(sockets)
         rank.quiet()
         address_bytes = namespaces.size_bytes() + order["memory_bytes"]
-        if own_walls:
-            namespaces.part()
+        if own_namespaces:
+            namespaces.unshare_rest()
             if order["together"]:
-                namespaces.raise_loopback()
-            namespaces.furnish(order["folders"], order["tmp_bytes"], order["named"])
-        bolt = namespaces.bolt if order["bolted"] else namespaces.limit
+                namespaces.enable_loopback()
+            namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
+        bolt = namespaces.drop_privileges if order["drop_privileges"] else namespaces.limit
         bolt(address_bytes, order["cpu_s"], order["tmp_bytes"], order["processes"])
         if order["together"]:
             _group(sockets)
-        rank.serve(Line(socket.socket(fileno=sockets[0]), rank.alone))
+        rank.serve(BrokerChannel(socket.socket(fileno=sockets[0]), rank.alone))
     finally:
         os._exit(code)
 
 
 def _group(sockets: Sequence[int]) -> NoReturn:
-    """Ranks that share these walls, because they share a process group; this process only waits for them."""
+    """Ranks that share these namespaces, because they share a process group; this process only waits for them."""
     from worldsize.grade.box import rank
-    from worldsize.grade.box.broker_channel import Line
+    from worldsize.grade.box.broker_channel import BrokerChannel
 
     kept = [_bound() for _ in sockets]  # an address for each, which nobody else is given
     addresses = [f"127.0.0.1:{bound.getsockname()[1]}" for bound in kept]
     for descriptor in sockets:
         if os.fork() == 0:
             _close_all_but([descriptor])
-            rank.serve(Line(socket.socket(fileno=descriptor), rank.alone), addresses)
+            rank.serve(BrokerChannel(socket.socket(fileno=descriptor), rank.alone), addresses)
     _close_all_but([bound.fileno() for bound in kept])
     with suppress(ChildProcessError):
         while True:

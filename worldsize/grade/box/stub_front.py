@@ -20,17 +20,17 @@ from worldsize.engines.cluster import Cluster, Task
 _REAL = ("errors", "failures", "links", "report")  # modules whose names are plain data
 
 
-class Inert:
+class Stub:
     """Takes every attribute and every call, and is nothing: a picture, a lab, a launch that nobody sees."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def __getattr__(self, name: str) -> Inert:
+    def __getattr__(self, name: str) -> Stub:
         if name.startswith("__"):
             raise AttributeError(name)
         return self
 
-    def __call__(self, *_: Any, **__: Any) -> Inert:
+    def __call__(self, *_: Any, **__: Any) -> Stub:
         return self
 
     def __iter__(self) -> Any:
@@ -56,10 +56,10 @@ def install() -> None:
     for name in _REAL:
         known.update(vars(import_module(f"worldsize.{name}")))
     for name in front.__all__:
-        setattr(front, name, known.get(name, Inert()))
+        setattr(front, name, known.get(name, Stub()))
     tensorflow = ModuleType("worldsize.tf")
     tensorflow.__path__ = [str(Path(find_spec("worldsize").origin).parent / "tf")]  # its other modules are real
-    vars(tensorflow).update({name: Inert() for name in ("launch", "quiet_launch", "warm")})
+    vars(tensorflow).update({name: Stub() for name in ("launch", "quiet_launch", "warm")})
     tensorflow.Cluster, tensorflow.Task = Cluster, Task
     sys.modules["worldsize.notebook"], sys.modules["worldsize.tf"] = front, tensorflow
     import worldsize

@@ -3,7 +3,7 @@
 Gradescope runs `setup.sh` once, as root, to build an image, and `run_autograder` for every submission (its "Autograder
 Specifications"). An allow-list says what goes in; the answers do, for exercises that build on others, and stay closed to
 the user that a submission runs as. The same files make the same zip. Left out: what happens in the container
-(`gradescope`).
+(`results`).
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def _files(root: Path, stem: str) -> list[Path]:
 def _run(stem: str, unsafe: bool) -> str:
     from worldsize.grade.gradescope.results import UNFINISHED, as_text, nothing
 
-    words = {"@UNFINISHED@": as_text(nothing(UNFINISHED)), "@LAB@": stem, " @MORE@": " --unsafe" if unsafe else ""}
+    texts = {"@UNFINISHED@": as_text(nothing(UNFINISHED)), "@LAB@": stem, " @MORE@": " --unsafe" if unsafe else ""}
     script = RUN
-    for name, text in words.items():
+    for name, text in texts.items():
         script = script.replace(name, text)
     return script

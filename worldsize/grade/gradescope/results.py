@@ -2,7 +2,7 @@
 
 Whatever happens there is a result, and one that could not be graded has no points. The fields are those of Gradescope's
 "Autograder Specifications", "Output format". What the grader prints is for instructors: students are shown the row's
-words alone, as plain text. Left out: how the container is made (`autograder`).
+words alone, as plain text. Left out: how the container is made (`bundle`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.intake import notebooks
-from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 
 UNFINISHED = "the autograder did not come to its end"
 _MOST_FILES = 20
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """The program; `--look` says only whether a sandbox works here, with exit code 1 where none does."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--look", action="store_true")
@@ -41,7 +41,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--lab")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--unsafe", action="store_true")
-    given = parser.parse_args(words)
+    given = parser.parse_args(arguments)
     if given.look:
         sys.exit(look())
     try:
@@ -111,7 +111,7 @@ def _copy(submission: Path, folder: Path) -> None:
 # ---- as Gradescope wants it ------------------------------------------------------------------
 
 
-def result(made: Row, mode: str) -> dict[str, Any]:
+def result(made: GradeRow, mode: str) -> dict[str, Any]:
     """A row as a result. Its score is the row's, and never more than is possible."""
     score = min(max(0.0, made.points), made.possible) if made.exercises else 0.0
     return {
@@ -124,18 +124,18 @@ def result(made: Row, mode: str) -> dict[str, Any]:
 
 def nothing(why: str) -> dict[str, Any]:
     """The result of what could not be graded."""
-    words = f"Nothing was graded: {why}. This says nothing about your code."
-    return {**_shown(f"{words} Tell your instructor, who can read why and run it again.", 0.0), "tests": []}
+    output = f"Nothing was graded: {why}. This says nothing about your code."
+    return {**_shown(f"{output} Tell your instructor, who can read why and run it again.", 0.0), "tests": []}
 
 
-def _shown(words: str, score: float) -> dict[str, Any]:
+def _shown(output: str, score: float) -> dict[str, Any]:
     plain = dict.fromkeys(("output_format", "test_output_format", "test_name_format"), "text")
-    return {"score": score, "output": words, **plain, "visibility": "visible", "stdout_visibility": "hidden"}
+    return {"score": score, "output": output, **plain, "visibility": "visible", "stdout_visibility": "hidden"}
 
 
-def _words(made: Row) -> str:
+def _words(made: GradeRow) -> str:
     lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
-    lines += [made.words, made.handed_in, *made.tamper]
+    lines += [made.reason, made.handed_in, *made.tamper]
     if made.unsafe:
         lines.append("Graded without a sandbox: an instructor looks at these points.")
     return "\n".join(filter(None, lines))

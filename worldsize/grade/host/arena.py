@@ -1,7 +1,7 @@
 """The grader's arena: the same four ways to run a student's function, each in fresh sandboxes, nothing kept between.
 
 A check hands out plain values and gets plain values back; a callable among `call`'s arguments stays here and is called
-from afar. Left out: the run itself (`runs`).
+from afar. Left out: the run itself (`run`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import linecache
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from worldsize.checks.arena import NOBODY, Ended, Played, expect_inputs
+from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, expect_inputs
 from worldsize.engines.cluster import Cluster, serving
 from worldsize.grade.frames import encode
 from worldsize.grade.host.boxes import Sandbox
-from worldsize.grade.host.run import Job, Run, Told, play
+from worldsize.grade.host.run import GradedRun, RankJob, RunResult, play
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link
 
@@ -43,7 +43,7 @@ class SandboxArena:
             file = f"<{title}>"
             linecache.cache[file] = (len(source), None, source.splitlines(True), file)
 
-    def call(self, fn: Callable, *args: Any) -> Ended:
+    def call(self, fn: Callable, *args: Any) -> ArenaResult:
         theirs: list[Callable] = []
 
         def name_of(value: Any) -> Any:
@@ -55,20 +55,20 @@ class SandboxArena:
             return len(theirs) - 1
 
         job = self._job("call", 0, 1, [fn, *args], name_of)
-        told = self._run([job], answer_call=lambda number, values: theirs[number](*values))
-        if told.state != "done":
-            return Ended(told.state, _one_process(told.words))
-        return Ended("done", returned=(told.values[0].get("returned"),))
+        result = self._run([job], answer_call=lambda number, values: theirs[number](*values))
+        if result.state != "done":
+            return ArenaResult(result.state, _one_process(result.message))
+        return ArenaResult("done", returned=(result.values[0].get("returned"),))
 
     def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: Played = NOBODY
-    ) -> Ended:
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
+    ) -> ArenaResult:
         n = len(inputs)
         players = {rank: play(theirs, rank, n, [inputs[rank], *more]) for rank, theirs in played.items()}
         jobs = [({}, b"") if r in players else self._job("ranks", r, n, [fn, x, *more]) for r, x in enumerate(inputs)]
         return _ended(self._run(jobs, link=link, played=players))
 
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> Ended:
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
         n = len(inputs)
         jobs = [self._job("group", rank, n, [fn, x, *more]) for rank, x in enumerate(inputs)]
         return _ended(self._run(jobs, together=True))
@@ -76,7 +76,7 @@ class SandboxArena:
     def tensorflow(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> ArenaResult:  # fmt: skip
         expect_inputs(inputs, cluster)
         way = {
             "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
@@ -88,45 +88,49 @@ class SandboxArena:
         names = cluster.tasks() if cluster else ()
         return _ended(self._run(jobs, together=True, framework="tensorflow", tasks=names))
 
-    def try_cells(self) -> Told:
+    def try_cells(self) -> RunResult:
         """Run the cells alone: which of them failed, and, where the process did not survive, in which it was."""
         return self._run([self._job("cells", 0, 1, [])])
 
-    def _job(self, mode: str, rank: int, n: int, args: list, name_of: Callable[[Any], Any] | None = None) -> Job:
+    def _job(self, mode: str, rank: int, n: int, args: list, name_of: Callable[[Any], Any] | None = None) -> RankJob:
         blob = bytearray()
         values = encode(args, blob, name_of or (lambda value: getattr(value, "__name__", None)))
         numbers = {"rank": rank, "world_size": n, "seed": self._seed, "run": self._runs}
         return {"mode": mode, **numbers, "cells": self._cells, "args": values[1:] and values}, blob
 
-    def _run(self, jobs: list[Job], **ways: Any) -> Told:
+    def _run(self, jobs: list[RankJob], **ways: Any) -> RunResult:
         self._runs += 1
-        told = Run(self._sandbox, self._meter, jobs, **ways).go()
-        if told.incident:
-            self.incidents.append(told.incident)
-        return told
+        result = GradedRun(self._sandbox, self._meter, jobs, **ways).go()
+        if result.incident:
+            self.incidents.append(result.incident)
+        return result
 
 
-def _ended(told: Told) -> Ended:
-    if told.state != "done":
-        return Ended(told.state, told.words, trace=told.trace)
-    returned = tuple(values.get("returned") for values in told.values)
-    return Ended("done", returned=returned, inputs=tuple(values.get("input") for values in told.values), trace=told.trace)
+def _ended(result: RunResult) -> ArenaResult:
+    if result.state != "done":
+        return ArenaResult(result.state, result.message, trace=result.trace)
+    returned = tuple(values.get("returned") for values in result.values)
+    inputs = tuple(values.get("input") for values in result.values)
+    return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace)
 
 
-def _one_process(words: str) -> str:
+def _one_process(message: str) -> str:
     """A plain function has no rank: "rank 0 of 1 failed first: KeyError" is "KeyError" there."""
-    return words.removeprefix("rank 0 of 1 failed first: ").replace("rank 0 of 1 ", "the function's process ", 1)
+    return message.removeprefix("rank 0 of 1 failed first: ").replace("rank 0 of 1 ", "the function's process ", 1)
 
 
-class Enough(Exception):
+# ---- which run of a check it is ---------------------------------------------------------------
+
+
+class LastRunReached(Exception):
     """The run that was asked for has ended; `ended` is what came of it."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: ArenaResult) -> None:
         self.ended = ended
 
 
-class Counted:
-    """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not. The run number `last` raises Enough."""
+class CountingArena:
+    """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not. The run number `last` raises LastRunReached."""
 
     def __init__(self, arena: Any, last: int | None = None) -> None:
         self._arena, self._last = arena, last
@@ -137,9 +141,9 @@ class Counted:
         found = getattr(self._arena, name)
         return functools.partial(self._counted, found) if callable(found) else found
 
-    def _counted(self, way: Callable[..., Ended], *args: Any, **more: Any) -> Ended:
+    def _counted(self, way: Callable[..., ArenaResult], *args: Any, **more: Any) -> ArenaResult:
         ended = way(*args, **more)
         self.runs, self.over_fabric = self.runs + 1, way.__name__ == "ranks"
         if self.runs == self._last:
-            raise Enough(ended)
+            raise LastRunReached(ended)
         return ended

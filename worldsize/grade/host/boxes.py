@@ -1,4 +1,4 @@
-"""The servers of a job (`box`), each in its sandbox: started ahead of need, given orders, heard, ended.
+"""The servers of a job (`box.server`), each in its sandbox: started ahead of need, given orders, heard, ended.
 
 Left out: what crosses a rank's own socket (`broker`).
 """
@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from worldsize.grade.isolation import bubblewrap
-from worldsize.grade.isolation import namespaces as walls
+from worldsize.grade.isolation import bubblewrap, namespaces
 from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, NoSandbox
 from worldsize.grade.isolation.limits import Limits, descendants
 
@@ -32,7 +31,7 @@ class SandboxLost(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessExit:
     """A rank's process is gone: `code` is its exit status, or 128 + the signal that ended it."""
 
     number: int
@@ -47,12 +46,12 @@ class Server:
         self.framework = framework
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()
-        walls = "own" if mode == OWN else "none"
+        own_namespaces = "own" if mode == OWN else "none"
         whom = "same" if mode == UNSAFE else "nobody"
-        program = bubblewrap.python("-m", "worldsize.grade.box.server", str(inside.fileno()), walls, whom, framework)
-        words = [*bubblewrap.command(mode, limits, framework), *program]
+        program = bubblewrap.python("-m", "worldsize.grade.box.server", str(inside.fileno()), own_namespaces, whom, framework)
+        command = [*bubblewrap.command(mode, limits, framework), *program]
         self.process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, cwd="/",
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, cwd="/",
             pass_fds=[inside.fileno()], env=bubblewrap.environment(framework) if mode == UNSAFE else None, start_new_session=True,
         )  # fmt: skip
         inside.close()
@@ -82,13 +81,13 @@ class Server:
         self._ready = self._ready or bool(data)
         return bool(data)
 
-    def ended(self) -> Ended:
+    def ended(self) -> ProcessExit:
         """The next rank that ended; call it when `control` can be read. Raises SandboxLost."""
         data = self.control.recv(_ORDER_BYTES)
         if not data:
             raise SandboxLost("a sandbox ended by itself")
         said = json.loads(data)
-        return Ended(said["number"], said["code"], said["cpu_s"])
+        return ProcessExit(said["number"], said["code"], said["cpu_s"])
 
     def close(self) -> None:
         """End it and everything in it."""
@@ -117,7 +116,7 @@ class Sandbox:
     def _new(self, framework: str) -> Server:
         return Server(self.mode, self.limits, framework)
 
-    def bring(self, modules: Sequence[str]) -> None:
+    def preload(self, modules: Sequence[str]) -> None:
         """What the release's set-up cells import, to be imported once."""
         self._modules = tuple(modules)
         for server in self._servers:
@@ -136,15 +135,15 @@ class Sandbox:
     def spawn(
         self, count: int = 1, framework: str = "torch", together: bool = False
     ) -> tuple[int, list[socket.socket]]:
-        """A rank behind walls of its own, or `count` ranks `together` behind the same: its number, and a socket each."""
+        """A rank in namespaces of its own, or `count` ranks `together` in the same: its number, and a socket each."""
         server = self._server(self._framework(framework))
         pairs = [socket.socketpair() for _ in range(count)]
         self._next += 1
         limits = self.limits
         order = {
             "op": "spawn", "number": self._next, "memory_bytes": limits.memory_bytes, "tmp_bytes": limits.tmp_bytes,
-            "cpu_s": int(limits.cpu_s), "bolted": self.mode != UNSAFE,
-            "folders": bubblewrap.folders(), "processes": walls.PROCESSES * (1 if server.framework == "torch" else _CROWD),
+            "cpu_s": int(limits.cpu_s), "drop_privileges": self.mode != UNSAFE,
+            "folders": bubblewrap.folders(), "processes": namespaces.PROCESSES * (1 if server.framework == "torch" else _CROWD),
             "named": server.framework != "torch", "together": together,
         }  # fmt: skip
         server.order(order, [theirs for _, theirs in pairs])
@@ -178,7 +177,7 @@ class Sandbox:
         """What to wait on for `heard`."""
         return {server.control: server for server in self._servers}
 
-    def heard(self, server: Server) -> Ended:
+    def heard(self, server: Server) -> ProcessExit:
         ended = server.ended()
         self._of.pop(ended.number, None)
         if self.mode == FRESH:
@@ -190,12 +189,12 @@ class Sandbox:
         """The servers as this machine numbers them: every rank is below one."""
         return [server.pid for server in self._servers]
 
-    def end(self, numbers: Iterable[int], wait: bool) -> list[Ended]:
+    def end(self, numbers: Iterable[int], wait: bool) -> list[ProcessExit]:
         """End these ranks, and say which have gone where there was time to `wait`. One that stays ends its sandbox."""
         left = {number for number in numbers if number in self._of}
         for number in left:
             self.kill(number)
-        gone: list[Ended] = []
+        gone: list[ProcessExit] = []
         deadline_s = time.monotonic() + _END_S
         while wait and any(number in self._of for number in left):
             if time.monotonic() > deadline_s:
@@ -205,7 +204,7 @@ class Sandbox:
                 gone.append(self.heard(channels[control]))
         return gone
 
-    def settle(self) -> list[Ended]:
+    def settle(self) -> list[ProcessExit]:
         """Wait until no rank of the submission is left."""
         return self.end(list(self._of), wait=True)
 

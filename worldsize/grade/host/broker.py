@@ -2,7 +2,7 @@
 
 A `send` is a rendezvous, as on every fabric. All frames are read by one thread, so who waits for whom is known exactly,
 and a deadlock at once. A rank can lie only about what it sends: who it is, to whom a message goes, how large it is and
-when it was taken are seen here. Left out: the ranks' processes (`servers`), and what a run was for (`arena`).
+when it was taken are seen here. Left out: the ranks' processes (`boxes`), and what a run was for (`arena`).
 The matching rules are MPI's (MPI 4.1, section 3.5).
 """
 
@@ -24,13 +24,13 @@ from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link
 from worldsize.trace import Event, RankRecord, Span, Trace, merge
 
-ITEM_BYTES = (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 8, 16, 1, 1)  # of wires.DTYPES, which would need torch
+ITEM_BYTES = (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 8, 16, 1, 1)  # of gloo.DTYPES, which would need torch
 _MOST_MESSAGES = 50_000
 _QUIET_S = 1.0  # so long a rank with several threads may be silent before it counts as waiting
 
 
 @dataclass
-class Message:
+class PostedMessage:
     """A message on its way: from whom, its number there, what it is, and its row in the sender's record."""
 
     src: int
@@ -44,7 +44,7 @@ class Message:
 
 
 @dataclass
-class Asked:
+class PendingRequest:
     """A request that a rank waits for: "send" (its message `number` is taken) or "recv"."""
 
     op: str
@@ -53,18 +53,18 @@ class Asked:
     ask: int
     began_s: float
     kind: tuple[int, tuple[int, ...]] = (0, ())
-    message: Message | None = None
+    message: PostedMessage | None = None
     matched: bool = False
 
 
 @dataclass
-class Books:
+class RankState:
     """What the broker knows of one rank."""
 
     events: list[list] = field(default_factory=list)  # kind, peer, tag, bytes, start, end
     spans: list[tuple] = field(default_factory=list)
-    waiting: dict[int, Asked] = field(default_factory=dict)
-    posted: dict[int, Message] = field(default_factory=dict)
+    waiting: dict[int, PendingRequest] = field(default_factory=dict)
+    posted: dict[int, PostedMessage] = field(default_factory=dict)
     computes_since_s: float | None = None
     alone: bool = True
     heard_s: float = 0.0
@@ -76,8 +76,8 @@ class Broker:
 
     def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None) -> None:
         self._peers, self._meter, self._link = peers, meter, link
-        self.books = [Books() for _ in peers]
-        self._queues: dict[tuple[int, int, int], list[Message]] = defaultdict(list)  # (from, to, tag)
+        self.rank_states = [RankState() for _ in peers]
+        self._queues: dict[tuple[int, int, int], list[PostedMessage]] = defaultdict(list)  # (from, to, tag)
         self._orders = count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._held_bytes = 0
@@ -92,60 +92,60 @@ class Broker:
         act = acts.get(frame.get("op"), self._computed if frame.get("op") == "computed" else None)
         if act is None:
             return False
-        books = self.books[rank]
-        books.heard_s = time.monotonic()
+        state = self.rank_states[rank]
+        state.heard_s = time.monotonic()
         if "alone" in frame:
-            books.alone = frame["alone"] is True
-        act(rank, books, frame, blob)
+            state.alone = frame["alone"] is True
+        act(rank, state, frame, blob)
         return True
 
-    def _post(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
+    def _post(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
         to, tag = self._peer_of(rank, frame.get("to")), _tag(frame)
         kind, number = _kind(frame), frame.get("post")
-        if len(blob) != _size(kind) or type(number) is not int or number in books.posted:
+        if len(blob) != _size(kind) or type(number) is not int or number in state.posted:
             raise BadFrame("expected a message as large as its kind")
-        if len(books.posted) >= _MOST_MESSAGES:
+        if len(state.posted) >= _MOST_MESSAGES:
             raise BadFrame(f"rank {rank} sent more than {_MOST_MESSAGES} messages")
         self._held_bytes += len(blob)
         if self._held_bytes > self._meter.limits.held_bytes:
             raise BadFrame(f"more than {self._meter.limits.held_bytes / 1e6:g} MB are on their way and nobody takes them")
-        now_s = books.heard_s
+        now_s = state.heard_s
         leaves_s = max(now_s, self._egress_s[rank])
         self._egress_s[rank] = leaves_s + (len(blob) / self._link.bandwidth_bytes_per_s if self._link else 0.0)
         event = ["send", to, tag, len(blob), now_s, now_s]
-        message = Message(rank, number, next(self._orders), kind, blob, leaves_s, event)
-        books.events.append(event)
-        books.posted[number] = message
+        message = PostedMessage(rank, number, next(self._orders), kind, blob, leaves_s, event)
+        state.events.append(event)
+        state.posted[number] = message
         self._queues[rank, to, tag].append(message)
-        for asked in list(self.books[to].waiting.values()):
-            if asked.op == "recv" and not asked.matched and asked.tag == tag and asked.peer in (None, rank):
-                self._match(to, asked)
+        for request in list(self.rank_states[to].waiting.values()):
+            if request.op == "recv" and not request.matched and request.tag == tag and request.peer in (None, rank):
+                self._match(to, request)
                 break
 
-    def _wait(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
-        message = books.posted.get(frame.get("post"))
+    def _wait(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
+        message = state.posted.get(frame.get("post"))
         if message is None:
             raise BadFrame("expected a message that was posted")
         _, to, tag, *_ = message.event
-        asked = Asked("send", to, tag, _ask(frame), books.heard_s, message=message)
-        books.waiting[asked.ask] = asked
+        request = PendingRequest("send", to, tag, _ask(frame), state.heard_s, message=message)
+        state.waiting[request.ask] = request
         if message.taken_s is not None:
-            self._sent(rank, asked)
+            self._sent(rank, request)
 
-    def _take(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
+    def _take(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
         frm = frame.get("from")
         peer = None if frm is None else self._peer_of(rank, frm)
-        asked = Asked("recv", peer, _tag(frame), _ask(frame), books.heard_s, kind=_kind(frame))
-        books.waiting[asked.ask] = asked
-        self._match(rank, asked)
+        request = PendingRequest("recv", peer, _tag(frame), _ask(frame), state.heard_s, kind=_kind(frame))
+        state.waiting[request.ask] = request
+        self._match(rank, request)
 
-    def _compute(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
-        books.computes_since_s = books.heard_s
+    def _compute(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
+        state.computes_since_s = state.heard_s
 
-    def _computed(self, rank: int, books: Books, frame: dict, blob: bytes) -> None:
-        if books.computes_since_s is not None:
-            books.spans.append(("compute", books.computes_since_s, books.heard_s, "declared"))
-        books.computes_since_s = None
+    def _computed(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
+        if state.computes_since_s is not None:
+            state.spans.append(("compute", state.computes_since_s, state.heard_s, "declared"))
+        state.computes_since_s = None
 
     def _peer_of(self, rank: int, peer: Any) -> int:
         if type(peer) is not int or not 0 <= peer < len(self._peers) or peer == rank:
@@ -154,49 +154,49 @@ class Broker:
 
     # ---- matching ------------------------------------------------------------------------------
 
-    def _match(self, rank: int, asked: Asked) -> None:
-        sources = [asked.peer] if asked.peer is not None else range(len(self._peers))
-        queues = [queue for src in sources if (queue := self._queues.get((src, rank, asked.tag)))]
+    def _match(self, rank: int, request: PendingRequest) -> None:
+        sources = [request.peer] if request.peer is not None else range(len(self._peers))
+        queues = [queue for src in sources if (queue := self._queues.get((src, rank, request.tag)))]
         if not queues:
             return
         queue = min(queues, key=lambda queue: queue[0].order)
-        self._hand_over(rank, asked, queue.pop(0))
+        self._hand_over(rank, request, queue.pop(0))
 
-    def _hand_over(self, rank: int, asked: Asked, message: Message) -> None:
+    def _hand_over(self, rank: int, request: PendingRequest, message: PostedMessage) -> None:
         now_s = time.monotonic()
         size_bytes = len(message.blob)
-        asked.matched = True
+        request.matched = True
         self._held_bytes -= size_bytes
         there_s = message.taken_s = now_s
         if self._link:
             enters_s = max(message.leaves_s + self._link.latency_s, self._ingress_s[rank])
             there_s = self._ingress_s[rank] = enters_s + size_bytes / self._link.bandwidth_bytes_per_s
-        fits = message.kind == asked.kind
+        fits = message.kind == request.kind
 
         def arrive() -> None:
-            answer = {"to": asked.ask, "source": message.src}
+            answer = {"to": request.ask, "source": message.src}
             if fits:
-                row = ["recv", message.src, asked.tag, size_bytes, asked.began_s, time.monotonic()]
-                self.books[rank].events.append(row)
+                row = ["recv", message.src, request.tag, size_bytes, request.began_s, time.monotonic()]
+                self.rank_states[rank].events.append(row)
             else:
                 answer |= {"dtype": message.kind[0], "shape": list(message.kind[1])}
-            self.books[rank].waiting.pop(asked.ask, None)
+            self.rank_states[rank].waiting.pop(request.ask, None)
             self._peers[rank].answer(answer, message.blob if fits else b"")
             message.blob = b""
 
         self._when(there_s, arrive)
-        for waiting in list(self.books[message.src].waiting.values()):
+        for waiting in list(self.rank_states[message.src].waiting.values()):
             if waiting.message is message:
                 self._sent(message.src, waiting)
 
-    def _sent(self, rank: int, asked: Asked) -> None:
-        message = asked.message
+    def _sent(self, rank: int, request: PendingRequest) -> None:
+        message = request.message
         carried_s = message.event[3] / self._link.bandwidth_bytes_per_s if self._link else 0.0
 
         def leave() -> None:
             message.event[5] = time.monotonic()
-            self.books[rank].waiting.pop(asked.ask, None)
-            self._peers[rank].answer({"to": asked.ask})
+            self.rank_states[rank].waiting.pop(request.ask, None)
+            self._peers[rank].answer({"to": request.ask})
 
         self._when(max(message.taken_s, message.leaves_s + carried_s), leave)
 
@@ -216,27 +216,27 @@ class Broker:
 
     def stuck(self) -> tuple[str, ...]:
         """("rank 0 waits for 1 (recv)", …) where no rank can ever go on; else ()."""
-        live = {r for r, books in enumerate(self.books) if not books.done}
-        if self._due or not live or not all(self._waits(self.books[r]) for r in live):
+        live = {r for r, state in enumerate(self.rank_states) if not state.done}
+        if self._due or not live or not all(self._waits(self.rank_states[r]) for r in live):
             return ()
-        return deadlock({r: self._standing(books) for r, books in enumerate(self.books)}, live)
+        return deadlock({r: self._standing(state) for r, state in enumerate(self.rank_states)}, live)
 
     def waiting(self, rank: int) -> bool:
-        return bool(self.books[rank].waiting)
+        return bool(self.rank_states[rank].waiting)
 
-    def _waits(self, books: Books) -> bool:
-        return bool(books.waiting) and (books.alone or time.monotonic() - books.heard_s > _QUIET_S)
+    def _waits(self, state: RankState) -> bool:
+        return bool(state.waiting) and (state.alone or time.monotonic() - state.heard_s > _QUIET_S)
 
-    def _standing(self, books: Books) -> Wait:
-        last = next(reversed(books.waiting.values()), None)
-        doing = None if books.done or last is None else (last.op, last.peer, last.tag)
-        sent = Counter((peer, tag) for kind, peer, tag, *_ in books.events if kind == "send")
-        taken = Counter((peer, tag) for kind, peer, tag, *_ in books.events if kind == "recv")
+    def _standing(self, state: RankState) -> Wait:
+        last = next(reversed(state.waiting.values()), None)
+        doing = None if state.done or last is None else (last.op, last.peer, last.tag)
+        sent = Counter((peer, tag) for kind, peer, tag, *_ in state.events if kind == "send")
+        taken = Counter((peer, tag) for kind, peer, tag, *_ in state.events if kind == "recv")
         return Wait(doing, sent, taken)
 
     def doing(self, rank: int) -> str:
         """What an unfinished rank does, in words."""
-        last = next(reversed(self.books[rank].waiting.values()), None)
+        last = next(reversed(self.rank_states[rank].waiting.values()), None)
         if last is None:
             return f"rank {rank} running"
         return f"rank {rank} waits for {'anyone' if last.peer is None else last.peer} ({last.op})"
@@ -245,11 +245,11 @@ class Broker:
         """The record so far, on a clock that starts with the run."""
         zero = self._origin_s
         records = []
-        for rank, books in enumerate(self.books):
-            events = tuple(Event(k, p, t, n, a - zero, b - zero) for k, p, t, n, a, b in books.events)
-            spans = tuple(Span(rank, k, a - zero, b - zero, label) for k, a, b, label in books.spans)
+        for rank, state in enumerate(self.rank_states):
+            events = tuple(Event(k, p, t, n, a - zero, b - zero) for k, p, t, n, a, b in state.events)
+            spans = tuple(Span(rank, k, a - zero, b - zero, label) for k, a, b, label in state.spans)
             records.append(RankRecord(rank, events, spans))
-        return merge(records, len(self.books))
+        return merge(records, len(self.rank_states))
 
 
 def _kind(frame: dict) -> tuple[int, tuple[int, ...]]:

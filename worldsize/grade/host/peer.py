@@ -1,6 +1,6 @@
 """A rank as the grader sees it: a socket that nobody has to wait for, in frames, and how it ended.
 
-Left out: what the frames mean (`broker`, `runs`).
+Left out: what the frames mean (`broker`, `run`).
 """
 
 from __future__ import annotations

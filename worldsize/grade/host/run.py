@@ -29,15 +29,15 @@ _MOST_FRAMES = 200_000
 _SIGNALS = 128
 _SLOW = 2.0  # processes of TensorFlow take longer to find each other
 
-Job = tuple[dict[str, Any], bytes]
+RankJob = tuple[dict[str, Any], bytes]
 
 
 @dataclass(frozen=True)
-class Told:
-    """How a run ended. `state` as in `arena.Ended`; `incident`: "", "timeout" or "crashed"; values by rank."""
+class RunResult:
+    """How a run ended. `state` as in `arena.ArenaResult`; `incident`: "", "timeout" or "crashed"; values by rank."""
 
     state: str
-    words: str = ""
+    message: str = ""
     values: tuple[dict[str, Any], ...] = ()
     trace: Trace = field(default_factory=lambda: Trace(0))
     incident: str = ""
@@ -45,12 +45,12 @@ class Told:
 
 
 @dataclass
-class Run:
+class GradedRun:
     """The ranks of one run: `jobs[rank]`, or `played[rank](channel)` for those that the check plays."""
 
     sandbox: Sandbox
     meter: Meter
-    jobs: list[Job]
+    jobs: list[RankJob]
     link: Link | None = None
     played: Mapping[int, Callable[[socket.socket], None]] = field(default_factory=dict)
     together: bool = False
@@ -64,11 +64,11 @@ class Run:
         self._failed_s = 0.0
         self._frames = self._cells = 0
 
-    def go(self) -> Told:
+    def go(self) -> RunResult:
         """Raises SandboxLost where a sandbox ends by itself."""
-        words = self.meter.too_much(self.sandbox.processes())
-        if words:  # as it will be at every further run of this submission
-            return Told("timeout", words, trace=Trace(len(self.jobs)), incident="timeout")
+        message = self.meter.too_much(self.sandbox.processes())
+        if message:  # as it will be at every further run of this submission
+            return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
         with self.meter.paused():
             self._peers = self._start()
         self._broker = Broker(self._peers, self.meter, self.link)
@@ -103,7 +103,7 @@ class Run:
 
     # ---- until it ends ---------------------------------------------------------------------------
 
-    def _follow(self) -> Told:
+    def _follow(self) -> RunResult:
         limits = self.meter.limits
         case_s = limits.case_s * (_SLOW if self.framework == "tensorflow" else 1)
         deadline_s, look_s = time.monotonic() + case_s, 0.0
@@ -112,18 +112,18 @@ class Run:
             now_s = time.monotonic()
             if now_s >= look_s:
                 look_s = now_s + _LOOK_S
-                words = self.meter.too_much(self.sandbox.processes())
-                if words:
+                message = self.meter.too_much(self.sandbox.processes())
+                if message:
                     timeout = self.meter.left_s <= 0
-                    return self._told("timeout" if timeout else "raised", words, "timeout" if timeout else "crashed")
-            told = self._known(now_s)
-            if told is not None:
-                return told
+                    return self._result("timeout" if timeout else "raised", message, "timeout" if timeout else "crashed")
+            result = self._known(now_s)
+            if result is not None:
+                return result
             if now_s >= deadline_s:
-                return self._told("timeout", self._not_done(case_s), "timeout")
+                return self._result("timeout", self._not_done(case_s), "timeout")
             self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
 
-    def _known(self, now_s: float) -> Told | None:
+    def _known(self, now_s: float) -> RunResult | None:
         """How it ended, once that is known."""
         failed = [peer for peer in self._peers if peer.failure]
         if failed:
@@ -132,9 +132,9 @@ class Run:
             # whoever is about to fail too may do so: then the lowest rank is named, the same each time
             return None if busy and now_s < self._failed_s + _SETTLE_S else self._first(failed[0].failure)
         if all(peer.over for peer in self._peers):
-            return self._told("done", values=tuple(peer.done for peer in self._peers))
+            return self._result("done", values=tuple(peer.done for peer in self._peers))
         stuck = self._broker.stuck()
-        return self._told("deadlock", f"deadlock: {', '.join(stuck)}") if stuck else None
+        return self._result("deadlock", f"deadlock: {', '.join(stuck)}") if stuck else None
 
     def _serve(self, wait_s: float) -> None:
         channels = {peer.channel: peer for peer in self._peers if peer.open}
@@ -164,7 +164,7 @@ class Run:
                 self._take_in(peer, *frame)
         except (BadFrame, RecursionError) as error:
             peer.failure = Failure(peer.rank, "raised", time.monotonic(), "ProtocolError", text_of(str(error), 300))
-        self._broker.books[peer.rank].done = peer.over
+        self._broker.rank_states[peer.rank].done = peer.over
 
     def _take_in(self, peer: Peer, frame: dict, blob: bytes) -> None:
         if self._broker.take_in(peer.rank, frame, blob):
@@ -201,12 +201,12 @@ class Run:
             code = None if self.together else self._codes.get(peer.number)
             if code is not None or self.together or now_s > lost_s + _LEAVE_S:
                 peer.failure = _left(peer.rank, code)
-                self._broker.books[peer.rank].done = True
+                self._broker.rank_states[peer.rank].done = True
 
-    # ---- words -----------------------------------------------------------------------------------
+    # ---- messages -----------------------------------------------------------------------------------
 
-    def _told(self, state: str, words: str = "", incident: str = "", values: tuple = ()) -> Told:
-        return Told(state, words, values, self._broker.trace(), incident, self._cells)
+    def _result(self, state: str, message: str = "", incident: str = "", values: tuple = ()) -> RunResult:
+        return RunResult(state, message, values, self._broker.trace(), incident, self._cells)
 
     def _not_done(self, seconds: float) -> str:
         n = len(self._peers)
@@ -214,13 +214,13 @@ class Run:
         doing = ", ".join(name(rank, self.tasks) if self.tasks else self._broker.doing(rank) for rank in waiting)
         return f"after timeout_s={seconds:g} s these of {n} ranks were not done: {doing}"
 
-    def _first(self, first: Failure) -> Told:
+    def _first(self, first: Failure) -> RunResult:
         if first.not_yet:
-            return self._told("not yet", first.message)
+            return self._result("not yet", first.message)
         rows = [headline(first, len(self._peers), self.tasks), *render_frames(first.frames)]
         if first.cause:
             rows.append(f"  caused by {first.cause.splitlines()[0][:200]}")
-        return self._told("raised", "\n".join(rows), "crashed" if first.kind != "raised" else "")
+        return self._result("raised", "\n".join(rows), "crashed" if first.kind != "raised" else "")
 
 
 def _left(rank: int, code: int | None) -> Failure:
@@ -251,18 +251,18 @@ def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[sock
         from worldsize.arrays import plain, tensors
         from worldsize.fabric.interface import Fabric
         from worldsize.grade.box import rank as ranks
-        from worldsize.grade.box.broker_channel import Line
+        from worldsize.grade.box.broker_channel import BrokerChannel
         from worldsize.grade.box.broker_wire import BrokerWire
 
-        line = Line(channel, lambda: True)
+        broker = BrokerChannel(channel, lambda: True)
         with channel, suppress(OSError):
             try:
                 x, *more = args
                 x, blob = tensors(x), bytearray()
-                returned = plain(fn(Fabric(BrokerWire(line, rank, world_size)), x, *more))
-                told = {"returned": encode(returned, blob), "input": encode(plain(x), blob)}
-                line.tell({"op": "done", **told}, blob)
+                returned = plain(fn(Fabric(BrokerWire(broker, rank, world_size)), x, *more))
+                result = {"returned": encode(returned, blob), "input": encode(plain(x), blob)}
+                broker.tell({"op": "done", **result}, blob)
             except Exception as error:
-                line.tell({"op": "failed", **ranks.failure(error)})
+                broker.tell({"op": "failed", **ranks.failure(error)})
 
     return work

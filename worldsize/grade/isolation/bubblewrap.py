@@ -1,10 +1,10 @@
 """The sandbox: bubblewrap's command line, an allow-list and never all of `/`; and what this machine can do.
 
 Of the machine a submission sees `/usr`, this Python, its packages and the course's package, all read-only; no network,
-no home, no environment. Where ranks can have walls of their own inside, one sandbox serves a whole job; where the
+no home, no environment. Where ranks can have namespaces of their own inside, one sandbox serves a whole job; where the
 machine refuses that, every rank gets a fresh sandbox: slower, the same result. With neither there is no grading,
 unless somebody asks for it "unsafe". Left out: the servers
-that run in them (`servers`), and limits on what a submission uses (`limits`).
+that run in them (`boxes`), and limits on what a submission uses (`limits`).
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ def command(mode: str, limits: Limits = Limits(), framework: str = "torch") -> l
     """Bubblewrap's command line, to which a program is appended; empty for `UNSAFE`."""
     if mode == UNSAFE:
         return []
-    words = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
-    words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`walls.become_nobody`)
-        words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
+    arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`namespaces.become_nobody`)
+        arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        words += ["--unshare-user"]
+        arguments += ["--unshare-user"]
     room = folders()[0]
     for name, value in {**environment(framework), "HOME": room, "TMPDIR": room, "MPLCONFIGDIR": room}.items():
-        words += ["--setenv", name, value]
-    words += [*_system(), "--proc", "/proc", "--dev", "/dev", *_rooms(mode, limits, framework)]
+        arguments += ["--setenv", name, value]
+    arguments += [*_system(), "--proc", "/proc", "--dev", "/dev", *_writable(mode, limits, framework)]
     for path in visible():
-        words += [*_parents(path), "--ro-bind", str(path), str(path)]
-    return [*words, "--chdir", "/", "--remount-ro", "/dev", "--remount-ro", "/", "--"]
+        arguments += [*_parents(path), "--ro-bind", str(path), str(path)]
+    return [*arguments, "--chdir", "/", "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
 
 def _system() -> list[str]:
-    words = ["--ro-bind", "/usr", "/usr"]
+    arguments = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         path = Path("/") / name
         if path.is_symlink():
-            words += ["--symlink", os.readlink(path), str(path)]
+            arguments += ["--symlink", os.readlink(path), str(path)]
         elif path.is_dir():
-            words += ["--ro-bind", str(path), str(path)]
+            arguments += ["--ro-bind", str(path), str(path)]
     for name in ("ld.so.cache", "alternatives"):
-        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    return words
+        arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return arguments
 
 
 def folders() -> list[str]:
@@ -83,8 +83,8 @@ def folders() -> list[str]:
     return [f for f in ("/tmp", "/dev/shm") if not any(path.is_relative_to(f) for path in visible())]
 
 
-def _rooms(mode: str, limits: Limits, framework: str) -> list[str]:
-    if mode == OWN:  # a rank's own walls put a fresh folder over these
+def _writable(mode: str, limits: Limits, framework: str) -> list[str]:
+    if mode == OWN:  # a rank's own mounts put a fresh folder over these
         import_wants = ["--perms", "1777", "--size", "65536", "--tmpfs", folders()[0]]
         return ["--perms", "1777", "--dir", "/tmp", *(import_wants if framework == "tensorflow" else [])]
     room = ["--perms", "1777", "--size", str(limits.tmp_bytes), "--tmpfs"]
@@ -110,8 +110,8 @@ def _parents(path: Path) -> list[str]:
     return [word for p in above for word in ("--perms", "0755", "--dir", str(p))]
 
 
-def python(*words: str) -> list[str]:
-    return [os.path.abspath(sys.executable), "-s", "-P", "-B", *words]
+def python(*arguments: str) -> list[str]:
+    return [os.path.abspath(sys.executable), "-s", "-P", "-B", *arguments]
 
 
 # ---- what this machine can do ----------------------------------------------------------------
@@ -130,15 +130,15 @@ def best_mode() -> str:
         done = subprocess.run(program, capture_output=True, text=True, timeout=START_S, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise NoSandbox(refused(f"no answer in {START_S:g} s")) from None
-    if not done.stdout.startswith("walls: "):
+    if not done.stdout.startswith("namespaces: "):
         raise NoSandbox(refused((done.stderr or done.stdout).strip().splitlines()[-1:] or ["no answer"]))
-    return OWN if done.stdout.strip() == "walls: ok" else FRESH
+    return OWN if done.stdout.strip() == "namespaces: ok" else FRESH
 
 
 def refused(said: str | list[str]) -> str:
-    words = said if isinstance(said, str) else said[0]
+    message = said if isinstance(said, str) else said[0]
     return (
-        f"grade: expected a sandbox that starts, but bubblewrap said: {words}. Nothing was graded. In a container, "
+        f"grade: expected a sandbox that starts, but bubblewrap said: {message}. Nothing was graded. In a container, "
         f"allow user namespaces (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN); on Ubuntu 24.04 give "
         f"bwrap an AppArmor profile; as root, make the Python and this package readable for others (chmod o+rX). "
         f"--unsafe grades without a sandbox, and every row says so."

@@ -1,6 +1,6 @@
 """What a submission may use, and who looks: time, processor, memory, processes and bytes, for all of its ranks together.
 
-The kernel keeps some limits for each process (`walls`); a submission as a whole is metered here, from outside, because
+The kernel keeps some limits for each process (`namespaces`); a submission as a whole is metered here, from outside, because
 many processes within their limits are still too much. Memory is what a process has of its own (RssAnon and RssShmem):
 a rank begins with the server's pages, which it shares. Left out: what happens then (`broker`).
 """
@@ -119,7 +119,7 @@ def _own_bytes(process: int) -> int:
 def _cpu_s(process: int) -> float:
     """Its own processor time and that of its children who have ended."""
     try:
-        words = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
+        fields = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return sum(map(int, words[11:15])) / _TICKS
+    return sum(map(int, fields[11:15])) / _TICKS

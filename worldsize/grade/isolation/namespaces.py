@@ -1,9 +1,9 @@
-"""The walls of one rank's own, raised before a byte of a submission arrives: no files to write but its own, no network,
+"""Namespaces of one rank's own, entered before a byte of a submission arrives: no files to write but its own, no network,
 no view of other processes, no way to more rights.
 
 Namespaces as in unshare(2) and user_namespaces(7), entered by ctypes because a fork of a warm interpreter cannot start
-another program; rules on system calls are in `syscalls`. Left out: what is mounted at all, which the sandbox around
-(`sandbox`) decides, and limits on a whole submission (`limits`).
+another program; rules on system calls are in `seccomp`. Left out: what is mounted at all, which the sandbox around
+(`bubblewrap`) decides, and limits on a whole submission (`limits`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MODERN = (5, 14)  # from this kernel on, processes are counted by user namespac
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class NoWalls(OSError):
-    """The machine refuses a wall; the message says which."""
+class NamespaceRefused(OSError):
+    """The machine refuses a namespace or a limit; the message says which."""
 
 
 def become_nobody() -> None:
@@ -47,13 +47,13 @@ def end_with_parent(number: int = _SIGKILL) -> None:
     _prctl(_SET_PDEATHSIG, number)
 
 
-def hide() -> None:
+def make_undumpable() -> None:
     """No process of the same user may look into this one's memory."""
     _prctl(_SET_DUMPABLE, 0)
 
 
-def found_world() -> None:
-    """Put this process, or rather its only child, into worlds of its own, in which it may make and leave more.
+def enter_namespaces() -> None:
+    """Put this process, or rather its only child, into user and PID namespaces of its own, where it may make and leave more.
 
     The parent stays behind as the child's shadow and ends with it. Returns in the child.
     """
@@ -65,8 +65,8 @@ def found_world() -> None:
     end_with_parent()
 
 
-class Door:
-    """Forks the first process of a new world, from a process that `found_world`, and stays outside itself."""
+class PidNamespace:
+    """Forks the first process of a new world, from a process that `enter_namespaces`, and stays outside itself."""
 
     def __init__(self) -> None:
         self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
@@ -80,7 +80,7 @@ class Door:
         return child
 
 
-def part() -> None:
+def unshare_rest() -> None:
     """Leave every other namespace too, for a user, mounts, network and memory of this process's own."""
     _unshare(_NEWUSER | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS, "namespaces of a rank's own")
 
@@ -88,12 +88,12 @@ def part() -> None:
 def _unshare(kinds: int, what: str) -> None:
     uid, gid = os.getuid(), os.getgid()
     _call(what, _libc.unshare(kinds))
-    for name, words in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
-            file.write(words)
+            file.write(text)
 
 
-def furnish(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
+def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
     """A fresh small folder over each of `folders`, all that could be written, and nothing where processes are seen but,
     if `named`, some name of this one's program: TensorFlow's runtime ends the process where it cannot read one."""
     _call("mounts of a rank's own", _libc.mount(None, b"/", None, _REC | _PRIVATE, None))
@@ -108,19 +108,19 @@ def furnish(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None
     os.chdir(folders[0])
 
 
-def bolt(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
+def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
     """No more rights, ever; limits on this process and its children; rules on system calls. Cannot be undone."""
     end_with_parent()
     for capability in range(64):
         _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
     _call("giving up capabilities", _libc.capset(_words(0x20080522, 0), _words(*[0] * 6)))
-    hide()
+    make_undumpable()
     limit(address_bytes, cpu_s, file_bytes)
     if modern_kernel():
         _at_most(resource.RLIMIT_NPROC, processes)
     _prctl(_SET_NO_NEW_PRIVS, 1)
-    seccomp.forget_keys(_libc)
-    seccomp.deny(_libc)
+    seccomp.new_session_keyring(_libc)
+    seccomp.install_filter(_libc)
 
 
 def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
@@ -143,10 +143,10 @@ def _at_most(kind: int, most: int) -> None:
 
 
 def modern_kernel() -> bool:
-    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= _MODERN
+    return tuple(int(unshare_rest) for unshare_rest in os.uname().release.split("-")[0].split(".")[:2]) >= _MODERN
 
 
-def raise_loopback() -> None:
+def enable_loopback() -> None:
     """Turn on 127.0.0.1 in this network namespace."""
     import fcntl
     import socket
@@ -169,8 +169,8 @@ def _words(*numbers: int) -> ctypes.Array:
     return (ctypes.c_uint32 * len(numbers))(*numbers)
 
 
-def _mount(folder: str, words: str, flags: int) -> None:
-    answer = _libc.mount(b"tmpfs", folder.encode(), b"tmpfs", flags, words.encode())
+def _mount(folder: str, text: str, flags: int) -> None:
+    answer = _libc.mount(b"tmpfs", folder.encode(), b"tmpfs", flags, text.encode())
     _call(f"a folder of its own at {folder}", answer)
 
 
@@ -181,32 +181,32 @@ def _prctl(option: int, value: int) -> None:
 def _call(what: str, answer: int) -> None:
     if answer != 0:
         number = ctypes.get_errno()
-        raise NoWalls(number, f"{what}: {os.strerror(number)}")
+        raise NamespaceRefused(number, f"{what}: {os.strerror(number)}")
 
 
 def probe() -> str:
-    """ "" where a process of this one can have walls of its own, else what was refused."""
+    """ "" where a process of this one can have namespaces of its own, else what was refused."""
     become_nobody()
     reads, writes = os.pipe()
     if os.fork() == 0:
-        _try_walls(writes)
+        _try_namespaces(writes)
     os.close(writes)
     with os.fdopen(reads) as file:
         said = file.read()
     return "" if said == "ok" else said or "it died"
 
 
-def _try_walls(writes: int) -> None:
+def _try_namespaces(writes: int) -> None:
     """In a process of its own, which ends here: says "ok", or what was refused."""
     try:
-        found_world()
-        child = Door().fork()
+        enter_namespaces()
+        child = PidNamespace().fork()
         if child:
             os.waitpid(child, 0)
             os._exit(0)
-        part()
-        furnish(sys.argv[1:], 1_000_000)
-        bolt(8 << 30, 10, 1_000_000)
+        unshare_rest()
+        mount_private(sys.argv[1:], 1_000_000)
+        drop_privileges(8 << 30, 10, 1_000_000)
         os.write(writes, b"ok")
     except BaseException as error:
         os.write(writes, str(error).encode())
@@ -215,4 +215,4 @@ def _try_walls(writes: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"walls: {probe() or 'ok'}\n")
+    sys.stdout.write(f"namespaces: {probe() or 'ok'}\n")

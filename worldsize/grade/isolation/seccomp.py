@@ -1,4 +1,4 @@
-"""Rules on the system calls of a rank: a filter (seccomp, as BPF) that refuses what could reach past its walls.
+"""Rules on the system calls of a rank: a filter (seccomp, as BPF) that refuses what could reach out of its namespaces.
 
 Locks and watches on files that others see too, keys, other address families (vsock knows no namespaces), memory that
 no limit counts, new namespaces, other processes. A refused call fails with "operation not permitted", as it would
@@ -78,20 +78,20 @@ def _row(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def deny(libc: ctypes.CDLL) -> None:
+def install_filter(libc: ctypes.CDLL) -> None:
     """Put the filter on this process and all that it will start. Raises OSError where the kernel refuses."""
     rows = program(os.uname().machine)
     if not rows:
         return
     kept = ctypes.create_string_buffer(rows, len(rows))
     header = struct.pack("@HP", len(rows) // 8, ctypes.addressof(kept))
-    words = ctypes.create_string_buffer(header, len(header))
-    if libc.prctl(_SET_SECCOMP, _FILTER, words, 0, 0) != 0:
+    argument = ctypes.create_string_buffer(header, len(header))
+    if libc.prctl(_SET_SECCOMP, _FILTER, argument, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"rules on system calls: {os.strerror(number)}")
 
 
-def forget_keys(libc: ctypes.CDLL) -> None:
+def new_session_keyring(libc: ctypes.CDLL) -> None:
     """A session keyring of its own: the inherited one is shared with every other rank. Absent kernels just refuse."""
     machine = os.uname().machine
     if machine in _ARCHES:

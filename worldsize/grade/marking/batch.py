@@ -30,10 +30,10 @@ from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import intake, submission
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.intake import HandedIn
-from worldsize.grade.marking.marking import Task
-from worldsize.grade.marking.rows import Row
+from worldsize.grade.marking.marking import MarkingTask
+from worldsize.grade.marking.rows import GradeRow
 
-Progress = Callable[[int, int, Row], None]
+OnProgress = Callable[[int, int, GradeRow], None]
 _START_S, _FRESH_S = 120.0, 900.0
 _GRACE_S = 30.0
 
@@ -42,7 +42,7 @@ _GRACE_S = 30.0
 class Batch:
     """What came of a call of `grade`: all rows, and how many of them this call made."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[GradeRow, ...]
     graded: int
     seed: int
     mode: str
@@ -56,7 +56,7 @@ def grade(
     root: Path | None = None,
     seed: int | None = None,
     limits: Limits | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     mode: str | None = None,
 ) -> Batch:
     """Grade what is in `folder`; rows go to `out/rows/`, one JSON file each.
@@ -103,8 +103,8 @@ def _settled(found: list[HandedIn], labs: Mapping[str, CourseLab]) -> list[Hande
         lab = _looked_into(one.path, labs)
         other = named.get((one.student, lab))
         if lab and other:
-            words = "; ".join(filter(None, [other.words, f"{one.path.name} is of this lab too, and does not count"]))
-            named[one.student, lab] = replace(other, words=words)
+            note = "; ".join(filter(None, [other.note, f"{one.path.name} is of this lab too, and does not count"]))
+            named[one.student, lab] = replace(other, note=note)
         else:
             named[one.student, lab or str(one.path)] = replace(one, lab=lab)
     return [*named.values(), *(one for one in found if one.path.is_dir())]
@@ -120,11 +120,11 @@ def _looked_into(path: Path, labs: Mapping[str, CourseLab]) -> str:
 
 class _Batch:
     def __init__(
-        self, folder: Path, out: Path, labs: Mapping[str, CourseLab], order: dict, progress: Progress | None
+        self, folder: Path, out: Path, labs: Mapping[str, CourseLab], order: dict, progress: OnProgress | None
     ) -> None:
         self._folder, self._out, self._labs, self._order, self._progress = folder, out, labs, order, progress
         self._writing = threading.Lock()
-        self._todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[MarkingTask] = queue.SimpleQueue()
         self._errors: list[BaseException] = []
         self._done = self._all = self.graded = 0
         self.names: set[str] = set()
@@ -139,7 +139,7 @@ class _Batch:
             if before and self._still_holds(before, one):
                 self._count(before)
             elif one.path.is_dir():
-                self._write(Row(task.student, "", task.name, "ungradable", words=one.words, seed=self._order["seed"]))
+                self._write(GradeRow(task.student, "", task.name, "ungradable", reason=one.note, seed=self._order["seed"]))
             else:
                 self._todo.put(task)
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(jobs, self._todo.qsize()))]
@@ -151,12 +151,12 @@ class _Batch:
         if self._errors:
             raise self._errors[0]
 
-    def _task(self, one: HandedIn) -> Task:
+    def _task(self, one: HandedIn) -> MarkingTask:
         name = str(one.path.relative_to(self._folder)).encode("utf-8", "replace").decode()
         student = one.student.encode("utf-8", "replace").decode()
-        return Task(student, one.lab, str(one.path), name, one.words)
+        return MarkingTask(student, one.lab, str(one.path), name, one.note)
 
-    def _still_holds(self, before: Row, one: HandedIn) -> bool:
+    def _still_holds(self, before: GradeRow, one: HandedIn) -> bool:
         if (before.seed, before.unsafe) != (self._order["seed"], self._order["mode"] == UNSAFE):
             return False
         if one.path.is_dir():
@@ -187,24 +187,24 @@ class _Batch:
             if worker is not None:
                 worker.close()
 
-    def _lost(self, task: Task, worker: _Worker) -> Row:
+    def _lost(self, task: MarkingTask, worker: _Worker) -> GradeRow:
         late = worker.close()
         state = "timeout" if late else "crashed"
-        words = "the process that marked it " + ("did not come to an end" if late else "ended before it had a row")
+        reason = "the process that marked it " + ("did not come to an end" if late else "ended before it had a row")
         seed, unsafe = self._order["seed"], self._order["mode"] == UNSAFE
         possible = self._labs[task.lab].possible if task.lab in self._labs else 0.0
-        made = Row(task.student, task.lab, task.name, state, possible=possible, words=words, seed=seed, unsafe=unsafe)
+        made = GradeRow(task.student, task.lab, task.name, state, possible=possible, reason=reason, seed=seed, unsafe=unsafe)
         with suppress(submission.Ungradable):
             made = replace(made, digest=submission.digest(submission.read(Path(task.path))))
         return made
 
-    def _write(self, made: Row) -> None:
+    def _write(self, made: GradeRow) -> None:
         with self._writing:
             row.write(made, self._out / "rows")
             self.graded += 1
             self._count(made)
 
-    def _count(self, made: Row) -> None:
+    def _count(self, made: GradeRow) -> None:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._all, made)
@@ -223,7 +223,7 @@ class _Worker:
         )  # fmt: skip
         self._send(order)
 
-    def mark(self, task: Task) -> Row | None:
+    def mark(self, task: MarkingTask) -> GradeRow | None:
         """The task's row; None where the process ended or took too long."""
         limit_s = self._limit_s + (_START_S if self._first else 0.0)
         self._first = False

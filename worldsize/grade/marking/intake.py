@@ -27,7 +27,7 @@ class HandedIn:
     student: str
     lab: str
     path: Path
-    words: str = ""
+    note: str = ""
 
 
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
@@ -108,4 +108,4 @@ def _best(group: list[HandedIn]) -> HandedIn:
 
     best = max(group, key=worth)
     others = ", ".join(sorted(found.path.name for found in group if found is not best)[:5])
-    return replace(best, words=f"{len(group)} notebooks of this lab were handed in: {best.path.name} counts, not {others}")
+    return replace(best, note=f"{len(group)} notebooks of this lab were handed in: {best.path.name} counts, not {others}")

@@ -22,11 +22,11 @@ from worldsize.checks import run_check
 from worldsize.checks.verdict import Verdict
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.frames import text_of
-from worldsize.grade.host.arena import Cells, Counted, SandboxArena, Submitted
+from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.rows import MOST_MESSAGES, ExerciseRow, PropertyRow, Row
+from worldsize.grade.marking.rows import MOST_MESSAGES, ExerciseRow, GradeRow, PropertyRow
 from worldsize.grade.marking.submission import Submission, Ungradable
 from worldsize.trace import Trace
 
@@ -36,20 +36,20 @@ class BrokenRelease(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Task:
+class MarkingTask:
     """One file to mark. `lab` is "" where only the file itself can say."""
 
     student: str
     lab: str
     path: str  # of the file
     name: str  # in the folder of submissions
-    words: str = ""
+    note: str = ""
 
 
-def mark(task: Task, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> Row:
+def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
     """The row of one submission. Raises SandboxLost and BrokenRelease; everything else ends in a row."""
     began_s = time.monotonic()
-    row = Row(text_of(task.student), task.lab, text_of(task.name), "ungradable", seed=seed, handed_in=text_of(task.words))
+    row = GradeRow(text_of(task.student), task.lab, text_of(task.name), "ungradable", seed=seed, handed_in=text_of(task.note))
     row = replace(row, unsafe=sandbox.mode == "unsafe")
     if task.lab in labs:
         row = replace(row, possible=labs[task.lab].possible)
@@ -61,10 +61,10 @@ def mark(task: Task, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int)
         if lab is None:
             raise Ungradable(f"expected a notebook of one of the labs {', '.join(sorted(labs))}, got one of none of them")
     except Ungradable as error:
-        return replace(row, words=str(error), seconds=time.monotonic() - began_s)
+        return replace(row, reason=str(error), seconds=time.monotonic() - began_s)
     handed_in = submission.repair(cells, lab)
-    paper = Paper(lab, handed_in, sandbox, derived(seed, lab.stem, row.digest))
-    exercises = tuple(paper.exercises())
+    marking = SubmissionMarking(lab, handed_in, sandbox, derived(seed, lab.stem, row.digest))
+    exercises = tuple(marking.exercises())
     return replace(
         row, lab=lab.stem, state=_state(exercises, handed_in), points=sum(e.points for e in exercises),
         possible=lab.possible, exercises=exercises, tamper=handed_in.tamper, seconds=time.monotonic() - began_s,
@@ -77,9 +77,9 @@ def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> str:
     return worst or ("tampered" if handed_in.tamper else "graded")
 
 
-def derived(seed: int, *words: str) -> int:
-    """A seed that follows from another and from words, and does not lead back."""
-    text = "\0".join([str(seed), *words]).encode("utf-8", "replace")
+def derived(seed: int, *texts: str) -> int:
+    """A seed that follows from another and from texts, and does not lead back."""
+    text = "\0".join([str(seed), *texts]).encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
 
@@ -100,19 +100,19 @@ def seeded(seed: int) -> Iterator[None]:
             setattr(secrets, name, value)
 
 
-class Paper:
+class SubmissionMarking:
     """One submission on the desk: the cells that run, those that must not, and what has been found so far."""
 
     def __init__(self, lab: CourseLab, handed_in: Submission, sandbox: Sandbox, seed: int) -> None:
         self._lab, self._handed_in, self._sandbox, self._seed = lab, handed_in, sandbox, seed
         self._meter = Meter(sandbox.limits)
-        self._deadly: dict[str, tuple[str, str]] = {}  # exercise: its state and words, where its cell ends the process
+        self._fatal: dict[str, tuple[str, str]] = {}  # exercise: its state and message, where its cell ends the process
         self._failed: list[Exercise] = []
 
     def exercises(self) -> Iterator[ExerciseRow]:
-        self._sandbox.bring(self._lab.modules)
+        self._sandbox.preload(self._lab.modules)
         try:
-            self._find_deadly_cells()
+            self._find_fatal_cells()
             for exercise in self._lab.exercises:
                 row = self._exercise(exercise)
                 if row.state != "pass":
@@ -122,26 +122,26 @@ class Paper:
             for ended in self._sandbox.settle():
                 self._meter.cpu_s += ended.cpu_s
 
-    def _find_deadly_cells(self) -> None:
+    def _find_fatal_cells(self) -> None:
         """A cell that never ends, or takes the process along, costs its own exercise: the others run without it."""
         for _ in range(len(self._lab.exercises) + 1):
-            told = self._arena(()).try_cells()
-            if told.state == "done":
+            result = self._arena(()).try_cells()
+            if result.state == "done":
                 return
-            place = told.cells_begun - 1 - len(self._lab.setups)
+            place = result.cells_begun - 1 - len(self._lab.setups)
             if not 0 <= place < len(self._lab.exercises):
-                raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {told.words}")
+                raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
             exercise = self._lab.exercises[place]
-            words = told.words.replace("rank 0 of 1 ", "the process ").splitlines()[0]
-            state = told.incident or "crashed"
-            self._deadly[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {words}"
+            message = result.message.replace("rank 0 of 1 ", "the process ").splitlines()[0]
+            state = result.incident or "crashed"
+            self._fatal[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {message}"
 
     def _cells(self, helped: tuple[Exercise, ...]) -> Cells:
         """Set-up first, exercises in their order; a reference comes after the cell that it stands in for."""
         found: Cells = [[f"Set-up {k}", source] for k, source in enumerate(self._lab.setups, 1)]
         for exercise in self._lab.exercises:
             own = self._handed_in.sources[exercise.id]
-            if own is None or exercise.id in self._deadly:
+            if own is None or exercise.id in self._fatal:
                 own = exercise.stub
             if exercise in helped:
                 own = f"{_quietly(own)}\n{exercise.reference}"
@@ -149,7 +149,7 @@ class Paper:
         return found
 
     def _arena(self, helped: tuple[Exercise, ...]) -> SandboxArena:
-        # what a rank is told must not lead to what a check draws
+        # what a rank is result must not lead to what a check draws
         return SandboxArena(self._sandbox, self._meter, self._cells(helped), derived(self._seed, "ranks"))
 
     # ---- one exercise ----------------------------------------------------------------------------
@@ -159,21 +159,21 @@ class Paper:
         row = _row(exercise, verdict, state, run)
         if self._handed_in.sources[exercise.id] is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
-        if exercise.id in self._deadly:
-            state, words = self._deadly[exercise.id]
-            return replace(row, state=state, mismatch=words)
+        if exercise.id in self._fatal:
+            state, message = self._fatal[exercise.id]
+            return replace(row, state=state, mismatch=message)
         helped = self._needed(exercise) if row.state not in ("pass", "not yet") else ()
         if not helped:
             return row
         better, _, _ = self._check(exercise, helped)
         if better.points <= row.points:
             return row
-        # its words come from a run with the release's answers in it, and stay here
+        # its message come from a run with the release's answers in it, and stay here
         points = _row(exercise, better, "pass" if better.state == "pass" else "fail", 0)
         names = ", ".join(f"`{e.id}`" for e in helped)
-        words = f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {row.mismatch}"
+        message = f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {row.mismatch}"
         seen = {"ranks": row.ranks, "messages": row.messages, "run": row.run}
-        return replace(points, mismatch=words, helped=tuple(e.id for e in helped), **seen)
+        return replace(points, mismatch=message, helped=tuple(e.id for e in helped), **seen)
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """The earlier exercises that did not pass and that this one, or one that it names, names."""
@@ -186,7 +186,7 @@ class Paper:
 
     def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, str, int]:
         """The verdict, the exercise's state, and which run of the check was the last, where it has messages."""
-        arena = Counted(self._arena(helped))
+        arena = CountingArena(self._arena(helped))
         functions = [Submitted(name) for name in exercise.functions]
         with seeded(derived(self._seed, exercise.id)):
             verdict = _verdict(exercise, arena, functions)
@@ -196,7 +196,7 @@ class Paper:
         return verdict, state, arena.runs if arena.over_fabric else 0
 
 
-def _verdict(exercise: Exercise, arena: Counted, functions: list[Submitted]) -> Verdict:
+def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted]) -> Verdict:
     """The check's verdict; values that the check itself stumbles over earn nothing."""
     from worldsize.grade.host.boxes import SandboxLost
 
@@ -205,8 +205,8 @@ def _verdict(exercise: Exercise, arena: Counted, functions: list[Submitted]) -> 
     except SandboxLost:
         raise
     except Exception as error:
-        words = f"the check could not read what came back ({type(error).__name__}: {text_of(str(error), 200)})"
-        return Verdict(exercise.id, "fail", (), words)
+        message = f"the check could not read what came back ({type(error).__name__}: {text_of(str(error), 200)})"
+        return Verdict(exercise.id, "fail", (), message)
 
 
 def _row(exercise: Exercise, verdict: Verdict, state: str, run: int) -> ExerciseRow:

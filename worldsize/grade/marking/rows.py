@@ -58,7 +58,7 @@ class ExerciseRow:
 
 
 @dataclass(frozen=True)
-class Row:
+class GradeRow:
     """What came of one submission. `state` is one of `STATES`; `seed` replays it; `digest` is of the file."""
 
     student: str
@@ -69,18 +69,18 @@ class Row:
     possible: float = 0.0
     exercises: tuple[ExerciseRow, ...] = ()
     tamper: tuple[str, ...] = ()
-    words: str = ""
+    reason: str = ""
     seed: int = 0
     digest: str = ""
     unsafe: bool = False
     seconds: float = 0.0
-    handed_in: str = field(default="", compare=False)  # words about the files, such as a copy that does not count
+    handed_in: str = field(default="", compare=False)  # a note on the files, such as a copy that does not count
 
     @property
     def result(self) -> tuple:
         """All but what differs from run to run: seconds, and the moments of messages."""
         exercises = [(e.id, e.state, e.points, e.possible, e.properties, e.mismatch, e.helped) for e in self.exercises]
-        return (self.student, self.lab, self.path, self.state, self.points, tuple(exercises), self.tamper, self.words)
+        return (self.student, self.lab, self.path, self.state, self.points, tuple(exercises), self.tamper, self.reason)
 
 
 def file_name(student: str, lab: str) -> str:
@@ -90,7 +90,7 @@ def file_name(student: str, lab: str) -> str:
     return f"{plain}.{re.sub(r'[^0-9a-z_]+', '-', lab)[:60] or 'unknown'}.{mark}.json"
 
 
-def write(row: Row, folder: Path) -> Path:
+def write(row: GradeRow, folder: Path) -> Path:
     """Write the row's file, or leave the one that is there."""
     path = folder / file_name(row.student, row.lab or row.path)
     write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1))
@@ -113,7 +113,7 @@ def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
         raise
 
 
-def read(path: Path) -> Row:
+def read(path: Path) -> GradeRow:
     """The row in a file. Raises ValueError for a damaged one."""
     try:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
@@ -121,16 +121,16 @@ def read(path: Path) -> Row:
         raise ValueError(f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it.") from None
 
 
-def from_dict(data: dict[str, Any]) -> Row:
+def from_dict(data: dict[str, Any]) -> GradeRow:
     exercises = []
     for e in data["exercises"]:
         properties = tuple(PropertyRow(**p) for p in e["properties"])
         messages = tuple(tuple(m) for m in e["messages"])
         exercises.append(ExerciseRow(**e | {"properties": properties, "messages": messages, "helped": tuple(e["helped"])}))
-    return Row(**data | {"exercises": tuple(exercises), "tamper": tuple(data["tamper"])})
+    return GradeRow(**data | {"exercises": tuple(exercises), "tamper": tuple(data["tamper"])})
 
 
-def rows(out: Path) -> Iterator[Row]:
+def rows(out: Path) -> Iterator[GradeRow]:
     """Every row in a folder of grades, by student and lab."""
     found = [read(path) for path in sorted((out / "rows").glob("*.json"))]
     yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))

@@ -1,8 +1,8 @@
 """A notebook read without trust: its exercise cells found and, where they lost their names, found again; what was
-tampered with is reported.
+tampered with is reported, and so is what stands in place of the release's set-up cells.
 
 A notebook is data here: JSON with limits, nothing of it is compiled or run. Whatever is damaged is repaired from the
-release: a cell that is not there is the release's stub. Left out: whose it is (`handedin`), and its worth (`marking`).
+release: a cell that is not there is the release's stub. Left out: whose it is (`intake`), and its worth (`marking`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from worldsize.grade.course import CourseLab, Exercise, text
 MAX_BYTES = 20_000_000
 MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
+_SHOWN_LINES, _SHOWN_CHARACTERS = 3, 60
 
 
 class Ungradable(ValueError):
@@ -29,7 +30,7 @@ class Ungradable(ValueError):
 
 
 @dataclass(frozen=True)
-class Cell:
+class NotebookCell:
     """A cell as far as it could be read. `grade_id` and `id` are "" where there is none."""
 
     kind: str
@@ -67,7 +68,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def cells(data: bytes) -> list[Cell]:
+def cells(data: bytes) -> list[NotebookCell]:
     """The cells of a notebook of any format. Raises Ungradable where this is no notebook."""
     try:
         notebook = json.loads(_decoded(data))
@@ -89,13 +90,13 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8-sig", "replace")
 
 
-def _cell(row: dict[str, Any]) -> Cell:
+def _cell(row: dict[str, Any]) -> NotebookCell:
     metadata = row.get("metadata")
     ours = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     ours = ours if isinstance(ours, dict) else {}
     source = text(row) or text({"source": row.get("input", "")})
     source = source[:MAX_CELL_BYTES].encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\0", "")
-    return Cell(
+    return NotebookCell(
         _text(row.get("cell_type")), source, _text(row.get("id")), _text(ours.get("grade_id")), ours.get("points"),
         ours.get("grade") is True,
     )  # fmt: skip
@@ -105,7 +106,7 @@ def _text(value: Any) -> str:
     return value[:200].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-def lab_of(found: list[Cell], labs: Iterable[CourseLab]) -> CourseLab | None:
+def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
     """The lab whose exercises the cells name most often; None where they name none."""
     names = {name for cell in found for name in (cell.id, cell.grade_id)}
     titles = {title for cell in found if (title := _title(cell.source))}
@@ -120,7 +121,7 @@ def lab_of(found: list[Cell], labs: Iterable[CourseLab]) -> CourseLab | None:
 # ---- repair ----------------------------------------------------------------------------------
 
 
-def repair(found: list[Cell], lab: CourseLab) -> Submission:
+def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     """Each exercise's own cell, found by its id, else by its title, else by its function; and all that was changed."""
     tamper: list[str] = []
     sources = {exercise.id: _source(exercise, found, tamper) for exercise in lab.exercises}
@@ -134,7 +135,7 @@ def repair(found: list[Cell], lab: CourseLab) -> Submission:
     return Submission(sources, (*tamper[:MOST_TAMPER], *more))
 
 
-def _source(exercise: Exercise, found: list[Cell], tamper: list[str]) -> str | None:
+def _source(exercise: Exercise, found: list[NotebookCell], tamper: list[str]) -> str | None:
     code = [cell for cell in found if cell.kind == "code"]
     named = [cell for cell in code if exercise.id in (cell.grade_id, cell.id)]
     if not named:
@@ -151,13 +152,13 @@ def _source(exercise: Exercise, found: list[Cell], tamper: list[str]) -> str | N
     return max(enumerate(named), key=lambda row: _worth(exercise, *row))[1].source
 
 
-def _worth(exercise: Exercise, place: int, cell: Cell) -> tuple[bool, bool, int]:
+def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
     """Of several cells, one that somebody worked on, then the one that is really it, then the last."""
     worked_on = _same(cell.source) != _same(exercise.stub) and bool(cell.source.strip())
     return worked_on, cell.id == exercise.id, place
 
 
-def _look_at_check(exercise: Exercise, found: list[Cell], tamper: list[str]) -> None:
+def _look_at_check(exercise: Exercise, found: list[NotebookCell], tamper: list[str]) -> None:
     checks = [cell for cell in found if cell.grade_id == f"check_{exercise.id}"]
     if not checks:
         tamper.append(f"the check of {exercise.title} is missing: the release's own was used")
@@ -183,7 +184,7 @@ def _same(source: str) -> str:
     return "\n".join(line.rstrip() for line in source.strip().splitlines())
 
 
-_SHOWN_LINES, _SHOWN_CHARACTERS = 3, 60
+# ---- set-up cells -----------------------------------------------------------------------------
 
 
 def changes(setups: Sequence[str], sources: Iterable[str]) -> list[str]:
@@ -191,19 +192,19 @@ def changes(setups: Sequence[str], sources: Iterable[str]) -> list[str]:
     found = [_lines(source) for source in sources]
     given = [_lines(setup) for setup in setups]
     strangers = [lines for lines in found if lines[:1] == ["# Set-up"] and lines not in given]
-    words = []
+    found_changes = []
     for number, lines in enumerate(given, 1):
         if lines in found:
             continue
         name = f"set-up cell {number} ({_first(lines)})"
         theirs = max(strangers, key=lambda other: _common(lines, other), default=None)
         if theirs is None or not _common(lines, theirs):
-            words.append(f"{name} is missing: the release's own was used")
+            found_changes.append(f"{name} is missing: the release's own was used")
             continue
         strangers.remove(theirs)
-        words.append(f"{name} was changed: the release's own was used{_added(lines, theirs)}")
+        found_changes.append(f"{name} was changed: the release's own was used{_added(lines, theirs)}")
     own = "does not count: what an exercise needs belongs in its own cell"
-    return [*words, *(f"a set-up cell that the release does not have ({_first(lines)}) {own}" for lines in strangers)]
+    return [*found_changes, *(f"a set-up cell that the release does not have ({_first(lines)}) {own}" for lines in strangers)]
 
 
 def _lines(source: str) -> list[str]:

@@ -1,7 +1,7 @@
 """A process that marks: it takes tasks from its standard input, one a line, and answers with a row for each.
 
 It holds one sandbox, reads files without trust, and runs the checks; it can be killed at any moment. Its end comes
-with the end of its input. Left out: which tasks there are, and what happens to rows (`grader`).
+with the end of its input. Left out: which tasks there are, and what happens to rows (`batch`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.isolation import namespaces
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import marking
-from worldsize.grade.marking.marking import BrokenRelease, Task
-from worldsize.grade.marking.rows import Row
+from worldsize.grade.marking.marking import BrokenRelease, MarkingTask
+from worldsize.grade.marking.rows import GradeRow
 
 _TRIES = 2
 
@@ -42,23 +42,23 @@ def main() -> None:
 
 def serve(tasks: TextIO, answers: TextIO, labs: dict, sandbox: Sandbox, seed: int) -> None:
     for line in tasks:
-        row = _row(Task(**json.loads(line)), labs, sandbox, seed)
+        row = _row(MarkingTask(**json.loads(line)), labs, sandbox, seed)
         answers.write(json.dumps(asdict(row)) + "\n")
         answers.flush()
 
 
-def _row(task: Task, labs: dict, sandbox: Sandbox, seed: int) -> Row:
+def _row(task: MarkingTask, labs: dict, sandbox: Sandbox, seed: int) -> GradeRow:
     """The row, whatever happens; a sandbox that was lost is tried again once, with a new one."""
-    words = ""
+    reason = ""
     for _ in range(_TRIES):
         try:
             return marking.mark(task, labs, sandbox, seed)
         except (SandboxLost, BrokenRelease) as error:
-            words = str(error)
+            reason = str(error)
         except Exception as error:
-            words = f"the grader itself failed, which is not the student's fault: {type(error).__name__}: {error}"
+            reason = f"the grader itself failed, which is not the student's fault: {type(error).__name__}: {error}"
         sandbox.renew()
-    return Row(task.student, task.lab, task.name, "crashed", words=words, seed=seed, unsafe=sandbox.mode == "unsafe")
+    return GradeRow(task.student, task.lab, task.name, "crashed", reason=reason, seed=seed, unsafe=sandbox.mode == "unsafe")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Every call of nbgrader's API commits by itself; here a commit only ends a savepoint of the one transaction, which SQLite
 undoes by itself where the writer is killed. The backup is made with SQLite's own backup, which takes in what still
-stands in a write-ahead log. Left out: what is written (`books`).
+stands in a write-ahead log. Left out: what is written (`scores`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 formgrader shows a notebook as HTML that runs in the instructor's browser. So nothing of a submission is taken but the
 source of its exercise cells, which is shown as code; prose, outputs and metadata are the release's, and what a check
-said stands below its cell as plain text. Left out: scores (`books`).
+said stands below its cell as plain text. Left out: scores (`scores`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from worldsize.grade.course import CourseLab
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.rows import ExerciseRow, Row, write_whole
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write_whole
 from worldsize.grade.marking.submission import Ungradable
 
 _MARKS = {True: "✔", False: "✘", None: "–"}
 
 
 def write(
-    placed: Iterable[tuple[Row, str]], submissions: Path, folder: Path, labs: Mapping[str, CourseLab], root: Path
+    placed: Iterable[tuple[GradeRow, str]], submissions: Path, folder: Path, labs: Mapping[str, CourseLab], root: Path
 ) -> tuple[int, list[str]]:
     """Write `folder/<student>/<assignment>/<lab>.ipynb` for each (row, assignment); how many, and which could not be."""
     written, left_out = 0, []
@@ -44,7 +44,7 @@ def _name_assignment(folder: Path, stem: str, root: Path) -> None:
         write_whole(folder / path.name, path.read_text(encoding="utf-8"))
 
 
-def notebook(row: Row, path: Path, lab: CourseLab, release: Path) -> str:
+def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
     """The notebook's text. Raises Ungradable where the file is not the one that was graded."""
     data = submission.read(path)
     if submission.digest(data) != row.digest:
@@ -70,7 +70,7 @@ def verdict(exercise: ExerciseRow) -> str:
     return "\n".join([head, *rows, exercise.mismatch])
 
 
-def handed_in(rows: Iterable[Row], submissions: Path) -> dict[str, str]:
+def handed_in(rows: Iterable[GradeRow], submissions: Path) -> dict[str, str]:
     """{row's path: the moment in nbgrader's timestamp.txt beside the notebook}, where there is one that can be read."""
     from nbgrader.utils import parse_utc
 

@@ -9,7 +9,7 @@ those that did not earn all: a limit, a lost cell or a changed set-up may have c
 sandbox a person looks at everything. Where there are no points at all (`ungradable`) none are written, not even zero.
 
 A comment has no word of the student's: nbgrader's own feedback shows comments as HTML. Left out: locks and backups
-(`gradebook`), notebooks for formgrader (`autograded`), late penalties (nbgrader's).
+(`database`), notebooks for formgrader (`notebooks`), late penalties (nbgrader's).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from worldsize.grade.course import CourseLab, text
-from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.nbgrader import database
 
 NO_TIMES: Mapping[str, str] = MappingProxyType({})
@@ -36,13 +36,13 @@ class Written:
     changed: int
     kept: int
     backup: Path | None
-    placed: tuple[tuple[Row, str], ...] = ()
+    placed: tuple[tuple[GradeRow, str], ...] = ()
     left_out: tuple[str, ...] = ()
     to_look_at: tuple[str, ...] = ()
 
 
 def write(
-    rows: Iterable[Row], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES
+    rows: Iterable[GradeRow], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES
 ) -> Written:
     """Write the rows' scores into the gradebook at `path`; `times` has the moment of handing in by the row's path.
 
@@ -53,27 +53,27 @@ def write(
     copy, touched = database.backup(path) if path.exists() else None, False
     try:
         with database.writing(path) as book:
-            desk = _Desk(book, root)
-            placed = tuple((row, desk.enter(row, labs[row.lab], times.get(row.path))) for row in kept)
-        touched = desk.touched
+            writer = _GradebookWriter(book, root)
+            placed = tuple((row, writer.enter(row, labs[row.lab], times.get(row.path))) for row in kept)
+        touched = writer.touched
     finally:
         if copy and not touched:  # then the gradebook is as it was
             copy.unlink()
     left_out = tuple(f"{row.student}, {row.lab or row.path}: {why}" for row in every if (why := _refused(row, labs)))
-    return Written(desk.changed, desk.kept, copy if touched else None, placed, left_out, tuple(desk.to_look_at))
+    return Written(writer.changed, writer.kept, copy if touched else None, placed, left_out, tuple(writer.to_look_at))
 
 
-def _refused(row: Row, labs: Mapping[str, CourseLab]) -> str:
+def _refused(row: GradeRow, labs: Mapping[str, CourseLab]) -> str:
     """Why a row cannot be in a gradebook; "" where it can."""
     if row.lab not in labs:
-        return row.words or "the course has no such lab"
+        return row.reason or "the course has no such lab"
     name = row.student
     if not name or name in (".", "..") or "/" in name or not name.isprintable() or set(_RUN_AS_HTML) & set(name):
         return "formgrader would take this name for HTML or a path: rename the file or folder, and grade again"
     return ""
 
 
-class _Desk:
+class _GradebookWriter:
     """Rows entered one by one into an open gradebook; it counts what it changes."""
 
     def __init__(self, book: Any, root: Path) -> None:
@@ -83,7 +83,7 @@ class _Desk:
         self.touched = False
         self.to_look_at: list[str] = []
 
-    def enter(self, row: Row, lab: CourseLab, handed_in: str | None) -> str:
+    def enter(self, row: GradeRow, lab: CourseLab, handed_in: str | None) -> str:
         """The name of the assignment under which the row is now."""
         assignment = self._assignment(row, lab.stem)
         if (assignment, lab.stem) not in self._whole:
@@ -93,10 +93,10 @@ class _Desk:
         by_id = {e.id: e for e in row.exercises}
         asked = [e.id for e in lab.exercises if self._set(grades, comments, e.id, row, by_id.get(e.id))]
         if asked:
-            self.to_look_at.append(f"{row.student}, {lab.stem}: {', '.join(asked)} ({row.words or row.state})")
+            self.to_look_at.append(f"{row.student}, {lab.stem}: {', '.join(asked)} ({row.reason or row.state})")
         return assignment
 
-    def _assignment(self, row: Row, stem: str) -> str:
+    def _assignment(self, row: GradeRow, stem: str) -> str:
         """The assignment that has this notebook; where several have it, the one whose folder it was handed in under."""
         holders = [a.name for a in self._book.assignments if any(n.name == stem for n in a.notebooks)]
         folder = Path(row.path).parent.name
@@ -148,7 +148,7 @@ class _Desk:
 
     # ---- a student's row -------------------------------------------------------------------------
 
-    def _submitted(self, row: Row, lab: CourseLab, assignment: str, handed_in: str | None) -> tuple[dict, dict]:
+    def _submitted(self, row: GradeRow, lab: CourseLab, assignment: str, handed_in: str | None) -> tuple[dict, dict]:
         """{cell: Grade} and {cell: Comment} of the student's notebook, made where they are not there."""
         from nbgrader import api
         from nbgrader.utils import parse_utc
@@ -182,7 +182,7 @@ class _Desk:
             self.touched = True
         return found
 
-    def _set(self, grades: dict, comments: dict, name: str, row: Row, exercise: ExerciseRow | None) -> bool:
+    def _set(self, grades: dict, comments: dict, name: str, row: GradeRow, exercise: ExerciseRow | None) -> bool:
         """Enter one exercise; whether a person is now asked to look at it."""
         grade, comment = grades[f"check_{name}"], comments[name]
         new = (exercise.points if exercise else None, comment_of(row, exercise))
@@ -197,14 +197,14 @@ class _Desk:
         return grade.needs_manual_grade
 
 
-def to_look_at(row: Row, exercise: ExerciseRow | None) -> bool:
+def to_look_at(row: GradeRow, exercise: ExerciseRow | None) -> bool:
     """Whether a person should look at this exercise before its mark goes out."""
     if exercise is None or row.unsafe:
         return True
     return row.state != "graded" and exercise.points < exercise.possible
 
 
-def comment_of(row: Row, exercise: ExerciseRow | None) -> str:
+def comment_of(row: GradeRow, exercise: ExerciseRow | None) -> str:
     """Our words alone; the file's digest tells one version handed in from the next."""
     told = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points" if exercise else "no points were found"
     without = "; graded without a sandbox" if row.unsafe else ""

@@ -2,7 +2,7 @@
 
 Every field is quoted, and one that a spreadsheet would take for a formula gets an apostrophe before it (OWASP, "CSV
 Injection"): students choose their own names. Canvas and Moodle know a student by the number in the name of the file
-that they exported (`handedin`); a student without one is named in `Sheet.unknown` and left out. Left out: nbgrader's
+that they exported (`intake`); a student without one is named in `MarkSheet.unknown` and left out. Left out: nbgrader's
 gradebook and feedback.
 
 The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet.
@@ -15,14 +15,14 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from worldsize.grade.marking.rows import Row
+from worldsize.grade.marking.rows import GradeRow
 
 _GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True)
-class Sheet:
+class MarkSheet:
     """A CSV's text; `unknown` are students whose number is not in their name, `unsure` those to look at by hand."""
 
     text: str
@@ -30,7 +30,7 @@ class Sheet:
     unsure: tuple[str, ...] = ()
 
 
-def canvas(rows: Iterable[Row]) -> Sheet:
+def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
     """A column for each lab, a line for each student, and Canvas's line of possible points under the heads.
 
     Raises ValueError where there are no rows.
@@ -52,7 +52,7 @@ def canvas(rows: Iterable[Row]) -> Sheet:
     return _sheet(kept, heads, line)
 
 
-def moodle(rows: Iterable[Row], lab: str) -> Sheet:
+def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
     """One lab's grading worksheet. Raises ValueError for a lab that nobody handed in."""
     everything = list(rows)
     kept = [row for row in everything if row.lab == lab]
@@ -70,7 +70,7 @@ def moodle(rows: Iterable[Row], lab: str) -> Sheet:
     return _sheet(kept, heads, line)
 
 
-def _sheet(rows: list[Row], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> Sheet:
+def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
     file = io.StringIO()
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     unknown = []
@@ -81,7 +81,7 @@ def _sheet(rows: list[Row], heads: list[list[str]], line: Callable[[str, str, st
             unknown.append(student)
             continue
         writer.writerow(map(_safe, line(student, name, id)))
-    return Sheet(file.getvalue(), tuple(unknown), tuple(_unsure(rows)))
+    return MarkSheet(file.getvalue(), tuple(unknown), tuple(_unsure(rows)))
 
 
 def _safe(text: str) -> str:
@@ -96,14 +96,14 @@ def _is_number(text: str) -> bool:
     return text.removeprefix("-").replace(".", "", 1).isdecimal()
 
 
-def _comment(row: Row) -> str:
+def _comment(row: GradeRow) -> str:
     lines = [f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip() for e in row.exercises]
-    return "\n".join([*([row.words] if row.words else []), *lines])
+    return "\n".join([*([row.reason] if row.reason else []), *lines])
 
 
-def _unsure(rows: Iterable[Row]) -> Iterator[str]:
+def _unsure(rows: Iterable[GradeRow]) -> Iterator[str]:
     """A person should see these before the marks go out."""
     for row in rows:
         if row.state == "ungradable" or row.unsafe or row.tamper:
-            why = "graded without a sandbox" if row.unsafe else row.words or "; ".join(row.tamper) or row.state
+            why = "graded without a sandbox" if row.unsafe else row.reason or "; ".join(row.tamper) or row.state
             yield f"{row.student}, {row.lab or row.path}: {why}"

@@ -15,13 +15,13 @@ from typing import Any
 
 from worldsize.checks import run_check
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.host.arena import Counted, Enough, SandboxArena, Submitted
+from worldsize.grade.host.arena import CountingArena, LastRunReached, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.marking import derived, messages_of, seeded
-from worldsize.grade.marking.rows import ExerciseRow, Row
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.trace import Trace, Transfer
 
 
@@ -39,7 +39,7 @@ class Expected:
         if self._sandbox is not None:
             self._sandbox.close()
 
-    def trace(self, row: Row, found: ExerciseRow) -> Trace | None:
+    def trace(self, row: GradeRow, found: ExerciseRow) -> Trace | None:
         """What should have been sent; None where the course has no answer, or no message is part of it."""
         lab = self._labs.get(row.lab)
         exercise = next((e for e in lab.exercises if e.id == found.id), None) if lab else None
@@ -55,17 +55,17 @@ class Expected:
         rows.write_whole(path, json.dumps([ranks, messages]))
         return _trace([ranks, messages])
 
-    def _run(self, row: Row, last: int, lab: CourseLab, exercise: Exercise) -> Trace | None:
+    def _run(self, row: GradeRow, last: int, lab: CourseLab, exercise: Exercise) -> Trace | None:
         sandbox = self._started()
-        sandbox.bring(lab.modules)
+        sandbox.preload(lab.modules)
         seed = derived(row.seed, lab.stem, row.digest)
         cells = [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
         cells += [[e.title, e.reference] for e in lab.exercises]
         arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, derived(seed, "ranks"))
         try:
             with seeded(derived(seed, exercise.id)):
-                run_check(exercise.id, Counted(arena, last), *map(Submitted, exercise.functions))
-        except Enough as enough:
+                run_check(exercise.id, CountingArena(arena, last), *map(Submitted, exercise.functions))
+        except LastRunReached as enough:
             return enough.ended.trace if enough.ended.state == "done" else None
         finally:
             sandbox.settle()
@@ -77,10 +77,10 @@ class Expected:
         return self._sandbox
 
 
-def _key(row: Row, found: ExerciseRow, lab: CourseLab) -> str:
+def _key(row: GradeRow, found: ExerciseRow, lab: CourseLab) -> str:
     """What the case depends on, the course's own answer too."""
-    words = [row.seed, row.digest, found.id, found.run, *lab.setups, *(e.reference for e in lab.exercises)]
-    mark = hashlib.blake2b(json.dumps(words).encode(), digest_size=10).hexdigest()
+    parts = [row.seed, row.digest, found.id, found.run, *lab.setups, *(e.reference for e in lab.exercises)]
+    mark = hashlib.blake2b(json.dumps(parts).encode(), digest_size=10).hexdigest()
     return f"{lab.stem}.{found.id}.{mark}"
 
 

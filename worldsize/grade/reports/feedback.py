@@ -17,13 +17,13 @@ from pathlib import Path, PurePosixPath
 
 from worldsize.grade.course import CourseLab
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.rows import ExerciseRow, Row, write_whole
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write_whole
 from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.reports.expected import Expected
-from worldsize.grade.reports.page import Drawn, Pair, page
+from worldsize.grade.reports.page import MessagePictures, PagePicture, page
 from worldsize.trace import Trace, in_steps
 
-Progress = Callable[[int, int, Row], None]
+OnProgress = Callable[[int, int, GradeRow], None]
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _HARMLESS = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "So", "Sk"}  # letters, accents, digits, emoji
 _MOST_BYTES = 180
@@ -31,8 +31,8 @@ _TICKETS = ("timestamp.txt", "submission_secret.txt")
 
 
 def write(
-    rows: Iterable[Row], to: Path, labs: Mapping[str, CourseLab], kept: Path, seed_too: bool = False,
-    progress: Progress | None = None, submissions: Path | None = None,
+    rows: Iterable[GradeRow], to: Path, labs: Mapping[str, CourseLab], kept: Path, seed_too: bool = False,
+    progress: OnProgress | None = None, submissions: Path | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write the pages of all rows below `to`, and return where; `kept` keeps the expected messages for the next time.
 
@@ -62,7 +62,7 @@ def titles_of(lab: CourseLab | None) -> dict[str, str]:
     return {"": lab.heading} | {e.id: e.stub.partition("\n")[0].lstrip("# ").strip() for e in lab.exercises}
 
 
-def _tickets(row: Row, submissions: Path | None) -> Iterator[tuple[str, str]]:
+def _tickets(row: GradeRow, submissions: Path | None) -> Iterator[tuple[str, str]]:
     """The files that `nbgrader submit` made beside the notebook: (name, text)."""
     for name in _TICKETS if submissions else ():
         with suppress(Ungradable, UnicodeDecodeError):
@@ -72,14 +72,14 @@ def _tickets(row: Row, submissions: Path | None) -> Iterator[tuple[str, str]]:
 # ---- pictures --------------------------------------------------------------------------------
 
 
-def _pair(row: Row, e: ExerciseRow, expected: Expected) -> Pair | None:
+def _pair(row: GradeRow, e: ExerciseRow, expected: Expected) -> MessagePictures | None:
     if e.state in ("pass", "not yet", "missing") and not (e.helped and e.ranks) or not e.ranks:
         return None
     wanted = expected.trace(row, e)
     if wanted is not None and wanted.world_size != e.ranks:
         wanted = None
     sent, due = in_steps(e.trace), in_steps(wanted) if wanted else None
-    return Pair(drawn(sent), drawn(due) if due else None, due is not None and _told(sent) == _told(due))
+    return MessagePictures(drawn(sent), drawn(due) if due else None, due is not None and _told(sent) == _told(due))
 
 
 def _told(trace: Trace) -> list[tuple]:
@@ -87,7 +87,7 @@ def _told(trace: Trace) -> list[tuple]:
 
 
 @functools.lru_cache(maxsize=256)
-def drawn(trace: Trace) -> Drawn | None:
+def drawn(trace: Trace) -> PagePicture | None:
     """The space-time diagram, drawn once where many students sent the same; None where no message was sent."""
     from worldsize import figures
     from worldsize.figures.base import SHOWN_DPI
@@ -96,13 +96,13 @@ def drawn(trace: Trace) -> Drawn | None:
         return None
     picture = figures.messages(trace, in_steps=True)
     width, height = (round(inches * SHOWN_DPI) for inches in picture.get_size_inches())
-    return Drawn(picture.png(), picture.alt, width, height)
+    return PagePicture(picture.png(), picture.alt, width, height)
 
 
 # ---- places ----------------------------------------------------------------------------------
 
 
-def placed(rows: Iterable[Row]) -> Iterator[tuple[Row, PurePosixPath]]:
+def placed(rows: Iterable[GradeRow]) -> Iterator[tuple[GradeRow, PurePosixPath]]:
     """Each row and where its page goes; no two pages share a place, on a file system that folds case either."""
     taken: set[str] = set()
     for row in sorted(rows, key=lambda row: (row.path, row.student, row.lab)):
@@ -113,7 +113,7 @@ def placed(rows: Iterable[Row]) -> Iterator[tuple[Row, PurePosixPath]]:
         yield row, place
 
 
-def _place(row: Row) -> PurePosixPath:
+def _place(row: GradeRow) -> PurePosixPath:
     *folders, name = PurePosixPath(row.path).parts or (row.student,)
     stem = name[: -len(".ipynb")] if name.lower().endswith(".ipynb") else ""
     if not stem:  # a folder without a notebook

@@ -29,7 +29,7 @@ LEAST = 2 * RUN  # characters of one's own: fewer come from where two given piec
 SHOWN = 20  # pairs of an exercise, from the most alike down
 MOST_CHARACTERS = 20_000  # of one answer: the rest is not compared
 COURSE = "the course's own answer"
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Pair:
+class SimilarAnswers:
     """Two answers. `shared` counts characters that both have, in both of them; `share` is its part of all they have."""
 
     one: Answer
@@ -68,12 +68,12 @@ class Compared:
     students: int
     empty: tuple[str, ...]  # students with next to no code of their own
     shares: tuple[float, ...]
-    pairs: tuple[Pair, ...]
-    to_course: dict[str, Pair]
+    pairs: tuple[SimilarAnswers, ...]
+    to_course: dict[str, SimilarAnswers]
 
 
 @dataclass(frozen=True)
-class LabPair:
+class SimilarStudents:
     """Two students over all that they wrote in a lab: the longest text there is, and so the number that says most."""
 
     lab: str
@@ -88,7 +88,7 @@ class Similarity:
     """What came of a folder. `whole` are the pairs most alike over a lab; `unread` files that could not be compared."""
 
     compared: tuple[Compared, ...]
-    whole: tuple[LabPair, ...]
+    whole: tuple[SimilarStudents, ...]
     unread: tuple[str, ...]
 
 
@@ -100,16 +100,16 @@ class Tally:
         self.shared: Counter[tuple[str, str]] = Counter()
         self.exercises: Counter[tuple[str, str]] = Counter()
 
-    def pairs(self, lab: str) -> list[LabPair]:
+    def pairs(self, lab: str) -> list[SimilarStudents]:
         """The most alike."""
         found = [
-            LabPair(lab, one, other, shared / (self.sizes[one] + self.sizes[other]), self.exercises[one, other])
+            SimilarStudents(lab, one, other, shared / (self.sizes[one] + self.sizes[other]), self.exercises[one, other])
             for (one, other), shared in self.shared.items()
         ]
         return sorted(found, key=lambda pair: (-pair.share, pair.one, pair.other))[:SHOWN]
 
 
-def similarity(folder: Path, root: Path | None = None, progress: Progress | None = None) -> Similarity:
+def similarity(folder: Path, root: Path | None = None, progress: OnProgress | None = None) -> Similarity:
     """Compare all that is in `folder`, laid out as for grading.
 
     Raises ValueError for a wrong folder or course, or without copydetect.
@@ -138,7 +138,7 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
         student = one.student.encode("utf-8", "replace").decode()
         try:
             if one.path.is_dir():
-                raise Ungradable(one.words)
+                raise Ungradable(one.note)
             cells = submission.cells(submission.read(one.path))
             lab = labs.get(one.lab) or submission.lab_of(cells, labs.values())
             if lab is None:
@@ -182,13 +182,13 @@ def compare(
     )  # fmt: skip
 
 
-def pair_of(one: Answer, other: Answer) -> Pair:
+def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
     from copydetect import compare_files
 
     if one.fingerprint.hashes.isdisjoint(other.fingerprint.hashes):
-        return Pair(one, other, 0.0)
+        return SimilarAnswers(one, other, 0.0)
     _, (of_one, of_other), _ = compare_files(one.fingerprint, other.fingerprint)
-    return Pair(one, other, float(of_one * one.size + of_other * other.size))
+    return SimilarAnswers(one, other, float(of_one * one.size + of_other * other.size))
 
 
 # ---- fingerprints ----------------------------------------------------------------------------

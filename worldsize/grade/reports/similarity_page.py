@@ -15,9 +15,9 @@ from worldsize.grade.reports.similarity import (
     MOST_CHARACTERS,
     RUN,
     Compared,
-    LabPair,
-    Pair,
+    SimilarAnswers,
     Similarity,
+    SimilarStudents,
     spread,
 )
 
@@ -74,7 +74,7 @@ the whole lab, is worth a talk. Where both are also near {COURSE}, they may have
 A copy that was rewritten, or mixed with other code, is not found.</p>"""
 
 
-def _whole(pairs: list[LabPair]) -> str:
+def _whole(pairs: list[SimilarStudents]) -> str:
     rows = [[_name(p.one), _name(p.other), _number(p.share), f'<td class="n">{p.exercises}</td>'] for p in pairs]
     heads = ["one", "other", "in common", "exercises of both"]
     return "<h3>Over the whole lab</h3>" + (_table(heads, rows) if rows else "<p>Fewer than two to compare.</p>")
@@ -120,13 +120,13 @@ def _course(one: Compared) -> str:
     return f"<p>Nearest to {COURSE}, in <code>solutions/</code>:</p>" + _table(["student", "in common"], rows)
 
 
-def _side_by_side(pair: Pair) -> str:
+def _side_by_side(pair: SimilarAnswers) -> str:
     names = f"{escape(pair.one.student)} and {escape(pair.other.student)}, {pair.share:.2f}"
     codes = "".join(f"<div><pre>{code}</pre></div>" for code in _marked(pair))
     return f'<details><summary>{names}</summary><div class="two">{codes}</div></details>'
 
 
-def _marked(pair: Pair) -> Iterable[str]:
+def _marked(pair: SimilarAnswers) -> Iterable[str]:
     """Both codes, escaped, with what they share marked."""
     from copydetect import compare_files
     from copydetect.utils import highlight_overlap

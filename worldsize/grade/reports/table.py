@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from worldsize.grade.marking.batch import Batch
-from worldsize.grade.marking.rows import STATES, Row
+from worldsize.grade.marking.rows import STATES, GradeRow
 from worldsize.units import count, number
 
 BAR_COLUMNS = 40
 BINS = 6
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[GradeRow]) -> str:
     """Students down, with lab, state, points and what there is to say in one line."""
     heads = ("student", "lab", "state", "points", "")
     body = [(_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows]
@@ -24,21 +24,21 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _points(row: Row) -> str:
+def _points(row: GradeRow) -> str:
     return f"{number(row.points)} of {number(row.possible)}"
 
 
-def _remark(row: Row) -> str:
-    words = [row.words] if row.words else []
-    words += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
-    words += [f"changed: {_changed(row)}"] if row.tamper else []
-    words += ["UNSAFE: no sandbox"] if row.unsafe else []
-    return _shown("; ".join([*words, *([row.handed_in] if row.handed_in else [])]))[:160]
+def _remark(row: GradeRow) -> str:
+    remarks = [row.reason] if row.reason else []
+    remarks += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
+    remarks += [f"changed: {_changed(row)}"] if row.tamper else []
+    remarks += ["UNSAFE: no sandbox"] if row.unsafe else []
+    return _shown("; ".join([*remarks, *([row.handed_in] if row.handed_in else [])]))[:160]
 
 
-def _changed(row: Row) -> str:
+def _changed(row: GradeRow) -> str:
     """Set-up cells are named apart: graded with the release's, they are why a check may differ from the student's."""
-    setups = sum("set-up cell" in words for words in row.tamper)
+    setups = sum("set-up cell" in remarks for remarks in row.tamper)
     others = len(row.tamper) - setups
     return " and ".join([*([count(setups, "set-up cell")] if setups else []), *([count(others, "thing")] if others else [])])
 
@@ -51,20 +51,20 @@ def _shown(text: str) -> str:
 def closing(batch: Batch, out: Path) -> str:
     """What this call did, and how to do it again."""
     kept = len(batch.rows) - batch.graded
-    ways = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
+    ways = {"own": "ranks in namespaces of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
     return (
         f"{count(batch.graded, 'submission')} graded, {kept} kept from before ({ways[batch.mode]}); rows: {out / 'rows'}. "
         f"To replay a row: --seed {batch.seed}"
     )
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[GradeRow]) -> str:
     """For each lab: how many of each state, mean, median, spread, and a histogram."""
     labs = sorted({row.lab for row in rows})
     return "\n\n".join(_of_lab(lab, [row for row in rows if row.lab == lab]) for lab in labs)
 
 
-def _of_lab(lab: str, rows: list[Row]) -> str:
+def _of_lab(lab: str, rows: list[GradeRow]) -> str:
     states = Counter(row.state for row in rows)
     told = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
     head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({told})"
