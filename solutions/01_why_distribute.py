@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from worldsize.pytorch import models
+from worldsize.notebook import *
 from worldsize.formulas import scaling
 from worldsize.machine import usable_cores
-from worldsize.notebook import *
+from worldsize.pytorch import models
 
 # %% tags=["parameters"]
 batch = 256

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from worldsize.formulas import cost
 from worldsize.notebook import *
+from worldsize.formulas import cost
 
 # %% tags=["parameters"]
 worlds = [2, 4, 8]

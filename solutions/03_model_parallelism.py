@@ -12,10 +12,10 @@
 import torch
 from torch.nn.functional import cross_entropy
 
-from worldsize.formulas import cost
-from worldsize.pytorch import models
 from worldsize.notebook import *
+from worldsize.formulas import cost
 from worldsize.formulas.pipeline import in_flight, makespan_s, play, utilisation
+from worldsize.pytorch import models
 from worldsize.pytorch.stages import build, cut, meet
 
 # %% tags=["parameters"]

@@ -15,10 +15,10 @@ import math
 import torch
 from torch import nn
 
-from worldsize.formulas import parallelism
-from worldsize.fabric.collectives import all_reduce
-from worldsize.pytorch.models import flat, mlp, small_cnn, tensors
 from worldsize.notebook import *
+from worldsize.fabric.collectives import all_reduce
+from worldsize.formulas import parallelism
+from worldsize.pytorch.models import flat, mlp, small_cnn, tensors
 
 # %% tags=["parameters"]
 ranks = 4

@@ -15,8 +15,8 @@ import time
 
 import torch
 
-from worldsize.formulas import staleness as formulas
 from worldsize.notebook import *
+from worldsize.formulas import staleness as formulas
 from worldsize.launch import unobserved
 
 # %% tags=["parameters"]

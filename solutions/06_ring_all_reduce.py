@@ -13,8 +13,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from worldsize.formulas import cost
 from worldsize.notebook import *
+from worldsize.formulas import cost
 
 # %% tags=["parameters"]
 ranks = 4

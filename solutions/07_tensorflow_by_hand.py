@@ -18,10 +18,9 @@ from datetime import datetime
 
 import numpy as np
 
-from worldsize.tf import graphs
 from worldsize.notebook import *
+from worldsize.tf import Cluster, graphs, launch, warm
 from worldsize.tf.sessions import together
-from worldsize.tf import Cluster, launch, warm
 
 # %% tags=["parameters"]
 towers = 4

@@ -16,9 +16,8 @@ import time
 
 import numpy as np
 
-from worldsize.tf import support
 from worldsize.notebook import *
-from worldsize.tf import Cluster, launch, warm
+from worldsize.tf import Cluster, launch, support, warm
 
 # %% tags=["parameters"]
 device = "cpu"

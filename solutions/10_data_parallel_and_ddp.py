@@ -19,8 +19,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from worldsize.pytorch.models import flat
 from worldsize.notebook import *
+from worldsize.pytorch.models import flat
 
 # %%
 import linecache
@@ -30,13 +30,12 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from worldsize.formulas import cost
 from worldsize.fabric.background import Background, over_the_fabric
+from worldsize.formulas import cost
 from worldsize.pytorch.data_parallel import Cards, RecordedCopies, data_parallel
 from worldsize.pytorch.models import mlp, small_cnn, tensors
-from worldsize.pytorch.resnet import resnet
-from worldsize.notebook import terminal
 from worldsize.pytorch.observed_step import together, witnessed
+from worldsize.pytorch.resnet import resnet
 
 # %% tags=["parameters"]
 gpus = torch.cuda.device_count()
@@ -480,8 +479,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from worldsize import data
-from worldsize.models import flat, tensors
-from worldsize.resnet import resnet
+from worldsize.pytorch.models import flat, tensors
+from worldsize.pytorch.resnet import resnet
 """
 
 def cell_of(fn):

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize.formulas import bucketing
+from worldsize.notebook import *
 from worldsize.fabric.background import Background, GlooBackground, broadcast, over_the_fabric
 from worldsize.fabric.collectives import all_reduce
+from worldsize.formulas import bucketing
 from worldsize.pytorch.timed_network import network, task, train
-from worldsize.notebook import *
 
 # %% tags=["parameters"]
 ranks = 2

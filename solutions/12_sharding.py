@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from worldsize.formulas import sharding
-from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
-from worldsize.pytorch.models import flat, mlp, tensors
 from worldsize.notebook import *
+from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
+from worldsize.formulas import sharding
+from worldsize.pytorch.models import flat, mlp, tensors
 
 # %% tags=["parameters"]
 ranks = 4

@@ -4,7 +4,18 @@ import json
 
 import pytest
 
-from worldsize.trace import Collective, Event, RankRecord, Span, Trace, Transfer, in_steps, merge, ring_links, stray
+from worldsize.trace import (
+    Collective,
+    Event,
+    RankRecord,
+    Span,
+    Trace,
+    Transfer,
+    merge,
+    on_logical_clock,
+    ring_links,
+    stray,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -60,14 +71,14 @@ def test_a_part_of_the_time_keeps_what_begins_in_it():
 def test_on_a_logical_clock_two_rounds_of_a_ring_take_two_steps_however_long_each_message_took():
     late = {(0, 1): 5.0, (1, 2): 0.1, (2, 0): 3.0}
     rounds = [Transfer(src, dst, 8, start, start + late[src, dst]) for start in (0.0, 7.0) for src, dst in late]
-    assert [(t.src, t.start_s, t.end_s) for t in in_steps(Trace(3, tuple(rounds))).transfers] == [
+    assert [(t.src, t.start_s, t.end_s) for t in on_logical_clock(Trace(3, tuple(rounds))).transfers] == [
         (0, 0, 1), (1, 0, 1), (2, 0, 1), (0, 1, 2), (1, 1, 2), (2, 1, 2),
     ]  # fmt: skip
 
 
 def test_on_a_logical_clock_an_answer_comes_a_step_after_what_it_answers():
     asked, other, answer = Transfer(1, 0, 8, 0.0, 1.0), Transfer(2, 0, 8, 0.0, 9.0), Transfer(0, 1, 8, 1.0, 2.0)
-    steps = {(t.src, t.dst): t.start_s for t in in_steps(Trace(3, (asked, other, answer))).transfers}
+    steps = {(t.src, t.dst): t.start_s for t in on_logical_clock(Trace(3, (asked, other, answer))).transfers}
     assert steps == {(1, 0): 0, (2, 0): 0, (0, 1): 1}
 
 

@@ -114,10 +114,10 @@ def build(
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 if something is stale")] = False,
 ) -> None:
     """Write the notebooks in solutions/ and labs/ from the sources solutions/NN_topic.py."""
-    from worldsize.authoring import build as builder
+    from worldsize.authoring.build import build as build_notebooks
 
     with _one_paragraph(), Console(stderr=True).status("reading the sources, making the notebooks …"):
-        paths = builder.build(root, check=check)
+        paths = build_notebooks(root, check=check)
     for path in paths:
         typer.echo(f"{'stale' if check else 'wrote'} {path}")
     if not paths:
@@ -131,10 +131,10 @@ def release(
     root: Repository = Path("."),
 ) -> None:
     """Write the student bundle: labs, package, data, environment; no solutions and no tests."""
-    from worldsize.authoring import release as bundle
+    from worldsize.authoring.release import release as write_bundle
 
     with _one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
-        names = bundle.release(root, out)
+        names = write_bundle(root, out)
     typer.echo(f"wrote {out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")
 
 
@@ -150,13 +150,13 @@ def grade(
     """Grade a folder of submissions, each in a sandbox, and print every row, statistics and a histogram."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from worldsize.grade.marking import batch as grader
+    from worldsize.grade.marking.batch import grade as grade_folder
     from worldsize.grade.reports import table
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with _one_paragraph(), Progress(*shown, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=None)
-        batch = grader.grade(
+        batch = grade_folder(
             submissions, out, jobs, unsafe, course, seed,
             progress=lambda done, total, row: progress.update(
                 task, completed=done, total=total, description=f"{row.student[:30]!a} {row.state}"
@@ -172,14 +172,14 @@ def export(
     lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06_ring_all_reduce")] = "",
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
-    from worldsize.grade.marking import rows as row
-    from worldsize.grade.reports import csv_export as sheets
+    from worldsize.grade.marking import rows
+    from worldsize.grade.reports import csv_export
 
     with _one_paragraph():
-        rows = list(row.rows(grades))
-        sheet = sheets.moodle(rows, lab) if lab else sheets.canvas(rows)
+        graded = list(rows.read_all(grades))
+        sheet = csv_export.moodle(graded, lab) if lab else csv_export.canvas(graded)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
-        row.write_whole(path, sheet.text)
+        rows.write_whole(path, sheet.text)
     for student in sheet.unknown:
         typer.echo(f"left out, no number in the name: {student!a}", err=True)
     for words in sheet.unsure:
@@ -194,15 +194,15 @@ def similarity(
     course: CourseFolder = None,
 ) -> None:
     """Compare the answers to each exercise, also with the course's own: a page of pairs, and no verdict."""
-    from worldsize.grade.marking import rows as row
-    from worldsize.grade.reports import similarity as comparing
+    from worldsize.grade.marking import rows
     from worldsize.grade.reports import similarity_page
+    from worldsize.grade.reports.similarity import similarity as compare
 
     with _one_paragraph(), Console(stderr=True).status("comparing …") as status:
-        found = comparing.similarity(
+        found = compare(
             submissions, course, lambda done, of: status.update(f"comparing: exercise {done} of {of} …")
         )
-        row.write_whole(out, similarity_page.page(found))
+        rows.write_whole(out, similarity_page.page(found))
     typer.echo("\n".join([*similarity_page.lines(found), f"wrote {out}"]))
 
 
@@ -230,23 +230,22 @@ def books(
 ) -> None:
     """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
     from worldsize.grade import course as release
-    from worldsize.grade.marking import rows as row
-    from worldsize.grade.nbgrader import notebooks as autograded
-    from worldsize.grade.nbgrader import scores
+    from worldsize.grade.marking import rows
+    from worldsize.grade.nbgrader import notebooks, scores
 
     with _one_paragraph(), Console(stderr=True).status("writing scores …"):
         root = (course or release.default_root()).resolve()
-        labs, rows = release.load(root), list(row.rows(grades))
-        times = autograded.handed_in(rows, submissions) if submissions else {}
-        done = scores.write(rows, gradebook, labs, root, times)
+        labs, graded = release.load(root), list(rows.read_all(grades))
+        times = notebooks.handed_in(graded, submissions) if submissions else {}
+        done = scores.write(graded, gradebook, labs, root, times)
         folder = gradebook.parent / "autograded"
-        notebooks = autograded.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
-    for words in [*done.left_out, *notebooks[1]]:
+        written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
+    for words in [*done.left_out, *written[1]]:
         typer.echo(f"left out: {words!a}", err=True)
     for words in done.to_look_at:
         typer.echo(f"look at this one: {words!a}", err=True)
     if submissions:
-        typer.echo(f"wrote {notebooks[0]} notebooks for formgrader: {folder}")
+        typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
     backup = f"backup: {done.backup}" if done.backup else "new" if done.changed else "as it was"
     typer.echo(f"wrote {done.changed} scores, {done.kept} were there: {gradebook} ({backup})")
 
@@ -263,7 +262,7 @@ def feedback(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade.marking import rows as row
+    from worldsize.grade.marking import rows
     from worldsize.grade.reports import feedback as pages
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
@@ -271,7 +270,7 @@ def feedback(
         task = progress.add_task("", total=None)
         labs = release.load((course or release.default_root()).resolve())
         places = pages.write(
-            row.rows(grades), to, labs, grades / "expected", seed, submissions=submissions,
+            rows.read_all(grades), to, labs, grades / "expected", seed, submissions=submissions,
             progress=lambda done, total, _: progress.update(task, completed=done, total=total),
         )  # fmt: skip
     typer.echo(f"wrote {len(places)} pages: {to}")

@@ -167,7 +167,7 @@ def _slice(rank: int, row: int, name: str, start_s: float, end_s: float, args: d
     }  # fmt: skip
 
 
-def in_steps(trace: Trace) -> Trace:
+def on_logical_clock(trace: Trace) -> Trace:
     """The same messages on a logical clock: one is sent a step after the last that its sender had received by then.
 
     So two runs of one algorithm look alike, however busy the machine was. L. Lamport, "Time, clocks, and the ordering of

@@ -6,15 +6,14 @@ import nbformat
 import pytest
 
 from tests.support.sample_source import BEGIN, CHECK, END, EXERCISE, RING, course
-from worldsize.authoring import source as labsource
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.source import BuildError
+from worldsize.authoring.source import BuildError, read_source
 
 pytestmark = pytest.mark.quick
 
 
 def ids_of(source: Path) -> list[str]:
-    return [cell.id for cell in labsource.read(source).cells]
+    return [cell.id for cell in read_source(source).cells]
 
 
 def test_cells_are_named_by_exercise_or_by_lab_heading_and_ordinal(tmp_path):

@@ -355,7 +355,7 @@ def test_the_output_ends_with_its_data(make):
 
 
 def test_text_cannot_end_the_script(monkeypatch):
-    monkeypatch.setattr(figures, "finding", lambda trace: "</script><b>")
+    monkeypatch.setattr(player, "message_pattern", lambda trace: "</script><b>")
     page = figures.steps(RING)._repr_html_()
     assert page.count("</script>") == 1 and data_of(page)["title"] == "</script><b>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.grade.test_broker import arena_of
+from tests.support.graded_arena import arena_of
 from worldsize.grade.host.arena import Submitted
 from worldsize.grade.isolation.limits import Limits
 from worldsize.links import Link

@@ -226,7 +226,7 @@ def as_undisturbed(tmp_path: Path, count: int, kills: int) -> None:
     folder = many(tmp_path / "submitted", count)
     undisturbed = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
     kill_and_go_on(folder, tmp_path / "killed", kills, random.Random(count))
-    found = tuple(row.rows(tmp_path / "killed"))
+    found = tuple(row.read_all(tmp_path / "killed"))
     assert results(found) == results(undisturbed.rows)
     assert len(found) == count
     assert [p.name for p in (tmp_path / "killed" / "rows").iterdir() if p.suffix != ".json"] == []

@@ -10,18 +10,14 @@ import numpy as np
 import pytest
 
 from tests.support import conformance
+from tests.support.graded_arena import arena_of
 from worldsize.grade.host.arena import SandboxArena, Submitted
-from worldsize.grade.isolation.limits import Limits, Meter
+from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link
 
 FAST = Link("10 GB/s", "10 us")
 OVER = "def over(fabric, _, name, *args):\n    return repr(globals()[name](fabric, *args))"
 CELLS = [["Set-up 1", inspect.getsource(conformance)], ["Exercise 1.1", OVER]]
-
-
-def arena_of(sandbox, *sources: str, limits: Limits | None = None) -> SandboxArena:
-    cells = [["Set-up 1", "import torch"], *([f"Exercise 1.{k}", source] for k, source in enumerate(sources, 1))]
-    return SandboxArena(sandbox, Meter(limits or sandbox.limits), cells, seed=1)
 
 
 @pytest.mark.parametrize("link", [None, FAST], ids=["broker", "shaped"])

@@ -104,4 +104,4 @@ def test_a_row_is_plain_text_whatever_a_submission_says(batch, course_folder):
     out = course_folder.parent / f"{course_folder.name}-grades"
     for path in (out / "rows").glob("*.json"):
         assert path.read_bytes().isascii()
-    assert len(list(rows.rows(out))) == len(CASES)
+    assert len(list(rows.read_all(out))) == len(CASES)

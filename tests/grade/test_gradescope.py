@@ -18,7 +18,7 @@ import pytest
 from tests.grade.cheats import CASES, LAB, ROOT, with_cell
 from worldsize.authoring import build
 from worldsize.grade import course
-from worldsize.grade.gradescope import bundle as autograder
+from worldsize.grade.gradescope.bundle import NAMED, autograder
 from worldsize.grade.gradescope.results import memory_bytes, result
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
@@ -40,7 +40,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("repository")
     for name in ("worldsize", "datasets"):
         shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (*map(Path, autograder.NAMED), *(Path("solutions") / f"{LAB}.{kind}" for kind in ("py", "ipynb"))):
+    for path in (*map(Path, NAMED), *(Path("solutions") / f"{LAB}.{kind}" for kind in ("py", "ipynb"))):
         (made / path).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / path, made / path)
     build.build(made)
@@ -50,7 +50,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bundle(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("zip") / "autograder.zip"
-    autograder.autograder(repository, out, LAB[:2])
+    autograder(repository, out, LAB[:2])
     return out
 
 
@@ -115,14 +115,14 @@ def test_the_zip_holds_the_allow_list_and_one_lab(bundle):
         names = set(packed.namelist())
     assert {"setup.sh", "run_autograder", f"course/labs/{LAB}.ipynb", f"course/solutions/{LAB}.ipynb"} <= names
     of_course = {name.split("/")[1] for name in names if name.startswith("course/")}
-    assert of_course == {"datasets", "labs", "solutions", "worldsize", *(n for n in autograder.NAMED if "/" not in n)}
+    assert of_course == {"datasets", "labs", "solutions", "worldsize", *(n for n in NAMED if "/" not in n)}
     assert [n for n in names if n.startswith(("course/labs/", "course/solutions/")) and LAB not in n] == []
 
 
 def test_the_same_files_make_the_same_bytes(repository, bundle, tmp_path):
     for path in repository.rglob("*"):
         path.touch()
-    autograder.autograder(repository, tmp_path / "again.zip", LAB)
+    autograder(repository, tmp_path / "again.zip", LAB)
     assert (tmp_path / "again.zip").read_bytes() == bundle.read_bytes()
 
 
@@ -136,7 +136,7 @@ def test_both_scripts_are_whole_and_can_be_run(bundle):
 
 def test_a_zip_for_no_lab_of_the_course_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"expected a lab of the course \(00_start_here, .*, got '99'"):
-        autograder.autograder(ROOT, tmp_path / "out.zip", "99")
+        autograder(ROOT, tmp_path / "out.zip", "99")
 
 
 def test_setup_installs_under_the_constraints_and_closes_the_answers(home, tmp_path):
@@ -269,7 +269,7 @@ def test_points_without_an_exercise_do_not_count():
 
 
 def test_an_unsafe_zip_says_so_in_the_script_alone(repository, bundle, tmp_path):
-    autograder.autograder(repository, tmp_path / "unsafe.zip", LAB, unsafe=True)
+    autograder(repository, tmp_path / "unsafe.zip", LAB, unsafe=True)
     with zipfile.ZipFile(bundle) as safe, zipfile.ZipFile(tmp_path / "unsafe.zip") as unsafe:
         different = [name for name in safe.namelist() if safe.read(name) != unsafe.read(name)]
         assert different == ["run_autograder"]

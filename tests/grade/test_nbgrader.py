@@ -20,36 +20,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.gradebook import LABS, RING, ROOT, START, enter, row
 from tests.support.kernels import seconds_until
 from worldsize import cli
-from worldsize.grade import course
-from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write
-from worldsize.grade.nbgrader import database as gradebook
-from worldsize.grade.nbgrader import notebooks, scores
-
-ROOT = Path(__file__).resolve().parents[2]
-RING, START = "06_ring_all_reduce", "00_start_here"
-LABS = course.load(ROOT)
-
-
-def row(student: str, points: float = 0.5, lab: str = RING, state: str = "graded", path: str = "", **more: object) -> GradeRow:
-    """Every exercise has earned `points`, or all that it is worth."""
-    failed = state if state in ("timeout", "crashed") else "fail"
-    exercises = tuple(
-        ExerciseRow(e.id, e.title, "pass" if points >= e.points else failed, min(points, e.points), e.points)
-        for e in LABS[lab].exercises
-    )
-    if state == "ungradable":
-        exercises = ()
-    total = sum(e.points for e in exercises)
-    path = path or f"{student}/{lab}.ipynb"
-    return GradeRow(student, lab, path, state, total, LABS[lab].possible, exercises, **{"digest": "d" * 64, **more})
+from worldsize.grade.marking.rows import GradeRow, write
+from worldsize.grade.nbgrader import database, notebooks
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("empty") / "gradebook.db"
-    with gradebook.writing(path):
+    with database.writing(path):
         pass
     return path
 
@@ -61,13 +42,9 @@ def path(empty: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(empty, tmp_path / "course" / "gradebook.db"))
 
 
-def enter(path: Path, *rows: GradeRow) -> scores.Written:
-    return scores.write(rows, path, LABS, ROOT)
-
-
 def dump(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as database:
-        return sorted(database.iterdump())
+    with closing(sqlite3.connect(path)) as connection:
+        return sorted(connection.iterdump())
 
 
 def grades(path: Path, student: str, lab: str = RING) -> dict[str, dict]:
@@ -75,16 +52,16 @@ def grades(path: Path, student: str, lab: str = RING) -> dict[str, dict]:
     query = """SELECT cell.name, grade.* FROM grade JOIN base_cell cell ON cell.id = grade.cell_id
         JOIN submitted_notebook n ON n.id = grade.notebook_id JOIN notebook lab ON lab.id = n.notebook_id
         JOIN submitted_assignment a ON a.id = n.assignment_id WHERE a.student_id = ? AND lab.name = ?"""
-    with closing(sqlite3.connect(path)) as database:
-        database.row_factory = sqlite3.Row
-        return {r["name"].removeprefix("check_"): dict(r) for r in database.execute(query, (student, lab))}
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return {r["name"].removeprefix("check_"): dict(r) for r in connection.execute(query, (student, lab))}
 
 
 def by_hand(path: Path, student: str, sql: str) -> None:
     """What a person does to the grades of a student."""
-    with closing(sqlite3.connect(path)) as database, database:
+    with closing(sqlite3.connect(path)) as connection, connection:
         names = "','".join(grade["id"] for grade in grades(path, student).values())
-        database.execute(f"UPDATE grade SET {sql} WHERE id IN ('{names}')")
+        connection.execute(f"UPDATE grade SET {sql} WHERE id IN ('{names}')")
 
 
 # ---- scores ----------------------------------------------------------------------------------
@@ -157,13 +134,13 @@ def test_points_given_by_hand_stay_when_graded_again(path, given):
 
 def test_comments_and_flags_given_by_hand_stay_when_graded_again(path):
     enter(path, row("anna"))
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE comment SET manual_comment = 'well done'")
-        database.execute("UPDATE submitted_notebook SET flagged = 1, late_submission_penalty = 0.5")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE comment SET manual_comment = 'well done'")
+        connection.execute("UPDATE submitted_notebook SET flagged = 1, late_submission_penalty = 0.5")
     enter(path, row("anna", 9))
-    with closing(sqlite3.connect(path)) as database:
-        assert {c for (c,) in database.execute("SELECT manual_comment FROM comment")} == {"well done"}
-        assert database.execute("SELECT flagged, late_submission_penalty FROM submitted_notebook").fetchall() == [(1, 0.5)]
+    with closing(sqlite3.connect(path)) as connection:
+        assert {c for (c,) in connection.execute("SELECT manual_comment FROM comment")} == {"well done"}
+        assert connection.execute("SELECT flagged, late_submission_penalty FROM submitted_notebook").fetchall() == [(1, 0.5)]
 
 
 def test_grading_one_again_changes_no_row_of_another_student_or_lab(path):
@@ -232,7 +209,7 @@ def test_of_several_assignments_the_folder_says_which(path):
 
 
 def test_a_locked_gradebook_is_refused_and_stays_as_it_is(path, monkeypatch):
-    monkeypatch.setattr(gradebook, "WAIT_S", 0.1)
+    monkeypatch.setattr(database, "WAIT_S", 0.1)
     before = path.read_bytes()
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -251,8 +228,8 @@ def test_what_is_no_gradebook_is_refused_and_stays_as_it_is(path, content):
 
 def test_other_points_than_the_releases_are_refused_and_nothing_is_written(path):
     enter(path, row("anna"))
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE grade_cells SET max_score = 3")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE grade_cells SET max_score = 3")
     before = dump(path)
     with pytest.raises(ValueError, match=r"expected 1 points for check_parameter_server .* the gradebook has 3"):
         enter(path, row("ben"))
@@ -283,16 +260,17 @@ def test_the_backup_has_what_stands_in_a_write_ahead_log(path):
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
-from tests.grade import test_nbgrader as t
-from worldsize.grade.nbgrader import scores as books
-whole = books._Desk.enter
-def enter(desk, row, *more):
+from pathlib import Path
+from tests.support.gradebook import enter as enter_rows, row
+from worldsize.grade.nbgrader import scores
+whole = scores._GradebookWriter.enter
+def enter(writer, row, *more):
     if row.student == "carla":
-        desk._book.db.flush()
+        writer._book.db.flush()
         os.kill(os.getpid(), signal.SIGKILL)
-    return whole(desk, row, *more)
-books._Desk.enter = enter
-t.enter(t.Path(sys.argv[1]), t.row("anna", 9), t.row("ben"), t.row("carla"))
+    return whole(writer, row, *more)
+scores._GradebookWriter.enter = enter
+enter_rows(Path(sys.argv[1]), row("anna", 9), row("ben"), row("carla"))
 """
 
 
@@ -307,11 +285,11 @@ def test_killed_in_the_midst_nothing_is_written_and_the_next_time_all_is(path):
 
 HALF_WRITTEN = """
 import os, signal, sqlite3, sys
-database = sqlite3.connect(sys.argv[1])
-database.execute("PRAGMA cache_size = 1")  # so that pages go to the file before the end
-database.execute("BEGIN IMMEDIATE")
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("PRAGMA cache_size = 1")  # so that pages go to the file before the end
+connection.execute("BEGIN IMMEDIATE")
 rows = ((f"{k:0200}",) for k in range(5000))
-database.executemany("INSERT INTO student VALUES (?, NULL, NULL, NULL, NULL)", rows)
+connection.executemany("INSERT INTO student VALUES (?, NULL, NULL, NULL, NULL)", rows)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -29,7 +29,7 @@ def rows_of(*points: float) -> list[GradeRow]:
 
 def test_a_row_comes_back_as_it_was_written(tmp_path):
     row.write(ROW, tmp_path / "rows")
-    assert list(row.rows(tmp_path)) == [ROW]
+    assert list(row.read_all(tmp_path)) == [ROW]
 
 
 def test_a_row_holds_the_messages_of_the_first_failing_case():
@@ -51,7 +51,7 @@ def test_a_damaged_row_is_named(tmp_path):
     path = row.write(ROW, tmp_path / "rows")
     path.write_text("{}")
     with pytest.raises(ValueError, match=f"{path.name}: expected a grade's row"):
-        list(row.rows(tmp_path))
+        list(row.read_all(tmp_path))
 
 
 def test_a_table_has_a_line_a_row_and_says_what_is_not_right():

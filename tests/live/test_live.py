@@ -10,23 +10,23 @@ from types import SimpleNamespace
 
 import pytest
 
+from worldsize import live
 from worldsize.engines.job import Progress
 from worldsize.failures import Failure, Outcome, Standing
 from worldsize.live import result
-from worldsize.live import view as live
-from worldsize.live.board import LINE_CHARS, RunState, plain
+from worldsize.live.run_state import LINE_CHARS, RunState, plain
 from worldsize.live.text import TextLines
 from worldsize.live.view import LiveView
 
 pytestmark = pytest.mark.quick
 
-SCRIPT = Path(live.__file__).with_suffix(".js").read_text()
+SCRIPT = Path(live.__file__).with_name("view.js").read_text()
 
 
-def finished(board, state="done", outcome=None, reports=()):
-    reports = list(reports) or [[] for _ in board.rows]
+def finished(run_state, state="done", outcome=None, reports=()):
+    reports = list(reports) or [[] for _ in run_state.rows]
     return SimpleNamespace(
-        world_size=len(board.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
+        world_size=len(run_state.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
         setup="2 ranks", tasks=(), trace=SimpleNamespace(spans=(), collectives=()),
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ def told(rank=0, *reports, doing="running"):
 
 
 class FrontEnd:
-    """What live.js keeps: merges messages as it does."""
+    """What view.js keeps: merges messages as it does."""
 
     def __init__(self):
         self.tails, self.curves = {}, {}
@@ -57,43 +57,43 @@ class FrontEnd:
 
 @pytest.mark.parametrize("burst", [1, 30, 500])
 def test_news_put_together_are_the_whole(burst):
-    board, front, fresh = RunState(2), FrontEnd(), FrontEnd()
-    front.take(board.whole())
+    run_state, front, fresh = RunState(2), FrontEnd(), FrontEnd()
+    front.take(run_state.whole())
     for number in range(7 * burst):
-        board.printed(number % 2, [f"line {number}"])
-        board.rows[0].report({"t": 0.0, "step": number, "loss": float(number)})
+        run_state.printed(number % 2, [f"line {number}"])
+        run_state.rows[0].report({"t": 0.0, "step": number, "loss": float(number)})
         if number % burst == burst - 1:
-            front.take(board.news())
-    fresh.take(board.whole())
+            front.take(run_state.news())
+    fresh.take(run_state.whole())
     assert (front.tails, front.curves) == (fresh.tails, fresh.curves)
 
 
 def test_a_message_stays_small_whatever_a_rank_prints_and_reports():
-    board = RunState(4)
+    run_state = RunState(4)
     for rank in range(4):
-        board.printed(rank, ["x" * 10_000] * 10_000)
+        run_state.printed(rank, ["x" * 10_000] * 10_000)
         for step in range(20_000):
-            board.rows[rank].report({"t": 1.0, "step": step, "loss": 1 / 3, "accuracy": 2 / 3})
-    assert len(json.dumps(board.whole())) < 250_000
+            run_state.rows[rank].report({"t": 1.0, "step": step, "loss": 1 / 3, "accuracy": 2 / 3})
+    assert len(json.dumps(run_state.whole())) < 250_000
 
 
 def test_nothing_new_is_said_of_a_rank_without_news():
-    board = RunState(3)
-    board.whole()
-    board.printed(1, ["hello"])
-    assert [row["rank"] for row in board.news()["ranks"]] == [1]
+    run_state = RunState(3)
+    run_state.whole()
+    run_state.printed(1, ["hello"])
+    assert [row["rank"] for row in run_state.news()["ranks"]] == [1]
 
 
 def test_every_line_is_counted_though_only_the_last_are_kept():
-    board = RunState(2)
-    board.printed(0, ["line"] * 12_345)
-    assert board.whole()["ranks"][0]["lines"] == 12_345
+    run_state = RunState(2)
+    run_state.printed(0, ["line"] * 12_345)
+    assert run_state.whole()["ranks"][0]["lines"] == 12_345
 
 
 def test_a_loss_that_is_no_number_travels_as_json():
-    board = RunState(1)
-    board.rows[0].report({"t": 0.0, "step": 1, "loss": float("nan")})
-    assert json.loads(json.dumps(board.whole(), allow_nan=False))["ranks"][0]["curves"]["loss"]["y"] == [None]
+    run_state = RunState(1)
+    run_state.rows[0].report({"t": 0.0, "step": 1, "loss": float("nan")})
+    assert json.loads(json.dumps(run_state.whole(), allow_nan=False))["ranks"][0]["curves"]["loss"]["y"] == [None]
 
 
 def test_a_progress_bar_is_shown_as_a_terminal_leaves_it():
@@ -114,15 +114,15 @@ def test_a_long_line_is_cut():
     ],
 )
 def test_the_state_follows_from_what_a_rank_does(doing, state):
-    board = RunState(1)
-    board.progressed(told(doing=doing))
-    assert board.rows[0].state == state
+    run_state = RunState(1)
+    run_state.progressed(told(doing=doing))
+    assert run_state.rows[0].state == state
 
 
 def test_a_card_says_how_far_and_how_well():
-    board = RunState(1)
-    board.rows[0].report({"t": 0.0, "step": 3, "steps": 12, "loss": 0.5})
-    facts = board.whole()["ranks"][0]
+    run_state = RunState(1)
+    run_state.rows[0].report({"t": 0.0, "step": 3, "steps": 12, "loss": 0.5})
+    facts = run_state.whole()["ranks"][0]
     assert (facts["place"], facts["values"], facts["share"]) == ("step 3 of 12", "loss 0.5", 0.25)
 
 
@@ -141,9 +141,9 @@ class Desk:
 
     def __init__(self, monkeypatch):
         self.clock, self.sent, self.outputs, self.at_end = Clock(), [], [], []
-        monkeypatch.setattr(live, "time", self.clock)
-        monkeypatch.setattr(live, "widget_class", lambda: self._widget)
-        monkeypatch.setattr(live, "at_cell_end", self.at_end.append)
+        monkeypatch.setattr(live.view, "time", self.clock)
+        monkeypatch.setattr(live.view, "widget_class", lambda: self._widget)
+        monkeypatch.setattr(live.view, "at_cell_end", self.at_end.append)
         monkeypatch.setattr("IPython.display.display", self._display)
 
     def _widget(self, first):
@@ -294,7 +294,7 @@ def test_a_quick_run_with_reports_leaves_its_curves(desk, view):
 
 
 def test_a_view_that_cannot_be_shown_does_no_harm(desk, view, capsys, monkeypatch):
-    monkeypatch.setattr(live, "widget_class", lambda: 1 / 0)
+    monkeypatch.setattr(live.view, "widget_class", lambda: 1 / 0)
     run = start(view)
     view.printed(run, 0, "hello\n")
     desk.follow(view, run, 2)
@@ -314,10 +314,10 @@ def test_the_view_of_a_run_that_broke_off_does_not_stay(desk, view, then):
 
 
 def failed_run(world_size=3):
-    board = RunState(world_size)
+    run_state = RunState(world_size)
     failure = Failure(2, "raised", 0.0, type="ValueError", message="<b>bad</b>")
     standings = tuple(Standing(r, "waits in recv from rank 2") for r in range(2))
-    return finished(board, "failed", Outcome("failed", (failure,), standings)), board
+    return finished(run_state, "failed", Outcome("failed", (failure,), standings)), run_state
 
 
 def test_the_failed_rank_comes_first_with_mark_word_and_reason():
@@ -331,25 +331,25 @@ def test_what_a_rank_says_is_no_html():
 
 
 def test_what_stays_needs_no_script_and_no_network():
-    board = RunState(1)
-    made = result.bundle(finished(board, reports=[[{"t": 0.0, "step": 1, "loss": 1.0}]]), board)["text/html"]
+    run_state = RunState(1)
+    made = result.bundle(finished(run_state, reports=[[{"t": 0.0, "step": 1, "loss": 1.0}]]), run_state)["text/html"]
     assert "<script" not in made and "http" not in made and re.search(r'<img alt="Curves of 1 rank', made)
 
 
 def test_columns_that_say_nothing_are_left_out():
-    board = RunState(2)
-    board.printed(0, ["line"])
-    assert result.table(finished(board), board)[0] == ["rank", "end", "lines"]
+    run_state = RunState(2)
+    run_state.printed(0, ["line"])
+    assert result.table(finished(run_state), run_state)[0] == ["rank", "end", "lines"]
 
 
 def test_a_run_that_reported_nothing_leaves_one_line_to_open():
-    board = RunState(2)
-    assert result.bundle(finished(board), board)["text/html"].startswith("<details><summary>2 ranks, done")
+    run_state = RunState(2)
+    assert result.bundle(finished(run_state), run_state)["text/html"].startswith("<details><summary>2 ranks, done")
 
 
 def test_a_table_of_very_many_ranks_is_cut():
-    board = RunState(200)
-    assert "… and 184 more ranks" in result.bundle(finished(board), board)["text/html"]
+    run_state = RunState(200)
+    assert "… and 184 more ranks" in result.bundle(finished(run_state), run_state)["text/html"]
 
 
 # ---- the script ------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ from collections import defaultdict
 
 import pytest
 
+from tests.support import tensorflow_work as work
 from tests.support.processes import ranks_alive
-from tests.tf import test_faults as faults
-from tests.tf import test_launch as right
 from worldsize.errors import RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
 
@@ -24,41 +23,41 @@ V1 = Cluster(worker=2, ps=1)
 
 
 def mirrored():
-    assert launch(right.mirrored, logical_devices=4).results == [[10.0] * 4]
+    assert launch(work.mirrored, logical_devices=4).results == [[10.0] * 4]
 
 
 def multi_worker():
-    assert launch(right.multi_worker, cluster=faults.PAIR).results == [12.0, 12.0]
+    assert launch(work.multi_worker, cluster=work.PAIR).results == [12.0, 12.0]
 
 
 def parameter_server():
-    assert launch(right.coordinate, (20,), cluster=faults.COORDINATED)[0][0] == 20.0
+    assert launch(work.coordinate, (20,), cluster=work.COORDINATED)[0][0] == 20.0
 
 
 def between_graphs():
-    assert launch(right.between_graphs, cluster=V1, servers=()).results[2] == 2
+    assert launch(work.between_graphs, cluster=V1, servers=()).results[2] == 2
 
 
 def lost_worker():
-    assert launch(faults.lose_a_worker, (None,), cluster=faults.COORDINATED, timeout_s=60)[0][2] >= 30
+    assert launch(work.lose_a_worker, (None,), cluster=work.COORDINATED, timeout_s=60)[0][2] >= 30
 
 
 def failure():
-    how, culprit = random.choice([*faults.EXPECTED]), random.randrange(2)
-    with pytest.raises(RankFailed, match=f"^worker {culprit} {faults.EXPECTED[how]}"):
-        launch(faults.die, (how, culprit), cluster=faults.PAIR, timeout_s=60)
+    how, culprit = random.choice([*work.EXPECTED]), random.randrange(2)
+    with pytest.raises(RankFailed, match=f"^worker {culprit} {work.EXPECTED[how]}"):
+        launch(work.die, (how, culprit), cluster=work.PAIR, timeout_s=60)
 
 
 def time_limit():
     with pytest.raises(RunTimedOut):
-        launch(faults.wait_for_a_peer, cluster=faults.PAIR, timeout_s=random.uniform(0.1, 1))
+        launch(work.wait_for_a_peer, cluster=work.PAIR, timeout_s=random.uniform(0.1, 1))
 
 
 def interrupt():
     stop = threading.Timer(random.uniform(0.05, 1.2), os.kill, (os.getpid(), 2))
     try:
         stop.start()
-        launch(right.coordinate, (20_000,), cluster=faults.COORDINATED)
+        launch(work.coordinate, (20_000,), cluster=work.COORDINATED)
         time.sleep(2)  # it was done before
     except KeyboardInterrupt:
         pass

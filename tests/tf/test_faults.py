@@ -8,14 +8,11 @@ import time
 import psutil
 import pytest
 
-from tests.support.coordinated import counter
 from tests.support.kernels import Kernel, pid_gone, printed, seconds_until
 from tests.support.processes import agents, ranks_alive
+from tests.support.tensorflow_work import COORDINATED, EXPECTED, PAIR, counter, die, lose_a_worker, wait_for_a_peer
 from worldsize.errors import EngineLost, Interrupted, RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
-
-PAIR = Cluster(worker=2)
-COORDINATED = Cluster(chief=1, worker=2, ps=1)
 
 
 @pytest.fixture(autouse=True)
@@ -25,34 +22,6 @@ def nothing_is_left():
 
 
 # ---- failures --------------------------------------------------------------------------------
-
-
-def die(task, how, culprit):
-    """Everybody meets in a collective; then the culprit fails while the others go on."""
-    import tensorflow as tf
-
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-
-    @tf.function
-    def meet():
-        return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0)))
-
-    meet()
-    if task.index == culprit:
-        if how == "raise":
-            raise KeyError("the culprit")
-        if how == "exit":
-            os._exit(3)
-        os.kill(os.getpid(), signal.SIGKILL)
-    while True:
-        meet()
-
-
-EXPECTED = {
-    "raise": "failed first: KeyError: 'the culprit'",
-    "exit": "exited with code 3 and no result",
-    "kill": "was killed by SIGKILL",
-}
 
 
 @pytest.mark.parametrize("culprit", [0, 1])
@@ -100,18 +69,6 @@ def test_a_server_that_does_not_heed_sigterm_is_killed():
 
 
 # ---- time limits, interrupts, the agent's death ----------------------------------------------
-
-
-def wait_for_a_peer(task, note=None):
-    """Worker 0 makes its strategy, which waits for worker 1; that one never makes its own."""
-    import tensorflow as tf
-
-    if note:
-        with open(f"{note}{task.index}", "w") as file:
-            file.write(str(os.getpid()))
-    if task.index == 1:
-        time.sleep(1000)
-    tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def test_a_missing_peer_ends_at_the_time_limit_and_says_who_waits_where():
@@ -189,23 +146,6 @@ def test_a_kernel_that_is_killed_leaves_no_process_and_no_file(tmp_path):
 
 
 # ---- kill and restart on request -------------------------------------------------------------
-
-
-def lose_a_worker(task, path):
-    """The chief kills worker 1, goes on without it, and gets it back."""
-    coordinator, update, total = counter()
-
-    def updates(count):
-        for _ in range(count):
-            coordinator.schedule(update)
-        coordinator.join()
-        return float(total.numpy())
-
-    counts = [updates(10)]
-    task.kill("worker", 1)
-    counts.append(updates(10))
-    task.restart("worker", 1)
-    return [*counts, updates(10)]
 
 
 def test_a_worker_that_is_killed_on_request_is_no_failure_and_comes_back():

@@ -10,43 +10,21 @@ import sys
 import numpy as np
 import pytest
 
-from tests.support.coordinated import counter
+from tests.support.tensorflow_work import COORDINATED, PAIR, between_graphs, coordinate, mirrored, multi_worker
 from worldsize.checks.arena import LaunchArena
 from worldsize.errors import NotYet
 from worldsize.launch import last_run
 from worldsize.launch import launch as launch_ranks
 from worldsize.live import result
-from worldsize.live.board import RunState
+from worldsize.live.run_state import RunState
 from worldsize.live.text import Screenful
 from worldsize.report import report
 from worldsize.tf import Cluster, launch
-
-PAIR = Cluster(worker=2)
-COORDINATED = Cluster(chief=1, worker=2, ps=1)
-
-
-def mirrored():
-    import tensorflow as tf
-
-    strategy = tf.distribute.MirroredStrategy()
-    context = tf.distribute.get_replica_context
-    one = [1.0, 2.0, 3.0, 4.0]
-    summed = strategy.run(lambda: context().all_reduce("sum", tf.gather(one, context().replica_id_in_sync_group)))
-    return [float(x) for x in strategy.experimental_local_results(summed)]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_mirrored_replicas_run_on_as_many_logical_devices_as_asked_for(n):
     assert launch(mirrored, logical_devices=n).results == [[n * (n + 1) / 2] * n]
-
-
-def multi_worker(task):
-    import tensorflow as tf
-
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    context = tf.distribute.get_replica_context
-    summed = strategy.run(lambda: context().all_reduce("sum", tf.constant(1.0 + 10 * task.rank)))
-    return float(strategy.experimental_local_results(summed)[0])
 
 
 def test_workers_find_each_other_and_results_come_by_rank_and_by_task():
@@ -59,49 +37,11 @@ def test_a_chief_and_a_worker_mirror_too():
     assert launch(multi_worker, cluster=Cluster(chief=1, worker=1)).results == [12.0, 12.0]
 
 
-def coordinate(updates):
-    coordinator, update, total = counter()
-    for _ in range(updates):
-        coordinator.schedule(update)
-    coordinator.join()
-    return float(total.numpy()), total.device
-
-
 def test_a_coordinator_gets_workers_and_parameter_servers_that_serve():
     run = launch(coordinate, args=(20,), cluster=COORDINATED)
     assert run["chief:0"] == (20.0, "/job:ps/replica:0/task:0/device:CPU:0")
     assert run.results[1:] == [None, None, None]
     assert "chief 1 · worker 2 · ps 1 · TensorFlow 2." in run.setup and "gRPC on loopback" in run.setup
-
-
-def between_graphs(task):
-    """Two workers add to one variable on the parameter server, which waits until both have said that they are done."""
-    import time
-
-    import tensorflow.compat.v1 as tf
-
-    tf.disable_eager_execution()
-    spec = tf.train.ClusterSpec(task.cluster)
-    server = tf.train.Server(spec, job_name=task.type, task_index=task.index)
-    with tf.device("/job:ps/task:0"):
-        done = tf.FIFOQueue(2, tf.int32, shared_name="done")
-    if task.type == "ps":
-        with tf.Session(server.target) as session:
-            return sum(int(session.run(done.dequeue())) for _ in range(2))
-    with tf.device(tf.train.replica_device_setter(cluster=spec, worker_device=f"/job:worker/task:{task.index}")):
-        total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
-        add = tf.assign_add(total, 1.0, use_locking=True)
-    say_done, missing = done.enqueue(1), tf.report_uninitialized_variables()
-    initialize = tf.global_variables_initializer()
-    with tf.Session(server.target) as session:
-        if task.index == 0:
-            session.run(initialize)
-        while len(session.run(missing)):
-            time.sleep(0.02)
-        for _ in range(10):
-            session.run(add)
-        session.run(say_done)
-    return total.device
 
 
 def test_with_no_servers_every_task_runs_the_function():

@@ -18,9 +18,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
-from worldsize.authoring import source as labsource
-from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell
-from worldsize.lab import graded_cells as cells
+from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, split_answer, stub
+from worldsize.lab.graded_cells import digest
 
 __all__ = ["BuildError", "answer_lines", "build", "notebooks", "points"]
 
@@ -56,19 +55,19 @@ def build(root: Path, check: bool = False) -> list[Path]:
 
 def notebooks(source: Path) -> tuple[str, str]:
     """The solution notebook and the student's notebook of `source`, as the text of their files."""
-    solution = _assemble(labsource.read(source))
+    solution = _assemble(read_source(source))
     return _text(solution), _text(_for_students(solution))
 
 
 def answer_lines(source: Path) -> dict[str, list[str]]:
     """The answer's lines by exercise, as they are written, blank lines left out."""
-    exercises = [cell for cell in labsource.read(source).cells if cell.exercise]
-    return {c.exercise: [x for x in labsource.split_answer(c.text)[1] if x.strip()] for c in exercises}
+    exercises = [cell for cell in read_source(source).cells if cell.exercise]
+    return {c.exercise: [x for x in split_answer(c.text)[1] if x.strip()] for c in exercises}
 
 
 def points(source: Path) -> float:
     """The points of a lab: the sum over its check cells."""
-    return sum(cell.points or 0 for cell in labsource.read(source).cells)
+    return sum(cell.points or 0 for cell in read_source(source).cells)
 
 
 def _record(sources: list[Path]) -> str:
@@ -76,8 +75,8 @@ def _record(sources: list[Path]) -> str:
     lines = ['"""Written by `worldsize build`: digests of every lab\'s set-up cells, by which a check knows a changed one."""\n']
     lines.append("SETUPS = {")
     for source in sources:
-        setups = [c.text for c in labsource.read(source).cells if c.kind == "code" and c.text.startswith("# Set-up")]
-        digests = "".join(f'"{cells.digest(text)}", ' for text in setups).strip()
+        setups = [c.text for c in read_source(source).cells if c.kind == "code" and c.text.startswith("# Set-up")]
+        digests = "".join(f'"{digest(text)}", ' for text in setups).strip()
         lines.append(f'    "{source.stem[:2]}": ({digests}),')
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -121,7 +120,7 @@ class _PutStubs(ClearSolutions):
     def preprocess_cell(
         self, cell: NotebookNode, resources: dict, cell_index: int
     ) -> tuple[NotebookNode, dict]:
-        self.code_stub = {"python": labsource.stub(cell.source)}
+        self.code_stub = {"python": stub(cell.source)}
         return super().preprocess_cell(cell, resources, cell_index)
 
 

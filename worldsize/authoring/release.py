@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 
 from worldsize.authoring import build
-from worldsize.authoring import source as labsource
+from worldsize.authoring.source import read_source, split_answer
 
 NAMED = (
     *("LICENSE", "Makefile", "README.md", "apt.txt", "constraints.txt"),
@@ -89,8 +89,8 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
 
 def given_lines(source: Path) -> list[str]:
     """The lines of code of a lab's source that stand outside the markers."""
-    cells = [cell for cell in labsource.read(source).cells if cell.kind == "code"]
-    return [line for cell in cells for line in labsource.split_answer(cell.text)[0]]
+    cells = [cell for cell in read_source(source).cells if cell.kind == "code"]
+    return [line for cell in cells for line in split_answer(cell.text)[0]]
 
 
 def _given_away(root: Path, source: Path, package: dict[Path, list[str]]) -> list[str]:

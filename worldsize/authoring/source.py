@@ -71,7 +71,7 @@ class Source:
     cells: tuple[SourceCell, ...]
 
 
-def read(path: Path) -> Source:
+def read_source(path: Path) -> Source:
     """The cells of `path` with their ids. Raises BuildError for the first broken rule."""
     named = _FILE_NAME.fullmatch(path.name)
     if named is None:

@@ -20,7 +20,7 @@ from worldsize import units
 from worldsize.figures.base import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, hatch, headline, marker, plain_style
 from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
-from worldsize.trace import in_steps as logical
+from worldsize.trace import on_logical_clock
 
 MOST_ARROWS_A_RANK = 32
 MOST_INK = 640
@@ -42,7 +42,7 @@ def messages(of: Any, in_steps: bool = False) -> Picture:
 @plain_style
 def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     """`trace` has at least one transfer; `finding` says in words what the messages do."""
-    trace = logical(trace) if in_steps else trace
+    trace = on_logical_clock(trace) if in_steps else trace
     shown = _legible(trace)
     spans = [s for s in trace.spans if s.kind in ("compute", "wait")]
     start_s = min(e.start_s for e in (*shown, *spans))

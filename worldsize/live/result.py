@@ -12,7 +12,7 @@ from worldsize import failures, units
 from worldsize.figures import rank_timeline, report_curves
 from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
-from worldsize.live.board import RankRow, RunState
+from worldsize.live.run_state import RankRow, RunState
 
 PICTURE_BYTES = 9_500  # 20 kB of saved output in all, and base64 makes 4 bytes of 3
 PICTURE_DPI = 96
@@ -23,10 +23,10 @@ _CELL = 'style="text-align:left;vertical-align:top"'
 _WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1 within, 3:1 on both themes
 
 
-def bundle(run: Run, board: RunState) -> dict[str, str]:
+def bundle(run: Run, run_state: RunState) -> dict[str, str]:
     """The run's picture and table by MIME type."""
     made = picture(run)
-    rows = table(run, board)
+    rows = table(run, run_state)
     shown = "" if made is None else made.html(made.png(PICTURE_BYTES, PICTURE_DPI))
     said = "" if made is None else f"{made.alt}\n"
     return {"text/html": _folded(run, shown + _html(run, rows)), "text/plain": said + _text(run, rows)}
@@ -51,10 +51,10 @@ def picture(run: Run) -> Picture | None:
     return report_curves.draw(run.reports, run.tasks) if report_curves.names(run.reports) else rank_timeline.timeline(run.trace)
 
 
-def table(run: Run, board: RunState) -> list[list[str]]:
+def table(run: Run, run_state: RunState) -> list[list[str]]:
     """A row a rank under a row of heads, those that failed first; columns that say nothing are left out."""
     how = ends(run)
-    order = sorted(board.rows, key=lambda row: (not how[row.rank].startswith("failed"), row.rank))
+    order = sorted(run_state.rows, key=lambda row: (not how[row.rank].startswith("failed"), row.rank))
     rows = [["task" if run.tasks else "rank", "end", "last report", "sent", "received", "lines"]]
     rows += [_cells(row, how[row.rank], row.name.removeprefix("rank ")) for row in order]
     used = [index for index in range(len(rows[0])) if any(row[index] not in ("", "0", "0\u00a0B") for row in rows[1:])]

@@ -12,7 +12,7 @@ from worldsize import failures
 from worldsize.engines.job import Progress
 from worldsize.launch.run import Observer, Run
 from worldsize.live import result
-from worldsize.live.board import RunState
+from worldsize.live.run_state import RunState
 
 SHOWN_LINES = 30
 
@@ -45,20 +45,20 @@ class TextLines(Observer):
     """Prints the set-up line and each rank's lines as they come."""
 
     def started(self, run: Run) -> None:
-        self.board, self.screenful = RunState(run.world_size, run.tasks), Screenful(run.tasks)
+        self.run_state, self.screenful = RunState(run.world_size, run.tasks), Screenful(run.tasks)
         print(run.setup)
 
     def printed(self, run: Run, rank: int, text: str) -> None:
-        self.board.printed(rank, lines_of(text))
+        self.run_state.printed(rank, lines_of(text))
         say(self.screenful.take(rank, lines_of(text)))
 
     def progressed(self, run: Run, progress: Progress) -> None:
-        row = self.board.rows[progress.rank]
+        row = self.run_state.rows[progress.rank]
         for report in progress.reports:
             if "epoch" in report and row.latest.get("epoch", report["epoch"]) != report["epoch"]:
                 self._tell_epoch(progress.rank)
             row.report(report)
-        self.board.progressed(progress)
+        self.run_state.progressed(progress)
 
     def ended(self, run: Run) -> None:
         if run.setup:
@@ -66,11 +66,11 @@ class TextLines(Observer):
                 self._tell_epoch(rank)
             say(self.screenful.rest())
             if any(run.reports):
-                show(run, self.board)
+                show(run, self.run_state)
         say(last_words(run))
 
     def _tell_epoch(self, rank: int) -> None:
-        row = self.board.rows[rank]
+        row = self.run_state.rows[rank]
         if "epoch" in row.latest:
             say(self.screenful.take(rank, [" · ".join(filter(None, (row.place(), row.values())))]))
 
@@ -86,9 +86,9 @@ def last_words(run: Run) -> list[str]:
     return [f"not yet: {run.not_yet}"] * (run.state == "not yet") + [f"note: {note}" for note in run.notes]
 
 
-def show(run: Run, board: RunState) -> None:
+def show(run: Run, run_state: RunState) -> None:
     """Display the run's picture and table in a notebook; a terminal gets the table as text."""
-    made = result.bundle(run, board)
+    made = result.bundle(run, run_state)
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         sys.modules["IPython"].display.display(made, raw=True)
     else:

@@ -18,7 +18,7 @@ from typing import Any
 from worldsize.engines.job import Progress
 from worldsize.launch.run import Run
 from worldsize.live import result
-from worldsize.live.board import RunState
+from worldsize.live.run_state import RunState
 from worldsize.live.text import TextLines, last_words, lines_of, say
 
 # Shorter runs need no feedback but their result (a second is the limit: J. Nielsen, Usability Engineering, 1993), and
@@ -43,20 +43,20 @@ class LiveView(TextLines):
 
     def printed(self, run: Run, rank: int, text: str) -> None:
         lines = lines_of(text)
-        self.board.printed(rank, lines)
+        self.run_state.printed(rank, lines)
         self._held += self.screenful.take(rank, lines)
 
     def progressed(self, run: Run, progress: Progress) -> None:
         for report in progress.reports:
-            self.board.rows[progress.rank].report(report)
-        self.board.progressed(progress)
+            self.run_state.rows[progress.rank].report(report)
+        self.run_state.progressed(progress)
         self.ticked(run)
 
     def ticked(self, run: Run) -> None:
         if run.setup and not self._broken and time.monotonic() - self._began_s >= OPEN_AFTER_S:
             with self._no_harm():
                 if self._window is None:
-                    self._window = LiveWindow(run.setup, self.board, self._began_s)
+                    self._window = LiveWindow(run.setup, self.run_state, self._began_s)
                     at_cell_end(self._break_off)
                 self._window.refresh("running")
 
@@ -69,10 +69,10 @@ class LiveView(TextLines):
 
     def _leave(self, run: Run) -> None:
         """Show how the ranks ended at once, and what stays when the cell has ended: drawing takes a tenth of a second."""
-        window, self._window, board = self._window, None, self.board
+        window, self._window, run_state = self._window, None, self.run_state
         if window is not None:
             for rank, end in result.ends(run).items():
-                board.stands(rank, end.partition(":")[0], end)
+                run_state.stands(rank, end.partition(":")[0], end)
             window.refresh(run.state, now=True)
             if self._only_printed(run):  # a little: its lines stay, as if no view had been
                 window.close({"text/plain": "\n".join(self._held)})
@@ -82,11 +82,11 @@ class LiveView(TextLines):
             window = PlaceholderOutput(result.caption(run))
         else:
             return
-        at_cell_end(lambda: self._put(window, run, board))
+        at_cell_end(lambda: self._put(window, run, run_state))
 
-    def _put(self, window: LiveWindow | PlaceholderOutput, run: Run, board: RunState) -> None:
+    def _put(self, window: LiveWindow | PlaceholderOutput, run: Run, run_state: RunState) -> None:
         with self._no_harm():
-            window.close(result.bundle(run, board))
+            window.close(result.bundle(run, run_state))
 
     def _break_off(self) -> None:
         """Close the view of a run whose end nobody told, as where the agent died."""
@@ -134,15 +134,15 @@ class PlaceholderOutput:
 
 
 class LiveWindow:
-    """One view in the cell that launched: sends it the board's news until something takes its place."""
+    """One view in the cell that launched: sends it the run's news until something takes its place."""
 
-    def __init__(self, setup: str, board: RunState, began_s: float) -> None:
+    def __init__(self, setup: str, run_state: RunState, began_s: float) -> None:
         from IPython.display import display
 
-        self._board, self._began_s = board, began_s
+        self._run_state, self._began_s = run_state, began_s
         self._opened_s = self._whole_s = self._sent_s = time.monotonic()
         self._seq, self._asked = 0, False
-        self._widget = widget_class()(first=self._message(board.whole(), "running", whole=True))
+        self._widget = widget_class()(first=self._message(run_state.whole(), "running", whole=True))
         self._widget.on_msg(self._on_ask)
         data = {**self._widget._repr_mimebundle_()[0], "text/plain": f"{setup}: running"}
         self._handle = display(data, raw=True, display_id=True)
@@ -151,13 +151,13 @@ class LiveWindow:
         """Send what is new, or everything where that is due; nothing where the last message was a moment ago."""
         now_s = time.monotonic()
         whole = self._asked or now or now_s - self._whole_s >= WHOLE_S or now_s - self._opened_s < LOADING_S
-        if not now and (now_s - self._sent_s < MESSAGE_S or not (whole or self._board.changed)):
+        if not now and (now_s - self._sent_s < MESSAGE_S or not (whole or self._run_state.changed)):
             return
         self._sent_s = now_s
         if whole:
             self._whole_s, self._asked = now_s, False
         self._seq += 1
-        self._widget.send(self._message(self._board.whole() if whole else self._board.news(), state, whole))
+        self._widget.send(self._message(self._run_state.whole() if whole else self._run_state.news(), state, whole))
 
     def close(self, bundle: dict[str, str]) -> None:
         """Put `bundle` in the view's place, in the same output."""

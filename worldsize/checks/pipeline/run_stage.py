@@ -22,7 +22,7 @@ from worldsize.checks.kit import transfers
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.verdict import Verdict
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, needed
-from worldsize.pytorch import stages as workload
+from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Trace
 from worldsize.units import count
 
@@ -70,7 +70,7 @@ def _parts(ranks: int, micro_batches: int, generator: np.random.Generator) -> li
     x = torch.randn(rows, widths[0], generator=torch_generator)
     y = torch.randint(widths[-1], (rows,), generator=torch_generator)
     edges = [sum(layers[:stage]) for stage in range(ranks + 1)]
-    return [_arrays(part) for part in workload.cut(model, edges, x, y, micro_batches)]
+    return [_arrays(part) for part in cut(model, edges, x, y, micro_batches)]
 
 
 def _arrays(part: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> str | None:
 
 def _unsplit(parts: list[dict], micro: int) -> list[list[np.ndarray]]:
     """Autograd's gradients of the unsplit model's loss on one micro-batch, by rank and parameter."""
-    stages = [workload.build(_tensors(part)) for part in parts]
+    stages = [build(_tensors(part)) for part in parts]
     out = torch.from_numpy(parts[0]["xs"][micro])
     for stage in stages:
         out = stage(out)

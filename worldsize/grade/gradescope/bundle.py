@@ -46,7 +46,7 @@ export UV_PYTHON_INSTALL_DIR="$home/python" UV_LINK_MODE=copy UV_NO_CACHE=1
 chmod -R a+rX "$home"
 chown -R nobody "$home/course/solutions"
 chmod -R go-rwx "$home/course/solutions" "$given"
-"$home/venv/bin/python" -s -P -m worldsize.grade.gradescope --look || true
+"$home/venv/bin/python" -s -P -m worldsize.grade.gradescope.results --look || true
 """
 
 RUN = """\
@@ -64,7 +64,7 @@ cat > "$results" << 'END'
 @UNFINISHED@
 END
 cd /
-grader=("$home/venv/bin/python" -s -P -m worldsize.grade.gradescope)
+grader=("$home/venv/bin/python" -s -P -m worldsize.grade.gradescope.results)
 room=$(mktemp -d)
 cp -R "$autograder/submission" "$room/submission"
 as=()

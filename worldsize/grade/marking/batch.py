@@ -27,8 +27,7 @@ from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import intake, submission
-from worldsize.grade.marking import rows as row
+from worldsize.grade.marking import intake, rows, submission
 from worldsize.grade.marking.intake import HandedIn
 from worldsize.grade.marking.marking import MarkingTask
 from worldsize.grade.marking.rows import GradeRow
@@ -81,7 +80,7 @@ def grade(
         order = {"course": str(root), "mode": mode, "seed": seed, "limits": asdict(limits or Limits())}
         batch = _Batch(folder, out, labs, order, progress)
         batch.run(_settled(found, labs), max(1, jobs))
-    return Batch(tuple(r for r in row.rows(out) if r.path in batch.names), batch.graded, seed, mode)
+    return Batch(tuple(r for r in rows.read_all(out) if r.path in batch.names), batch.graded, seed, mode)
 
 
 def _seed(out: Path, given: int | None) -> int:
@@ -90,7 +89,7 @@ def _seed(out: Path, given: int | None) -> int:
     kept = json.loads(path.read_text())["seed"] if path.is_file() else None
     seed = given if given is not None else kept if kept is not None else secrets.randbits(62)
     if seed != kept:
-        row.write_whole(path, json.dumps({"seed": seed}))
+        rows.write_whole(path, json.dumps({"seed": seed}))
     return seed
 
 
@@ -130,7 +129,7 @@ class _Batch:
         self.names: set[str] = set()
 
     def run(self, found: list[HandedIn], jobs: int) -> None:
-        kept = {r.path: r for r in row.rows(self._out)}
+        kept = {r.path: r for r in rows.read_all(self._out)}
         self._all = len(found)
         for one in found:
             task = self._task(one)
@@ -200,7 +199,7 @@ class _Batch:
 
     def _write(self, made: GradeRow) -> None:
         with self._writing:
-            row.write(made, self._out / "rows")
+            rows.write(made, self._out / "rows")
             self.graded += 1
             self._count(made)
 
@@ -238,7 +237,7 @@ class _Worker:
             if not data:
                 return None
             heard += data
-        return row.from_dict(json.loads(heard))
+        return rows.from_dict(json.loads(heard))
 
     def _send(self, message: dict) -> bool:
         try:

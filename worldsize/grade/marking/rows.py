@@ -130,7 +130,7 @@ def from_dict(data: dict[str, Any]) -> GradeRow:
     return GradeRow(**data | {"exercises": tuple(exercises), "tamper": tuple(data["tamper"])})
 
 
-def rows(out: Path) -> Iterator[GradeRow]:
+def read_all(out: Path) -> Iterator[GradeRow]:
     """Every row in a folder of grades, by student and lab."""
     found = [read(path) for path in sorted((out / "rows").glob("*.json"))]
     yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))

@@ -21,7 +21,7 @@ from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write_whole
 from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.reports.expected import Expected
 from worldsize.grade.reports.page import MessagePictures, PagePicture, page
-from worldsize.trace import Trace, in_steps
+from worldsize.trace import Trace, on_logical_clock
 
 OnProgress = Callable[[int, int, GradeRow], None]
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -78,7 +78,7 @@ def _pair(row: GradeRow, e: ExerciseRow, expected: Expected) -> MessagePictures 
     wanted = expected.trace(row, e)
     if wanted is not None and wanted.world_size != e.ranks:
         wanted = None
-    sent, due = in_steps(e.trace), in_steps(wanted) if wanted else None
+    sent, due = on_logical_clock(e.trace), on_logical_clock(wanted) if wanted else None
     return MessagePictures(drawn(sent), drawn(due) if due else None, due is not None and _told(sent) == _told(due))
 
 
