@@ -2,14 +2,17 @@
 
 The work is an all-reduce of a small tensor over gloo. "cold" is the first launch of a fresh process that has imported
 the engine and torch, called at once; "5 s later" is ours when the notebook has been open for 5 s. "warm" is every
-launch after it. The engines take turns within one run. A peer that fails is reported as failed. Left out: what
-happens when a rank fails (tests/soak).
+launch after it. The engines take turns within one run. A peer that fails is reported as failed. With `--against` the
+peer is the same engine from another checkout: warm launches in turn, and the ratio of their medians with its 95 %
+interval. Left out: what happens when a rank fails (tests/soak).
 
     python bench/launch.py [--ranks 2 4 8] [--repeats 20] [--engines worldsize torchrun] [--smoke]
+    python bench/launch.py --only worldsize --against ../worldsize-before [--ranks 4] [--repeats 40]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import selectors
@@ -30,6 +33,9 @@ OURS = "worldsize"
 SOON = "worldsize, 5 s later"
 _ANSWER_S = 120.0
 _GIVE_UP_AFTER = 2  # failures in a row
+CHECKOUT = Path(__file__).resolve().parents[1]
+_PAIRS = 40  # launches of each checkout
+_FIRST_ONES = 3  # launches of each that do not count: pages and files come into memory
 
 
 class Failed(Exception):
@@ -39,12 +45,12 @@ class Failed(Exception):
 class Kernel:
     """A process that stands for a notebook's kernel and has imported one engine."""
 
-    def __init__(self, engine: str, home: str) -> None:
+    def __init__(self, engine: str, home: str, checkout: Path = CHECKOUT) -> None:
         code = f"from peers.engines import serve; serve({engine!r})"
         self._said = open(Path(home) / "stderr.txt", "ab")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
-            env=_environment(home), cwd=home, start_new_session=True,
+            env=_environment(home, checkout), cwd=home, start_new_session=True,
         )  # fmt: skip
         try:
             self._answer()
@@ -92,10 +98,10 @@ def _descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _environment(home: str) -> dict[str, str]:
+def _environment(home: str, checkout: Path) -> dict[str, str]:
     """The same for all: the peers importable, gloo on loopback, IPython's files out of the user's home."""
     here = Path(__file__).resolve().parent
-    path = os.pathsep.join([str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(here), str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])])
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     gloo = {"GLOO_SOCKET_IFNAME": loopback} if loopback else {}
     return {**os.environ, "PYTHONPATH": path, "IPYTHONDIR": f"{home}/ipython", **gloo}
@@ -212,11 +218,69 @@ def draw(path: Path, bench: Bench, all_ranks: list[int], note: str) -> None:
     report.bars(path, title, [f"{r} ranks" for r in all_ranks], series, axis="seconds (median)", log=True)
 
 
+def compare(engine: str, checkouts: dict[str, Path], ranks: int, pairs: int, home: str) -> dict[str, list[float]]:
+    """Seconds of warm launches from each checkout, one of each in turn; which goes first changes from pair to pair."""
+    seconds: dict[str, list[float]] = {name: [] for name in checkouts}
+    kernels: dict[str, Kernel] = {}
+    try:
+        for name, checkout in checkouts.items():
+            kernels[name] = Kernel(engine, home, checkout)
+        for number in range(_FIRST_ONES + pairs):
+            for name in sorted(kernels, reverse=number % 2 == 1):
+                taken_s = kernels[name].seconds(ranks)
+                if number >= _FIRST_ONES:
+                    seconds[name].append(taken_s)
+    finally:
+        for kernel in kernels.values():
+            kernel.close()
+    return seconds
+
+
+def print_comparison(measured: dict[int, dict[str, list[float]]]) -> None:
+    header = ["median", "this checkout, s", "the other, s", "ratio", "95 % from", "to"]
+    rows, ends = [], {}
+    for ranks, seconds in measured.items():
+        this, other = seconds["this"], seconds["other"]
+        ratio, low, high = report.ratio_of_medians(this, other)
+        rows.append([f"{ranks} ranks", report.median(this), report.median(other), ratio, low, high])
+        ends[ranks] = high
+    report.table("launch, warm: seconds until results and lines are back", header, rows)
+    for ranks, high in ends.items():
+        report.target(f"this checkout / the other, {ranks} ranks, upper end", high, at_most=1.05)
+
+
+def against(options: argparse.Namespace, note: str) -> None:
+    """Compare one engine of this checkout with the same of another."""
+    other = options.against.resolve()
+    if not (other / "worldsize" / "__init__.py").is_file():
+        sys.exit(f"--against: expected a checkout of the repository, got {options.against}. Make one: git worktree add {other}")
+    measured = {}
+    with tempfile.TemporaryDirectory(prefix="worldsize-bench-", ignore_cleanup_errors=True) as home:
+        for ranks in options.ranks:
+            print(f"measuring {ranks} ranks", flush=True)
+            checkouts = {"this": CHECKOUT, "other": other}
+            measured[ranks] = compare(options.only or OURS, checkouts, ranks, options.repeats, home)
+    print_comparison(measured)
+    report.keep(options.out / "launch-against.json", {"conditions": note, "measured": measured})
+
+
 def main() -> None:
-    parser = report.options(__doc__, repeats=20)
+    parser = report.options(__doc__, repeats=None)
     parser.add_argument("--cold-repeats", type=int, default=3)
-    parser.add_argument("--engines", nargs="+", choices=[*ENGINES], default=[*ENGINES])
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--engines", nargs="+", choices=[*ENGINES], default=[*ENGINES])
+    chosen.add_argument("--only", choices=[*ENGINES], help="this engine alone")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="compare with the same engine of another checkout")
     options = parser.parse_args()
+    options.repeats = options.repeats or (_PAIRS if options.against else 20)
+    if options.against:
+        if options.smoke:
+            options.ranks, options.repeats = [2], 3
+        note = f"{report.machine()}; {options.repeats} launches of each checkout, in turn"
+        print(note)
+        against(options, note)
+        return
+    options.engines = [options.only] if options.only else options.engines
     rest_s = 5.0
     if options.smoke:
         options.ranks, options.repeats, options.cold_repeats, rest_s = [2], 1, 1, 0.0

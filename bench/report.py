@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +19,11 @@ import torch
 from matplotlib.figure import Figure
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#767676", "#000000")
+_RESAMPLES = 4000
 _HATCHES = ("", "///", "...", "xx", "\\\\", "++", "oo", "--")
 
 
-def options(doc: str, repeats: int) -> argparse.ArgumentParser:
+def options(doc: str, repeats: int | None) -> argparse.ArgumentParser:
     """A parser with the options that every bench has."""
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
@@ -38,6 +40,23 @@ def median(values: Sequence[float]) -> float | None:
 
 def quotient(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
+
+
+def ratio_of_medians(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
+    """The ratio of the medians of pairs that were measured in turn, and its 95 % interval.
+
+    Pairs are drawn again with replacement, both values together, so that a machine that slows down moves both alike
+    (B. Efron, R. Tibshirani, "An introduction to the bootstrap", 1993, chapter 13).
+    """
+    draw = random.Random(0)
+    pairs = list(zip(above, below, strict=True))
+    found = []
+    for _ in range(_RESAMPLES):
+        drawn = draw.choices(pairs, k=len(pairs))
+        found.append(statistics.median(a for a, _ in drawn) / statistics.median(b for _, b in drawn))
+    found.sort()
+    ratio = statistics.median(above) / statistics.median(below)
+    return ratio, found[round(0.025 * _RESAMPLES)], found[round(0.975 * _RESAMPLES) - 1]
 
 
 def machine() -> str:

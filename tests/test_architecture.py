@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ OURS = {path.stem for path in PROGRAMS} | {path.parent.name for path in PROGRAMS
 DISTRIBUTIONS = importlib.metadata.packages_distributions()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAX_LINES = 400
+MOST_AT_THE_TOP, MOST_IN_A_ROOM = 16, 24
+# What a lab may import; a name with a dot and a star stands for the modules below it.
+FACES = re.compile(
+    r"worldsize\.(notebook|tf|launch|machine|data|simulate|hosts|fabric)|"
+    r"worldsize\.(formulas|pytorch|tf)\.\w+|worldsize\.fabric\.(watched|collectives|background)"
+)
+# Tests that belong to no single room: a browser, GPUs, long campaigns, the course's notebooks; and what tests share.
+OF_NO_ROOM = {"browser", "gpu", "soak", "labs", "support"}
+# What every process of a course may import, a kernel, a grader, a page of a report: there no framework is wanted.
+LIGHT = ["cli", "checks", "checks.arena", "fabric", "figures", "formulas", "launch", "links", "tf", "trace"]
 # Modules that only instructors or contributors run, and so may import what the extra `instructor` brings.
 FOR_INSTRUCTORS = ("worldsize/authoring/", "worldsize/grade/nbgrader/", "worldsize/grade/reports/similarity")
 # Words that belong to one person's machine or network, not to the project.
@@ -98,6 +110,57 @@ def test_what_a_test_or_a_bench_imports_is_a_dependency(program: Path) -> None:
     assert _undeclared(program, "instructor", "dev") == []
 
 
+def test_no_room_is_crowded() -> None:
+    files = Counter(_name(module.parent) for module in MODULES)
+    assert files.pop("worldsize") <= MOST_AT_THE_TOP
+    assert {room: count for room, count in files.items() if count > MOST_IN_A_ROOM} == {}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in MODULES:
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(_name(module))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
+    rooms = {path.name for path in (ROOT / "worldsize").iterdir() if (path / "__init__.py").is_file()}
+    folders = {path.name for path in (ROOT / "tests").iterdir() if (path / "__init__.py").is_file()}
+    assert folders - OF_NO_ROOM <= rooms
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=_name)
+def test_no_test_imports_another(program: Path) -> None:
+    assert [name for name in _modules_imported(program) if name.rpartition(".")[2].startswith("test_")] == []
+
+
+def _modules_imported(program: Path) -> list[str]:
+    """The modules that a program may import, as far as its text tells: in `from a import b`, `a` and `a.b`."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(program.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=_name)
+def test_a_lab_imports_faces_only(source: Path) -> None:
+    lines = re.findall(r"^ *(from worldsize[\w.]* import [\w*, ]+|import worldsize[\w.]*)", source.read_text(), re.MULTILINE)
+    assert [line for line in lines if not _of_a_face(line)] == []
+
+
+def _of_a_face(line: str) -> bool:
+    """`from worldsize.formulas import cost` is a face's as `from worldsize.formulas.cost import message` is."""
+    _, module, _, names = line.split(maxsplit=3)
+    return FACES.fullmatch(module) is not None or all(
+        FACES.fullmatch(f"{module}.{name.split()[0]}") for name in names.split(", ")
+    )
+
+
 def test_no_module_of_the_package_uses_pyplot() -> None:
     using = [_name(module) for module in MODULES if "pyplot" in _code(module)]
     assert using == []
@@ -115,6 +178,20 @@ def _code(module: Path) -> str:
 def test_importing_the_package_imports_nothing_else() -> None:
     loaded = _python("import sys; before = set(sys.modules); import worldsize; print(*(set(sys.modules) - before))")
     assert loaded.split() == ["worldsize"]
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_a_face_brings_no_framework_into_a_process(module: str) -> None:
+    loaded = _python(f"import sys, worldsize.{module}; print(*({{'torch', 'tensorflow'}} & set(sys.modules)))")
+    assert loaded.split() == []
+
+
+def test_a_picture_a_formula_and_the_lab_bring_no_framework_into_a_process() -> None:
+    rooms = ("figures", "formulas", "lab", "live")
+    names = [".".join(module.relative_to(ROOT).with_suffix("").parts) for module in MODULES]
+    modules = [name for name in names if name.startswith(tuple(f"worldsize.{room}." for room in rooms))]
+    loaded = _python(f"import sys, {', '.join(modules)}; print(*({{'torch', 'tensorflow'}} & set(sys.modules)))")
+    assert len(modules) > 30 and loaded.split() == []
 
 
 @pytest.mark.parametrize("heavy", ["torch", "tensorflow", "numpy", "matplotlib", "IPython", "papermill", "nbgrader"])

@@ -36,6 +36,14 @@ def test_the_bench_of_grading_says_whether_its_cost_grows(tmp_path: Path) -> Non
     assert re.search(rf"cost of the most / of the fewest at most 1.1: {NUMBER}, ", done.stdout), done.stdout
 
 
+def test_the_bench_of_launch_compares_with_another_checkout(tmp_path: Path) -> None:
+    words = ["--only", "worldsize", "--against", str(ROOT), "--smoke", "--out", str(tmp_path)]
+    command = [sys.executable, str(ROOT / "bench" / "launch.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"this checkout / the other, 2 ranks, upper end at most 1.05: {NUMBER}, ", done.stdout), done.stdout
+
+
 def test_every_bench_that_needs_no_browser_has_its_smallest_form_tested() -> None:
     benches = {path.stem for path in (ROOT / "bench").glob("*.py")}
     assert benches - {"report", "live"} == set(RATIOS)

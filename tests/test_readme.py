@@ -50,6 +50,17 @@ def test_a_path_that_is_named_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 
+def test_the_map_names_every_room_and_every_file_beside_them() -> None:
+    package = ROOT / "worldsize"
+    rooms = {f"worldsize/{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    files = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    rows = [line.split("|") for line in CONTRIBUTING.splitlines() if line.startswith("| ")]
+    named = {word for row in rows for word in re.findall(r"`([^`]+)`", row[1])}
+    vocabulary = next(row[2] for row in rows if row[1].strip() == "vocabulary")
+    beside = set(re.findall(r"`(\w+)`", vocabulary)) | {Path(name).stem for name in named if name.endswith(".py")}
+    assert (rooms - named, files ^ beside) == (set(), set())
+
+
 def test_the_debian_packages_are_those_of_apt_txt() -> None:
     named = re.search(r"apt-get install ([a-z0-9 .+-]+)`", README)
     assert named is not None

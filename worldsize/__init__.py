@@ -4,4 +4,4 @@ This module holds the version and nothing else, and importing it has no side eff
 too. A notebook imports its front, `from worldsize.notebook import *`; other code imports the module that it needs.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

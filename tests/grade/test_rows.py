@@ -12,7 +12,7 @@ from worldsize.grade.isolation.seccomp import program
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.batch import Batch
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
-from worldsize.grade.reports.table import closing, summary, table
+from worldsize.grade.reports.table import closing_line, summary, table
 
 pytestmark = pytest.mark.quick
 
@@ -88,7 +88,7 @@ def test_what_is_ungradable_is_counted_and_not_averaged():
 
 
 def test_the_last_line_says_how_to_replay(tmp_path):
-    said = closing(Batch((ROW,), 0, 42, "own"), tmp_path)
+    said = closing_line(Batch((ROW,), 0, 42, "own"), tmp_path)
     assert "0 submissions graded, 1 kept from before" in said and said.endswith("--seed 42")
 
 

@@ -21,17 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Protocol
 
-
-class Link(Protocol):
-    """What the formulas read of a `worldsize.links.Link`: α and B."""
-
-    @property
-    def latency_s(self) -> float: ...
-
-    @property
-    def bandwidth_bytes_per_s(self) -> float: ...
+from worldsize.links import Link
 
 
 def message(size_bytes: float, link: Link) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worldsize.formulas import cost
-from worldsize.formulas.cost import Link
+from worldsize.links import Link
 
 
 def bytes_data_parallel(n: int, parameters_bytes: float) -> float:

@@ -19,7 +19,7 @@ STYLE = (
 )
 
 
-class Shown:
+class WidgetWithFallback:
     """A widget on display with its fallback."""
 
     def __init__(self, widget: Any, html: str, text: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from worldsize.figures.base import notice
-from worldsize.lab.fallback import Shown
+from worldsize.lab.fallback import WidgetWithFallback
 from worldsize.launch.run import unobserved
 
 RERUN = "Run again"
@@ -84,7 +84,7 @@ class Panel:
         self._all = ipywidgets.VBox([self._fields, self.status])
 
     def show(self, picture: Any) -> None:
-        self._left = Shown(self._all, *self._lasting())
+        self._left = WidgetWithFallback(self._all, *self._lasting())
         self._handle = _show(picture)
         self._say(f"drawn with {self._values()}")
         for field in self.fields.values():

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from worldsize import units
-from worldsize.lab.fallback import Shown
+from worldsize.lab.fallback import WidgetWithFallback
 
 LAYOUT = (
     "<style>"
@@ -55,7 +55,7 @@ def show_field(question: str, unit: str, value: float | None, save: Callable[[fl
     box.add_class("worldsize-field")
     status = ipywidgets.HTML(_status("no prediction yet" if value is None else _saved(value, unit)))
     parts = ipywidgets.VBox([box, status, ipywidgets.HTML(LAYOUT, layout={"display": "none"})])
-    shown = Shown(parts, *_lasting(box.description, value, unit))
+    shown = WidgetWithFallback(parts, *_lasting(box.description, value, unit))
 
     def on_change(change: dict) -> None:
         try:

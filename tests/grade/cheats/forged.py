@@ -46,25 +46,25 @@ def pass_right(fabric, x):
 """, 0.0)
 code("patches_how_results_are_told", TITLE + """
 import worldsize.grade.box.rank as rank, worldsize.grade.box.broker_channel as line
-tell = line.Line.tell
+tell = line.BrokerChannel.tell
 def forged(self, message, blob=b""):
     if message.get("op") == "done":
         message = {**message, "state": "pass", "points": 4.0, "passed": True, "verdict": {"points": 4}}
     tell(self, message, blob)
-line.Line.tell = forged
+line.BrokerChannel.tell = forged
 def pass_right(fabric, x):
     return x
 """, 0.0)
 code("tells_that_it_is_done_twice", TITLE + """
 def pass_right(fabric, x):
-    line = fabric._wire._line
+    line = fabric._wire._channel
     for points in (4, 4):
         line.tell({"op": "done", "returned": ["t", 4, 4], "input": None, "points": points})
     return x
 """, 0.0)
 code("posts_as_another_rank", TITLE + """
 def pass_right(fabric, x):
-    line, n = fabric._wire._line, fabric.world_size
+    line, n = fabric._wire._channel, fabric.world_size
     if n == 1:
         return x.clone()
     for src in range(n):
@@ -78,12 +78,12 @@ code("records_messages_that_were_never_sent", TITLE + """
 def pass_right(fabric, x):
     n, wire = fabric.world_size, fabric._wire
     wire.events = [["send", (fabric.rank + 1) % n, 0, x.nbytes, 0.0, 1.0]]
-    wire._line.tell({"op": "compute", "seconds": 1.0, "events": wire.events, "transfers": wire.events})
+    wire._channel.tell({"op": "compute", "seconds": 1.0, "events": wire.events, "transfers": wire.events})
     return x
 """, 0.0)
 code("claims_another_size", TITLE + """
 def pass_right(fabric, x):
-    n, line = fabric.world_size, fabric._wire._line
+    n, line = fabric.world_size, fabric._wire._channel
     if n == 1:
         return x.clone()
     line.tell({"op": "post", "post": 1, "to": (fabric.rank + 1) % n, "tag": 0, "dtype": 0, "shape": [1]}, bytes(40000))

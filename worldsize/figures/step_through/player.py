@@ -22,7 +22,7 @@ from worldsize.figures.message_pattern import message_pattern
 from worldsize.figures.step_through import text
 from worldsize.figures.step_through.layout import MOST_ROOMY, Layout, pipeline, ring, star, tree
 from worldsize.figures.step_through.steps import Held, Notes, Step, steps_of
-from worldsize.figures.step_through.still import strip
+from worldsize.figures.step_through.still import still
 
 MOST_RANKS = 16
 MOST_RANKS_WITH_CELLS = MOST_ROOMY
@@ -75,18 +75,18 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
     if n > MOST_RANKS_WITH_CELLS or chunks > MOST_CHUNKS:
         contents, chunks = None, 0
     every = steps_of(trace, contents)
-    where = _stage(layout, n, chunks, _busiest(trace) if hub is None else hub, every)
+    where = _layout_of(layout, n, chunks, _busiest(trace) if hub is None else hub, every)
     if n > MOST_RANKS:
         return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
     shown = _first(every)
     title = finding[0].upper() + finding[1:]
-    still = strip(shown, where, title)
-    still.alt = _alt(shown, every, n, layout, finding)
+    picture = still(shown, where, title)
+    picture.alt = _alt(shown, every, n, layout, finding)
     before = tuple(notes[0].held for notes in contents) if contents else ()
-    return Stepper(still, _data(shown, every, n, where, title, before))
+    return Stepper(picture, _data(shown, every, n, where, title, before))
 
 
-def _stage(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Layout:
+def _layout_of(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Layout:
     pairs = [(m.src, m.dst) for step in every for m in step.messages if max(m.src, m.dst) < MOST_RANKS]
     layouts = {
         "ring": ring, "star": partial(star, hub=hub), "tree": partial(tree, hub=hub, pairs=pairs),
@@ -163,7 +163,7 @@ def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
     doing = step.rest | {m.dst: f"waited {units.seconds(m.waited_s)}" for m in step.messages if m.waited_s}
     said = {
         "text": text.sentence(step, n), "at": units.seconds(step.end_s),
-        "messages": [[m.src, m.dst, text.cargo(m) or units.size(m.size_bytes)] for m in step.messages],
+        "messages": [[m.src, m.dst, text.payload_in_words(m) or units.size(m.size_bytes)] for m in step.messages],
         "doing": doing,
     }  # fmt: skip
     if step.held:

@@ -48,7 +48,7 @@ def _plural(words: str) -> str:
     return verb.removesuffix("s") + space + more
 
 
-def cargo(message: StepMessage) -> str:
+def payload_in_words(message: StepMessage) -> str:
     """Such as "chunk 2", "chunks 0 to 3"; "" where that is not known."""
     if message.chunks is None:
         return ""
@@ -68,7 +68,7 @@ def _together(messages: Sequence[StepMessage], n: int) -> str:
         return ""
     sizes = sorted({m.size_bytes for m in messages})
     texts = list(dict.fromkeys(map(units.size, (sizes[0], sizes[-1]))))
-    what = " to ".join(texts) if not any(map(cargo, messages)) else f"a chunk ({' to '.join(texts)})"
+    what = " to ".join(texts) if not any(map(payload_in_words, messages)) else f"a chunk ({' to '.join(texts)})"
     if n == 2:
         return f"ranks 0 and 1 send each other {what}"
     shift = shifts.pop()
@@ -79,7 +79,7 @@ def _together(messages: Sequence[StepMessage], n: int) -> str:
 def _one_by_one(messages: Sequence[StepMessage]) -> str:
     said = []
     for m in messages[:MOST_NAMED]:
-        size, part = units.size(m.size_bytes), cargo(m)
+        size, part = units.size(m.size_bytes), payload_in_words(m)
         said.append(f"rank {m.src} sends {f'{part} ({size})' if part else size} to rank {m.dst}")
     more = len(messages) - MOST_NAMED
     return ", ".join(said) + (f", and {units.count(more, 'more message')}" if more > 0 else "")

@@ -229,7 +229,7 @@ def _frames(error: BaseException) -> list[list]:
     return [[row.filename, row.lineno or 0, row.name, row.line or ""] for row in rows[first:][:_MOST_FRAMES]]
 
 
-def quiet() -> None:
+def silence_output() -> None:
     """What a submission prints goes nowhere, however much it is."""
     nowhere = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):
@@ -237,6 +237,6 @@ def quiet() -> None:
     os.close(nowhere)
 
 
-def alone() -> bool:
+def is_only_thread() -> bool:
     """Whether this thread is the only one that could still send something."""
     return threading.active_count() == 1

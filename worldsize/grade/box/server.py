@@ -145,7 +145,7 @@ def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoRetur
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         _close_all_but(sockets)
-        rank.quiet()
+        rank.silence_output()
         address_bytes = namespaces.size_bytes() + order["memory_bytes"]
         if own_namespaces:
             namespaces.unshare_rest()
@@ -156,7 +156,7 @@ def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoRetur
         bolt(address_bytes, order["cpu_s"], order["tmp_bytes"], order["processes"])
         if order["together"]:
             _group(sockets)
-        rank.serve(BrokerChannel(socket.socket(fileno=sockets[0]), rank.alone))
+        rank.serve(BrokerChannel(socket.socket(fileno=sockets[0]), rank.is_only_thread))
     finally:
         os._exit(code)
 
@@ -171,7 +171,7 @@ def _group(sockets: Sequence[int]) -> NoReturn:
     for descriptor in sockets:
         if os.fork() == 0:
             _close_all_but([descriptor])
-            rank.serve(BrokerChannel(socket.socket(fileno=descriptor), rank.alone), addresses)
+            rank.serve(BrokerChannel(socket.socket(fileno=descriptor), rank.is_only_thread), addresses)
     _close_all_but([bound.fileno() for bound in kept])
     with suppress(ChildProcessError):
         while True:

@@ -116,9 +116,9 @@ def _files(root: Path, stem: str) -> list[Path]:
 
 
 def _run(stem: str, unsafe: bool) -> str:
-    from worldsize.grade.gradescope.results import UNFINISHED, as_text, nothing
+    from worldsize.grade.gradescope.results import UNFINISHED, as_text, nothing_graded
 
-    texts = {"@UNFINISHED@": as_text(nothing(UNFINISHED)), "@LAB@": stem, " @MORE@": " --unsafe" if unsafe else ""}
+    texts = {"@UNFINISHED@": as_text(nothing_graded(UNFINISHED)), "@LAB@": stem, " @MORE@": " --unsafe" if unsafe else ""}
     script = RUN
     for name, text in texts.items():
         script = script.replace(name, text)

@@ -43,16 +43,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--unsafe", action="store_true")
     given = parser.parse_args(arguments)
     if given.look:
-        sys.exit(look())
+        sys.exit(probe_sandbox())
     try:
         made = results(given.course, given.lab, given.submission, given.unsafe, given.seed)
     except BaseException as error:  # also an interrupt: there is always a result
         traceback.print_exc()
-        made = nothing("no sandbox works here" if isinstance(error, NoSandbox) else "the grader itself failed")
+        made = nothing_graded("no sandbox works here" if isinstance(error, NoSandbox) else "the grader itself failed")
     rows.write_whole(given.results, as_text(made))
 
 
-def look() -> int:
+def probe_sandbox() -> int:
     """Says in a line whether submissions can be graded in a sandbox here; 0 where they can."""
     try:
         print(f"sandbox: {bubblewrap.best_mode()}", flush=True)
@@ -122,7 +122,7 @@ def result(made: GradeRow, mode: str) -> dict[str, Any]:
     }
 
 
-def nothing(why: str) -> dict[str, Any]:
+def nothing_graded(why: str) -> dict[str, Any]:
     """The result of what could not be graded."""
     output = f"Nothing was graded: {why}. This says nothing about your code."
     return {**_shown(f"{output} Tell your instructor, who can read why and run it again.", 0.0), "tests": []}

@@ -92,7 +92,7 @@ class Similarity:
     unread: tuple[str, ...]
 
 
-class Tally:
+class SharedSums:
     """Sums over the exercises of a lab: what each student wrote, and what each two of them share."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def similarity(folder: Path, root: Path | None = None, progress: OnProgress | No
     todo = [(labs[stem], exercise) for stem in sorted(papers) for exercise in labs[stem].exercises]
     compared, whole = [], []
     for stem in sorted(papers):
-        tally, given = Tally(), given_runs(labs[stem])
+        tally, given = SharedSums(), given_runs(labs[stem])
         for exercise in labs[stem].exercises:
             compared.append(compare(labs[stem], exercise, papers[stem], given, tally))
             if progress is not None:
@@ -158,12 +158,12 @@ def compare(
     exercise: Exercise,
     sources: dict[str, dict[str, str | None]],
     given: frozenset[int],
-    tally: Tally | None = None,
+    tally: SharedSums | None = None,
 ) -> Compared:
     """Every pair of answers to one exercise, which go into `tally` too."""
     answers = [Answer(name, fingerprint(found[exercise.id] or "", given)) for name, found in sorted(sources.items())]
     own = [answer for answer in answers if answer.size >= LEAST]
-    tally = tally or Tally()
+    tally = tally or SharedSums()
     tally.sizes.update({answer.student: answer.size for answer in own})
     shares, best = [], []
     for number, (one, other) in enumerate(combinations(own, 2)):

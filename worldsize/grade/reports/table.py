@@ -48,7 +48,7 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def closing(batch: Batch, out: Path) -> str:
+def closing_line(batch: Batch, out: Path) -> str:
     """What this call did, and how to do it again."""
     kept = len(batch.rows) - batch.graded
     ways = {"own": "ranks in namespaces of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
