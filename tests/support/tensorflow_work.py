@@ -57,6 +57,9 @@ def coordinate(updates):
     return float(total.numpy()), total.device
 
 
+_serving: list = []  # a server stops when nobody refers to it, and the other worker's session may still talk to it
+
+
 def between_graphs(task):
     """Two workers add to one variable on the parameter server, which waits until both have said that they are done."""
     import tensorflow.compat.v1 as tf
@@ -64,6 +67,7 @@ def between_graphs(task):
     tf.disable_eager_execution()
     spec = tf.train.ClusterSpec(task.cluster)
     server = tf.train.Server(spec, job_name=task.type, task_index=task.index)
+    _serving.append(server)
     with tf.device("/job:ps/task:0"):
         done = tf.FIFOQueue(2, tf.int32, shared_name="done")
     if task.type == "ps":

@@ -107,7 +107,10 @@ class LaunchArena:
 
 
 def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
-    """Raises ValueError where there is not one input for each task."""
+    """A check gives its arena one input for each task of a TensorFlow cluster; raises ValueError where it does not.
+
+    Without a cluster there is one process, and so one input.
+    """
     n = len(cluster.tasks()) if cluster else 1
     if len(inputs) != n:
         who = f"each task of {cluster}" if cluster else "the one process"

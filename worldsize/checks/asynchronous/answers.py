@@ -23,7 +23,10 @@ _SERVER = re.compile(r"rank 0 waits for (\w+) \((\w+)")
 
 
 def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
-    """Words for the first gradient that counts too much or too little in the returned weights."""
+    """Words for a server's wrong answer: the first gradient that counts too much or too little in its weights.
+
+    The weights are the first of the two values that rank 0 returns.
+    """
     returned = ended.returned[0]
     if not isinstance(returned, tuple) or len(returned) != 2:
         shown = "nothing" if returned is None else f"a {type(returned).__name__}"
@@ -84,9 +87,10 @@ def _times(value: float) -> str:
 
 
 def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str | None:
-    """Words for the first worker that was sent other versions than it should, or was not told to stop.
+    """Words for a server's wrong answers to a worker: other versions than it should get, or no word to stop.
 
-    The version after the last update may be sent, and need not: nothing that counts is computed on it.
+    The first such worker is named. The version after the last update may be sent, and need not: nothing that counts is
+    computed on it.
     """
     for worker in range(1, play.workers + 1):
         got = [int(letter[0]) for letter in ended.returned[worker]]
@@ -116,7 +120,7 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
 
 
 def wrong_letters(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
-    """Words for the first letter that holds other weights than those of its version."""
+    """Words for a server's wrong answer to a worker: the first letter with other weights than its version's."""
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:
             version = int(letter[0])
@@ -136,7 +140,10 @@ def _other_weights(worker: int, version: int, got: np.ndarray, play: WorkerScrip
 
 
 def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str | None:
-    """Words for the first staleness in the second returned value that is not what it was."""
+    """Words for a server's wrong answer: the first gradient whose staleness it returns wrongly.
+
+    The staleness of each gradient is the second value that rank 0 returns.
+    """
     got = _second(ended)
     ages = [_whole(value) for value in got] if isinstance(got, (tuple, list, np.ndarray)) else [None]
     if None in ages:
@@ -151,7 +158,7 @@ def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str 
 
 
 def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> str | None:
-    """Words where the second returned value is not the number of late gradients."""
+    """Words for a backup server's wrong answer: its number of late gradients, the second value that it returns."""
     got, want = _second(ended), sum(age > 0 for age in plan.ages)
     if _whole(got) == want:
         return None
@@ -172,7 +179,10 @@ def _whole(value: Any) -> int | None:
 
 
 def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
-    """Two lines: what went wrong, and who waits for whom."""
+    """Words for a server that got no further with its answers: what it did wrong, and who waits for whom.
+
+    Two lines, one for each.
+    """
     waits = ended.message.partition("\n")[0]
     taken = [t.src for t in ended.trace.transfers if t.dst == 0]
     after = f"after {count(len(taken), 'gradient')} "

@@ -59,7 +59,10 @@ class WorkerScript:
 
 
 def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
-    """A script with fresh weights, all different, and fresh sizes of gradients."""
+    """A `WorkerScript` with this order of the workers' gradients, fresh weights, and fresh sizes of gradients.
+
+    The weights at the start are all different.
+    """
     generator = np.random.default_rng([seed, workers, len(order)])
     elements = len(order) + workers
     start = (generator.permutation(elements) + 10 * generator.integers(1, 9)).astype("float32")
@@ -67,7 +70,10 @@ def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
 
 
 def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]:
-    """Plays its turns; returns every letter that the server sent, as they came. `more` is the server's, unused."""
+    """A worker that plays its turns of the script; returns every letter that the server sent, as they came.
+
+    `more` is the server's, unused.
+    """
     import torch
 
     letter, token = torch.empty(part["elements"] + 1), torch.zeros(1)
@@ -130,7 +136,11 @@ class UpdatePlan:
 
 
 def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = False) -> UpdatePlan:
-    """Every gradient is an update; its sender is answered, behind a gate once it is at most `bound` ahead."""
+    """The update plan of a worker script without a barrier: every gradient that arrives is an update.
+
+    Its sender is answered at once; where there is a `bound`, behind a gate, once it is at most `bound` ahead. With
+    `scaled`, a stale gradient counts 1 over its staleness.
+    """
     letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, waiting = [], [], []
     for k, worker in enumerate(play.order):
@@ -144,7 +154,10 @@ def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = Fals
 
 
 def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
-    """A step is the mean of the first N − b gradients of its version; a late one counts nothing and is answered."""
+    """The update plan of a worker script with backups: a step is the mean of the first N − b gradients of its version.
+
+    A late gradient counts nothing, and its sender is answered.
+    """
     letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, at, fresh, need = [], [], [], [], play.workers - backups
     for k, worker in enumerate(play.order):
@@ -163,13 +176,16 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
 
 
 def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
-    """How many gradients more than the slowest worker's this one's are, after so many arrivals."""
+    """By the worker script: how many gradients this worker has sent more than the slowest, after so many arrivals."""
     clocks = [play.order[:arrivals].count(rank) for rank in range(1, play.workers + 1)]
     return clocks[worker - 1] - min(clocks)
 
 
 def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
-    """How much each gradient counts in the updates up to `version`. Shape [elements]."""
+    """By the worker script and its plan: how much each gradient counts in the updates up to `version`.
+
+    Shape [elements].
+    """
     found = np.zeros(len(play.start))
     for use in plan.uses[:version]:
         for k, share in use.items():
@@ -178,7 +194,10 @@ def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
 
 
 def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) -> np.ndarray:
-    """Shape [elements]."""
+    """By the worker script and its plan: the server's weights after the updates up to `version`.
+
+    Shape [elements].
+    """
     return play.start - rate * play.sizes * shares(play, plan, version)
 
 

@@ -20,7 +20,10 @@ _MAX_RANKS_TRIED = 8
 
 
 def even_split(length: int, parts: int) -> list[Slice]:
-    """`parts` slices that follow each other and differ by one element at most."""
+    """The chunks into which a collective's tensor of `length` elements is split evenly, `parts` slices.
+
+    They follow each other and differ by one element at most.
+    """
     return list(pairwise(length * k // parts for k in range(parts + 1)))
 
 
@@ -52,7 +55,10 @@ def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost
 
 
 def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice) -> str:
-    """"where: expected 12 (element 3), got 7" for the first element of `part` that differs."""
+    """Words for the first wrong value in a chunk: which element, what was expected there, and what it holds.
+
+    The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ".
+    """
     i = next(i for i in range(*part) if not same(got[i], expected[i]))
     return f"{where}: expected {expected[i]:.10g} in element {i}, got {got[i]:.10g}. "
 
@@ -62,7 +68,7 @@ def same(got: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def elements(part: Slice) -> str:
-    """(2, 4) -> "elements 2 to 3"."""
+    """A chunk of a tensor in words, by the places it covers: the slice (2, 4) is "elements 2 to 3"."""
     start, stop = part
     return f"element {start}" if stop - start == 1 else f"elements {start} to {stop - 1}"
 
@@ -115,7 +121,10 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
 
 
 def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
-    """Whose numbers `got` is made of on `rank`, in words; empty where it cannot be told. `inputs` is cut alike."""
+    """Whose values a wrong chunk on `rank` is made of, in words: its own, another's, or a sum that lacks one.
+
+    `got` is the chunk, and `inputs` is cut alike. Empty where it cannot be told.
+    """
     counts = makings(got, inputs)
     if counts is None:
         return ""
@@ -136,7 +145,10 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
 
 
 def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | None:
-    """How often each rank's input goes into `got` (0, 1 or 2 times), a plain sum if there is one; None if none fits."""
+    """How often each rank's input went into the sum that a chunk holds, 0, 1 or 2 times; None if none fits.
+
+    A plain sum is found first, if there is one that gives `got`; `inputs` is cut like the chunk.
+    """
     if not len(got) or len(inputs) > _MAX_RANKS_TRIED:
         return None
     tables = np.asarray(inputs, dtype="float64")

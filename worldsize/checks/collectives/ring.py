@@ -46,7 +46,10 @@ LOST = ", or the all-gather did not begin with the chunk that is whole"
 
 
 def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) -> Verdict:
-    """`parameter_server(fabric, x)` returns the sum; rank 0 adds up. x has shape [elements]."""
+    """Check of the all-reduce without a ring: in `parameter_server(fabric, x)` rank 0 adds up.
+
+    It returns the sum; x has shape [elements].
+    """
     values, messages = SERVER
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
@@ -59,7 +62,10 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
 
 
 def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """`sharded_parameter_server(fabric, x)` returns the sum; rank k adds up chunk k. x has shape [elements]."""
+    """Check of the all-reduce without a ring: in `sharded_parameter_server(fabric, x)` rank k adds up chunk k.
+
+    It returns the sum; x has shape [elements].
+    """
     values, messages = SHARDED
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
@@ -73,7 +79,10 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
 
 
 def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """`reduce_scatter(fabric, x)` returns the (start, stop) in which x, of shape [elements], now holds the sum."""
+    """Check of the ring's first half: `reduce_scatter(fabric, x)` returns the slice of x that holds the sum.
+
+    The slice is (start, stop); x has shape [elements].
+    """
     values, cover, messages = SCATTER
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
@@ -89,12 +98,18 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
 
 def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """`all_gather(fabric, x, bounds)`: x[slice(*bounds[r])] of rank r goes to all ranks, in place."""
+    """Check of the ring's second half: `all_gather(fabric, x, bounds)` brings each rank's slice of x to all ranks.
+
+    The slice of rank r is x[slice(*bounds[r])]; it goes to all ranks in place.
+    """
     return judge("all_gather", GATHER, _gather_cases(arena, fn, sizes))
 
 
 def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """`ring_all_reduce(fabric, x)` leaves the sum in x, of shape [elements], on every rank."""
+    """Check of the whole ring, both halves: `ring_all_reduce(fabric, x)` leaves the sum in x on every rank.
+
+    x has shape [elements].
+    """
     values, messages, share = RING
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:

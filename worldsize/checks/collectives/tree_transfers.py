@@ -15,7 +15,10 @@ from worldsize.units import count
 
 
 def enough(world_size: int) -> int:
-    """⌈log2 n⌉: after k rounds at most 2**k ranks can have heard from one, or one from them."""
+    """The fewest rounds of transfers in which a tree over n ranks can be done, ⌈log2 n⌉.
+
+    After k rounds at most 2**k ranks can have heard from one, or one from them.
+    """
     return (world_size - 1).bit_length()
 
 
@@ -23,7 +26,10 @@ def enough(world_size: int) -> int:
 
 
 def one_to_each(trace: Trace, root: int, tensor_bytes: int) -> str | None:
-    """Every rank but the root receives one message, the whole tensor."""
+    """Words for wrong transfers of a broadcast tree, where each rank but the root receives the whole tensor once.
+
+    That is one message; the root receives none.
+    """
     for rank in range(trace.world_size):
         into = [t for t in trace.transfers if t.dst == rank]
         if rank == root and into:
@@ -34,7 +40,10 @@ def one_to_each(trace: Trace, root: int, tensor_bytes: int) -> str | None:
 
 
 def rounds_down(trace: Trace, root: int) -> int:
-    """Rounds in which the messages went, each rank sending in the order in which it began its sends."""
+    """The rounds that the transfers of a broadcast tree took on their way from the root.
+
+    Each rank sends in the order in which it began its sends.
+    """
     got, last = {root: 0}, defaultdict(int)
     for t in sorted(trace.transfers, key=lambda t: t.start_s):
         got[t.dst] = last[t.src] = max(got.get(t.src, 0), last[t.src]) + 1
@@ -42,7 +51,7 @@ def rounds_down(trace: Trace, root: int) -> int:
 
 
 def slow_down(trace: Trace, root: int) -> str | None:
-    """Words where a broadcast takes more rounds than it has to."""
+    """Words where the transfers of a broadcast tree take more rounds than they have to."""
     taken, best = rounds_down(trace, root), enough(trace.world_size)
     if taken <= best:
         return None
@@ -66,7 +75,7 @@ _HELP = "In every round, let each rank that has the tensor send it to one that h
 
 
 def one_from_each(trace: Trace, root: int) -> str | None:
-    """Every rank but the root sends one message."""
+    """Words for wrong transfers of a reduce or gather tree, where each rank but the root sends one message."""
     sent = Counter(t.src for t in trace.transfers)
     for rank in range(trace.world_size):
         if rank == root and sent[rank]:
@@ -82,7 +91,10 @@ def whole_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> str | None:
 
 
 def blocks_up(trace: Trace, root: int, block_bytes: int) -> str | None:
-    """Each rank sends its own block and those that it received, no more and no less."""
+    """Words for wrong transfers of a gather tree, where each rank sends its own block and those it received.
+
+    It sends no more and no less.
+    """
     complaint = one_from_each(trace, root)
     if complaint:
         return complaint
@@ -100,7 +112,10 @@ def blocks_up(trace: Trace, root: int, block_bytes: int) -> str | None:
 
 
 def slow_up(trace: Trace, root: int) -> str | None:
-    """Words where a reduce or a gather takes more rounds than it has to, however receives are ordered."""
+    """Words where the transfers of a reduce or gather tree take more rounds than they have to.
+
+    They do so however receives are ordered.
+    """
     taken, best = _fewest(root, _neighbours(trace, lambda t: (t.dst, t.src))), enough(trace.world_size)
     if taken <= best:
         return None

@@ -29,9 +29,10 @@ class Case:
 
 
 def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Verdict:
-    """Points for every property that held in all cases up to and with the first that failed.
+    """The judging that checks share: runs case after case, and gives points for every property that held.
 
-    A run that breaks off earns nothing: what it would have shown was not reached.
+    It must hold in all cases up to and with the first that failed. A run that breaks off earns nothing: what it would
+    have shown was not reached.
     """
     tried: dict[str, bool] = {}
     for case in cases:
@@ -63,7 +64,10 @@ def _verdict(exercise: str, state: str, points: dict, tried: dict, complaint: st
 
 
 def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:
-    """Whole numbers that differ by rank and by element, so that sums are exact and a swap shows. Shape [length]."""
+    """The ranks' inputs of a case to be judged: whole numbers that differ by rank and by element.
+
+    So sums are exact and a swap shows. Each has shape [length].
+    """
     generator = np.random.default_rng([seed, world_size, length])
     return [
         (generator.integers(1, 100, length) + 1000 * rank + 7 * np.arange(length)).astype(dtype)
@@ -72,7 +76,10 @@ def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") 
 
 
 def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> str | None:
-    """None where `got` is `expected`; else the first element that differs, in words."""
+    """Judges one rank's tensor by the expected one: the first element that differs, in words, or None.
+
+    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype.
+    """
     if not isinstance(got, np.ndarray):
         return f"rank {rank}: expected {what} as a tensor of shape {list(expected.shape)}, got {_kind(got)}"
     if got.shape != expected.shape:

@@ -48,7 +48,10 @@ class Ring:
 
 
 def none_sent(trace: Trace) -> str | None:
-    """Words where nothing passed through the fabric, or a collective of the framework was called besides."""
+    """Words for wrong transfers: nothing passed through the fabric, or the framework's collective did the work.
+
+    Also where such a collective was called besides.
+    """
     ops = sorted({c.op for c in trace.collectives})
     if ops:
         passed = "no message passed through the fabric" if not trace.transfers else "the fabric was not all that was used"
@@ -62,7 +65,10 @@ def none_sent(trace: Trace) -> str | None:
 
 
 def server(trace: Trace, tensor_bytes: int) -> str | None:
-    """Each worker one tensor to rank 0 and one back, nothing else."""
+    """Words for wrong transfers by way of rank 0: each worker sends it one tensor and gets one back.
+
+    Nothing else is sent.
+    """
     for t in _by_sender(trace):
         if 0 not in (t.src, t.dst):
             return f"rank {t.src} sent a message to rank {t.dst}: a worker talks to rank 0, the server, alone."
@@ -85,7 +91,10 @@ def _one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> str | No
 
 
 def shards(trace: Trace, chunk_bytes: int) -> str | None:
-    """Every rank serves one chunk: on each link at most two messages, a chunk to its server and a sum back."""
+    """Words for wrong transfers where every rank is the server of one chunk: on each link at most two messages.
+
+    One is a chunk on its way to its server, the other a sum on its way back.
+    """
     n = trace.world_size
     centre = hub(trace)
     if centre is not None:
@@ -104,7 +113,10 @@ def shards(trace: Trace, chunk_bytes: int) -> str | None:
 
 
 def ring(trace: Trace, want: Ring) -> str | None:
-    """At most `want.steps` messages a rank, all to a neighbour, first one way and perhaps then the other."""
+    """Words for wrong transfers round the ranks: each sends at most `want.steps` messages, all to a neighbour.
+
+    They go one way first, and perhaps then the other.
+    """
     n = trace.world_size
     centre = hub(trace)
     if centre is not None:
@@ -127,7 +139,10 @@ def ring(trace: Trace, want: Ring) -> str | None:
 
 
 def shares(trace: Trace, want: Ring) -> str | None:
-    """No message over a chunk, the exact total, and each rank's share of it within one chunk."""
+    """Words for wrong sizes of transfers: a message over a chunk, a wrong total, or a rank with an uneven part.
+
+    The total must be exact, and each rank's share of it right within one chunk.
+    """
     whole = [t for t in _by_sender(trace) if t.size_bytes >= want.tensor_bytes > want.chunk_bytes]
     if whole:
         sent = trace.sent_bytes(whole[0].src) / want.tensor_bytes
@@ -150,7 +165,7 @@ def _uneven(trace: Trace, want: Ring) -> str | None:
 
 
 def sums(trace: Trace, want: Ring) -> str | None:
-    """The exact number of bytes that all ranks together send."""
+    """Words for a wrong total of the transfers: the bytes that all ranks together send must be exact."""
     got, expected = trace.total_bytes(), want.steps * want.tensor_bytes
     if got == expected:
         return None
@@ -161,7 +176,10 @@ def sums(trace: Trace, want: Ring) -> str | None:
 
 
 def too_few(trace: Trace, want: Ring) -> str:
-    """A hint for wrong values: no rank sent as often as there are steps. Empty where one did."""
+    """A hint from the transfers, where values are wrong: no rank sent as many messages as there are steps.
+
+    Empty where one did, or where none sent any.
+    """
     most = max(len(_sent(trace, rank)) for rank in range(trace.world_size))
     if not 0 < most < want.steps:
         return ""
@@ -172,7 +190,10 @@ def too_few(trace: Trace, want: Ring) -> str:
 
 
 def hub(trace: Trace) -> int | None:
-    """The one rank that all messages go to or come from, where there are three ranks or more that could talk."""
+    """The one rank that all checked transfers go to or come from, as through a server; None where there is none.
+
+    None also with fewer than three ranks, or with messages on one link alone, where it would say nothing.
+    """
     pairs = {(t.src, t.dst) for t in trace.transfers}
     if trace.world_size < 3 or len(pairs) < 2:
         return None

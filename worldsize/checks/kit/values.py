@@ -22,7 +22,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor in the reader's words, what each rank should hold of it, and {complaint: what a slip gives, by rank}."""
+    """A tensor in the reader's words, what each rank should hold of it, and {what a slip is called: what it gives, by rank}."""
 
     name: str
     expected: ByRank
@@ -30,12 +30,18 @@ class Part:
 
 
 def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
-    """One part for each rank, as torch's `tensor_split` cuts."""
+    """The values that the ranks should hold of a tensor that is spread over them: one part for each rank.
+
+    It cuts as torch's `tensor_split`.
+    """
     return np.array_split(x, n, axis)
 
 
 def wrong_part(held: Sequence[Any], part: Part) -> str | None:
-    """The first rank whose `held[rank]` is not its part; None where all are right."""
+    """Words for wrong values: the first rank that does not hold the part that it should of a tensor spread over ranks.
+
+    `held[rank]` is what a rank holds; None where all are right.
+    """
     for rank, got in enumerate(held):
         complaint = first_difference(got, part.expected[rank], rank, part.name)
         if complaint:
@@ -49,7 +55,7 @@ def same(got: Any, given: np.ndarray) -> bool:
 
 
 def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> str | None:
-    """Words where a rank did not return as many values as there are names."""
+    """Words for the first rank that did not return as many values as there are names."""
     for rank, got in enumerate(returned):
         if not isinstance(got, tuple) or len(got) != len(names):
             shown = "nothing" if got is None else f"{len(got)} values" if isinstance(got, tuple) else f"a {_type_in_words(got)}"
@@ -62,7 +68,7 @@ def _type_in_words(got: Any) -> str:
 
 
 def number(value: Any) -> float | str:
-    """`value` as a float, or words that say what came instead."""
+    """The one value that a student's function returned, as a float, or words that say what came instead."""
     if value is None:
         return "got None (does the function return it?)"
     if isinstance(value, (bool, np.bool_, str)):
@@ -75,12 +81,18 @@ def number(value: Any) -> float | str:
 
 
 def close(got: float, expected: float, tolerance: float = TOLERANCE) -> bool:
-    """Equal but for rounding; `tolerance` is absolute for small numbers and relative for large ones."""
+    """Whether a returned value equals the expected one but for rounding.
+
+    `tolerance` is absolute for small numbers and relative for large ones.
+    """
     return math.isclose(got, expected, rel_tol=tolerance, abs_tol=tolerance)
 
 
 def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]], tolerance: float = TOLERANCE) -> str:
-    """". This is …" for the first mistake that gives what was got; empty where none does."""
+    """Words for a wrong value: the first of the named mistakes that would have given just this value.
+
+    It is ". This is …"; empty where no mistake gives what was got.
+    """
     for complaint, value in mistakes.items():
         found = value() if callable(value) else value
         if math.isfinite(found) and close(got, found, tolerance):

@@ -60,24 +60,33 @@ HINTS = {
 
 
 def naive(arena: Arena, fn: Callable) -> Verdict:
-    """`naive(fabric, task)` trains; after backward, one all-reduce for each tensor."""
+    """Check of gradient averaging after backward: `naive(fabric, task)` trains with one all-reduce a tensor."""
     return judge("naive", NAIVE, _cases(arena, fn, EVERY, {BYTES: _bytes}))
 
 
 def flattened(arena: Arena, fn: Callable) -> Verdict:
-    """`flattened(fabric, task)` trains; after backward, one all-reduce of everything."""
+    """Check of gradient averaging after backward: in `flattened(fabric, task)` one all-reduce takes everything.
+
+    It trains, with that one all-reduce at each step.
+    """
     return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _at_most(1, "one all-reduce of all of them")}))
 
 
 def overlapped(arena: Arena, fn: Callable) -> Verdict:
-    """`overlapped(fabric, task)` trains; each tensor's all-reduce begins in its hook. All ranks use the same layers."""
+    """Check of gradient averaging inside backward: in `overlapped(fabric, task)` hooks begin the all-reduces.
+
+    It trains; each tensor's all-reduce begins in its hook. All ranks use the same layers.
+    """
     during = ("work of declared length in every layer's backward", 2, {"steps": 3, "backward_s": BACKWARD_S})
     trainings = (PLAIN, TIED, FROZEN, NEVER, LONGER, during, ALONE)
     return judge("overlapped", OVERLAPPED, _cases(arena, fn, trainings, {INSIDE: _inside}))
 
 
 def bucketed(arena: Arena, fn: Callable) -> Verdict:
-    """`bucketed(fabric, task)` trains; task["buckets"] are lists of numbers of learning tensors, in their order."""
+    """Check of gradient averaging in buckets, inside backward: `bucketed(fabric, task)` trains.
+
+    task["buckets"] are lists of numbers of learning tensors, in their order; each is one all-reduce.
+    """
     whole, three = [[3, 2], [1, 0]], [[2], [1, 0]]
     trainings = (
         _with(PLAIN, buckets=whole), _with(TIED, buckets=three), _with(FROZEN, buckets=three),
@@ -94,7 +103,10 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
 
 
 def accumulate(arena: Arena, fn: Callable) -> Verdict:
-    """`accumulate(fabric, task)` trains with task["parts"] micro-batches a step, and averages over the ranks once."""
+    """Check of gradient averaging after micro-batches: `accumulate(fabric, task)` averages once a step.
+
+    It trains with task["parts"] micro-batches a step; the average is over the ranks.
+    """
     trainings = [_with(given, parts=4) for given in (PLAIN, TIED, FROZEN, UNUSED, LONGER, ALONE)]
     return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: _bytes}))
 

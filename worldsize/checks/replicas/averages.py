@@ -23,7 +23,10 @@ Arrays = Sequence[np.ndarray]
 
 
 def wrong_start(held: Sequence[Any], returned: Sequence[Any], inputs: Sequence[Arrays]) -> str | None:
-    """The first tensor of `held[rank]` that is not rank 0's."""
+    """Words for replicas' weights that are a sum, an average or a rank's own at the start, and not rank 0's.
+
+    They name the first tensor of `held[rank]` that is not rank 0's.
+    """
     for rank, tensors in enumerate(held):
         for k, expected in enumerate(inputs[0]):
             if not _same(tensors[k], expected):
@@ -54,7 +57,10 @@ def _start_mistake(held: Any, returned: Any, inputs: Sequence[Arrays], rank: int
 
 
 def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Sequence[int]) -> str | None:
-    """The first tensor of `held[rank]` that is not the mean over all examples of `inputs`, the means by rank."""
+    """Words for replicas' wrong gradient averages: the first tensor that is not the mean over all examples.
+
+    It is one of `held[rank]`; `inputs` are the means by rank, each over its own examples.
+    """
     means = _combine(inputs, [c / sum(counts) for c in counts])
     for rank, tensors in enumerate(held):
         for k, expected in enumerate(means):
@@ -142,7 +148,10 @@ class TrainingRun:
 
 
 def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray | None) -> str | None:
-    """The first step of a rank that is not `expected`, [steps, 2]; None for that looks at the shape alone."""
+    """Words for a training of replicas that averages wrongly: the first step at which a rank's weights differ.
+
+    They differ from `expected`, [steps, 2]; None for that looks at the shape alone.
+    """
     for rank, got in enumerate(returned):
         complaint = _no_history(got, lesson, rank)
         if complaint or expected is None:

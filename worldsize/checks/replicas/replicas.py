@@ -44,7 +44,10 @@ COUNT_BYTES = 8  # what a number that travels along with each tensor may take
 
 
 def same_start(arena: Arena, fn: Callable) -> Verdict:
-    """`same_start(fabric, weights)`: rank 0's list of tensors, of any shapes and dtypes, on all ranks, in place."""
+    """Check that replicas start alike: `same_start(fabric, weights)` puts rank 0's weights on all ranks, in place.
+
+    `weights` is a list of tensors, of any shapes and dtypes.
+    """
     values, messages = START
 
     def examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, str | None]:
@@ -65,7 +68,10 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
 
 
 def average_gradients(arena: Arena, fn: Callable) -> Verdict:
-    """`average_gradients(fabric, gradients, counts)`: their mean over all examples, in place; counts by rank."""
+    """Check that replicas hold one gradient: `average_gradients(fabric, gradients, counts)` leaves the mean.
+
+    It is the mean over all examples, in place; `counts` are the examples by rank.
+    """
     values, uneven, messages = AVERAGE
 
     def examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, str | None]:
@@ -87,10 +93,11 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
 
 
 def train_replicas(arena: Arena, fn: Callable) -> Verdict:
-    """`train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate)` returns the weights after each step.
+    """Check that replicas train as one process does: they return the weights after each step.
 
-    The model is a line, `weights` its [slope] and [intercept], which differ by rank at the start; the loss is the
-    mean squared error. x and y have shape [examples].
+    `train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate)`: the model is a line, `weights` its
+    [slope] and [intercept], which differ by rank at the start; the loss is the mean squared error. x and y have shape
+    [examples].
     """
     return judge("train_replicas", TRAIN, _trainings(arena, fn, secrets.randbits(32)))
 

@@ -60,7 +60,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
 
 
 def answers_and_devices(fn: Callable, cases: list[list[str]]) -> list[Any]:
-    """The names of the devices that there are, then the answer to each case; an error as {"raised": complaint}."""
+    """The names of the devices that there are, then the answer to each case; an error as {"raised": message}."""
     import tensorflow as tf
 
     there = [logical.name.rpartition("device:")[2] for logical in tf.config.list_logical_devices()]

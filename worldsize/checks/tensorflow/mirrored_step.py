@@ -30,7 +30,10 @@ TOLERANCE = 1e-5
 
 
 def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
-    """`mirrored_step(strategy, model, optimizer, x, y)` on all replicas; returns the mean loss with the penalties."""
+    """Check of a training step on a mirrored model's replicas, which returns the mean loss with the penalties.
+
+    The function is `mirrored_step(strategy, model, optimizer, x, y)`; it is called for all replicas at once.
+    """
     random = np.random.default_rng(secrets.randbits(64))
     cases = [
         {
@@ -59,7 +62,10 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
 
 
 def trained(fn: Callable, cases: list[dict]) -> list[Any]:
-    """For each case the weights after each step on every replica, and what each step returned; an error as words."""
+    """A mirrored model trained in the task: for each case the weights after each step on every replica.
+
+    What each step returned comes with them; an error comes as words.
+    """
     return [answer(lambda case: _train(fn, case), case) for case in cases]
 
 
@@ -89,14 +95,17 @@ def _train(fn: Callable, case: dict) -> dict[str, Any]:
 
 
 def on_cpus(n: int) -> Any:
-    """A strategy over n logical CPUs; the default's collectives would not let a process have a second one."""
+    """The MirroredStrategy of a step on n replicas, each on a logical CPU.
+
+    Gradients are added up on one device: the default's collectives would not let a process have a second strategy.
+    """
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n)], tf.distribute.ReductionToOneDevice())
 
 
 def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
-    """A value for each replica, as a distributed data set gives it."""
+    """A value for each replica of a mirrored step, such as its share of a batch, as a distributed data set gives it."""
     import tensorflow as tf
 
     def share(context: Any) -> Any:

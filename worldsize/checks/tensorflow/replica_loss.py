@@ -53,7 +53,7 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
 
 
 def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
-    """For each case what every replica returned; an error as {"raised": complaint}."""
+    """For each case what every replica returned; an error as {"raised": message}."""
     return [answer(lambda case: _losses(fn, case), case) for case in cases]
 
 

@@ -29,7 +29,10 @@ STEPS, RATE, FEATURES, ROWS = 5, 0.1, 3, 8
 
 
 def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
-    """`average_tower_gradients(towers)`: lists of (gradient, variable), one a tower; one such list comes back."""
+    """Check of towers: `average_tower_gradients(towers)` returns the mean gradient of each variable.
+
+    It gets lists of (gradient, variable), one a tower; one such list comes back.
+    """
     random = np.random.default_rng(secrets.randbits(32))
     cases = [_gradients(random, n) for n in (1, 2, 3, MOST_TOWERS)]
     x = random.normal(size=(ROWS * MOST_TOWERS, FEATURES))
@@ -70,7 +73,10 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
 
 
 def drive(fn: Callable, cases: list, lesson: dict) -> tuple[list, Any, str]:
-    """What `fn` gave for each case, the weights after each step of a training with it, and why that broke off."""
+    """Towers driven in the task: what `fn` gave for each case, and the weights after each step of a training with it.
+
+    The third value says why that training broke off, empty where it did not.
+    """
     got = [_told(fn, towers) for towers in cases]
     if any(isinstance(told, str) or -1 in told["variables"] or len(told["variables"]) != len(SHAPES) for told in got):
         return got, None, ""
