@@ -13,10 +13,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from worldsize.notebook import *
+from worldsize.fabric.collectives import meet
 from worldsize.formulas import cost
 from worldsize.formulas.pipeline import in_flight, makespan_s, play, utilisation
 from worldsize.pytorch import models
-from worldsize.pytorch.stages import build, cut, meet
+from worldsize.pytorch.stages import build, cut
 
 # %% tags=["parameters"]
 stages = 4

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from worldsize.notebook import *
-from worldsize.fabric.background import Background, GlooBackground, broadcast, over_the_fabric
-from worldsize.fabric.collectives import all_reduce
+from worldsize.fabric.background import Background, GlooBackground, over_the_fabric
+from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.formulas import bucketing
 from worldsize.pytorch.timed_network import network, task, train
 

@@ -163,7 +163,7 @@ def grade(
             ),
         )
     typer.echo(table.table(batch.rows))
-    typer.echo(f"\n{table.summary(batch.rows)}\n\n{table.closing(batch, out)}")
+    typer.echo(f"\n{table.summary(batch.rows)}\n\n{table.closing_line(batch, out)}")
 
 
 @app.command()

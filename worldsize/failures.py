@@ -90,7 +90,10 @@ class Outcome:
 
 
 def first_failure(failures: list[Failure]) -> Failure:
-    """The culprit: the earliest, but an echo ("connection closed by peer") never goes before its cause."""
+    """The culprit among the failures of ranks: the earliest, but an echo never goes before its cause.
+
+    An echo is what a rank says whose peer was lost ("connection closed by peer").
+    """
     causes = [f for f in failures if not f.lost_a_peer]
     return min(causes or failures, key=lambda f: f.at_s)
 
@@ -100,7 +103,7 @@ def is_library(frame: Frame) -> bool:
 
 
 def place(frame: Frame) -> str:
-    """A frame's place in a reader's words: "Exercise 6.2 (cell In[3]), line 7, in ring"."""
+    """A failure's words for where a frame is: "Exercise 6.2 (cell In[3]), line 7, in ring"."""
     lines = linecache.getlines(frame.file)
     title = re.match(r"#\s*((?:Exercise|Example)\s+[\d.]+\d)", lines[0]) if lines else None
     cell = _cell_name(frame.file)
@@ -123,7 +126,7 @@ def source_line(frame: Frame) -> str:
 
 
 def render_frames(frames: tuple[Frame, ...]) -> list[str]:
-    """The reader's own frames with their lines; frames of libraries folded to one line."""
+    """Lines for a failure's frames: the reader's own with their source, those of libraries folded to one line."""
     rows: list[str] = []
     folded = 0
     own = [f for f in frames if not is_library(f)]
@@ -145,12 +148,15 @@ def render_frames(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def name(rank: int, tasks: TaskNames = ()) -> str:
-    """ "rank 2", or "worker 1" where `tasks` says that rank 2 is "worker:1"."""
+    """How the words of a failure call one rank: "rank 2", or "worker 1" for a task of TensorFlow.
+
+    The latter where `tasks` says that rank 2 is "worker:1".
+    """
     return tasks[rank].replace(":", " ") if tasks else f"rank {rank}"
 
 
 def headline(failure: Failure, world_size: int, tasks: TaskNames = ()) -> str:
-    """One line: who failed and how."""
+    """One line for a failure of a rank, in words that a student can read: who failed and how."""
     who = name(failure.rank, tasks) + ("" if tasks else f" of {world_size}")
     if failure.kind == "raised":
         return f"{who} failed first: {failure.type}: {failure.message}".rstrip(": ")
@@ -166,7 +172,7 @@ _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round 
 
 
 def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
-    """One line: where a rank stood."""
+    """One line of words beside a failure: where a rank stood when the run was stopped."""
     own = [f for f in standing.frames if not is_library(f)]
     inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
     doing = standing.doing or ("in native code, it did not answer" if not standing.answered else "running")
@@ -178,7 +184,7 @@ def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
 
 
 def names(ranks: list[int], tasks: TaskNames = ()) -> str:
-    """[0, 1, 3] -> "ranks 0, 1, 3"; long lists are shortened."""
+    """How the words of a failure call several ranks: [0, 1, 3] -> "ranks 0, 1, 3"; long lists are shortened."""
     if tasks:
         shown = ", ".join(name(r, tasks) for r in ranks[:_MAX_ROWS])
         return shown + (f" and {len(ranks) - _MAX_ROWS} more" if len(ranks) > _MAX_ROWS else "")

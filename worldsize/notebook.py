@@ -30,12 +30,15 @@ __all__ = [
 
 
 def capability_sheet() -> CapabilitySheet:
-    """What this machine can do, from a real run of two ranks."""
+    """The notebook front's call for what this machine can do, from a real run of two ranks."""
     return examine(quiet_launch)
 
 
 def open_lab(number: str) -> tuple[Lab, Checker]:
-    """The lab's predictions and points, kept in a file beside the notebook, and its checks."""
+    """The notebook front's call to open a lab: predictions and points, kept beside the notebook, and its checks.
+
+    Predictions and points are kept in a file.
+    """
     lab = Lab(number)
     return lab, Checker(lab)
 

@@ -27,17 +27,17 @@ _gathering: list[ReportBuffer] = []  # at most one: the rank that this process i
 
 
 def gather(origin_s: float) -> ReportBuffer:
-    """Begin to gather in this process, which is a rank."""
+    """Begin to keep in this process, which is a rank, what `report` and `span` tell."""
     _gathering[:] = [ReportBuffer(origin_s)]
     return _gathering[0]
 
 
 def report(**values: float) -> None:
-    """Tell the notebook a few numbers: `report(step=3, loss=0.21)`. `step` is the x axis, the others are curves.
+    """Tell the notebook a few numbers while a rank runs: `report(step=3, loss=0.21)`.
 
-    `epoch` serves as x axis where there is no step; with `steps` or `epochs`, how many there will be, the live view
-    shows how far the rank is: `report(step=3, steps=100, loss=0.21)`. Raises ValueError for a value that is
-    not a number.
+    `step` is the x axis, the others are curves. `epoch` serves as x axis where there is no step; with `steps` or
+    `epochs`, how many there will be, the live view shows how far the rank is: `report(step=3, steps=100,
+    loss=0.21)`. Raises ValueError for a value that is not a number.
     """
     row = {name: _number(name, value) for name, value in values.items()}
     for gathered in _gathering:
@@ -46,7 +46,7 @@ def report(**values: float) -> None:
 
 @contextmanager
 def span(label: str, kind: str = "compute") -> Iterator[None]:
-    """Mark a stretch of this rank's time, to be drawn in the timeline: `with span("forward"): …`."""
+    """A rank reports a stretch of its time, to be drawn in the timeline: `with span("forward"): …`."""
     if kind not in KINDS:
         raise ValueError(f"span({label!r}): expected kind as one of {', '.join(KINDS)}, got {kind!r}")
     start_s = time.monotonic()

@@ -113,7 +113,10 @@ class Trace:
 
 
 def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
-    """One trace of all ranks: the k-th send from a to b under a tag is the k-th receive of b from a under it."""
+    """One trace of all ranks from their records: each message's send and receive become one transfer.
+
+    The k-th send from a to b under a tag is the k-th receive of b from a under it.
+    """
     records = list(records)
     sends: dict[tuple, list[Event]] = defaultdict(list)
     for record in records:
@@ -144,7 +147,10 @@ def _label(event: Event) -> str:
 
 
 def chrome_events(trace: Trace) -> list[dict]:
-    """The trace in Chrome's Trace Event Format: a row a rank, an arrow a message. Times in microseconds."""
+    """The trace in Chrome's Trace Event Format: a row a rank, an arrow a message.
+
+    Times in microseconds.
+    """
     rows = [
         {"ph": "M", "name": "process_name", "pid": r, "tid": 0, "args": {"name": f"rank {r}"}}
         for r in range(trace.world_size)
@@ -168,10 +174,11 @@ def _slice(rank: int, row: int, name: str, start_s: float, end_s: float, args: d
 
 
 def on_logical_clock(trace: Trace) -> Trace:
-    """The same messages on a logical clock: one is sent a step after the last that its sender had received by then.
+    """The trace with its messages on a logical clock, each sent a step after the last that its sender had received.
 
-    So two runs of one algorithm look alike, however busy the machine was. L. Lamport, "Time, clocks, and the ordering of
-    events in a distributed system", CACM 21, 1978. Each message takes one step; spans are left out.
+    What counts is what it had received by then. So two runs of one algorithm look alike, however busy the machine
+    was. L. Lamport, "Time, clocks, and the ordering of events in a distributed system", CACM 21, 1978. Each message
+    takes one step; spans are left out.
     """
     received: list[list[tuple[float, int]]] = [[] for _ in range(trace.world_size)]  # (moment, step) by rank
     sent = [0] * trace.world_size
@@ -185,18 +192,21 @@ def on_logical_clock(trace: Trace) -> Trace:
 
 
 def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
-    """Audit: the transfers on links that are not allowed, such as any but a ring's."""
+    """Audit of a trace: its transfers on links that are not allowed, such as any but a ring's."""
     links = set(allowed)
     return [t for t in trace.transfers if (t.src, t.dst) not in links]
 
 
 def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
-    """The links of a ring: rank r to rank r + step, modulo the world size."""
+    """Audit of a trace: the links that transfers round a ring may take, rank r to rank r + step.
+
+    Modulo the world size.
+    """
     return {(r, (r + step) % world_size) for r in range(world_size)}
 
 
 def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Intervals (start, end) in order; those that touch or overlap are made one."""
+    """Intervals (start, end) of a trace's events in order; those that touch or overlap are made one."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:

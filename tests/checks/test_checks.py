@@ -14,7 +14,8 @@ import pytest
 from tests.checks.mutants import Answers
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
-from worldsize.checks.kit.judge import Case, first_difference, inputs_for, judge
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Property, Verdict
 from worldsize.errors import NotYet
 from worldsize.trace import Trace

@@ -7,8 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from worldsize.checks.asynchronous.script import first_of_each, one_by_one, script, shares, weights_at
+from worldsize.checks.asynchronous.script import script
 from worldsize.checks.asynchronous.servers import _any_order, _gated_order, _hurried_order
+from worldsize.checks.asynchronous.update_plan import first_of_each, one_by_one, shares, weights_at
 
 pytestmark = pytest.mark.quick
 

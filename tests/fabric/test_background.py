@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize.fabric.background import Background, GlooBackground, broadcast, over_the_fabric
-from worldsize.fabric.collectives import all_reduce
+from worldsize.fabric.background import Background, GlooBackground, over_the_fabric
+from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.launch import launch
 from worldsize.links import Link
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from worldsize import report
+from worldsize.fabric.collectives import meet
 from worldsize.formulas.pipeline import works
 from worldsize.pytorch import models
-from worldsize.pytorch.stages import build, cut, meet
+from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Span, Trace
 
 pytestmark = pytest.mark.quick

@@ -30,10 +30,11 @@ _METADATA = {
 
 
 def build(root: Path, check: bool = False) -> list[Path]:
-    """Writes what differs from the sources under `root`; returns the paths written: notebooks, and `released.py`.
+    """The authoring step that writes the notebooks and `released.py` anew where the sources under `root` say otherwise.
 
-    With `check` it writes nothing and returns what is stale: a generated notebook that is missing
-    or different, or one that has no source. Raises BuildError before anything is written.
+    Returns the paths written: notebooks, and `released.py`. With `check` it writes nothing and returns what is
+    stale: a generated notebook that is missing or different, or one that has no source. Raises BuildError before
+    anything is written.
     """
     wanted: dict[Path, str] = {}
     for source in _sources(root):
@@ -54,19 +55,19 @@ def build(root: Path, check: bool = False) -> list[Path]:
 
 
 def notebooks(source: Path) -> tuple[str, str]:
-    """The solution notebook and the student's notebook of `source`, as the text of their files."""
+    """Build the solution notebook and the student's notebook of one `source`, as the text of their files."""
     solution = _assemble(read_source(source))
     return _text(solution), _text(_for_students(solution))
 
 
 def answer_lines(source: Path) -> dict[str, list[str]]:
-    """The answer's lines by exercise, as they are written, blank lines left out."""
+    """What the build keeps out of the student's notebook: each exercise's answer lines as written, no blank ones."""
     exercises = [cell for cell in read_source(source).cells if cell.exercise]
     return {c.exercise: [x for x in split_answer(c.text)[1] if x.strip()] for c in exercises}
 
 
 def points(source: Path) -> float:
-    """The points of a lab: the sum over its check cells."""
+    """The points of the lab notebook that is built from an authored `source`: the sum over its check cells."""
     return sum(cell.points or 0 for cell in read_source(source).cells)
 
 

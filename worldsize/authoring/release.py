@@ -34,7 +34,10 @@ class Refused(ValueError):
 
 
 def release(root: Path, out: Path) -> list[str]:
-    """Write the bundle of the repository `root` to `out`; returns the names in it. Raises Refused, OSError."""
+    """Check the repository `root` as an author releases the course, then write its student bundle to `out`.
+
+    Returns the names in it. Raises Refused, OSError.
+    """
     files = bundle_files(root)
     wrong = stale(root)
     package = {path: _lines(path) for path in files if path.suffix == ".py"}
@@ -47,12 +50,15 @@ def release(root: Path, out: Path) -> list[str]:
 
 
 def stale(root: Path) -> list[str]:
-    """Words for each notebook that is not as its source says."""
+    """What keeps a release from being written: words for each notebook that is not as its source says."""
     return [f"{path} is not as its source says: run `worldsize build`" for path in build.build(root, check=True)]
 
 
 def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
-    """Write a zip of (name, content, mode), whole or not at all. The same entries make the same bytes."""
+    """Write the zip of a release, such as the student bundle, whole or not at all.
+
+    `entries` are (name, content, mode). The same entries make the same bytes.
+    """
     part = out.with_name(f".{out.name}.part")
     with zipfile.ZipFile(part, "w") as bundle:
         for name, content, mode in entries:
@@ -61,7 +67,10 @@ def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
 
 
 def bundle_files(root: Path) -> list[Path]:
-    """The files that go out, in order. Raises Refused where one of those that must be there is missing."""
+    """The files that go out to students with a release, in order.
+
+    Raises Refused where one of those that must be there is missing.
+    """
     missing = [name for name in NAMED if not (root / name).is_file()]
     labs = sorted(root.glob(PATTERNS[0]))
     if missing or not labs:
@@ -74,10 +83,10 @@ def bundle_files(root: Path) -> list[Path]:
 
 
 def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:
-    """Lines of answers that stand in a student's notebook, in any cell or metadata.
+    """Checked before a release: lines of answers that stand in a student's notebook, in any cell or metadata.
 
-    `given`: the lines of code outside the markers. A line that stands there too gives nothing away, nor does
-    a short one.
+    `given`: the lines of code outside the markers. A line that stands there too gives nothing away, nor does a
+    short one.
     """
     shown = [_squeezed(line) for text in _strings(notebook) for line in text.split("\n")]
     said = []
@@ -88,7 +97,7 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
 
 
 def given_lines(source: Path) -> list[str]:
-    """The lines of code of a lab's source that stand outside the markers."""
+    """What a release may show of a lab's source: its lines of code outside the answers' markers."""
     cells = [cell for cell in read_source(source).cells if cell.kind == "code"]
     return [line for cell in cells for line in split_answer(cell.text)[0]]
 

@@ -35,7 +35,10 @@ _TRIES = 3  # the agent of another start method may be removing the same folder
 
 
 def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str, framework: str) -> None:
-    """Entry point: serve jobs from the kernel until it is gone. `own_dir` lies in the folder of the kernel's runs."""
+    """Entry point of the agent's process: serve jobs from the kernel until it is gone.
+
+    `own_dir` lies in the folder of the kernel's runs.
+    """
     os.environ["TORCH_MP_PARALLEL_START"] = "1"
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *_death_watch(kernel_pid)]
@@ -95,7 +98,10 @@ def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: s
 
 
 def warm_up(start_method: str, framework: str) -> None:
-    """Start the fork server and let it import the framework while this process does the same on another core."""
+    """The agent starts its fork server, which imports the framework before any rank is forked from it.
+
+    This process does the same meanwhile, on another core.
+    """
     if start_method != "forkserver":
         return
     from multiprocessing import forkserver

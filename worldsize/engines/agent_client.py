@@ -33,7 +33,10 @@ _MAX_BASE_BYTES = 48  # the name of a socket has room for 104 on macOS, 108 on L
 
 
 def start_method() -> str:
-    """ "forkserver" or "spawn", as `WORLDSIZE_START_METHOD` says. Raises ValueError for another word."""
+    """The kernel's side of the agent reads `WORLDSIZE_START_METHOD`: ranks start by "forkserver" or "spawn".
+
+    Raises ValueError for another word.
+    """
     chosen = os.environ.get("WORLDSIZE_START_METHOD", "forkserver")
     if chosen not in _START_METHODS:
         raise ValueError(f"WORLDSIZE_START_METHOD: expected one of {', '.join(_START_METHODS)}, got {chosen!r}")

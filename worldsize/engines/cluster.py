@@ -68,20 +68,26 @@ class Cluster:
 
 
 def fail_fast(cluster: Cluster, servers: Sequence[str]) -> dict[str, str]:
-    """The environment that TensorFlow's guide to fault tolerance asks for where a chief coordinates servers: else it would
-    wait for a lost one. Elsewhere a task has to wait for those that start a moment later."""
+    """Environment of a TensorFlow `Cluster` whose chief coordinates servers, so that a lost one is not waited for.
+
+    TensorFlow's guide to fault tolerance asks for it there. Elsewhere it is empty, since a task has to wait for
+    those that start a moment later.
+    """
     coordinated = cluster.chief and cluster.ps and {"worker", "ps"} <= set(servers)
     return {"GRPC_FAIL_FAST": "use_caller"} if coordinated else {}
 
 
 def tf_config(spec: dict[str, list[str]], task: str) -> str:
-    """The text of `TF_CONFIG` for "worker:1"."""
+    """The engine's text of `TF_CONFIG` for one task of a `Cluster`, such as "worker:1", from the cluster's spec."""
     name, _, index = task.partition(":")
     return json.dumps({"cluster": spec, "task": {"type": name, "index": int(index)}})
 
 
 def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str, ...]:
-    """The types whose tasks are servers: `servers`, or what is usual for such a cluster. Raises ValueError."""
+    """Types of a TensorFlow `Cluster` whose tasks are servers: `servers`, or what is usual for such a cluster.
+
+    Raises ValueError.
+    """
     if cluster is None:
         if servers:
             raise ValueError(f"launch: expected a cluster with servers={servers!r}, got none")

@@ -28,7 +28,10 @@ class Payload:
 
 
 def first_parameter(fn: Callable) -> str | None:
-    """The name of the function's first parameter: one named `fabric` or `task` gets what the launcher has to give."""
+    """The name of the first parameter of a payload's function.
+
+    One named `fabric` or `task` gets what the launcher has to give.
+    """
     try:
         return next(iter(inspect.signature(fn).parameters), None)
     except (TypeError, ValueError):
@@ -36,7 +39,10 @@ def first_parameter(fn: Callable) -> str | None:
 
 
 def pack(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> bytes:
-    """The payload's bytes. Raises ValueError that names what cannot be pickled and says what to do."""
+    """Pickle the payload that travels to the ranks, a function with its arguments, and return its bytes.
+
+    Raises ValueError that names what cannot be pickled and says what to do.
+    """
     try:
         return cloudpickle.dumps((fn, args, kwargs))
     except Exception as error:
@@ -48,7 +54,10 @@ def unpack(data: bytes) -> Payload:
 
 
 def captured(fn: Callable) -> dict[str, Any]:
-    """The outside variables that a function of a cell takes along: its closure and the globals that it names."""
+    """The outside variables that a payload's function takes along: its closure and the globals that it names.
+
+    For a function of a notebook's cell.
+    """
     fn = inspect.unwrap(fn) if callable(fn) else fn
     code = getattr(fn, "__code__", None)
     if code is None:
@@ -70,7 +79,10 @@ def _global_names(code: Any) -> set[str]:
 
 
 def reachable(fn: Callable) -> dict[str, Any]:
-    """`captured`, and what the captured functions of the same module capture in turn."""
+    """Every variable that a payload's function takes along, also through functions that it captured itself.
+
+    `captured`, and what the captured functions of the same module capture in turn.
+    """
     found: dict[str, Any] = {}
     todo = [fn]
     while todo:
@@ -84,7 +96,7 @@ def reachable(fn: Callable) -> dict[str, Any]:
 
 
 def sizes(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[tuple[str, int]]:
-    """(name, bytes) of everything that travels, largest first."""
+    """(name, bytes) of everything that travels to the ranks in a payload, largest first."""
     found = []
     for name, value in _named(fn, args, kwargs).items():
         if inspect.ismodule(value):
@@ -131,7 +143,10 @@ def _culprit(named: dict[str, Any]) -> tuple[str, Any, Exception] | None:
 
 
 def fingerprint(fn: Callable) -> dict[str, bytes]:
-    """A digest of every list, dict and set that the function captured, to notice a change in the rank's own copy."""
+    """A digest of every list, dict and set that a payload's function captured.
+
+    To notice a change in the rank's own copy.
+    """
     marks = {}
     for name, value in reachable(fn).items():
         if isinstance(value, _WATCHED):

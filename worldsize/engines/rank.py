@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cloudpickle
 import numpy as np
@@ -25,10 +26,13 @@ import numpy as np
 from worldsize.engines import payload
 from worldsize.engines.job import Job
 from worldsize.engines.last_seen import LastSeen
-from worldsize.engines.rank_channel import MAIN, RankChannel, frames_below, write_whole
+from worldsize.engines.rank_channel import MAIN, RankChannel, write_whole
 from worldsize.errors import NotYet
 from worldsize.failures import Failure, Frame
 from worldsize.report import gather
+
+if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
+    pass
 
 
 def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: int, attempt: int = 0) -> None:
@@ -126,3 +130,10 @@ def _message(error: BaseException) -> str:
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:
     return frames_below(traceback.extract_tb(error.__traceback__))
+
+
+def frames_below(entries: traceback.StackSummary) -> tuple[Frame, ...]:
+    """The frames of a failure that a rank sends over its channel: those below its `main`, of the launched function."""
+    found = [Frame(e.filename, e.lineno or 0, e.name, e.line or "") for e in entries]
+    mine = [i for i, f in enumerate(found) if (f.file, f.function) == MAIN]
+    return tuple(found[mine[-1] + 1 :] if mine else found)

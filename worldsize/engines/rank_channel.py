@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -42,15 +41,11 @@ _PROGRESS_S = 0.1
 _WORDS = 160
 
 
-def frames_below(entries: traceback.StackSummary) -> tuple[Frame, ...]:
-    """The frames below the rank's `main`: those of the launched function."""
-    found = [Frame(e.filename, e.lineno or 0, e.name, e.line or "") for e in entries]
-    mine = [i for i, f in enumerate(found) if (f.file, f.function) == MAIN]
-    return tuple(found[mine[-1] + 1 :] if mine else found)
-
-
 def write_whole(path: Path, data: bytes) -> None:
-    """All of the file or none of it: a rank can be killed at any moment."""
+    """Leave a file beside the rank's channel, its record or its result, whole or not at all.
+
+    A rank can be killed at any moment.
+    """
     part = path.with_suffix(".part")
     part.write_bytes(data)
     part.replace(path)

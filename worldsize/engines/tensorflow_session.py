@@ -111,17 +111,17 @@ class TensorFlowSession(session.Session):
             self.results.pop(whom, None)
             self.job.result_path(whom).unlink(missing_ok=True)
             self._start_one(whom)
-        if rank in self.lines:
+        if rank in self.channels:
             with suppress(OSError):
-                self.lines[rank].send(("granted", ""))
+                self.channels[rank].send(("granted", ""))
 
     def _kill(self, rank: int) -> None:
         self.killed.add(rank)
         for known in (self.silent, self.blocked):
             known.pop(rank, None)
-        line = self.lines.pop(rank, None)
-        if line is not None:
-            line.close()
+        channel = self.channels.pop(rank, None)
+        if channel is not None:
+            channel.close()
         self._signal(rank, signal.SIGKILL)
         self.processes[rank].join(_REAP_S)
 

@@ -29,12 +29,12 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
-    """What this rank runs."""
+    """The payload that a rank of torch runs: the function that was launched, with its arguments."""
     return payload.unpack(job.payload_path().read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
-    """The function's arguments, with its fabric in front where it asks for one."""
+    """What a torch rank calls its function with: the payload's arguments, the fabric in front if it asks for one."""
     if payload.first_parameter(opened.fn) != "fabric":
         return opened.args
     store = dist.TCPStore(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -84,20 +84,11 @@ class GlooBackground:
         return dist.all_reduce(x, async_op=True)
 
 
-def broadcast(fabric: Fabric, tensors: Iterable[torch.Tensor]) -> None:
-    """Rank 0's tensors go to every other rank, in place. Parameters may be given as they are."""
-    for x in tensors:
-        if fabric.rank != 0:
-            fabric.recv(x.detach(), frm=0)
-            continue
-        for handle in [fabric.isend(x, to=rank) for rank in range(1, fabric.world_size)]:
-            handle.wait()
-
-
 def over_the_fabric(background: Background, bucket):
-    """A communication hook: `ddp.register_comm_hook(Background(fabric), over_the_fabric)`.
+    """DDP's communication hook that sums full buckets in the background, over the fabric.
 
-    torch's DDP calls it inside backward for every bucket that is full; its future holds the mean over the ranks.
+    `ddp.register_comm_hook(Background(fabric), over_the_fabric)`. torch's DDP calls it inside backward for every
+    bucket that is full; its future holds the mean over the ranks.
     """
     # torch compares annotations of `bucket` and of what is returned, and in this file they would be text
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()

@@ -1,4 +1,4 @@
-"""An all-reduce and its two halves over the fabric, for labs whose subject is what to do with the sum.
+"""Given collectives over the fabric: an all-reduce, its two halves, a broadcast and a barrier, for labs on other things.
 
 Chunks are added up round a ring, and every finished chunk goes straight to all ranks: no rank sends more than
 2(n − 1)/n of the tensor, the least there is (P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009).
@@ -6,6 +6,8 @@ Each chunk is added up on one rank, so that all ranks hold the same bits afterwa
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 
@@ -69,3 +71,30 @@ def _gather_sums(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
         fabric.recv(chunks[(rank - k) % n], frm=(rank - k) % n)
     for handle in handles:
         handle.wait()
+
+
+def broadcast(fabric: Fabric, tensors: Iterable[torch.Tensor]) -> None:
+    """A given collective over the fabric: rank 0's tensors go to every other rank, in place.
+
+    Parameters may be given as they are.
+    """
+    for x in tensors:
+        if fabric.rank != 0:
+            fabric.recv(x.detach(), frm=0)
+            continue
+        for handle in [fabric.isend(x, to=rank) for rank in range(1, fabric.world_size)]:
+            handle.wait()
+
+
+def meet(fabric: Fabric, tag: int = 1000) -> None:
+    """A given collective, the barrier: all ranks wait until a token went over the fabric from rank 0 to the last and back.
+
+    Afterwards nobody is late by a process's start.
+    """
+    token, last = torch.zeros(1), fabric.world_size - 1
+    for step in (1, -1):
+        begins, ends = (0, last) if step == 1 else (last, 0)
+        if fabric.rank != begins:
+            fabric.recv(token, frm=fabric.rank - step, tag=tag)
+        if fabric.rank != ends:
+            fabric.send(token, to=fabric.rank + step, tag=tag)

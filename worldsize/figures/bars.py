@@ -135,7 +135,10 @@ def _words(row: Timing) -> str:
 
 
 def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
-    """A lab's predictions beside its measurements; `ids` chooses some. ValueError for an id that wasn't asked."""
+    """A picture of bars, a pair for each question of a lab: the prediction beside the measurement.
+
+    `ids` chooses some questions. ValueError for an id that wasn't asked.
+    """
     rows = {row.id: row for row in lab.rows()}
     ids = list(rows if ids is None else ids)
     unknown = [id for id in ids if id not in rows]

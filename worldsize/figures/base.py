@@ -137,7 +137,7 @@ def hatch(index: int) -> str:
 
 
 def headline(ax: Axes, text: str, small: str = "") -> None:
-    """The finding as a title at the left, with a quiet line under it."""
+    """A picture's finding as the title at the left of its axes, with a quiet line under it."""
     ax.set_title(text, loc="left", fontsize=11, color=INK, pad=22 if small else 8, wrap=True)
     if small:
         ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9, color=QUIET_INK)
@@ -145,7 +145,7 @@ def headline(ax: Axes, text: str, small: str = "") -> None:
 
 @plain_style
 def notice(text: str, alt: str | None = None) -> Picture:
-    """A picture that holds words alone, for where there is nothing to draw."""
+    """A `Picture` that holds words alone, for where there is nothing to draw."""
     picture = Picture(WIDTH_IN, 1.1)
     picture.alt = alt or text
     picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=12, color=INK, wrap=True)
@@ -155,6 +155,6 @@ def notice(text: str, alt: str | None = None) -> Picture:
 
 
 def not_yet(text: str) -> Picture:
-    """In place of a picture that needs an exercise: "not yet: Exercise 6.2 …"."""
+    """A `Picture` that holds words alone, where a figure needs an exercise: "not yet: Exercise 6.2 …"."""
     words = text if text.startswith("not yet") else f"not yet: {text}"
     return notice(words, f"{words}. The picture comes once the exercise is written.")

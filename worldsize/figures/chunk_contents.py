@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 
 from worldsize import units
 from worldsize.figures.base import HEAT, INK, QUIET_INK, Picture, colour, headline, marker, not_yet, plain_style
+from worldsize.figures.step_through.steps import Held
 
 Counts = Sequence[int]  # how often each rank's number is in a sum
 
@@ -90,3 +91,8 @@ def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
         return f"{units.count(sum(whole), 'whole sum')} in {n * chunks} cells"
     each = "every chunk" if whole[0] == chunks else "one chunk" if whole[0] == 1 else units.count(whole[0], "chunk")
     return f"Every rank holds the whole sum of {each}"
+
+
+def whole_sums(held: Sequence[Held]) -> int:
+    """For the text of a step: how many cells hold the whole sum, that is every rank's number once."""
+    return sum(counts(value, len(held)) == [1] * len(held) for row in held for value in row)

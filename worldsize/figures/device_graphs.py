@@ -44,9 +44,10 @@ Devices = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 @plain_style
 def placement(devices: Devices | Any, title: str) -> Picture:
-    """A row a TensorFlow device: a chip for each variable that it holds, with its bytes, and how many operations run there.
+    """A picture of TensorFlow's graph by device: a row a device, a chip for each variable that it holds.
 
-    `devices` is what `graphs.placed` gives, or a run that is "not yet".
+    A chip says its variable's bytes, a row how many operations run on its device. `devices` is what `graphs.placed`
+    gives, or a run that is "not yet".
     """
     if waits_for(devices):
         return not_yet(waits_for(devices))
@@ -142,7 +143,10 @@ class Hop:
 
 
 def hops(moves: Iterable[Move]) -> list[Hop]:
-    """Moves of one kind between the same devices as one, in the order of their first."""
+    """For the picture of a graph by device: the bytes of a step's moves, summed by devices and kind.
+
+    Each sum stands in the order of its first move.
+    """
     sums: dict[tuple[str, str, str], int] = {}
     for move in sorted(moves, key=lambda move: move.at):
         key = (move.src, move.dst, move.kind)
@@ -152,9 +156,10 @@ def hops(moves: Iterable[Move]) -> list[Hop]:
 
 @plain_style
 def route(moves: Iterable[Move] | Any, title: str) -> Picture:
-    """Lanes of TensorFlow devices with an arrow for each kind of tensor that crosses in a step, in order, with its bytes.
+    """A picture of a TensorFlow graph's devices as lanes, with an arrow for each kind of tensor that crosses.
 
-    `moves` is what `graphs.moves` gives, or a run that is "not yet".
+    The arrows of a step stand in order, each with its bytes. `moves` is what `graphs.moves` gives, or a run that is
+    "not yet".
     """
     if waits_for(moves):
         return not_yet(waits_for(moves))

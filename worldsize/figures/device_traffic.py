@@ -30,7 +30,10 @@ StepTraffic = Mapping[str, Any]
 
 
 def moved(steps: Mapping[str, Any], title: str) -> Picture:
-    """What a step moves between devices, a panel each: what `crossings` gave, a run that returned it, or None."""
+    """A picture of the traffic between devices in a step, one panel a way of doing it: boxes and bent arrows.
+
+    `steps[name]` is what `crossings` gave, a run that returned it, or None for a step not yet written.
+    """
 
     def of(step: Any) -> StepTraffic | None:
         if step is None or waits_for(step):
@@ -65,13 +68,16 @@ def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
 
 
 def devices(step: StepTraffic) -> list[str]:
-    """All that hold, send, receive or take part, in the order of their names."""
+    """Which boxes the picture of device traffic has: all that hold, send, receive or take part in a collective.
+
+    In the order of their names.
+    """
     ends = [send[end] for send in step["sends"] for end in ("src", "dst")]
     return sorted({*step["holds"], *ends, *step["collectives"]}, key=lambda name: (name[:3], len(name), name))
 
 
 def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
-    """{(src, dst, kind): bytes} without scalars."""
+    """For the arrows in the picture of device traffic: {(src, dst, kind): bytes} in a step, without scalars."""
     found: dict[tuple[str, str, str], int] = {}
     for send in step["sends"]:
         if send["kind"] in KINDS:
@@ -81,7 +87,7 @@ def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
 
 
 def taken_in(step: StepTraffic, name: str) -> int:
-    """Bytes of weights and gradients that a device receives."""
+    """For a box in the picture of device traffic: bytes of weights and gradients that the device receives."""
     return sum(size for (_, dst, _), size in totals(step).items() if dst == name)
 
 
@@ -158,7 +164,7 @@ def _legend(picture: Picture, known: Mapping[str, StepTraffic], top: float) -> N
 
 
 def in_words(step: StepTraffic | None) -> str:
-    """What moves, for the alt text."""
+    """Alt text of the picture of device traffic: what each device holds, and what moves between them in a step."""
     if step is None:
         return "not yet"
     held = sorted(step["holds"].items())

@@ -9,14 +9,17 @@ from worldsize.figures.base import Picture, not_yet, notice
 
 
 def waits_for(of: Any) -> str:
-    """Which exercise a run or a verdict waits for; empty where none."""
+    """For which exercise the input of a picture, a run or a verdict, still waits; empty where it waits for none."""
     if getattr(of, "state", None) != "not yet":
         return ""
     return getattr(of, "not_yet", None) or getattr(of, "exercise", None) or "this exercise"
 
 
 def trace_of(of: Any) -> tuple[Any, Picture | None]:
-    """The trace of a run, a verdict or a trace, and a picture to show instead where there is nothing to draw."""
+    """The trace in a picture's input (a run, a verdict or a trace), and what to show where there is nothing to draw.
+
+    The second is a picture to show instead, None where the trace has messages.
+    """
     if waits_for(of):
         return None, not_yet(waits_for(of))
     trace = getattr(of, "trace", of)

@@ -66,7 +66,7 @@ class Bar:
 
 
 def bars(trace: Any) -> list[Bar]:
-    """The spans and the collectives of a trace, in order."""
+    """What a rank timeline draws as bars: the spans and the collectives of a trace, in the order of their starts."""
     found = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label) for s in trace.spans if s.kind in KINDS]
     found += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op) for c in trace.collectives]
     return sorted(found, key=lambda b: (b.start_s, -b.end_s))
@@ -144,7 +144,10 @@ def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kin
 
 
 def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
-    """Who waits most and who least: in receives, collectives and marked waits together."""
+    """Headline of a rank timeline: which rank waits most and which least.
+
+    Receives, collectives and marked waits count together.
+    """
     idle = {rank: covered_s((b.start_s, b.end_s) for b in shown if b.rank == rank and b.kind in IDLE)
             for rank in range(world_size)}  # fmt: skip
     most, least = max(idle, key=idle.get), min(idle, key=idle.get)
@@ -164,7 +167,7 @@ def _share(part_s: float, whole_s: float) -> str:
 
 
 def covered_s(intervals: Iterable[Interval]) -> float:
-    """The time that intervals cover together; where they overlap it counts once."""
+    """Seconds of a rank's timeline that its bars (intervals) cover together; where they overlap time counts once."""
     return sum(end - start for start, end in joined(intervals))
 
 

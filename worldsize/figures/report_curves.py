@@ -33,12 +33,12 @@ Rows = Sequence[Sequence[dict[str, float]]]
 
 
 def names(reports: Rows) -> list[str]:
-    """What there are curves of."""
+    """What the picture of report curves can show: all values that some rank reported, but steps, epochs and times."""
     return report_series.curve_names(row for rows in reports for row in rows)
 
 
 def reports(of: Any) -> Picture:
-    """The curves of what ranks told with `report(…)`, one line a rank."""
+    """The picture of the curves that a run's ranks told with `report(…)`, one line a rank."""
     if waits_for(of):
         return not_yet(waits_for(of))
     return draw(of.reports, of.tasks) if names(of.reports) else notice("nothing was reported")
@@ -46,7 +46,10 @@ def reports(of: Any) -> Picture:
 
 @plain_style
 def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
-    """`reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks."""
+    """The picture of report curves: a panel a name, a line a rank, from the rows that each rank reported.
+
+    `reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks.
+    """
     shown = names(reports)[:MOST_PANELS]
     made = Picture(WIDTH_IN, HEIGHT_IN)
     made.set_layout_engine(None)  # half of the time that drawing takes; every run ends with it
@@ -107,7 +110,10 @@ def _x_name(reports: Rows) -> str:
 
 
 def finding(curves: dict[int, list[ReportPoint]], name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:
-    """What the curves do, in words: who met a number that is none, else where they begin and end."""
+    """Headline over report curves, what they do in words: where they begin and end, or who met a number that is none.
+
+    A number that is none comes first.
+    """
     for rank, points in curves.items():
         lost = next((x for x, y in points if y is None), None)
         if lost is not None:

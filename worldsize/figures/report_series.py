@@ -19,7 +19,7 @@ _NO_CURVES = {"t", *PLACES, *TOTALS.values()}
 
 
 def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
-    """The names that are curves, in the order in which they first came."""
+    """Which names in the rows of a report series are curves, in the order in which they first came."""
     return list(dict.fromkeys(name for row in rows for name in row if name not in _NO_CURVES))
 
 
@@ -43,7 +43,7 @@ class Axis:
 
 
 def points(rows: Iterable[dict[str, float]], name: str) -> list[ReportPoint]:
-    """One rank's curve, whole."""
+    """The series of points (x, y) that one rank's reported rows give for the curve called `name`, whole."""
     axis = Axis()
     return [(x, _finite(row[name], 5)) for row in rows for x in [axis.x(row)] if name in row]
 
@@ -76,7 +76,10 @@ class ReportCurve:
 
 
 def share(latest: dict[str, float]) -> float | None:
-    """Progress from 0 to 1, where reports say of how many: `report(step=3, steps=100)`."""
+    """How far along its report series a rank is, from 0 to 1, where rows say of how many.
+
+    `report(step=3, steps=100)` says so; None where nothing does.
+    """
     for name, total in TOTALS.items():
         if name in latest and latest.get(total, 0) > 0:
             part = latest[name] / latest[total]

@@ -44,7 +44,10 @@ MARGIN = 0.12
 
 @plain_style
 def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x: str = "step", log: bool = False) -> Picture:
-    """A line for each run: its values after step 1, 2, …; None for an exercise not yet written. `y` names the axis."""
+    """A picture of training runs, a line each: values such as the loss after every step.
+
+    A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis.
+    """
     known = {name: list(values) for name, values in rows.items() if values is not None}
     if not known:
         return not_yet(f"{', '.join(rows)}")
@@ -75,7 +78,10 @@ def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x:
 
 
 def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
-    """Whether a later row of `rows`, numbers or points, lies on this one."""
+    """Whether, in a picture of training runs, the line of a later run lies on this one, which is then drawn broader.
+
+    `rows` holds the runs in order, each as numbers or as points.
+    """
     own, later = np.array(rows[name], float), list(rows)[list(rows).index(name) + 1 :]
     others = [np.array(rows[other], float) for other in later]
     return any(o.shape == own.shape and np.abs(o - own).max() <= ALIKE * np.abs(own).max() for o in others)

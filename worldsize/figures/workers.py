@@ -31,7 +31,10 @@ BACK = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 
 @plain_style
 def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], title: str, small: str = "") -> Picture:
-    """A lane a worker, a tick for each second in `rows[worker]`; `events[what]` are marked across all lanes."""
+    """Workers side by side, a lane each: a tick for each closure that the worker finished, and marked events.
+
+    `rows[worker]` are the seconds of its ticks; `events[what]` are marked across all lanes.
+    """
     if not any(len(times) for times in rows.values()):
         return notice("nothing was finished")
     picture = Picture(WIDTH_IN, 1.5 + 0.62 * len(rows))
@@ -53,7 +56,7 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], titl
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
-    """The longest time in which nothing was finished, as (from, to)."""
+    """The longest time in which a worker finished no closure, as (from, to)."""
     ordered = sorted(times)
     return max(zip(ordered, ordered[1:], strict=False), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
 
@@ -66,7 +69,10 @@ def _words(name: str, times: Sequence[float]) -> str:
 
 @plain_style
 def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
-    """Which examples each worker takes in each step, a panel a policy: `policies[name][worker][step]`, or None."""
+    """Workers side by side: which examples each worker takes in each step, a panel a policy.
+
+    `policies[name][worker][step]` are examples; `policies[name]` is None where that is not yet written.
+    """
     known = [taken for taken in policies.values() if taken]
     if not known:
         return not_yet(", ".join(policies))
@@ -107,7 +113,7 @@ def _row(ax, y: float, worker: int, its: Sequence[Sequence[int]], taken: Taken) 
 
 
 def finding(taken: Taken) -> str:
-    """How many steps, and which examples count twice or never, in words."""
+    """A panel of workers in words: how many steps, and how many examples were taken more than once."""
     counts = Counter(n for steps in taken for step in steps for n in step)
     twice = sum(times > 1 for times in counts.values())
     lengths = sorted({len(steps) for steps in taken})

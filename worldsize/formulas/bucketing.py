@@ -21,23 +21,32 @@ from worldsize.links import Link
 
 
 def fixed_s(n: int, link: Link) -> float:
-    """A: what an all-reduce of the course's `fabric.collectives` costs however small it is: n latencies, n − 1 round the ring and
-    one from every rank to all; none where a rank is alone."""
+    """A in the formula of bucketing: seconds that each bucket's all-reduce costs however small it is, n latencies.
+
+    That is the all-reduce of the course's `fabric.collectives`: n − 1 latencies round the ring and one from every
+    rank to all; none where a rank is alone.
+    """
     return n * link.latency_s if n > 1 else 0.0
 
 
 def moving_s(n: int, size_bytes: float, link: Link) -> float:
-    """W: what the bytes themselves cost, 2 (n − 1) m/(nB)."""
+    """W in the formula of bucketing: seconds that the bytes of all gradients themselves cost, 2 (n − 1) m/(nB)."""
     return 2 * (n - 1) * size_bytes / n / link.bandwidth_bytes_per_s
 
 
 def naive_s(backward_s: float, tensors: int, fixed_s: float, moving_s: float) -> float:
-    """After backward, one all-reduce a tensor: T + kA + W. Flattened is k = 1."""
+    """A step without bucketing: after backward, one all-reduce a tensor, T + kA + W.
+
+    Flattened is k = 1.
+    """
     return backward_s + tensors * fixed_s + moving_s
 
 
 def step_s(backward_s: float, buckets: int, fixed_s: float, moving_s: float) -> float:
-    """A step with so many equal buckets. Raises ValueError for none."""
+    """Seconds of a training step whose gradients travel in `buckets` equal buckets while backward goes on.
+
+    Raises ValueError for none.
+    """
     if buckets < 1:
         raise ValueError(f"bucketing: expected 1 bucket or more, got {buckets}")
     busy_network_s = backward_s / buckets + buckets * fixed_s + moving_s
@@ -46,7 +55,10 @@ def step_s(backward_s: float, buckets: int, fixed_s: float, moving_s: float) -> 
 
 
 def best_buckets(backward_s: float, fixed_s: float, moving_s: float) -> float:
-    """The number of buckets of the shortest step, as if it need not be whole. Raises ValueError where A is zero."""
+    """The number of equal gradient buckets that makes the step shortest, as if it need not be whole.
+
+    Raises ValueError where A is zero.
+    """
     if fixed_s <= 0:
         raise ValueError("bucketing: without a fixed cost the smallest buckets are best; expected one above zero")
     return max(1.0, sqrt(backward_s / fixed_s), (backward_s - moving_s) / fixed_s)

@@ -19,32 +19,42 @@ from worldsize.links import Link
 
 
 def bytes_data_parallel(n: int, parameters_bytes: float) -> float:
-    """2 (n − 1) times the parameters in a step, whatever the batch: each rank sends 2 (n − 1)/n of them."""
+    """In data parallelism a step moves 2 (n − 1) times the parameters over all ranks, whatever the batch.
+
+    Each rank sends 2 (n − 1)/n of them.
+    """
     return n * cost.bytes_ring_all_reduce(n, parameters_bytes)
 
 
 def bytes_model_parallel(batch: int, boundary_bytes: Sequence[float]) -> float:
-    """Twice the activations at every boundary, for each example of the batch, whatever the parameters."""
+    """In model parallelism a step moves twice the activations at every boundary, for each example of the batch.
+
+    Whatever the parameters.
+    """
     _check(batch, boundary_bytes)
     return 2 * batch * sum(boundary_bytes)
 
 
 def crossing_batch(n: int, parameters_bytes: float, boundary_bytes: Sequence[float]) -> float:
-    """The batch at which both move the same; data parallelism moves less beyond it.
+    """The batch at which data parallelism and model parallelism move the same; beyond it the former moves less.
 
-    With n − 1 boundaries it is the parameters over the mean activations at a boundary. Infinite where nothing passes.
+    With n − 1 boundaries it is the parameters over the mean activations at a boundary. Infinite where nothing
+    passes.
     """
     for_each_example = bytes_model_parallel(1, boundary_bytes)
     return bytes_data_parallel(n, parameters_bytes) / for_each_example if for_each_example else float("inf")
 
 
 def seconds_data_parallel(n: int, compute_s: float, parameters_bytes: float, link: Link) -> float:
-    """A step in which each rank does an n-th of `compute_s`, then one bandwidth-optimal all-reduce."""
+    """Seconds of a step in data parallelism: an n-th of `compute_s` a rank, then a bandwidth-optimal all-reduce."""
     return compute_s / n + cost.ring_all_reduce(n, parameters_bytes, link)
 
 
 def seconds_model_parallel(batch: int, compute_s: float, boundary_bytes: Sequence[float], link: Link) -> float:
-    """A step in which the layers work one after the other, and every boundary is passed forwards and backwards."""
+    """Seconds of a step in model parallelism: layers work one after the other, and activations pass each boundary.
+
+    Every boundary is passed forwards and backwards.
+    """
     _check(batch, boundary_bytes)
     return compute_s + 2 * sum(cost.message(batch * size, link) for size in boundary_bytes)
 

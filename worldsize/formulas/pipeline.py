@@ -43,9 +43,9 @@ class Stuck(ValueError):
 def play(
     schedules: Schedules, forward_s: float | Sequence[float], backward_s: float | Sequence[float], hop_s: float = 0.0
 ) -> Trace:
-    """The trace of `schedules` if each action takes its stage's seconds and a message to a neighbour `hop_s`.
+    """Play schedules of a pipeline on paper: the trace if each action takes its stage's seconds.
 
-    Raises Stuck where every stage that isn't done waits for another.
+    A message to a neighbour takes `hop_s`. Raises Stuck where every stage that isn't done waits for another.
     """
     seconds = {FORWARD: _by_stage(forward_s, schedules), BACKWARD: _by_stage(backward_s, schedules)}
     place, free_s = [0] * len(schedules), [0.0] * len(schedules)
@@ -71,7 +71,7 @@ def play(
 
 
 def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
-    """(stage, action) of all that has to be over before `action` can begin on `stage`."""
+    """In a pipeline's schedules, (stage, action) of all that has to be over before `action` can begin on `stage`."""
     way, micro = action
     if way == FORWARD:
         return [(stage - 1, action)] if stage > 0 else []
@@ -80,7 +80,10 @@ def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
 
 
 def works(trace: Trace) -> list[StagePass]:
-    """What the stages did, in the order of its start; other spans are passed over."""
+    """Read a pipeline's schedule back from a trace: what its stages did, in the order of its start, as plain data.
+
+    Other spans are passed over.
+    """
     found = []
     for span in trace.spans:
         way, _, micro = span.label.partition(" ")
@@ -90,19 +93,28 @@ def works(trace: Trace) -> list[StagePass]:
 
 
 def makespan_s(trace: Trace) -> float | None:
-    """From the first forward's start to the last backward's end; None where nothing was marked."""
+    """Formula for a pipeline's makespan by its trace: from the first forward's start to the last backward's end.
+
+    None where nothing was marked.
+    """
     every = works(trace)
     return max(w.end_s for w in every) - min(w.start_s for w in every) if every else None
 
 
 def utilisation(trace: Trace) -> float | None:
-    """The part of the stages' time, from the first start to the last end, in which they worked."""
+    """Formula for a pipeline's utilisation by its trace: the part of the stages' time in which they worked.
+
+    The time is that from the first start to the last end.
+    """
     whole_s = makespan_s(trace)
     return whole_s and sum(w.end_s - w.start_s for w in works(trace)) / (whole_s * trace.world_size)
 
 
 def in_flight(trace: Trace) -> list[int]:
-    """By stage: the most micro-batches that had begun forward and had not ended backward, at any one moment."""
+    """Formula for micro-batches in flight by a pipeline's trace: the most that each stage holds at any one moment.
+
+    By stage: those that had begun forward and had not ended backward.
+    """
     peaks = []
     for stage in range(trace.world_size):
         own = [w for w in works(trace) if w.stage == stage]

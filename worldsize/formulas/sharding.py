@@ -21,10 +21,10 @@ def memory(
     parameters: float, n: int, stage: int,
     parameter_bytes: int = 2, gradient_bytes: int = 2, optimizer_bytes: int = 12,
 ) -> dict[str, float]:  # fmt: skip
-    """Bytes a rank by part. ZeRO, 2020, figure 1: (2 + 2 + 12) Ψ in stage 0, and 16 Ψ/n in stage 3.
+    """Memory under ZeRO's sharding, bytes a rank by part: (2 + 2 + 12) Ψ in stage 0, and 16 Ψ/n in stage 3.
 
-    The defaults are those of the paper: 16-bit parameters and gradients, and an Adam that keeps float32 copies of the
-    parameters, the momentum and the variance. Plain float32 with Adam is 4, 4 and 8.
+    ZeRO, 2020, figure 1. The defaults are those of the paper: 16-bit parameters and gradients, and an Adam that
+    keeps float32 copies of the parameters, the momentum and the variance. Plain float32 with Adam is 4, 4 and 8.
     """
     _check(n, stage)
     return {
@@ -35,11 +35,12 @@ def memory(
 
 
 def bytes_sent(n: int, size_bytes: float, stage: int) -> float:
-    """What a rank sends in a step; `size_bytes` is Ψ, all parameters, or all gradients, in bytes.
+    """What a rank sends in a step under ZeRO's sharding of `stage` 0 to 3, in bytes.
 
-    Stage 0 is an all-reduce of the gradients, 2 Ψ (n − 1)/n. In stages 1 and 2 the same bytes are a reduce-scatter of
-    the gradients and an all-gather of the parameters. Stage 3 gathers them twice, for the forward and for the backward
-    pass: 3 Ψ (n − 1)/n. ZeRO, 2020, section 7.
+    `size_bytes` is Ψ, all parameters, or all gradients, in bytes. Stage 0 is an all-reduce of the gradients, 2 Ψ (n
+    − 1)/n. In stages 1 and 2 the same bytes are a reduce-scatter of the gradients and an all-gather of the
+    parameters. Stage 3 gathers them twice, for the forward and for the backward pass: 3 Ψ (n − 1)/n. ZeRO, 2020,
+    section 7.
     """
     _check(n, stage)
     gathers = 2 if stage == 3 else 1
@@ -47,10 +48,11 @@ def bytes_sent(n: int, size_bytes: float, stage: int) -> float:
 
 
 def bytes_sent_by(op: str, size_bytes: float, n: int) -> float:
-    """What a rank sends in one recorded collective `op` (`trace.Collective`), whose input there has `size_bytes`.
+    """Formula for one collective of sharded training: what a rank sends by `op`, given the bytes of its input.
 
-    Round a ring: an all-reduce 2 (n − 1)/n of its input, a reduce-scatter (n − 1)/n, an all-gather its input n − 1
-    times. Raises ValueError for another one.
+    `op` is that of a recorded `trace.Collective`, whose input there has `size_bytes`. Round a ring: an all-reduce 2
+    (n − 1)/n of its input, a reduce-scatter (n − 1)/n, an all-gather its input n − 1 times. Raises ValueError for
+    another one.
     """
     if op == "all_reduce":
         return cost.bytes_ring_all_reduce(n, size_bytes)
@@ -62,10 +64,10 @@ def bytes_sent_by(op: str, size_bytes: float, n: int) -> float:
 
 
 def bytes_sent_tensor_parallel(n: int, activation_bytes: float) -> float:
-    """What a rank sends for a pair of layers, one cut by columns and the next by rows: two all-reduces.
+    """Sharding of layers by tensor parallelism: what a rank sends for a pair of them, two all-reduces.
 
-    One is of the output, forwards; one of the gradient of the input, backwards; both have `activation_bytes`, which
-    grow with the batch. Megatron-LM, 2019, section 3.
+    One layer is cut by columns and the next by rows. One all-reduce is of the output, forwards; one of the gradient
+    of the input, backwards; both have `activation_bytes`, which grow with the batch. Megatron-LM, 2019, section 3.
     """
     return 2 * cost.bytes_ring_all_reduce(n, activation_bytes)
 

@@ -59,7 +59,10 @@ def default_root() -> Path:
 
 
 def load(root: Path) -> dict[str, CourseLab]:
-    """The labs under `root` by stem. Raises ValueError where there are none."""
+    """The release of the course as a grade needs it: the labs under `root` by stem, read from its notebooks.
+
+    Raises ValueError where there are none.
+    """
     paths = sorted((root / "labs").glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise ValueError(
@@ -129,6 +132,9 @@ def _id(cell: dict) -> str:
 
 
 def text(cell: dict[str, Any]) -> str:
-    """A cell's source, however a notebook keeps it."""
+    """A cell's source as one string, for notebooks of the course's release and for those handed in.
+
+    A notebook may keep it as a string or as a list of lines.
+    """
     source = cell.get("source", "")
     return "".join(map(str, source)) if isinstance(source, list) else source if isinstance(source, str) else ""

@@ -28,7 +28,7 @@ class BadFrame(ValueError):
 
 
 def pack(message: dict[str, Any], blob: bytes | bytearray | memoryview = b"") -> bytes:
-    """The bytes of one frame."""
+    """The bytes of one frame, as it goes in or out of a sandbox: two lengths, a JSON object and raw bytes."""
     text = json.dumps(message).encode()
     return b"".join((HEADER.pack(len(text), len(blob)), text, blob))
 
@@ -68,7 +68,10 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def text_of(value: Any, most: int = 4000) -> str:
-    """Text that can be printed and written, whatever came."""
+    """Text as a frame brings it out of a sandbox, cut to `most` characters, such that it can be printed and written.
+
+    That holds whatever came; what is no text gives "".
+    """
     return str(value)[:most].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
@@ -76,7 +79,10 @@ def text_of(value: Any, most: int = 4000) -> str:
 
 
 def encode(value: Any, blob: bytearray, name_of: Callable[[Any], Any] | None = None) -> Any:
-    """`value` as JSON; the bytes of arrays go to `blob`. `name_of` answers for a callable, or None."""
+    """A value as it goes into a frame: `value` as JSON, while the bytes of its arrays go to the frame's `blob`.
+
+    `name_of` answers for a callable, or None.
+    """
     if value is None or isinstance(value, (bool, str)) and type(value) in (bool, str):
         return value
     if isinstance(value, np.generic):
@@ -107,7 +113,10 @@ def _array(kind: str, array: np.ndarray, blob: bytearray) -> Any:
 
 
 def decode(value: Any, blob: bytes, callable_of: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
-    """The value that `encode` made so. Raises BadFrame for anything that it cannot have made."""
+    """The value that a frame holds, as `encode` put it there: plain from JSON, arrays from the bytes in `blob`.
+
+    Raises BadFrame for anything that `encode` cannot have made.
+    """
     if depth > MAX_DEPTH:
         raise BadFrame(f"expected at most {MAX_DEPTH} lists in each other")
     if isinstance(value, str):
@@ -156,6 +165,6 @@ def _of_bytes(kind: str, rest: list, blob: bytes) -> Any:
 
 
 def sides(shape: Any) -> bool:
-    """Whether `shape` is a list of at most 12 lengths."""
+    """Whether the `shape` of an array in a frame may be believed: it is a list of at most 12 lengths."""
     whole = isinstance(shape, list) and len(shape) <= 12
     return whole and all(type(n) is int and 0 <= n < MAX_SIDE for n in shape)

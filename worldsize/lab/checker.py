@@ -88,7 +88,10 @@ def notebook_shell() -> Any:
 
 
 def verdict_html(verdict: Verdict) -> str:
-    """A verdict as a small table; marks and words say it, colour is not needed."""
+    """How the lab's checker shows the verdict of `check.<exercise>(fn)` in the notebook: a small HTML table.
+
+    Marks and words say it, colour is not needed.
+    """
     head, *_ = str(verdict).splitlines()
     if verdict.state == "pass":
         return f"<p><strong>{html.escape(head)}</strong></p>"

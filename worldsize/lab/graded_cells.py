@@ -18,7 +18,10 @@ _TITLE = re.compile(r"#\s*(Set-up|Exercise\s+(\d+)\.(\d+))\b")
 
 
 def counting(sources: Iterable[str]) -> dict[str, str]:
-    """{title: source} of the cells that count, the latest version of each: set-up first, exercises by number."""
+    """{title: source} of a lab notebook's graded cells, those that count in a submission.
+
+    The latest version of each: set-up first, exercises by number.
+    """
     latest: dict[str, str] = {}
     setups = 0
     for source in sources:
@@ -43,20 +46,26 @@ def _order(title: str) -> tuple[int, int, int]:
 
 
 def digest(source: str) -> str:
-    """Of a cell's source, whatever spaces stand at the ends of its lines."""
+    """A short hash of a graded cell's source, whatever spaces stand at the ends of its lines."""
     lines = [line.rstrip() for line in source.strip().splitlines()]
     return hashlib.blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str]:
-    """The first line after the title of each set-up cell whose digest is not among those `released`."""
+    """Which set-up cells among a lab notebook's graded cells were changed, each by its first line after the title.
+
+    Changed is a cell whose digest is not among those `released`.
+    """
     known = set(released)
     changed = [s for title, s in sources.items() if title.startswith("Set-up") and digest(s) not in known]
     return [next((line.strip() for line in s.splitlines()[1:] if line.strip()), "nothing") for s in changed]
 
 
 def rebuild(sources: dict[str, str], file_of: Callable[[str], str] = lambda source: "<cell>") -> dict[str, Any]:
-    """The namespace that these cells make by themselves, in order. A cell that fails leaves what it made so far."""
+    """The namespace that a lab notebook's graded cells make by themselves, run in order.
+
+    A cell that fails leaves what it made so far.
+    """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for source in sources.values():
         try:
@@ -67,7 +76,10 @@ def rebuild(sources: dict[str, str], file_of: Callable[[str], str] = lambda sour
 
 
 def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
-    """The names that `fn`, or a function of the namespace that it calls, needs and the namespace does not have."""
+    """Names that a function in a lab notebook needs and that its graded cells alone do not define.
+
+    `fn` needs them, or a function of `namespace` that it calls; the namespace does not have them.
+    """
     missing: set[str] = set()
     seen: set[CodeType] = set()
     todo = [code for code in [getattr(fn, "__code__", None)] if code]

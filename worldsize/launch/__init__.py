@@ -28,12 +28,15 @@ _engine = LocalEngine()
 
 
 def warm() -> None:
-    """Begin to start the agent, and return at once."""
+    """Call of the launch package ahead of the first launch: begin to start the agent, and return at once."""
     _engine.warm()
 
 
 def last_run() -> Run | None:
-    """The latest launch's run, also where the launch raised: its logs and partial trace are there."""
+    """Public call of the launch package: the run of the latest launch, also where the launch raised.
+
+    Its logs and partial trace are there.
+    """
     return last[0] if last else None
 
 
@@ -49,9 +52,10 @@ def launch(
     device: str = "auto",
     **unknown: Any,
 ) -> Run:
-    """Run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and return their `Run`.
+    """The launcher's public call: run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process.
 
-    A first parameter named `fabric` gets the rank's `Fabric`; `link` shapes it. `seed` replays a run's random numbers.
+    Returns their `Run`. A first parameter named `fabric` gets the rank's `Fabric`; `link` shapes it. `seed` replays a
+    run's random numbers.
     `device`: "auto" (a GPU a rank where there are enough, else the CPU), "cpu" or "cuda".
     Raises ValueError for a wrong argument or one that cannot travel, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".
@@ -69,7 +73,10 @@ def quiet_launch(
     timeout_s: float = 120.0,
     device: str = "auto",
 ) -> Run:
-    """`launch` for a check or a sheet: observers are not told, and `last_run` stays the student's own."""
+    """The launch package's call for a check or a sheet: ranks run as by `launch`, and observers are not told.
+
+    `last_run` stays the student's own.
+    """
     return _launch(fn, world_size, args, None, link, timeout_s, None, device, (), [])
 
 

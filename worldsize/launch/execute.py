@@ -42,7 +42,11 @@ def execute(
     last: list[Run],
     tasks: tuple[str, ...] = (),
 ) -> Run:
-    """Run `wanted`, a function with its arguments, as `job_of(folder, origin_s)` says. `last` gets the run at once."""
+    """Execute a launch: take one job from the call to its `Run`, or raise the error that it ended with.
+
+    The job runs `wanted`, a function with its arguments, as `job_of(folder, origin_s)` says. `last` gets the run at
+    once.
+    """
     packed = payload.pack(*wanted)
     with _one_at_a_time:
         origin_s = time.monotonic()
@@ -66,7 +70,10 @@ def execute(
 
 
 def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
-    """Raises ValueError for an argument that no launch takes."""
+    """Check what every launch is given before its job is executed: function, `args`, time limit and seed.
+
+    Raises ValueError for an argument that no launch takes.
+    """
     if not callable(fn):
         got = type(fn).__name__
         raise ValueError(f"launch: expected a function, got {got}. Write launch(train), not launch(train()).")
@@ -79,7 +86,10 @@ def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
 
 
 def callers_state(seed: int | None) -> dict[str, Any]:
-    """What every job takes from the caller as it is now."""
+    """What a launch takes from its caller to execute a job: environment, `sys.path`, directory, seed, cell sources.
+
+    All of it as it is now.
+    """
     return {
         "env": dict(os.environ),
         "sys_path": tuple(sys.path),

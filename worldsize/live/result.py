@@ -24,7 +24,7 @@ _WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1
 
 
 def bundle(run: Run, run_state: RunState) -> dict[str, str]:
-    """The run's picture and table by MIME type."""
+    """The result that stays of a run in the notebook: its picture and table by MIME type."""
     made = picture(run)
     rows = table(run, run_state)
     shown = "" if made is None else made.html(made.png(PICTURE_BYTES, PICTURE_DPI))
@@ -40,19 +40,25 @@ def _folded(run: Run, content: str) -> str:
 
 
 def has_picture(run: Run) -> bool:
-    """Whether the run reported numbers, or anything of it was recorded."""
+    """Whether a run's result gets a picture: it reported numbers, or anything of it was recorded."""
     return bool(report_curves.names(run.reports) or rank_timeline.bars(run.trace))
 
 
 def picture(run: Run) -> Picture | None:
-    """The curves where there are any, else the timeline where anything was recorded, else None."""
+    """A run's result as a picture: the curves where there are any, else the timeline, else None.
+
+    A timeline is drawn where anything was recorded.
+    """
     if not has_picture(run):
         return None
     return report_curves.draw(run.reports, run.tasks) if report_curves.names(run.reports) else rank_timeline.timeline(run.trace)
 
 
 def table(run: Run, run_state: RunState) -> list[list[str]]:
-    """A row a rank under a row of heads, those that failed first; columns that say nothing are left out."""
+    """A run's result as cells: a row a rank under a row of heads, those that failed first.
+
+    Columns that say nothing are left out.
+    """
     how = ends(run)
     order = sorted(run_state.rows, key=lambda row: (not how[row.rank].startswith("failed"), row.rank))
     rows = [["task" if run.tasks else "rank", "end", "last report", "sent", "received", "lines"]]
@@ -68,7 +74,7 @@ def _cells(row: RankRow, end: str, name: str) -> list[str]:
 
 
 def ends(run: Run) -> dict[int, str]:
-    """How each rank ended: "done", "failed: ValueError: …", "stopped: waits in recv from rank 3"."""
+    """A run's result by rank, how it ended: "done", "failed: ValueError: …", "stopped: waits in recv from rank 3"."""
     outcome = run.outcome
     whole = run.state == "done"
     found = {rank: "done" if whole else "stopped" for rank in range(run.world_size)}
@@ -90,7 +96,7 @@ def _short(words: str) -> str:
 
 
 def caption(run: Run) -> str:
-    """One line: how many ranks, how it ended, how long it took."""
+    """A run's result in one line over its table: how many ranks, how it ended, how long it took."""
     word = {"not yet": f"not yet: {run.not_yet}"}.get(run.state, run.state)
     return f"{units.count(run.world_size, 'task' if run.tasks else 'rank')}, {word}, {units.seconds(run.wall_s)}"
 

@@ -24,12 +24,12 @@ _STATES = {"waits": "waiting", "done": "done", "not": "stopped", "failed": "fail
 
 
 def tail_lines(world_size: int) -> int:
-    """How many of each rank's last lines are kept."""
+    """How many of each rank's last lines the state of a live run keeps."""
     return max(3, min(40, 400 // world_size))
 
 
 def curve_points(world_size: int) -> int:
-    """How many points of each curve are kept at most."""
+    """How many points of each rank's curves the state of a live run keeps at most."""
     return max(64, min(1000, 8000 // world_size))
 
 
@@ -119,7 +119,10 @@ class RunState:
 
 
 def plain(line: str) -> str:
-    """A line as a terminal would leave it: nothing that a carriage return overwrote, no colours; cut where long."""
+    """A rank's printed line as the state of a live run keeps it: without colours, and cut where long.
+
+    It is as a terminal would leave it, with nothing that a carriage return overwrote.
+    """
     text = _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2])
     return text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 1] + "…"
 

@@ -18,7 +18,10 @@ SHOWN_LINES = 30
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of whole text. Not `splitlines`, which also splits at the carriage returns of a progress bar."""
+    """The lines of whole text that a rank printed.
+
+    Not `splitlines`, which also splits at the carriage returns of a progress bar.
+    """
     return text.removesuffix("\n").split("\n")
 
 
@@ -76,18 +79,18 @@ class TextLines(Observer):
 
 
 def say(lines: list[str]) -> None:
-    """Print lines with one write: each write of a notebook is a message."""
+    """Print lines of text with one write: each write of a notebook is a message."""
     if lines:
         print("\n".join(lines))
 
 
 def last_words(run: Run) -> list[str]:
-    """What the launcher has to say about a run that ended."""
+    """Lines of text that end a run's live output: "not yet: …" for an exercise, and the launcher's notes."""
     return [f"not yet: {run.not_yet}"] * (run.state == "not yet") + [f"note: {note}" for note in run.notes]
 
 
 def show(run: Run, run_state: RunState) -> None:
-    """Display the run's picture and table in a notebook; a terminal gets the table as text."""
+    """After the text of a run's lines, show its picture and table in a notebook; a terminal gets the table as text."""
     made = result.bundle(run, run_state)
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         sys.modules["IPython"].display.display(made, raw=True)

@@ -109,7 +109,7 @@ class LiveView(TextLines):
 
 
 def at_cell_end(act: Callable[[], None]) -> None:
-    """Do `act` when the running cell has ended, before the next one starts."""
+    """For the live view: do `act` when the running notebook cell has ended, before the next one starts."""
     from IPython import get_ipython
 
     events = get_ipython().events
@@ -173,7 +173,7 @@ class LiveWindow:
 
 @functools.cache
 def widget_class() -> type:
-    """The widget, made when it is first needed: a headless run has no use for its libraries."""
+    """The live view's widget, made when it is first needed: a headless run has no use for its libraries."""
     import anywidget
     import traitlets
 

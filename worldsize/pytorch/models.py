@@ -19,9 +19,10 @@ CLASSES, SIDE = 10, 28
 
 
 def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
-    """Two convolutions and a linear layer for images [n, 1, 28, 28]; logits [n, 10]. 9,098 parameters at width 8.
+    """A small PyTorch model: two convolutions and a linear layer, images [n, 1, 28, 28] to logits [n, 10].
 
-    `seed` fixes the weights and leaves torch's own generator as it was; None draws them from that generator.
+    9,098 parameters at width 8. `seed` fixes the weights and leaves torch's own generator as it was; None draws
+    them from that generator.
     """
 
     def build() -> nn.Sequential:
@@ -35,9 +36,9 @@ def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
 
 
 def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
-    """Linear layers with a ReLU between each two, say `mlp([784, 64, 10])`. Seeded as `small_cnn` is.
+    """A small PyTorch model: linear layers with a ReLU between each two, say `mlp([784, 64, 10])`.
 
-    Raises ValueError for fewer than two sizes.
+    Seeded as `small_cnn` is. Raises ValueError for fewer than two sizes.
     """
     if len(sizes) < 2:
         raise ValueError(f"mlp: expected at least two sizes, the input's and the output's, got {sizes!r}")
@@ -50,10 +51,10 @@ def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
 
 
 def tensors(dataset: Dataset, train: int | None = None, test: int | None = None) -> tuple[torch.Tensor, ...]:
-    """(train images, train labels, test images, test labels), the first `train` and `test` of each.
+    """Data for the small PyTorch models: train images, train labels, test images, test labels of a data set.
 
-    Images float32 [n, channels, height, width] with mean 0 and standard deviation 1 over the training images
-    that are taken; labels int64 [n].
+    The first `train` and `test` of each. Images float32 [n, channels, height, width] with mean 0 and standard
+    deviation 1 over the training images that are taken; labels int64 [n].
     """
     seen, unseen = (_images(part) for part in (dataset.train_images[:train], dataset.test_images[:test]))
     mean, std = seen.mean(), seen.std()
@@ -62,7 +63,10 @@ def tensors(dataset: Dataset, train: int | None = None, test: int | None = None)
 
 
 def flat(values: list[torch.Tensor]) -> torch.Tensor:
-    """A model's parameters or gradients as one vector, to compare or to send. Shape [sum of sizes]."""
+    """A PyTorch model's parameters or gradients as one vector, to compare or to send.
+
+    Shape [sum of sizes].
+    """
     return torch.cat([value.detach().reshape(-1) for value in values])
 
 

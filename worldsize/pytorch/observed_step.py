@@ -44,9 +44,10 @@ class ObservedStep:
 
 @contextmanager
 def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
-    """`with witnessed() as seen: step()` on every rank of the default process group, at the same time.
+    """Observe what a framework's step really moves: `with witnessed() as seen: step()` on every rank.
 
-    Times are seconds since the block began. `item_bytes`: of a number, for sizes that the profiler tells as counts.
+    On every rank of the default process group, at the same time. Times are seconds since the block began.
+    `item_bytes`: of a number, for sizes that the profiler tells as counts.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -75,7 +76,10 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
 
 
 def together(testimonies: Iterable[ObservedStep]) -> Trace:
-    """The trace of all ranks' testimonies: a `Transfer` for each connection that carried data."""
+    """The trace of a framework's step from what all ranks observed: a `Transfer` for each TCP connection with data.
+
+    `testimonies` are the ranks'; a connection counts where it carried data.
+    """
     testimonies = list(testimonies)
     transfers = sorted(t for seen in testimonies for t in seen.transfers)
     collectives = sorted((c for seen in testimonies for c in seen.collectives), key=lambda c: c.start_s)
@@ -83,7 +87,10 @@ def together(testimonies: Iterable[ObservedStep]) -> Trace:
 
 
 def received_bytes() -> dict[tuple[int, int], int]:
-    """{(own port, peer's port): bytes received} of this process's TCP connections; empty where nobody counts."""
+    """To observe a step, the system's count of bytes received on each of this process's TCP connections.
+
+    {(own port, peer's port): bytes received}; empty where nobody counts.
+    """
     found = {}
     with suppress(OSError):
         for name in os.listdir("/proc/self/fd"):

@@ -28,12 +28,14 @@ def cut(
     model: nn.Sequential, edges: Sequence[int], x: torch.Tensor, y: torch.Tensor, micro_batches: int = 1,
     seconds: Sequence[tuple[float, float]] | None = None, watch: bool = False,
 ) -> list[StagePart]:
-    """The parts of an MLP (`models.mlp`), stage s with its linear layers edges[s] to edges[s + 1], each with its ReLU.
+    """Cut a model into stages, each a part of its layers as plain data that can travel to a rank.
 
-    `x` [n, features] and `y` [n] are cut into equal micro-batches: the first part has those of `x`, the others empty
-    tensors of what will arrive; the last has those of `y`. `seconds[s]` is declared time, forward and backward; with
-    `watch` the stages report what they keep. Raises ValueError where n doesn't divide by `micro_batches`, or `edges`
-    don't run from 0 to the number of layers.
+    The parts of an MLP (`models.mlp`), stage s with its linear layers edges[s] to edges[s + 1], each with its ReLU.
+
+    `x` [n, features] and `y` [n] are cut into equal micro-batches: the first part has those of `x`, the others
+    empty tensors of what will arrive; the last has those of `y`. `seconds[s]` is declared time, forward and
+    backward; with `watch` the stages report what they keep. Raises ValueError where n doesn't divide by
+    `micro_batches`, or `edges` don't run from 0 to the number of layers.
     """  # fmt: skip
     linear = [layer for layer in model if isinstance(layer, nn.Linear)]
     if edges[0] != 0 or edges[-1] != len(linear) or any(a >= b for a, b in pairwise(edges)):
@@ -62,20 +64,12 @@ def _plain(layer: nn.Linear, relu: bool) -> dict[str, Any]:
 
 
 def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
-    """The part's layers, in the dtype of their weights. With "seconds", they take so long on `fabric`, as declared."""
+    """Build the layers of one stage of a split model from its part, in the dtype of their weights.
+
+    With "seconds", they take so long on `fabric`, as declared.
+    """
     layers = nn.Sequential(*(module for plain in part["layers"] for module in _modules(plain)))
     return TimedLayers(layers, fabric, *part["seconds"], part["watch"]) if "seconds" in part else layers
-
-
-def meet(fabric: Fabric, tag: int = 1000) -> None:
-    """Wait for all ranks: a token goes from rank 0 to the last and back. Afterwards nobody is late by a process's start."""
-    token, last = torch.zeros(1), fabric.world_size - 1
-    for step in (1, -1):
-        begins, ends = (0, last) if step == 1 else (last, 0)
-        if fabric.rank != begins:
-            fabric.recv(token, frm=fabric.rank - step, tag=tag)
-        if fabric.rank != ends:
-            fabric.send(token, to=fabric.rank + step, tag=tag)
 
 
 def _modules(plain: dict[str, Any]) -> list[nn.Module]:

@@ -27,7 +27,7 @@ class Rank(Protocol):
 
 
 def task(**given: Any) -> TrainingTask:
-    """A whole task from what differs from the plain one.
+    """All that a timed network's training needs, as plain values: what is given, and the plain rest.
 
     `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer
     a's weight. `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss passes by (those
@@ -88,12 +88,18 @@ class Network(nn.Module):
 
 
 def network(fabric: Rank, task: TrainingTask) -> Network:
-    """This rank's copy, with weights of its own."""
+    """This rank's copy of the timed network of plain layers, whose backward can take declared time.
+
+    With weights of its own.
+    """
     return Network(fabric, task)
 
 
 def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rank's examples of a step and what they should become: [examples, in], [examples, out]."""
+    """A rank's examples for one step of the timed network, and what they should become.
+
+    [examples, in], [examples, out].
+    """
     random = _random(task, rank, 1 + step, part)
     shape = (task["examples"], task["sizes"][0] + task["sizes"][-1])
     numbers = torch.randn(shape, generator=random, dtype=torch.float64).to(getattr(torch, task["dtype"]))
@@ -101,16 +107,19 @@ def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torc
 
 
 def loss(task: TrainingTask, rank: int, forward: Callable, step: int, part: int = 0) -> torch.Tensor:
-    """The mean squared error over the rank's examples."""
+    """The timed network's mean squared error over the rank's examples of one step."""
     x, y = batch(task, rank, step, part)
     return nn.functional.mse_loss(forward(x), y)
 
 
 def train(fabric: Rank, task: TrainingTask, model: nn.Module, gradients: Callable, forward: Callable | None = None) -> dict:
-    """Gradient descent. At each step `gradients(loss)` has to leave in every p.grad what p is to step by.
+    """Train the timed network by gradient descent, where a given function makes the gradients of each step.
 
-    A task with several parts hands it an iterator instead, which runs the forward of the next micro-batch when asked.
-    `forward` stands in for `model(x)`. Returns {"weights": the parameters at the end, "seconds": of each step}.
+    At each step `gradients(loss)` has to leave in every p.grad what p is to step by.
+
+    A task with several parts hands it an iterator instead, which runs the forward of the next micro-batch when
+    asked. `forward` stands in for `model(x)`. Returns {"weights": the parameters at the end, "seconds": of each
+    step}.
     """
     forward, seconds = forward or model, []
     for step in range(task["steps"]):

@@ -30,7 +30,10 @@ _engine = LocalEngine("tensorflow")
 
 
 def warm() -> None:
-    """Begin to import TensorFlow in the background, and return at once."""
+    """The tf package's call ahead of its first launch: begin to import TensorFlow, and return at once.
+
+    It is imported in the background.
+    """
     _engine.warm()
 
 
@@ -48,13 +51,15 @@ def launch(
     env: Mapping[str, str] | None = None,
     **unknown: Any,
 ) -> Run:
-    """Run `fn(*args, **kwargs)` in one fresh process, or with a `cluster` in one for each task, and return the `Run`.
+    """The tf package's public call: run `fn` in one fresh process, or in one for each task of a `cluster`.
 
-    `logical_devices`: into how many logical CPUs TensorFlow splits the machine's. A first parameter named `task` gets
-    the `Task`. `servers`: the types whose tasks run a `tf.distribute.Server` in place of `fn`, ended when all others are
-    done; by default ("worker", "ps") where there are a chief and a ps, else ("ps",). `legacy_keras`: `tf.keras` is
-    tf_keras. `env`: environment variables of the tasks; the tasks of a cluster see no GPU, which they would share, unless
-    `env` has CUDA_VISIBLE_DEVICES. Raises as `worldsize.launch.launch` does.
+    What runs is `fn(*args, **kwargs)`, with TensorFlow. Returns the `Run`.
+
+    `logical_devices`: into how many logical CPUs TensorFlow splits the machine's. A first parameter named `task`
+    gets the `Task`. `servers`: the types whose tasks run a `tf.distribute.Server` in place of `fn`, ended when all
+    others are done; by default ("worker", "ps") where there are a chief and a ps, else ("ps",). `legacy_keras`:
+    `tf.keras` is tf_keras. `env`: environment variables of the tasks; the tasks of a cluster see no GPU, which they
+    would share, unless `env` has CUDA_VISIBLE_DEVICES. Raises as `worldsize.launch.launch` does.
     """
     if unknown:
         raise _unknown(next(iter(unknown)))
@@ -73,7 +78,10 @@ def quiet_launch(
     timeout_s: float = 120.0,
     env: Mapping[str, str] | None = None,
 ) -> Run:
-    """`launch` for a check: observers are not told, and `last_run` stays the student's own."""
+    """The tf package's call for a check: tasks of TensorFlow run as by `launch`, and observers are not told.
+
+    `last_run` stays the student's own.
+    """
     options = (logical_devices, cluster, servers, legacy_keras, timeout_s, None, env)
     return _launch(fn, args, None, *options, observers=(), last=[])
 

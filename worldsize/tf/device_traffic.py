@@ -23,11 +23,13 @@ RENAMING = (
 
 
 def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dict[str, Any]:
-    """Runs the `tf.function` `step(*args)`, which has not run before, once. Batches must be of a fixed size.
+    """Run a traced TensorFlow step once, and tell its traffic between devices and where its variables are.
 
-    {"holds": {device: bytes of `variables` there}, "sends": [{"src", "dst", "bytes", "kind"}],
-    "collectives": {device: bytes}}, all of it plain. `kind` is "weights" for a variable that was read, "inputs" for an
-    argument, "scalars" for what is of 8 bytes or less, "gradients" for the rest.
+    `step(*args)` is a `tf.function` that has not run before. Batches must be of a fixed size.
+
+    {"holds": {device: bytes of `variables` there}, "sends": [{"src", "dst", "bytes", "kind"}], "collectives":
+    {device: bytes}}, all of it plain. `kind` is "weights" for a variable that was read, "inputs" for an argument,
+    "scalars" for what is of 8 bytes or less, "gradients" for the rest.
     """
     import tensorflow as tf
 
@@ -39,7 +41,10 @@ def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dic
 
 
 def held(variables: Iterable[Any]) -> dict[str, int]:
-    """{device: bytes}: every copy counts. TensorFlow's variables, a strategy's, or Keras's."""
+    """Beside a step's traffic between devices, the bytes of variables that each device holds: every copy counts.
+
+    {device: bytes}. TensorFlow's variables, a strategy's, or Keras's.
+    """
     found: dict[str, int] = {}
     for variable in variables:
         inner = variable if hasattr(variable, "device") else variable.value
@@ -50,7 +55,7 @@ def held(variables: Iterable[Any]) -> dict[str, int]:
 
 
 def device(name: str) -> str:
-    """'/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
+    """How traffic between devices names its ends: '/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
     return name.rpartition("device:")[2]
 
 

@@ -37,17 +37,22 @@ class Move(NamedTuple):
 
 
 def short(device: str) -> str:
-    """"/job:worker/replica:0/task:1/device:CPU:2" -> "worker 1, CPU:2"; "" where no device is said."""
+    """A readable name for a device of TensorFlow graphs that ran, such as "worker 1, CPU:2".
+
+    "/job:worker/replica:0/task:1/device:CPU:2" gives that one; "" where no device is said.
+    """
     parts = dict(_PART.findall(device))
     job = "" if parts.get("job", "localhost") == "localhost" else f"{parts['job']} {parts.get('task', '(any)')}"
     return ", ".join(filter(None, [job, parts.get("device", "").replace("device:", "")]))
 
 
 def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, dict[str, dict[str, int]]]:
-    """{device: {"variables": {name: bytes}, "operations": {type: count}}} from GraphDefs.
+    """What each device held of TensorFlow graphs that ran: variables with their bytes, operations by type.
 
-    `variables` are those that were made outside these graphs, as a `tf.function` uses them: TensorFlow's or Keras's.
-    Operations that no device was asked for are left out.
+    {device: {"variables": {name: bytes}, "operations": {type: count}}} from GraphDefs.
+
+    `variables` are those that were made outside these graphs, as a `tf.function` uses them: TensorFlow's or
+    Keras's. Operations that no device was asked for are left out.
     """
     from tensorflow import TensorShape, as_dtype
 
@@ -71,7 +76,7 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
 
 
 def moves(metadata: Any, graph: Any) -> list[Move]:
-    """The tensors that crossed devices in one step of a session on `graph`, in the order in which they were ready.
+    """Tensors that crossed devices when a session ran a step of a TensorFlow `graph`, ordered by when they were ready.
 
     `metadata` is the step's RunMetadata, with trace and partition graphs.
     """
@@ -112,11 +117,14 @@ def _size(graph: Any, name: str, slot: int) -> int:
 
 
 def operations(row: dict[str, dict[str, int]]) -> tuple[int, list[str]]:
-    """How many operations a device of `placed` holds, and their types: those that compute first, the most frequent first."""
+    """Of TensorFlow graphs that ran, how many operations one device held, and their types.
+
+    The device's row is from `placed`. Of the types those that compute come first, the most frequent first.
+    """
     counts = Counter(row["operations"])
     return sum(counts.values()), sorted(counts, key=lambda name: (name in _MINOR, -counts[name]))
 
 
 def order(device: str) -> tuple[bool, str]:
-    """For sorting: parameter servers and the chief first."""
+    """Sort key for the devices of TensorFlow graphs that ran: parameter servers and the chief first."""
     return (not device.startswith(("ps", "chief")), device)

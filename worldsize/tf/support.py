@@ -127,7 +127,7 @@ class Matrix:
 
 
 def cells() -> tuple[SupportCell, ...]:
-    """Every cell that there is, row by row."""
+    """All rows and ways of the support matrix: every cell that there is, whichever launch runs it, row by row."""
     every = {cell for launch in LAUNCHES for cell in _cells(launch, WAYS)}
     return tuple(sorted(every, key=lambda cell: (_order(cell[0]), WAYS.index(cell[1]))))
 
@@ -141,7 +141,10 @@ def _cells(launch: SupportLaunch, ways: Iterable[str]) -> tuple[SupportCell, ...
 
 
 def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES) -> Matrix:
-    """Run every cell of these ways, and return what came of each. Raises ValueError for a way that there is not."""
+    """Run the support matrix, every cell of these ways, and return it with what came of each.
+
+    Raises ValueError for a way that there is not.
+    """
     ways = (ways,) if isinstance(ways, str) else tuple(ways)
     for way in ways:
         if way not in WAYS:
@@ -171,7 +174,7 @@ def _versions() -> dict[str, str]:
 
 
 def save(matrix: Matrix, path: Path = RECORD) -> None:
-    """Write a matrix with its date and versions, whole or not at all."""
+    """Write a support matrix to its file with its date and versions, whole or not at all."""
     rows = {row: {way: list(matrix.cells[row, way]) for way in WAYS if (row, way) in matrix.cells} for row in matrix.rows}
     text = json.dumps({"date": matrix.date, "versions": matrix.versions, "cells": rows}, indent=1)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +184,7 @@ def save(matrix: Matrix, path: Path = RECORD) -> None:
 
 
 def recorded(path: Path = RECORD) -> Matrix:
-    """The matrix as it was last run whole."""
+    """The support matrix of tf.distribute's strategies as it was last run whole."""
     read = json.loads(path.read_text(encoding="utf-8"))
     found = {(row, way): tuple(said) for row, ways in read["cells"].items() for way, said in ways.items()}
     return Matrix(read["date"], read["versions"], found)

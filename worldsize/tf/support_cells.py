@@ -34,7 +34,10 @@ def attempt(cell: Callable[[], tuple[str, str]]) -> tuple[str, str]:
 
 
 def first_words(error: Exception) -> str:
-    """The line of an error that says what is the matter, without the tensors and addresses in it."""
+    """What a failed cell of the support matrix says of its error: the line that tells what is the matter.
+
+    Without the tensors and addresses in it.
+    """
     text = re.sub(r"\{\s.*?\}", "{…}", re.sub(r"\x1b\[\d*m", "", str(error)), flags=re.DOTALL)
     lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
     told = next((line for line in lines if "No OpKernel was registered" in line), lines[0] if lines else "")
@@ -56,7 +59,10 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def reference() -> np.ndarray:
-    """The weights after `STEPS` steps of gradient descent on the mean square error of all examples."""
+    """Weights that cells of the support matrix should arrive at: `STEPS` steps of gradient descent in NumPy.
+
+    On the mean square error of all examples.
+    """
     x, y = examples()
     w = np.zeros((3, 1))
     for _ in range(STEPS):
@@ -77,7 +83,7 @@ def keras_of(way: str) -> Any:
 
 
 def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
-    """A model of one layer without bias, and plain gradient descent."""
+    """The model that cells of the support matrix train: one layer without bias, and plain gradient descent."""
     with strategy.scope():
         layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
         model, optimizer = keras.Sequential([keras.Input((3,)), layer]), keras.optimizers.SGD(rate)
@@ -89,7 +95,10 @@ def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
 
 
 def batches() -> Any:
-    """All examples as one batch; sharded by DATA where there are several workers, so that no file is looked for."""
+    """The data that cells of the support matrix train on: all examples as one batch.
+
+    Sharded by DATA where there are several workers, so that no file is looked for.
+    """
     import tensorflow as tf
 
     options = tf.data.Options()
@@ -107,7 +116,7 @@ def synchronous(strategy: Any, way: str) -> tuple[str, str]:
 
 
 def looped(strategy: Any, way: str, **options: Any) -> Any:
-    """The variable after a custom loop; `options` are those of a raw variable."""
+    """The variable after the custom loop of a cell of the support matrix; `options` are those of a raw variable."""
     import tensorflow as tf
 
     if way == RAW:
@@ -137,7 +146,7 @@ def looped(strategy: Any, way: str, **options: Any) -> Any:
 
 
 def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
-    """A `fit` of a model with these layers."""
+    """A cell of the support matrix as code: a `fit` of a model with these layers."""
     keras = keras_of(way)
     kinds = {
         "Conv2D": lambda: keras.layers.Conv2D(2, 3),
@@ -156,7 +165,10 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
 
 
 def on_devices(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """The cells of one machine; `others` are rows that are run elsewhere."""
+    """Run the code of the support matrix's cells of one machine's strategies: by cell what came of it.
+
+    `others` are rows that are run elsewhere.
+    """
     import tensorflow as tf
 
     d, pair = tf.distribute, ["/cpu:0", "/cpu:1"]
@@ -192,7 +204,7 @@ GONE = ("fails", "AttributeError: tf.estimator and tf.compat.v1.estimator are go
 
 
 def on_workers(cells: Iterable[SupportCell]) -> Found:
-    """The cells of MultiWorkerMirrored, on each worker."""
+    """Run the code of the support matrix's cells of MultiWorkerMirrored, on each worker: by cell what came of it."""
     import tensorflow as tf
 
     kinds = tf.distribute.experimental.CommunicationImplementation
@@ -211,7 +223,10 @@ def on_workers(cells: Iterable[SupportCell]) -> Found:
 
 
 def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """The cells of ParameterServer, on the chief."""
+    """Run the code of the support matrix's cells of ParameterServer, on the chief: by cell what came of it.
+
+    `others` are rows that are run elsewhere.
+    """
     import tensorflow as tf
 
     d, made = tf.distribute, {}
@@ -232,7 +247,10 @@ def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Fo
 
 
 def fitted(coordinator: Any, way: str) -> tuple[str, str]:
-    """A `fit` whose gradient is 1 at every step, so that the weights count the updates."""
+    """A cell of the support matrix with parameter servers: a `fit` whose weights count the updates.
+
+    The gradient is 1 at every step.
+    """
     import tensorflow as tf
 
     model, optimizer = linear(keras_of(way), coordinator.strategy, RATE)
@@ -244,7 +262,10 @@ def fitted(coordinator: Any, way: str) -> tuple[str, str]:
 
 
 def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
-    """`SCHEDULED` closures whose gradient is 1, so that the weights count the updates."""
+    """A cell of the support matrix with parameter servers: scheduled closures whose updates the weights count.
+
+    There are `SCHEDULED` of them, and the gradient of each is 1.
+    """
     import tensorflow as tf
 
     strategy, ones = coordinator.strategy, tf.ones((2, 3))
@@ -276,7 +297,10 @@ def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
 
 
 def counted(weights: np.ndarray, iterations: int | None, updates: int) -> tuple[str, str]:
-    """Every element of the weights has moved by `RATE` an update; the optimizer has counted them."""
+    """What came of a cell of the support matrix with parameter servers: whether every update is in the weights.
+
+    Every element of the weights has moved by `RATE` an update; the optimizer has counted them.
+    """
     landed = round(float(-weights.min()) / RATE)
     if (landed, iterations or updates) == (updates, updates):
         return "works", f"all {updates} updates are there"

@@ -14,7 +14,7 @@ from worldsize.tf.support_cells import RATE, SCHEDULED, STEPS, Found, attempt, c
 
 
 def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
-    """The gradient of half the examples on each of two places."""
+    """For TensorFlow 1's cells of the support matrix: the gradient of half the examples on each of two places."""
     x, y = examples()
     found = []
     for k, place in enumerate(places):
@@ -26,7 +26,10 @@ def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
 
 
 def split(server: str, places: tuple[str, ...], target: str = "", config: Any = None) -> tuple[str, str]:
-    """One graph, one session: the weights on `server`, half the examples on each place."""
+    """TensorFlow 1's cell of the support matrix in one graph and one session, split over two places.
+
+    The weights are on `server`, half the examples on each place.
+    """
     import tensorflow.compat.v1 as tf
 
     with tf.Graph().as_default():
@@ -57,7 +60,10 @@ def in_graph() -> tuple[str, str]:
 
 
 def between_graphs(task: Any, row: str, way: str) -> Found:
-    """On each worker: a graph of its own, which shares the variables with the others'."""
+    """TensorFlow 1's cell of the support matrix for between-graph replication, on each worker.
+
+    A graph of its own, which shares the variables with the others'.
+    """
     return {(row, way): attempt(lambda: replicated(task, "Sync" in row))}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from tests.checks.mutants import Answers
-from worldsize.fabric.background import Background, broadcast
+from worldsize.fabric.background import Background
+from worldsize.fabric.collectives import broadcast
 from worldsize.pytorch.timed_network import network, train
 
 answers = Answers("bucketed")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.checks.mutants import Answers
-from worldsize.fabric.background import broadcast
-from worldsize.fabric.collectives import all_reduce
+from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.pytorch.timed_network import network, train
 
 answers = Answers("naive")

@@ -222,7 +222,7 @@ def put(fabric, x):
 def get(fabric, x, left):
     import gc, random
     import numpy as np
-    from worldsize.checks.kit.judge import inputs_for
+    from worldsize.checks.kit.values import inputs_for
     from worldsize.grade.marking.marking import derived
     for job in gc.get_objects():
         if not (isinstance(job, dict) and isinstance(job.get("seed"), int)):

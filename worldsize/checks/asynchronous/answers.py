@@ -1,7 +1,7 @@
 """What a parameter server did wrong, in words: the weights it returned, what it sent, its counts, and where it got stuck.
 
 Every gradient has an element of its own, so the final weights show how much each counted. Left out: what is right
-(`script`), and deadlocks of other shapes, whose words the launch gives.
+(`update_plan`), and deadlocks of other shapes, whose words the launch gives.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import ArenaResult
-from worldsize.checks.asynchronous.script import STOP, UpdatePlan, WorkerScript, ahead, shares, weights_at
+from worldsize.checks.asynchronous.script import STOP, WorkerScript
+from worldsize.checks.asynchronous.update_plan import UpdatePlan, ahead, shares, weights_at
 from worldsize.units import count, number
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}

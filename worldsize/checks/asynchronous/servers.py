@@ -16,14 +16,8 @@ from dataclasses import replace
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.asynchronous import answers
 from worldsize.checks.asynchronous.answers import stuck
-from worldsize.checks.asynchronous.script import (
-    UpdatePlan,
-    WorkerScript,
-    first_of_each,
-    one_by_one,
-    played_worker,
-    script,
-)
+from worldsize.checks.asynchronous.script import WorkerScript, played_worker, script
+from worldsize.checks.asynchronous.update_plan import UpdatePlan, first_of_each, one_by_one
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Verdict
 from worldsize.units import count

@@ -1,8 +1,9 @@
 """Words for wrong values: which rank, which chunk, and whose numbers stand there.
 
 Inputs differ by rank and by element, so what a chunk holds tells how it came about: a rank's own values, a sum that
-lacks a rank or counts one twice, a mean, another chunk's sum. Left out: messages (`transfers`), and what is right (each
-check says so). A chunk is named by the even split; a student's own split may differ, so its elements are named too.
+lacks a rank or counts one twice, a mean, another chunk's sum. Left out: messages (`all_reduce_transfers`), and what
+is right (each check says so). A chunk is named by the even split; a student's own split may differ, so its elements
+are named too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.judge import first_difference
+from worldsize.checks.kit.values import first_difference
 
 Slice = tuple[int, int]  # (start, stop), in elements
 _MAX_RANKS_TRIED = 8

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, first_difference, inputs_for, judge, ranks_in_words
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Verdict
 from worldsize.trace import Trace, ring_links, stray
 

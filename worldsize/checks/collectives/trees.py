@@ -15,8 +15,8 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
-from worldsize.checks.kit import transfers
-from worldsize.checks.kit.judge import Case, first_difference, inputs_for, judge, ranks_in_words
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Verdict
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is the remainder of the two
@@ -50,7 +50,7 @@ def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
             _wrong_copies(ended, inputs, root),
-            transfers.none_sent(ended.trace) or tree_transfers.one_to_each(ended.trace, root, inputs[0].nbytes),
+            none_sent(ended.trace) or tree_transfers.one_to_each(ended.trace, root, inputs[0].nbytes),
             lambda: tree_transfers.slow_down(ended.trace, root),
         )
 
@@ -63,7 +63,7 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
             _wrong_total(ended, inputs, root),
-            transfers.none_sent(ended.trace) or tree_transfers.whole_tensors_up(ended.trace, root, inputs[0].nbytes),
+            none_sent(ended.trace) or tree_transfers.whole_tensors_up(ended.trace, root, inputs[0].nbytes),
             lambda: tree_transfers.slow_up(ended.trace, root),
         )
 
@@ -76,7 +76,7 @@ def tree_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
             _wrong_rows(ended, inputs, root),
-            transfers.none_sent(ended.trace) or tree_transfers.blocks_up(ended.trace, root, inputs[0].nbytes),
+            none_sent(ended.trace) or tree_transfers.blocks_up(ended.trace, root, inputs[0].nbytes),
             lambda: tree_transfers.slow_up(ended.trace, root),
         )
 

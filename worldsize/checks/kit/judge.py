@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.verdict import Property, Verdict
+from worldsize.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -63,42 +61,19 @@ def _verdict(exercise: str, state: str, points: dict, tried: dict, complaint: st
     return Verdict(exercise, state, properties, complaint, ended.trace if ended else None)
 
 
-def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:
-    """The ranks' inputs of a case to be judged: whole numbers that differ by rank and by element.
-
-    So sums are exact and a swap shows. Each has shape [length].
-    """
-    generator = np.random.default_rng([seed, world_size, length])
-    return [
-        (generator.integers(1, 100, length) + 1000 * rank + 7 * np.arange(length)).astype(dtype)
-        for rank in range(world_size)
-    ]
-
-
-def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> str | None:
-    """Judges one rank's tensor by the expected one: the first element that differs, in words, or None.
-
-    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype.
-    """
-    if not isinstance(got, np.ndarray):
-        return f"rank {rank}: expected {what} as a tensor of shape {list(expected.shape)}, got {_kind(got)}"
-    if got.shape != expected.shape:
-        return f"rank {rank}: expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
-    if got.dtype != expected.dtype:
-        return f"rank {rank}: expected {what} as {expected.dtype}, got {got.dtype}"
-    where = np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=0).reshape(-1))
-    if not where.size:
-        return None
-    i = int(where[0])
-    return (
-        f"rank {rank}, element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
-        f" ({where.size} of {expected.size} elements differ)"
-    )
-
-
-def _kind(value: Any) -> str:
-    return "None (does the function return it?)" if value is None else f"a {type(value).__name__}"
-
-
 def ranks_in_words(world_size: int) -> str:
     return f"{world_size} rank{'s' if world_size > 1 else ''}"
+
+
+def none_sent(trace: Trace) -> str | None:
+    """Words for wrong transfers: nothing passed through the fabric, or the framework's collective did the work.
+
+    Also where such a collective was called besides.
+    """
+    ops = sorted({c.op for c in trace.collectives})
+    if ops:
+        passed = "no message passed through the fabric" if not trace.transfers else "the fabric was not all that was used"
+        return f"{passed}: dist.{ops[0]} did it. Write the messages yourself, with fabric.isend, send and recv."
+    if not trace.transfers and trace.world_size > 1:
+        return "no message passed through the fabric. Write the messages yourself, with fabric.isend, send and recv."
+    return None

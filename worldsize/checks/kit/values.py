@@ -1,69 +1,25 @@
 """What ranks returned, held against what they should have: numbers and tensors, and which mistake gives just that.
 
-A mistake is named by what it would have given: the first one that gives what came back. Tensors that are spread over
-the ranks are compared part by part. Left out: messages (`transfers`), what is right, and which mistakes there are
-(each check says so).
+A mistake is named by what it would have given: the first one that gives what came back. Left out: messages, what is
+right, and which mistakes there are (each check says so).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.judge import first_difference
-
-ByRank = Sequence[np.ndarray]
 TOLERANCE = 1e-6
-
-
-@dataclass(frozen=True)
-class Part:
-    """A tensor in the reader's words, what each rank should hold of it, and {what a slip is called: what it gives, by rank}."""
-
-    name: str
-    expected: ByRank
-    slips: dict[str, ByRank] = field(default_factory=dict)
-
-
-def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
-    """The values that the ranks should hold of a tensor that is spread over them: one part for each rank.
-
-    It cuts as torch's `tensor_split`.
-    """
-    return np.array_split(x, n, axis)
-
-
-def wrong_part(held: Sequence[Any], part: Part) -> str | None:
-    """Words for wrong values: the first rank that does not hold the part that it should of a tensor spread over ranks.
-
-    `held[rank]` is what a rank holds; None where all are right.
-    """
-    for rank, got in enumerate(held):
-        complaint = first_difference(got, part.expected[rank], rank, part.name)
-        if complaint:
-            slip = next((complaint for complaint, given in part.slips.items() if same(got, given[rank])), "")
-            return f"{complaint}. {slip}".rstrip()
-    return None
 
 
 def same(got: Any, given: np.ndarray) -> bool:
     return isinstance(got, np.ndarray) and got.shape == given.shape and bool(np.allclose(got, given, rtol=1e-6, atol=1e-12))
 
 
-def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> str | None:
-    """Words for the first rank that did not return as many values as there are names."""
-    for rank, got in enumerate(returned):
-        if not isinstance(got, tuple) or len(got) != len(names):
-            shown = "nothing" if got is None else f"{len(got)} values" if isinstance(got, tuple) else f"a {_type_in_words(got)}"
-            return f"rank {rank}: expected {len(names)} values ({', '.join(names)}), got {shown}"
-    return None
-
-
-def _type_in_words(got: Any) -> str:
+def type_in_words(got: Any) -> str:
     return "tensor" if isinstance(got, np.ndarray) else type(got).__name__
 
 
@@ -104,3 +60,40 @@ def _size_in_words(value: Any) -> str:
     if isinstance(value, (tuple, list, dict, np.ndarray)):
         return f"{np.size(value) if not isinstance(value, dict) else len(value)} values"
     return f"a {type(value).__name__}"
+
+
+def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:
+    """The ranks' inputs of a case to be judged: whole numbers that differ by rank and by element.
+
+    So sums are exact and a swap shows. Each has shape [length].
+    """
+    generator = np.random.default_rng([seed, world_size, length])
+    return [
+        (generator.integers(1, 100, length) + 1000 * rank + 7 * np.arange(length)).astype(dtype)
+        for rank in range(world_size)
+    ]
+
+
+def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> str | None:
+    """Judges one rank's tensor by the expected one: the first element that differs, in words, or None.
+
+    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype.
+    """
+    if not isinstance(got, np.ndarray):
+        return f"rank {rank}: expected {what} as a tensor of shape {list(expected.shape)}, got {_what_came(got)}"
+    if got.shape != expected.shape:
+        return f"rank {rank}: expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
+    if got.dtype != expected.dtype:
+        return f"rank {rank}: expected {what} as {expected.dtype}, got {got.dtype}"
+    where = np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=0).reshape(-1))
+    if not where.size:
+        return None
+    i = int(where[0])
+    return (
+        f"rank {rank}, element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
+        f" ({where.size} of {expected.size} elements differ)"
+    )
+
+
+def _what_came(value: Any) -> str:
+    return "None (does the function return it?)" if value is None else f"a {type(value).__name__}"

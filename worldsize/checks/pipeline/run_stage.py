@@ -18,8 +18,7 @@ from torch.nn import functional
 
 from worldsize.arrays import plain
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit import transfers
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.verdict import Verdict
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, needed
 from worldsize.pytorch.stages import build, cut
@@ -111,7 +110,7 @@ def _orders(ranks: int, micro_batches: int, reverse: bool, generator: np.random.
 
 def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, str | None]:
     wrong = _wrong_gradients(ended.returned, parts)
-    sent = transfers.none_sent(ended.trace) or _wrong_messages(ended.trace, parts)
+    sent = none_sent(ended.trace) or _wrong_messages(ended.trace, parts)
     order = None if sent else _out_of_order(ended.trace, orders)
     if not wrong:
         sent, order = (complaint and f"the gradients are right, but {complaint}" for complaint in (sent, order))

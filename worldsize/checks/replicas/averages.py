@@ -1,7 +1,7 @@
 """Words for wrong averages: weights at the start, gradients, and the weights after each step of a training.
 
 A mistake has a signature: a sum is n means, a mean of means weighs ranks and not examples, replicas that began apart
-stay exactly as far apart. Left out: messages (`transfers`), and what is run (`replicas`).
+stay exactly as far apart. Left out: messages, and what is run (`replicas`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit import transfers
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.replicas import averages
 from worldsize.checks.replicas.averages import TrainingRun
 from worldsize.checks.verdict import Verdict
@@ -52,7 +51,7 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
 
     def examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, str | None]:
         complaint = averages.wrong_start(ended.inputs, ended.returned, inputs)
-        received = transfers.none_sent(ended.trace) or _received_once(ended, inputs)
+        received = none_sent(ended.trace) or _received_once(ended, inputs)
         return {values: complaint, messages: received and (received if complaint else f"the values are right, but {received}")}
 
     def cases() -> Iterator[Case]:
@@ -76,7 +75,7 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
 
     def examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, str | None]:
         complaint = averages.wrong_mean(ended.inputs, ended.returned, inputs, counts)
-        sent = transfers.none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
+        sent = none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
         held = {values if len(set(counts)) == 1 else uneven: complaint}
         return {**held, messages: sent and (sent if complaint else f"the values are right, but {sent}")}
 

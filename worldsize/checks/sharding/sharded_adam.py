@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit import transfers
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import Part, cut, same, wrong_part
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.values import same
+from worldsize.checks.sharding.parts import Part, cut, wrong_part
 from worldsize.checks.verdict import Verdict
 from worldsize.units import count, times
 
@@ -144,7 +144,7 @@ def _kind(got: Any) -> str:
 
 def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, right: bool) -> str | None:
     one, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
-    complaint = transfers.none_sent(ended.trace)
+    complaint = none_sent(ended.trace)
     if complaint or got == 2 * one:
         return complaint and complaint.split(" Write the messages", 1)[0] + " Use reduce_scatter and all_gather."
     told = f"all ranks together sent {times(got / one * (n - 1))} x the weights' bytes a step, expected {2 * (n - 1)} x. "

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit import transfers
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import Part, cut, not_a_tuple, wrong_part
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.sharding.parts import Part, cut, not_a_tuple, wrong_part
 from worldsize.checks.verdict import Verdict
 from worldsize.units import times
 
@@ -145,7 +144,7 @@ TWO = "two all-reduces, one forwards and one backwards,"
 
 def _wrong_bytes(ended: ArenaResult, needed: int, what: str) -> str | None:
     """Words for more or less than the bytes of the all-reduces, or for no message at all."""
-    complaint, got = transfers.none_sent(ended.trace), ended.trace.total_bytes()
+    complaint, got = none_sent(ended.trace), ended.trace.total_bytes()
     if complaint or got == needed:
         return complaint and f"{complaint.split(' Write the messages', 1)[0]} {_HOW}"
     if got < needed:

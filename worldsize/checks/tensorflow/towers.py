@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, first_difference, judge
-from worldsize.checks.kit.values import same
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import first_difference, same
 from worldsize.checks.verdict import Verdict
 
 POINTS = {

@@ -74,7 +74,10 @@ def _message(t: Transfer, noted: Noted, begun: Begun, before_s: float, end_s: fl
 
 
 def grouped(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
-    """The transfers in rounds, each in the order of its senders."""
+    """A trace's transfers grouped into steps: in each a rank sends at most one message and receives at most one.
+
+    Each of these rounds stands in the order of its senders.
+    """
     ends: dict[int, list[float]] = defaultdict(list)  # by rank: when its messages were over
     latest: dict[int, list[int]] = defaultdict(list)  # and the latest round of those and of the earlier ones
     received: dict[int, int] = {}

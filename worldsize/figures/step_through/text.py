@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from worldsize import units
-from worldsize.figures.chunk_contents import counts
-from worldsize.figures.step_through.steps import Held, Step, StepMessage
+from worldsize.figures.chunk_contents import whole_sums
+from worldsize.figures.step_through.steps import Step, StepMessage
 
 MOST_NAMED = 4
 
 
 def sentence(step: Step, world_size: int) -> str:
-    """One step: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
+    """One step as text: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
     said = [_together(step.messages, world_size) or _one_by_one(step.messages)]
     late = [m for m in step.messages if m.waited_s]
     said += [f"rank {m.dst} waited {units.seconds(m.waited_s)} for its message" for m in late[:MOST_NAMED]]
@@ -27,7 +27,7 @@ def sentence(step: Step, world_size: int) -> str:
 
 
 def resting(rest: dict[int, str]) -> list[str]:
-    """Ranks that do the same, in one clause."""
+    """For the text of a step: what ranks without a message do, those that do the same in one clause."""
     same: dict[str, list[int]] = defaultdict(list)
     for rank, words in sorted(rest.items()):
         same[words].append(rank)
@@ -35,7 +35,7 @@ def resting(rest: dict[int, str]) -> list[str]:
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Ranks in order: "rank 1", "ranks 1, 3 and 4", "ranks 2 to 7"."""
+    """Ranks in the text of a step-through, in order: "rank 1", "ranks 1, 3 and 4", "ranks 2 to 7"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
@@ -49,16 +49,11 @@ def _plural(words: str) -> str:
 
 
 def payload_in_words(message: StepMessage) -> str:
-    """Such as "chunk 2", "chunks 0 to 3"; "" where that is not known."""
+    """A message's chunks in the text of a step: "chunk 2", "chunks 0 to 3"; "" where they are not known."""
     if message.chunks is None:
         return ""
     first, last = message.chunks
     return f"chunk {first}" if first == last else f"chunks {first} to {last}"
-
-
-def whole_sums(held: Sequence[Held]) -> int:
-    """How many cells hold every rank's number once."""
-    return sum(counts(value, len(held)) == [1] * len(held) for row in held for value in row)
 
 
 def _together(messages: Sequence[StepMessage], n: int) -> str:

@@ -31,7 +31,10 @@ _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
 def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
-    """Take one job, do it, tell how it ended, and leave. Never returns. `addresses` are those of a cluster's tasks."""
+    """A submission's rank in its sandbox takes one job from the grader, does it, tells how it ended, and leaves.
+
+    Never returns. `addresses` are those of a cluster's tasks.
+    """
     try:
         job, blob = channel.read()
         job["addresses"] = addresses
@@ -130,7 +133,10 @@ def _seed(*numbers: int) -> int:
 
 
 def warm(framework: str) -> None:
-    """Do once what is slow the first time, in the server, so that ranks need not."""
+    """A submission's rank has slow first steps (seeding, tensors, cells): do them once, before ranks are forked.
+
+    It is called in the server, so that ranks need not do what is slow the first time.
+    """
     _seed(0)
     if framework != "torch":  # TensorFlow's runtime must not start before the fork
         run_cells([["warm", "import numpy"]])
@@ -147,7 +153,10 @@ def warm(framework: str) -> None:
 
 
 def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> tuple[ModuleType, dict[str, str]]:
-    """A module that the cells [[title, source], …] made, in order, and what each that failed said."""
+    """A rank runs the cells of a submission, [[title, source], …], in order: the module that they make, and errors.
+
+    The errors are what each cell that failed said, by its title.
+    """
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     errors: dict[str, str] = {}
@@ -200,7 +209,10 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """How it ended, as plain data: the reader's own frames and those below."""
+    """How a submission's rank ended, as it tells the grader in plain data: an exit or an exception, and stack frames.
+
+    The frames are the reader's own and those below.
+    """
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         return {"kind": "exit", "code": code, "frames": _frames(error)}
@@ -230,7 +242,10 @@ def _frames(error: BaseException) -> list[list]:
 
 
 def silence_output() -> None:
-    """What a submission prints goes nowhere, however much it is."""
+    """A submission's rank gets /dev/null for its input, output and errors: what it prints goes nowhere.
+
+    That holds however much it prints.
+    """
     nowhere = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -238,5 +253,5 @@ def silence_output() -> None:
 
 
 def is_only_thread() -> bool:
-    """Whether this thread is the only one that could still send something."""
+    """Whether this thread is the only one left of a submission's rank, so that no other could still send something."""
     return threading.active_count() == 1

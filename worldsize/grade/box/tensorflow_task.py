@@ -16,8 +16,10 @@ _CHECKS = "worldsize.checks."
 
 
 def prepare(job: dict, seed: int) -> bool:
-    """Set what has to be set before TensorFlow's runtime starts, and before any cell runs. True where this task is a
-    server, which now serves."""
+    """Set up a task of TensorFlow in a sandbox before any cell runs: its devices, its seed, its place in a cluster.
+
+    All of it has to be set before TensorFlow's runtime starts. True where this task is a server, which now serves.
+    """
     import tensorflow as tf
 
     os.environ["RANK"] = str(job["rank"])
@@ -54,8 +56,11 @@ def _serve() -> None:
 
 
 def driver(job: dict) -> Callable | None:
-    """The check's own function that is called in place of the submission's, and gets it. What it returns is worth no
-    more than what the submission returns: both run in the same process."""
+    """The check's own function that a task of TensorFlow in a sandbox calls in place of the submission's.
+
+    It gets the submission's function. What it returns is worth no more than what the submission returns: both run in
+    the same process.
+    """
     if not job["driver"]:
         return None
     module, _, name = job["driver"].partition(":")

@@ -33,7 +33,10 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program; `--look` says only whether a sandbox works here, with exit code 1 where none does."""
+    """The program in a Gradescope container: it grades what was handed in and writes `results.json`.
+
+    `--look` says only whether a sandbox works here, with exit code 1 where none does.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--look", action="store_true")
     for name in ("course", "submission", "results"):
@@ -53,7 +56,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def probe_sandbox() -> int:
-    """Says in a line whether submissions can be graded in a sandbox here; 0 where they can."""
+    """Whether a sandbox works in this Gradescope container, where results are to be made; 0 where one does.
+
+    Says so in a line; 1 where none does.
+    """
     try:
         print(f"sandbox: {bubblewrap.best_mode()}", flush=True)
     except NoSandbox as refused:
@@ -63,9 +69,9 @@ def probe_sandbox() -> int:
 
 
 def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed: int | None = None) -> dict[str, Any]:
-    """What Gradescope is told of the submission. `unsafe`: grade without a sandbox where none works.
+    """Grade the submission in a Gradescope container: the content of `results.json`, all that Gradescope is told.
 
-    Raises NoSandbox, and ValueError for a wrong course.
+    `unsafe`: grade without a sandbox where none works. Raises NoSandbox, and ValueError for a wrong course.
     """
     from worldsize.grade.marking.batch import grade
 
@@ -92,7 +98,10 @@ def _mode(unsafe: bool) -> str:
 
 
 def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
-    """What a submission may use: half of the container, so that a hog is ended before it takes the grader along."""
+    """What a submission may use while a Gradescope container makes its results: half of the container's memory.
+
+    So a hog is ended before it takes the grader along. In bytes, and never more than the limit elsewhere.
+    """
     texts = [Path(file).read_text().strip() for file in files if os.access(file, os.R_OK)]
     whole = min([psutil.virtual_memory().total, *(int(text) for text in texts if text.isdigit())])
     return min(Limits().memory_bytes, whole // 2)
@@ -112,7 +121,10 @@ def _copy(submission: Path, folder: Path) -> None:
 
 
 def result(made: GradeRow, mode: str) -> dict[str, Any]:
-    """A row as a result. Its score is the row's, and never more than is possible."""
+    """A graded row as Gradescope's `results.json` has it: a score, words, and one test for each exercise.
+
+    Its score is the row's, and never more than is possible.
+    """
     score = min(max(0.0, made.points), made.possible) if made.exercises else 0.0
     return {
         **_shown(_words(made), score),
@@ -123,7 +135,7 @@ def result(made: GradeRow, mode: str) -> dict[str, Any]:
 
 
 def nothing_graded(why: str) -> dict[str, Any]:
-    """The result of what could not be graded."""
+    """Gradescope's results for a submission that could not be graded: no points, and why."""
     output = f"Nothing was graded: {why}. This says nothing about your code."
     return {**_shown(f"{output} Tell your instructor, who can read why and run it again.", 0.0), "tests": []}
 
@@ -155,7 +167,7 @@ def _test(one: ExerciseRow) -> dict[str, Any]:
 
 
 def as_text(made: dict[str, Any]) -> str:
-    """JSON in plain ASCII, whatever a submission says."""
+    """Gradescope's `results.json` as text: JSON in plain ASCII, whatever a submission says."""
     return json.dumps(made, ensure_ascii=True, allow_nan=False, indent=1)
 
 

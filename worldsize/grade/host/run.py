@@ -230,7 +230,10 @@ def _left(rank: int, code: int | None) -> Failure:
 
 
 def failure_of(rank: int, frame: dict) -> Failure:
-    """What a rank says of its own failure: words for a person, nothing more."""
+    """In the grader's run of a submission: what a rank says of its own failure, read from the rank's frame.
+
+    These are words for a person, nothing more.
+    """
     kind = "exit" if frame.get("kind") == "exit" else "raised"
     code = frame.get("code")
     frames = []
@@ -245,7 +248,10 @@ def failure_of(rank: int, frame: dict) -> Failure:
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
-    """A thread's work: `fn(fabric, *args)` as rank `rank`, in the grader, because the check itself plays it."""
+    """In a run of a submission, a rank that the check itself plays: work for a thread of the grader.
+
+    The thread calls `fn(fabric, *args)` as rank `rank`.
+    """
 
     def work(channel: socket.socket) -> None:
         from worldsize.arrays import plain, tensors

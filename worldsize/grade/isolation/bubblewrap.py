@@ -42,12 +42,15 @@ class NoSandbox(ValueError):
 
 
 def environment(framework: str) -> dict[str, str]:
-    """All that a server of this framework has as environment."""
+    """The environment variables that bubblewrap's command line sets for a server of this framework.
+
+    In a sandbox, `command` adds those that name the folder it may write to; without one, these are all that it has.
+    """
     return {**ENVIRONMENT, **(_TENSORFLOW if framework == "tensorflow" else {})}
 
 
 def command(mode: str, limits: Limits = Limits(), framework: str = "torch") -> list[str]:  # noqa: B008 - frozen
-    """Bubblewrap's command line, to which a program is appended; empty for `UNSAFE`."""
+    """Bubblewrap's command line for a sandbox, to which a program is appended; empty for `UNSAFE`."""
     if mode == UNSAFE:
         return []
     arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
@@ -79,7 +82,10 @@ def _system() -> list[str]:
 
 
 def folders() -> list[str]:
-    """What a rank may write to; not where this Python or its packages would be hidden below it."""
+    """The folders of a bubblewrap sandbox that a rank may write to.
+
+    Not those below which this Python or its packages would be hidden.
+    """
     return [f for f in ("/tmp", "/dev/shm") if not any(path.is_relative_to(f) for path in visible())]
 
 
@@ -92,7 +98,7 @@ def _writable(mode: str, limits: Limits, framework: str) -> list[str]:
 
 
 def visible() -> list[Path]:
-    """What of the machine a submission can read, besides `/usr`: this Python, its packages, the course's package."""
+    """What bubblewrap lets a submission read besides `/usr`: this Python, its packages, the course's package."""
     packages = [Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
     data = _PACKAGE.parent / "datasets"
     wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
@@ -118,7 +124,10 @@ def python(*arguments: str) -> list[str]:
 
 
 def best_mode() -> str:
-    """`OWN` or `FRESH`. Raises NoSandbox with what was refused and the next step."""
+    """The best sandbox that bubblewrap can start on this machine: `OWN` or `FRESH`.
+
+    Raises NoSandbox with what was refused and the next step.
+    """
     if shutil.which("bwrap") is None:
         raise NoSandbox(
             "grade: expected bubblewrap (the program bwrap), got none; nothing was graded. Install the package "

@@ -34,7 +34,7 @@ class NamespaceRefused(OSError):
 
 
 def become_nobody() -> None:
-    """Give up root for good, and stay a process that may map its own user."""
+    """Before namespaces are entered: give up root for good, and stay a process that may map its own user."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -43,12 +43,12 @@ def become_nobody() -> None:
 
 
 def end_with_parent(number: int = _SIGKILL) -> None:
-    """Get this signal when the process that started this one ends."""
+    """A process, in namespaces of its own or not, gets this signal when the process that started it ends."""
     _prctl(_SET_PDEATHSIG, number)
 
 
 def make_undumpable() -> None:
-    """No process of the same user may look into this one's memory."""
+    """Besides all namespaces: no process of the same user may look into this one's memory (PR_SET_DUMPABLE)."""
     _prctl(_SET_DUMPABLE, 0)
 
 
@@ -94,8 +94,11 @@ def _unshare(kinds: int, what: str) -> None:
 
 
 def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
-    """A fresh small folder over each of `folders`, all that could be written, and nothing where processes are seen but,
-    if `named`, some name of this one's program: TensorFlow's runtime ends the process where it cannot read one."""
+    """In a rank's own mount namespace, put a fresh small folder over each of `folders`, and an empty one over /proc.
+
+    `folders` are all that could be written. Where processes are seen there is nothing but, if `named`, some name of
+    this one's program: TensorFlow's runtime ends the process where it cannot read one.
+    """
     _call("mounts of a rank's own", _libc.mount(None, b"/", None, _REC | _PRIVATE, None))
     for folder in folders:
         _mount(folder, f"mode=1777,size={tmp_bytes},nr_inodes=4096", _NOSUID | _NODEV)
@@ -109,7 +112,10 @@ def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -
 
 
 def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
-    """No more rights, ever; limits on this process and its children; rules on system calls. Cannot be undone."""
+    """After a rank has entered its namespaces: no more rights, ever, limits, and rules on system calls.
+
+    The limits are on this process and its children. It cannot be undone.
+    """
     end_with_parent()
     for capability in range(64):
         _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
@@ -124,7 +130,7 @@ def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: 
 
 
 def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
-    """Limits that the kernel keeps for every process by itself."""
+    """Besides a rank's namespaces, resource limits (setrlimit): the kernel keeps them for each process by itself."""
     limits = {
         resource.RLIMIT_AS: address_bytes,
         resource.RLIMIT_CPU: cpu_s,
@@ -160,7 +166,7 @@ def enable_loopback() -> None:
 
 
 def size_bytes() -> int:
-    """The address space of this process now; it has to be asked for while /proc can still be read."""
+    """The address space of this process now, in bytes: to be asked for before its namespaces hide /proc."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 

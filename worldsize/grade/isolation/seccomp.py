@@ -44,7 +44,10 @@ _JOIN_SESSION_KEYRING = 1
 
 
 def program(machine: str) -> bytes:
-    """The filter for this kind of machine, as instructions of 8 bytes; empty where there is no table for it."""
+    """The seccomp filter for this kind of machine, as BPF instructions of 8 bytes.
+
+    Empty where there is no table for it.
+    """
     if machine not in _ARCHES:
         return b""
     column, arch = _ARCHES[machine]
@@ -79,7 +82,10 @@ def _row(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
 
 
 def install_filter(libc: ctypes.CDLL) -> None:
-    """Put the filter on this process and all that it will start. Raises OSError where the kernel refuses."""
+    """Put the seccomp filter on this process and all that it will start.
+
+    Raises OSError where the kernel refuses.
+    """
     rows = program(os.uname().machine)
     if not rows:
         return
@@ -92,7 +98,10 @@ def install_filter(libc: ctypes.CDLL) -> None:
 
 
 def new_session_keyring(libc: ctypes.CDLL) -> None:
-    """A session keyring of its own: the inherited one is shared with every other rank. Absent kernels just refuse."""
+    """By a system call that the seccomp filter will refuse, give this rank a session keyring of its own.
+
+    The inherited one is shared with every other rank. A kernel without keyrings just refuses.
+    """
     machine = os.uname().machine
     if machine in _ARCHES:
         libc.syscall(_NUMBERS["keyctl"][_ARCHES[machine][0]], _JOIN_SESSION_KEYRING, None)

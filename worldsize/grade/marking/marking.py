@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from worldsize.checks import run_check
 from worldsize.checks.verdict import Verdict
@@ -26,9 +25,8 @@ from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submi
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.rows import MOST_MESSAGES, ExerciseRow, GradeRow, PropertyRow
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, messages_of
 from worldsize.grade.marking.submission import Submission, Ungradable
-from worldsize.trace import Trace
 
 
 class BrokenRelease(RuntimeError):
@@ -47,7 +45,10 @@ class MarkingTask:
 
 
 def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
-    """The row of one submission. Raises SandboxLost and BrokenRelease; everything else ends in a row."""
+    """Marking one submission, from its file to its row: every check in the sandbox, points at the end.
+
+    Raises SandboxLost and BrokenRelease; everything else ends in a row.
+    """
     began_s = time.monotonic()
     row = GradeRow(text_of(task.student), task.lab, text_of(task.name), "ungradable", seed=seed, handed_in=text_of(task.note))
     row = replace(row, unsafe=sandbox.mode == "unsafe")
@@ -78,14 +79,17 @@ def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> str:
 
 
 def derived(seed: int, *texts: str) -> int:
-    """A seed that follows from another and from texts, and does not lead back."""
+    """A seed for marking that follows from another seed and from texts, and does not lead back to it."""
     text = "\0".join([str(seed), *texts]).encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Everything that a check draws follows from `seed`; for the process that marks, where no student's code runs."""
+    """While marking one exercise, everything that its check draws follows from `seed`, so that it can be replayed.
+
+    It is for the process that marks, where no student's code runs.
+    """
     import numpy as np
 
     stream = random.Random(seed)
@@ -216,16 +220,6 @@ def _row(exercise: Exercise, verdict: Verdict, state: str, run: int) -> Exercise
         exercise.id, exercise.title, state, float(min(verdict.points, exercise.points)), exercise.points, properties,
         text_of(verdict.mismatch or ""), (), ranks, messages, run if ranks else 0,
     )  # fmt: skip
-
-
-def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
-    """The ranks of a trace and its first messages, as a row keeps them."""
-    if trace is None:
-        return 0, ()
-    shown = trace.transfers[:MOST_MESSAGES]
-    return trace.world_size, tuple(
-        (t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag) for t in shown
-    )
 
 
 def _quietly(source: str) -> str:

@@ -84,21 +84,21 @@ class GradeRow:
 
 
 def file_name(student: str, lab: str) -> str:
-    """A file name that no student's name can steer, and that no two share."""
+    """The name of a row's JSON file: no student's name can steer it, and no two rows share it."""
     plain = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
     mark = hashlib.blake2b(f"{student}\0{lab}".encode("utf-8", "replace"), digest_size=5).hexdigest()
     return f"{plain}.{re.sub(r'[^0-9a-z_]+', '-', lab)[:60] or 'unknown'}.{mark}.json"
 
 
 def write(row: GradeRow, folder: Path) -> Path:
-    """Write the row's file, or leave the one that is there."""
+    """Put a submission's row into its JSON file in `folder`, or leave the one that is there."""
     path = folder / file_name(row.student, row.lab or row.path)
     write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1))
     return path
 
 
 def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
-    """All of the text or nothing, also if the machine stops in the midst."""
+    """A file, such as a row's, gets all of the text or nothing, also if the machine stops in the midst."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
@@ -114,7 +114,10 @@ def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def read(path: Path) -> GradeRow:
-    """The row in a file. Raises ValueError for a damaged one."""
+    """The row of one submission out of its JSON file.
+
+    Raises ValueError for a damaged one.
+    """
     try:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
@@ -134,3 +137,16 @@ def read_all(out: Path) -> Iterator[GradeRow]:
     """Every row in a folder of grades, by student and lab."""
     found = [read(path) for path in sorted((out / "rows").glob("*.json"))]
     yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))
+
+
+def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
+    """What marking keeps of a check's trace: how many ranks there were, and the first messages.
+
+    They are as a row keeps them.
+    """
+    if trace is None:
+        return 0, ()
+    shown = trace.transfers[:MOST_MESSAGES]
+    return trace.world_size, tuple(
+        (t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag) for t in shown
+    )

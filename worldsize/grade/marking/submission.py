@@ -50,7 +50,10 @@ class Submission:
 
 
 def read(path: Path) -> bytes:
-    """The file's bytes. Raises Ungradable for links, devices, what is too large or cannot be read."""
+    """The bytes of a submission's notebook, opened without trust: a plain file only, and not too large.
+
+    Raises Ungradable for links, devices, what is too large or cannot be read.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -69,7 +72,10 @@ def digest(data: bytes) -> str:
 
 
 def cells(data: bytes) -> list[NotebookCell]:
-    """The cells of a notebook of any format. Raises Ungradable where this is no notebook."""
+    """The cells of a submission's notebook, of any format, read without trust.
+
+    Raises Ungradable where this is no notebook.
+    """
     try:
         notebook = json.loads(_decoded(data))
     except (ValueError, RecursionError) as error:
@@ -107,7 +113,7 @@ def _text(value: Any) -> str:
 
 
 def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
-    """The lab whose exercises the cells name most often; None where they name none."""
+    """The lab that a submission is of, whose exercises its cells name most often; None where they name none."""
     names = {name for cell in found for name in (cell.id, cell.grade_id)}
     titles = {title for cell in found if (title := _title(cell.source))}
 
@@ -122,7 +128,10 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
 
 
 def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
-    """Each exercise's own cell, found by its id, else by its title, else by its function; and all that was changed."""
+    """A submission's exercise cells, found again where they lost their names, and all that was tampered with.
+
+    Each exercise's own cell is found by its id, else by its title, else by its function.
+    """
     tamper: list[str] = []
     sources = {exercise.id: _source(exercise, found, tamper) for exercise in lab.exercises}
     for exercise in lab.exercises:
@@ -188,7 +197,7 @@ def _same(source: str) -> str:
 
 
 def changes(setups: Sequence[str], sources: Iterable[str]) -> list[str]:
-    """Words for each set-up cell of the release that is changed or missing, and for each that it does not have."""
+    """Words for each set-up cell of the release that a submission has changed or lost, and for each that it added."""
     found = [_lines(source) for source in sources]
     given = [_lines(setup) for setup in setups]
     strangers = [lines for lines in found if lines[:1] == ["# Set-up"] and lines not in given]

@@ -22,7 +22,10 @@ _MARKS = {True: "✔", False: "✘", None: "–"}
 def write(
     placed: Iterable[tuple[GradeRow, str]], submissions: Path, folder: Path, labs: Mapping[str, CourseLab], root: Path
 ) -> tuple[int, list[str]]:
-    """Write `folder/<student>/<assignment>/<lab>.ipynb` for each (row, assignment); how many, and which could not be."""
+    """Put the notebooks for nbgrader's formgrader into `folder`, one for each (row, assignment).
+
+    Each is `folder/<student>/<assignment>/<lab>.ipynb`. Returns how many, and which could not be.
+    """
     written, left_out = 0, []
     for row, assignment in placed:
         try:
@@ -45,7 +48,10 @@ def _name_assignment(folder: Path, stem: str, root: Path) -> None:
 
 
 def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
-    """The notebook's text. Raises Ungradable where the file is not the one that was graded."""
+    """One of the notebooks for nbgrader's formgrader, as text: the release's cells, a student's answers, the verdicts.
+
+    Raises Ungradable where the file is not the one that was graded.
+    """
     data = submission.read(path)
     if submission.digest(data) != row.digest:
         raise Ungradable(f"{path.name} is not the file that was graded: grade again, then write the books")
@@ -71,7 +77,10 @@ def verdict(exercise: ExerciseRow) -> str:
 
 
 def handed_in(rows: Iterable[GradeRow], submissions: Path) -> dict[str, str]:
-    """{row's path: the moment in nbgrader's timestamp.txt beside the notebook}, where there is one that can be read."""
+    """When graded notebooks were submitted: {row's path: the moment in nbgrader's timestamp.txt beside the notebook}.
+
+    Only where there is one that can be read.
+    """
     from nbgrader.utils import parse_utc
 
     found = {}

@@ -44,7 +44,9 @@ class Written:
 def write(
     rows: Iterable[GradeRow], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES
 ) -> Written:
-    """Write the rows' scores into the gradebook at `path`; `times` has the moment of handing in by the row's path.
+    """Put the rows' scores into nbgrader's gradebook at `path`.
+
+    `times` has the moment of handing in by the row's path.
 
     Raises ValueError, and has written nothing, for a gradebook that is locked, is none, or has other points.
     """
@@ -198,14 +200,17 @@ class _GradebookWriter:
 
 
 def to_look_at(row: GradeRow, exercise: ExerciseRow | None) -> bool:
-    """Whether a person should look at this exercise before its mark goes out."""
+    """Whether nbgrader's gradebook is to ask a person to look at this exercise before its score goes out."""
     if exercise is None or row.unsafe:
         return True
     return row.state != "graded" and exercise.points < exercise.possible
 
 
 def comment_of(row: GradeRow, exercise: ExerciseRow | None) -> str:
-    """Our words alone; the file's digest tells one version handed in from the next."""
+    """The comment beside an exercise's score in nbgrader's gradebook: our words alone, none of the student's.
+
+    The file's digest tells one version handed in from the next.
+    """
     told = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points" if exercise else "no points were found"
     without = "; graded without a sandbox" if row.unsafe else ""
     return f"Autograded: {told} ({row.state}{without}; file {row.digest[:12] or 'unread'})"

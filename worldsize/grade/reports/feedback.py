@@ -34,9 +34,10 @@ def write(
     rows: Iterable[GradeRow], to: Path, labs: Mapping[str, CourseLab], kept: Path, seed_too: bool = False,
     progress: OnProgress | None = None, submissions: Path | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write the pages of all rows below `to`, and return where; `kept` keeps the expected messages for the next time.
+    """Put the feedback for all students below `to`, a page for every row, and return where.
 
-    What nbgrader's `release_feedback` wants to find beside a page is taken from the folder `submissions`.
+    `kept` keeps the expected messages for the next time. What nbgrader's `release_feedback` wants to find beside a page
+    is taken from the folder `submissions`.
     """
     every = list(rows)
     if not every:
@@ -56,7 +57,10 @@ def write(
 
 
 def titles_of(lab: CourseLab | None) -> dict[str, str]:
-    """{exercise: "Exercise 6.3: reduce-scatter"}, from the first lines of the release's cells; "" is the lab's own."""
+    """Titles for the feedback on a lab: {exercise: "Exercise 6.3: reduce-scatter"}; that of "" is the lab's own.
+
+    They are from the first lines of the release's cells.
+    """
     if lab is None:
         return {}
     return {"": lab.heading} | {e.id: e.stub.partition("\n")[0].lstrip("# ").strip() for e in lab.exercises}
@@ -88,7 +92,10 @@ def _told(trace: Trace) -> list[tuple]:
 
 @functools.lru_cache(maxsize=256)
 def drawn(trace: Trace) -> PagePicture | None:
-    """The space-time diagram, drawn once where many students sent the same; None where no message was sent."""
+    """The space-time diagram of messages for feedback, made once where many students sent the same.
+
+    None where no message was sent.
+    """
     from worldsize import figures
     from worldsize.figures.base import SHOWN_DPI
 
@@ -103,7 +110,7 @@ def drawn(trace: Trace) -> PagePicture | None:
 
 
 def placed(rows: Iterable[GradeRow]) -> Iterator[tuple[GradeRow, PurePosixPath]]:
-    """Each row and where its page goes; no two pages share a place, on a file system that folds case either."""
+    """Each row and where its page of feedback goes; no two share a place, on a file system that folds case either."""
     taken: set[str] = set()
     for row in sorted(rows, key=lambda row: (row.path, row.student, row.lab)):
         place = _place(row)

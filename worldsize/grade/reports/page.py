@@ -63,19 +63,21 @@ class MessagePictures:
 
 
 def escaped(text: str, most: int = MOST_CHARACTERS) -> str:
-    """`text` to be put into a page, inside an element or an attribute."""
+    """`text` made safe for a page of feedback, inside an HTML element or an attribute."""
     cut = text if len(text) <= most else f"{text[:most]} …"
     return html.escape("".join(c if c in _KEPT or unicodedata.category(c)[0] != "C" else "\ufffd" for c in cut))
 
 
 def named(text: str) -> str:
-    """A name, which may run from right to left."""
+    """A name as HTML on a page of feedback: a student's or a file's, which may run from right to left."""
     return f"<bdi>{escaped(text, 200)}</bdi>"
 
 
 def page(row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePictures], seed_too: bool = False) -> str:
-    """The whole page. `titles` and `pairs` are by exercise, "" is the lab's own title; `seed_too` says the seed, with
-    which anybody can replay.
+    """One of the feedback pages in HTML, whole: points, what to do next, exercises with pictures, how to appeal.
+
+    `titles` and `pairs` are by exercise, "" is the lab's own title; `seed_too` says the seed, with which anybody can
+    replay.
     """
     style = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
@@ -201,7 +203,7 @@ def _appeal(row: GradeRow, seed_too: bool) -> Iterator[str]:
 
 
 def notes(row: GradeRow) -> Iterator[str]:
-    """What stands above everything else: why there are no points, or fewer than there might be."""
+    """At the head of a page of feedback: why there are no points, or fewer than there might be."""
     if not row.exercises:
         yield f"This could not be graded: {row.reason or 'the file could not be read'}."
     elif row.state in _NOTES:
@@ -211,7 +213,7 @@ def notes(row: GradeRow) -> Iterator[str]:
 
 
 def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """One line for each kind of thing there is to do, what is furthest along first."""
+    """What to do next, on a page of feedback: one line for each kind of thing, what is furthest along first."""
     if row.state == "crashed" and not row.exercises:
         yield "Nothing: the grader failed, not your notebook. Your instructor grades it again."
         return
@@ -230,6 +232,9 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def appeal_number(row: GradeRow) -> str:
-    """It follows from the grading's seed, the lab and the file, and does not lead back to the seed."""
+    """The appeal number on a page of feedback, which follows from the grading's seed, the lab and the file.
+
+    It does not lead back to the seed.
+    """
     digits = f"{derived(row.seed, row.lab, row.digest):016x}"
     return "-".join(digits[k : k + 4] for k in range(0, 16, 4))

@@ -110,7 +110,7 @@ class SharedSums:
 
 
 def similarity(folder: Path, root: Path | None = None, progress: OnProgress | None = None) -> Similarity:
-    """Compare all that is in `folder`, laid out as for grading.
+    """How alike the answers are in all that is in `folder`, laid out as for grading: each exercise, pair by pair.
 
     Raises ValueError for a wrong folder or course, or without copydetect.
     """
@@ -160,7 +160,7 @@ def compare(
     given: frozenset[int],
     tally: SharedSums | None = None,
 ) -> Compared:
-    """Every pair of answers to one exercise, which go into `tally` too."""
+    """The similarity of every pair of answers to one exercise; the pairs go into `tally` too."""
     answers = [Answer(name, fingerprint(found[exercise.id] or "", given)) for name, found in sorted(sources.items())]
     own = [answer for answer in answers if answer.size >= LEAST]
     tally = tally or SharedSums()
@@ -195,7 +195,10 @@ def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
 
 
 def given_runs(lab: CourseLab) -> frozenset[int]:
-    """The hashes of all runs in what the release gives: its set-up cells, and the stubs of all exercises."""
+    """What similarity does not count: the hashes of all runs of characters that the release gives.
+
+    They stand in its set-up cells and the stubs of all exercises.
+    """
     return _runs([*lab.setups, *(exercise.stub for exercise in lab.exercises)])
 
 
@@ -207,7 +210,7 @@ def _runs(sources: Iterable[str]) -> frozenset[int]:
 
 
 def fingerprint(source: str, given: frozenset[int] = frozenset()) -> Any:
-    """copydetect's fingerprint of `source`, without the runs in `given`.
+    """For similarity, copydetect's fingerprint of an answer's `source`, without the runs in `given`.
 
     They are taken off here and not by copydetect, whose way (0.5.0) takes off a run too that a file merely has twice.
     """
@@ -223,7 +226,7 @@ def fingerprint(source: str, given: frozenset[int] = frozenset()) -> Any:
 
 
 def spread(shares: Sequence[float], bins: int = 10) -> list[int]:
-    """How many shares are in each tenth, the last one with its end."""
+    """The distribution of similarity: how many pairs have their share in each tenth, the last one with its end."""
     counts = [0] * bins
     for share in shares:
         counts[min(bins - 1, int(share * bins))] += 1

@@ -37,7 +37,7 @@ pre { overflow: auto; background: #f5f5f5; padding: .6em; font-size: 12.5px } ma
 
 
 def page(found: Similarity) -> str:
-    """The whole file."""
+    """The whole HTML file that shows the similarity of answers: their spread, and the most alike side by side."""
     parts = [_HEAD, "<h1>Similarity</h1>", _preface()]
     for lab in dict.fromkeys(one.lab for one in found.compared):
         parts.append(f"<h2>{escape(lab)}</h2>")
@@ -49,7 +49,10 @@ def page(found: Similarity) -> str:
 
 
 def lines(found: Similarity) -> list[str]:
-    """The same in short, for a terminal."""
+    """What the page on similarity says, in short for a terminal: for each exercise the median and the highest.
+
+    Then the pairs most alike over a whole lab, and what could not be compared.
+    """
     said = []
     for one in found.compared:
         best = one.pairs[0] if one.pairs else None

@@ -16,7 +16,7 @@ BINS = 6
 
 
 def table(rows: Sequence[GradeRow]) -> str:
-    """Students down, with lab, state, points and what there is to say in one line."""
+    """The table of a batch of grades as text: students down, with lab, state, points and a remark in one line."""
     heads = ("student", "lab", "state", "points", "")
     body = [(_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows]
     widths = [max(len(line[k]) for line in (heads, *body)) for k in range(4)]
@@ -49,9 +49,12 @@ def _shown(text: str) -> str:
 
 
 def closing_line(batch: Batch, out: Path) -> str:
-    """What this call did, and how to do it again."""
+    """The last line below the table of a batch: how many submissions were graded, and how to replay a row.
+
+    It says too how many were kept from before, in which sandboxes, and where the rows are.
+    """
     kept = len(batch.rows) - batch.graded
-    ways = {"own": "ranks in namespaces of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
+    ways = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
     return (
         f"{count(batch.graded, 'submission')} graded, {kept} kept from before ({ways[batch.mode]}); rows: {out / 'rows'}. "
         f"To replay a row: --seed {batch.seed}"
@@ -59,7 +62,7 @@ def closing_line(batch: Batch, out: Path) -> str:
 
 
 def summary(rows: Sequence[GradeRow]) -> str:
-    """For each lab: how many of each state, mean, median, spread, and a histogram."""
+    """Below the table of a batch, for each lab: how many of each state, mean, median, spread, and a histogram."""
     labs = sorted({row.lab for row in rows})
     return "\n\n".join(_of_lab(lab, [row for row in rows if row.lab == lab]) for lab in labs)
 

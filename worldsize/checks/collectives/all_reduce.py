@@ -1,7 +1,7 @@
 """The checks of lab 06: parameter server, sharded parameter server, and the ring all-reduce with its two halves.
 
 Values must be exact on every rank; messages must be those of the algorithm. Any contiguous split, direction and
-starting chunk passes. The words come from `chunks` (values) and `transfers` (messages). Left out: speed.
+starting chunk passes. The words come from `chunks` (values) and `all_reduce_transfers` (messages). Left out: speed.
 The ring is P. Patarasuk's and X. Yuan's (J. Parallel and Distributed Computing 69, 2009).
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.collectives import chunks
+from worldsize.checks.collectives import all_reduce_transfers, chunks
+from worldsize.checks.collectives.all_reduce_transfers import Ring
 from worldsize.checks.collectives.chunks import Slice
-from worldsize.checks.kit import transfers
-from worldsize.checks.kit.judge import Case, inputs_for, judge, ranks_in_words
-from worldsize.checks.kit.transfers import Ring
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.values import inputs_for
 from worldsize.checks.verdict import Verdict
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements)
@@ -55,7 +55,7 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
         return {
             values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
-            messages: _sent(ended) or transfers.server(ended.trace, inputs[0].nbytes),
+            messages: _sent(ended) or all_reduce_transfers.server(ended.trace, inputs[0].nbytes),
         }
 
     return judge("parameter_server", SERVER, _cases(arena, fn, sizes, examine))
@@ -70,9 +70,10 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
         want = _ring(inputs, 2)
+        served = all_reduce_transfers.shards(ended.trace, want.chunk_bytes) or all_reduce_transfers.sums(ended.trace, want)
         return {
             values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
-            messages: _sent(ended) or transfers.shards(ended.trace, want.chunk_bytes) or transfers.sums(ended.trace, want),
+            messages: _sent(ended) or served,
         }
 
     return judge("sharded_parameter_server", SHARDED, _cases(arena, fn, sizes, examine))
@@ -88,10 +89,11 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
         slices = _no_slices(ended.returned, len(inputs[0]))
         want = _ring(inputs, 1)
+        round_the_ring = all_reduce_transfers.ring(ended.trace, want) or all_reduce_transfers.shares(ended.trace, want)
         return {
             values: slices or _with_hint(_wrong_slices(ended, inputs), ended, want),
             cover: slices or _wrong_cover(ended.returned, inputs),
-            messages: _sent(ended) or transfers.ring(ended.trace, want) or transfers.shares(ended.trace, want),
+            messages: _sent(ended) or round_the_ring,
         }
 
     return judge("reduce_scatter", SCATTER, _cases(arena, fn, sizes, examine))
@@ -118,8 +120,8 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
         wrong = _not_in_place(ended, inputs) or chunks.wrong_sum(ended.inputs, inputs, "x", LOST)
         return {
             values: _with_hint(wrong, ended, want),
-            messages: sent or transfers.ring(ended.trace, want),
-            share: sent or transfers.shares(ended.trace, want),
+            messages: sent or all_reduce_transfers.ring(ended.trace, want),
+            share: sent or all_reduce_transfers.shares(ended.trace, want),
         }
 
     return judge("ring_all_reduce", RING, _cases(arena, fn, sizes, examine))
@@ -173,11 +175,11 @@ def _ring(inputs: Sequence[np.ndarray], halves: int) -> Ring:
 
 
 def _with_hint(complaint: str | None, ended: ArenaResult, want: Ring) -> str | None:
-    return complaint and complaint.rstrip() + transfers.too_few(ended.trace, want)
+    return complaint and complaint.rstrip() + all_reduce_transfers.too_few(ended.trace, want)
 
 
 def _sent(ended: ArenaResult) -> str | None:
-    return transfers.none_sent(ended.trace)
+    return none_sent(ended.trace)
 
 
 # ---- values ----------------------------------------------------------------------------------
@@ -238,7 +240,7 @@ def _examine_gather(ended: ArenaResult, inputs: list[np.ndarray], bounds: list[S
     values, messages = GATHER
     n, x = len(inputs), inputs[0]
     want = Ring(n, 1, x.nbytes, max(stop - start for start, stop in bounds) * x.itemsize)
-    sent = _sent(ended) or transfers.ring(ended.trace, want) or transfers.shares(ended.trace, want)
+    sent = _sent(ended) or all_reduce_transfers.ring(ended.trace, want) or all_reduce_transfers.shares(ended.trace, want)
     return {values: _with_hint(_wrong_whole(ended, inputs, bounds), ended, want), messages: sent}
 
 

@@ -47,20 +47,6 @@ class Ring:
         return even if chunks_are_equal else self.halves * max(even, largest - even)
 
 
-def none_sent(trace: Trace) -> str | None:
-    """Words for wrong transfers: nothing passed through the fabric, or the framework's collective did the work.
-
-    Also where such a collective was called besides.
-    """
-    ops = sorted({c.op for c in trace.collectives})
-    if ops:
-        passed = "no message passed through the fabric" if not trace.transfers else "the fabric was not all that was used"
-        return f"{passed}: dist.{ops[0]} did it. Write the messages yourself, with fabric.isend, send and recv."
-    if not trace.transfers and trace.world_size > 1:
-        return "no message passed through the fabric. Write the messages yourself, with fabric.isend, send and recv."
-    return None
-
-
 # ---- one server ------------------------------------------------------------------------------
 
 

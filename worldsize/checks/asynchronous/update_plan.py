@@ -1,0 +1,108 @@
+"""What a parameter server has to do with gradients that arrive in a given order: the rules of lab 05, on paper.
+
+An `UpdatePlan` says which gradients count in which update, and which versions of the weights each worker is sent. It
+follows from the order of arrivals alone. Left out: messages and time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from worldsize.checks.asynchronous.script import WorkerScript
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """`uses[v]` is {arrival: its share} of the update that leads to version v + 1; `letters[w]` the versions sent to
+    worker w. Arrival k was computed on version `bases[k]` and comes when the weights are at version `at[k]`.
+
+    `bound` is a gate's, `need` the number of gradients in a step; None where there is no gate, no step.
+    """
+
+    uses: tuple[dict[int, float], ...]
+    bases: tuple[int, ...]
+    at: tuple[int, ...]
+    letters: dict[int, tuple[int, ...]]
+    bound: int | None = None
+    need: int | None = None
+
+    @property
+    def updates(self) -> int:
+        return len(self.uses)
+
+    @property
+    def ages(self) -> list[int]:
+        """The staleness of each arrival."""
+        return [at - base for at, base in zip(self.at, self.bases, strict=True)]
+
+
+def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = False) -> UpdatePlan:
+    """The update plan of a worker script without a barrier: every gradient that arrives is an update.
+
+    Its sender is answered at once; where there is a `bound`, behind a gate, once it is at most `bound` ahead. With
+    `scaled`, a stale gradient counts 1 over its staleness.
+    """
+    letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
+    uses, bases, waiting = [], [], []
+    for k, worker in enumerate(play.order):
+        bases.append(letters[worker][-1])
+        uses.append({k: 1 / max(1, k - bases[k]) if scaled else 1.0})
+        waiting.append(worker)
+        for rank in [r for r in waiting if bound is None or ahead(play, r, k + 1) <= bound]:
+            letters[rank].append(k + 1)
+            waiting.remove(rank)
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(range(len(uses))), _fixed(letters), bound)
+
+
+def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
+    """The update plan of a worker script with backups: a step is the mean of the first N − b gradients of its version.
+
+    A late gradient counts nothing, and its sender is answered.
+    """
+    letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
+    uses, bases, at, fresh, need = [], [], [], [], play.workers - backups
+    for k, worker in enumerate(play.order):
+        bases.append(letters[worker][-1])
+        at.append(len(uses))
+        if bases[k] < at[k]:
+            letters[worker].append(at[k])
+            continue
+        fresh.append(k)
+        if len(fresh) == need:
+            uses.append({j: 1 / need for j in fresh})
+            for j in fresh:
+                letters[play.order[j]].append(len(uses))
+            fresh = []
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), _fixed(letters), need=need)
+
+
+def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
+    """By the worker script: how many gradients this worker has sent more than the slowest, after so many arrivals."""
+    clocks = [play.order[:arrivals].count(rank) for rank in range(1, play.workers + 1)]
+    return clocks[worker - 1] - min(clocks)
+
+
+def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
+    """By the worker script and its plan: how much each gradient counts in the updates up to `version`.
+
+    Shape [elements].
+    """
+    found = np.zeros(len(play.start))
+    for use in plan.uses[:version]:
+        for k, share in use.items():
+            found[k] += share
+    return found
+
+
+def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) -> np.ndarray:
+    """By the worker script and its plan: the server's weights after the updates up to `version`.
+
+    Shape [elements].
+    """
+    return play.start - rate * play.sizes * shares(play, plan, version)
+
+
+def _fixed(letters: dict[int, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {worker: tuple(versions) for worker, versions in letters.items()}

@@ -1,0 +1,58 @@
+"""Parts of tensors that are spread over the ranks: what each rank should hold, and which slip gives what came instead.
+
+Left out: messages, and what is right (each check says so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.kit.values import first_difference, same, type_in_words
+
+ByRank = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor in the reader's words, what each rank should hold of it, and what slips would give.
+
+    `slips`: {words for a slip: what it gives, by rank}.
+    """
+
+    name: str
+    expected: ByRank
+    slips: dict[str, ByRank] = field(default_factory=dict)
+
+
+def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
+    """The values that the ranks should hold of a tensor that is spread over them: one part for each rank.
+
+    It cuts as torch's `tensor_split`.
+    """
+    return np.array_split(x, n, axis)
+
+
+def wrong_part(held: Sequence[Any], part: Part) -> str | None:
+    """Words for wrong values: the first rank that does not hold the part that it should of a tensor spread over ranks.
+
+    `held[rank]` is what a rank holds; None where all are right.
+    """
+    for rank, got in enumerate(held):
+        complaint = first_difference(got, part.expected[rank], rank, part.name)
+        if complaint:
+            slip = next((complaint for complaint, given in part.slips.items() if same(got, given[rank])), "")
+            return f"{complaint}. {slip}".rstrip()
+    return None
+
+
+def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> str | None:
+    """Words for the first rank that did not return as many values as there are names."""
+    for rank, got in enumerate(returned):
+        if not isinstance(got, tuple) or len(got) != len(names):
+            shown = "nothing" if got is None else f"{len(got)} values" if isinstance(got, tuple) else f"a {type_in_words(got)}"
+            return f"rank {rank}: expected {len(names)} values ({', '.join(names)}), got {shown}"
+    return None
