@@ -14,7 +14,7 @@ import numpy as np
 
 from worldsize.notebook import *
 from worldsize.tf import launch, warm  # from here on, `launch` starts a process with TensorFlow
-from worldsize.tf.device_traffic import crossings
+from worldsize.tf.crossings import crossings
 
 # %% tags=["parameters"]
 device = "cpu"  # "gpu": real GPUs, where this machine has enough of them

@@ -236,7 +236,7 @@ def books(
     with _one_paragraph(), Console(stderr=True).status("writing scores …"):
         root = (course or release.default_root()).resolve()
         labs, graded = release.load(root), list(rows.read_all(grades))
-        times = notebooks.handed_in(graded, submissions) if submissions else {}
+        times = scores.handed_in(graded, submissions) if submissions else {}
         done = scores.write(graded, gradebook, labs, root, times)
         folder = gradebook.parent / "autograded"
         written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])

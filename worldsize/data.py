@@ -169,7 +169,7 @@ def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataF
 
 
 def listed(folders: Sequence[Path]) -> str:
-    """The folders as a message names them."""
+    """The folders in which a data set was looked for, as a message names them."""
     return ", ".join(map(str, folders)) or "no folder, as there is no checkout beside this installation"
 
 

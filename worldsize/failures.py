@@ -172,7 +172,7 @@ _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round 
 
 
 def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
-    """One line of words beside a failure: where a rank stood when the run was stopped."""
+    """With a failure's words, one line for each other rank: where it stood when the run was stopped."""
     own = [f for f in standing.frames if not is_library(f)]
     inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
     doing = standing.doing or ("in native code, it did not answer" if not standing.answered else "running")

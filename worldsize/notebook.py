@@ -35,7 +35,7 @@ def capability_sheet() -> CapabilitySheet:
 
 
 def open_lab(number: str) -> tuple[Lab, Checker]:
-    """The notebook front's call to open a lab: predictions and points, kept beside the notebook, and its checks.
+    """What a notebook calls first: its lab's predictions and points, and its checks, as (lab, check).
 
     Predictions and points are kept in a file.
     """

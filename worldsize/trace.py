@@ -174,7 +174,7 @@ def _slice(rank: int, row: int, name: str, start_s: float, end_s: float, args: d
 
 
 def on_logical_clock(trace: Trace) -> Trace:
-    """The trace with its messages on a logical clock, each sent a step after the last that its sender had received.
+    """The same trace with its transfers on a logical clock, each sent a step after the last that its sender had received.
 
     What counts is what it had received by then. So two runs of one algorithm look alike, however busy the machine
     was. L. Lamport, "Time, clocks, and the ordering of events in a distributed system", CACM 21, 1978. Each message
@@ -198,7 +198,7 @@ def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
 
 
 def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
-    """Audit of a trace: the links that transfers round a ring may take, rank r to rank r + step.
+    """Audit of a trace: the links that its transfers may take round a ring, rank r to rank r + step.
 
     Modulo the world size.
     """

@@ -22,12 +22,12 @@ from worldsize.grade.marking import marking
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, write
 from worldsize.grade.reports import expected, feedback
 from worldsize.grade.reports.expected import Expected
-from worldsize.grade.reports.page import MessagePictures, PagePicture, page
+from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 
 ROOT = Path(__file__).resolve().parents[2]
 RING = "06_ring_all_reduce"
 LABS = course.load(ROOT)
-TITLES = feedback.titles_of(LABS[RING])
+TITLES = course.titles_of(LABS[RING])
 HOSTILE = [
     "<script>alert(1)</script>", "=cmd|'/c calc'!A1", '"><img src=x onerror=alert(1)>', "</style><script>alert(1)</script>",
     "javascript:alert(1)", "&lt;script&gt;", "\u202etxt.exe", "\x1b[31mred\x00", "😀 علي", "{{7*7}} ${7*7}", "x" * 9000,

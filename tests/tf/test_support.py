@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worldsize.tf import support, support_cells, support_tf1
+from worldsize.tf import support, support_trials, support_trials_tf1
 from worldsize.tf.support import GUIDE_2_0, LAUNCHES, WAYS, Matrix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +87,7 @@ def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
         results = [{("r", "w"): ("works", "")}, None, {("r", "w"): ("fails", "here")}]
 
     monkeypatch.setattr(support, "quiet_launch", lambda *args, **kwargs: Run)
-    found = support._launched(support.SupportLaunch(support_cells.on_workers, {"r": ("w",)}), (("r", "w"),))
+    found = support._launched(support.SupportLaunch(support_trials.on_workers, {"r": ("w",)}), (("r", "w"),))
     assert found == {("r", "w"): ("fails", "here")}
 
 
@@ -105,15 +105,15 @@ def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
     ],
 )  # fmt: skip
 def test_an_error_is_told_by_the_line_that_matters(text, words):
-    told = support_cells.first_words(ValueError(text))
-    assert words in told and len(told) <= support_cells.TOLD and "<class" not in told
+    told = support_trials.first_words(ValueError(text))
+    assert words in told and len(told) <= support_trials.TOLD and "<class" not in told
 
 
 @pytest.mark.quick
 def test_weights_are_held_against_numpys():
-    reference = support_cells.reference()
-    assert support_cells.compared(reference)[0] == "works"
-    assert support_cells.compared(reference + 0.01)[0] == "wrong"
+    reference = support_trials.reference()
+    assert support_trials.compared(reference)[0] == "works"
+    assert support_trials.compared(reference + 0.01)[0] == "wrong"
 
 
 @pytest.mark.quick
@@ -124,10 +124,10 @@ def test_weights_are_held_against_numpys():
 def test_a_server_works_where_weights_and_counter_hold_every_update(weights, iterations, outcome):
     import numpy as np
 
-    assert support_cells.counted(np.full((3, 1), float(weights)), iterations, 50)[0] == outcome
+    assert support_trials.counted(np.full((3, 1), float(weights)), iterations, 50)[0] == outcome
 
 
 @pytest.mark.quick
 def test_a_cell_of_tensorflow_1_is_found_under_its_row():
     assert {"v1 towers", "v1 in-graph", "v1 between-graph, asynchronous"} <= {row for row, _ in support.cells()}
-    assert support_tf1.between_graphs.__module__ == "worldsize.tf.support_tf1"
+    assert support_trials_tf1.between_graphs.__module__ == "worldsize.tf.support_trials_tf1"

@@ -61,7 +61,7 @@ def notebooks(source: Path) -> tuple[str, str]:
 
 
 def answer_lines(source: Path) -> dict[str, list[str]]:
-    """What the build keeps out of the student's notebook: each exercise's answer lines as written, no blank ones."""
+    """What building the student's notebook leaves out: each exercise's answer lines as written, no blank ones."""
     exercises = [cell for cell in read_source(source).cells if cell.exercise]
     return {c.exercise: [x for x in split_answer(c.text)[1] if x.strip()] for c in exercises}
 

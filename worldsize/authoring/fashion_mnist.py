@@ -47,7 +47,7 @@ def read_source(folder: Path, name: str) -> np.ndarray:
 
 
 def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:
-    """Indices `[classes * per_class]`, ascending, of the first `per_class` examples of every class."""
+    """Which images of Fashion-MNIST ship: indices of the first `per_class` examples of every class, ascending."""
     return np.sort(np.concatenate([np.flatnonzero(labels == one)[:per_class] for one in np.unique(labels)]))
 
 

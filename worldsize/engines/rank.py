@@ -133,7 +133,7 @@ def _frames(error: BaseException) -> tuple[Frame, ...]:
 
 
 def frames_below(entries: traceback.StackSummary) -> tuple[Frame, ...]:
-    """The frames of a failure that a rank sends over its channel: those below its `main`, of the launched function."""
+    """Of a failure in a rank's process, the frames below its `main`: those of the launched function."""
     found = [Frame(e.filename, e.lineno or 0, e.name, e.line or "") for e in entries]
     mine = [i for i, f in enumerate(found) if (f.file, f.function) == MAIN]
     return tuple(found[mine[-1] + 1 :] if mine else found)

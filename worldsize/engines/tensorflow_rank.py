@@ -70,7 +70,7 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
 
 
 def serve() -> None:
-    """A `tf.distribute.Server` as `TF_CONFIG` says. It does its work in threads of its own until it is ended."""
+    """What a rank of TensorFlow runs where its task is a server: a `tf.distribute.Server` as `TF_CONFIG` says."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

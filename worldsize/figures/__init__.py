@@ -9,7 +9,6 @@ from __future__ import annotations
 from worldsize.figures.bars import Timing, predicted, race, tallies
 from worldsize.figures.base import not_yet
 from worldsize.figures.chunk_contents import contributions
-from worldsize.figures.device_graphs import placement, route
 from worldsize.figures.device_traffic import moved
 from worldsize.figures.distributions import Sample, spreads
 from worldsize.figures.fit_residuals import Line, residuals
@@ -17,6 +16,7 @@ from worldsize.figures.link_heatmap import links
 from worldsize.figures.measured_curves import Curve, curves
 from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
+from worldsize.figures.placement_and_route import placement, route
 from worldsize.figures.rank_timeline import timeline
 from worldsize.figures.report_curves import reports
 from worldsize.figures.spacetime import messages

@@ -135,7 +135,7 @@ def _words(row: Timing) -> str:
 
 
 def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
-    """A picture of bars, a pair for each question of a lab: the prediction beside the measurement.
+    """Bars for a lab's questions: each prediction beside its measurement.
 
     `ids` chooses some questions. ValueError for an id that wasn't asked.
     """

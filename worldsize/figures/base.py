@@ -155,6 +155,6 @@ def notice(text: str, alt: str | None = None) -> Picture:
 
 
 def not_yet(text: str) -> Picture:
-    """A `Picture` that holds words alone, where a figure needs an exercise: "not yet: Exercise 6.2 …"."""
+    """The plain `Picture` on which every figure falls back for an exercise not yet written: "not yet: Exercise 6.2 …"."""
     words = text if text.startswith("not yet") else f"not yet: {text}"
     return notice(words, f"{words}. The picture comes once the exercise is written.")

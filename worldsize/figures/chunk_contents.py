@@ -45,7 +45,7 @@ def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
 
 
 def counts(value: float, n: int) -> Counts | None:
-    """The digits of a sum of marks, rank 0's first; None where it is no such sum."""
+    """Whose numbers a chunk contains: how often each rank's mark is in a sum, rank 0's first; None where it is no such sum."""
     if value < 0 or value != int(value) or value >= 10**n:
         return None
     return [int(value) // 10**rank % 10 for rank in range(n)]
@@ -94,5 +94,5 @@ def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
 
 
 def whole_sums(held: Sequence[Held]) -> int:
-    """For the text of a step: how many cells hold the whole sum, that is every rank's number once."""
+    """How many chunks contain the whole sum, that is every rank's number once."""
     return sum(counts(value, len(held)) == [1] * len(held) for row in held for value in row)

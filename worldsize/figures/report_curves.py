@@ -33,7 +33,7 @@ Rows = Sequence[Sequence[dict[str, float]]]
 
 
 def names(reports: Rows) -> list[str]:
-    """What the picture of report curves can show: all values that some rank reported, but steps, epochs and times."""
+    """Which report curves there are to draw: all that some rank reported but steps, epochs and times."""
     return report_series.curve_names(row for rows in reports for row in rows)
 
 

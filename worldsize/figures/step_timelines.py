@@ -52,7 +52,7 @@ class StepTimeline:
 
 
 def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
-    """The rank's steps, each with as many spans of declared work; messages belong to the step in which they begin."""
+    """For timelines of steps: one rank's, each with as many spans of declared work, and the messages that begin in it."""
     work = [(s.start_s, s.end_s) for s in trace.spans if s.rank == rank and s.kind == "compute"]
     sent = [(t.start_s, t.end_s) for t in trace.transfers if t.src == rank]
     firsts = [work[k][0] for k in range(0, len(work), works_a_step)]

@@ -69,7 +69,7 @@ def _words(name: str, times: Sequence[float]) -> str:
 
 @plain_style
 def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
-    """Workers side by side: which examples each worker takes in each step, a panel a policy.
+    """Picture of workers and their data: which examples each worker takes in each step, a panel a policy.
 
     `policies[name][worker][step]` are examples; `policies[name]` is None where that is not yet written.
     """

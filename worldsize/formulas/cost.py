@@ -152,7 +152,7 @@ def bytes_halving_doubling_all_reduce(n: int, size_bytes: float) -> float:
 
 
 def pipeline(stage_seconds: Sequence[float], micro_batches: int) -> float:
-    """Cost model of a pipeline, beside the collectives' alpha-beta model: a batch takes Σ tₛ + (m − 1) max tₛ.
+    """Alpha-beta's companion in the cost model, with no messages: a batch through stages costs Σ tₛ + (m − 1) max tₛ.
 
     The stages take `stage_seconds` for a micro-batch, forward and backward together. The first micro-batch fills
     and drains every stage, each later one follows the slowest: for GPipe (Y. Huang et al., arXiv:1811.06965, 2019)
@@ -164,7 +164,7 @@ def pipeline(stage_seconds: Sequence[float], micro_batches: int) -> float:
 
 
 def bubble(stages: int, micro_batches: int) -> float:
-    """Cost model of a pipeline's bubble: a batch takes (m + p − 1)/m times as long as without idle stages.
+    """In the cost model: how many times as long as without idle stages a batch costs, (m + p − 1)/m.
 
     All stages are alike. GPipe, 2019, section 2.3, where the idle part is (p − 1)/(m + p − 1).
     """

@@ -132,9 +132,19 @@ def _id(cell: dict) -> str:
 
 
 def text(cell: dict[str, Any]) -> str:
-    """A cell's source as one string, for notebooks of the course's release and for those handed in.
+    """A cell's source as one string, for the notebooks of a course's release and of submissions.
 
     A notebook may keep it as a string or as a list of lines.
     """
     source = cell.get("source", "")
     return "".join(map(str, source)) if isinstance(source, list) else source if isinstance(source, str) else ""
+
+
+def titles_of(lab: CourseLab | None) -> dict[str, str]:
+    """The titles of a course's lab: {exercise: "Exercise 6.3: reduce-scatter"}; "" is the lab's own.
+
+    They are from the first lines of the release's cells.
+    """
+    if lab is None:
+        return {}
+    return {"": lab.heading} | {e.id: e.stub.partition("\n")[0].lstrip("# ").strip() for e in lab.exercises}

@@ -52,7 +52,7 @@ def digest(source: str) -> str:
 
 
 def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str]:
-    """Which set-up cells among a lab notebook's graded cells were changed, each by its first line after the title.
+    """Beside a lab's graded cells, its set-up cells: the first line of each whose digest is not among those `released`.
 
     Changed is a cell whose digest is not among those `released`.
     """

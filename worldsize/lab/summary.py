@@ -54,7 +54,7 @@ class SummaryRow:
 
 
 def compare(predicted: float, measured: float, unit: str = "") -> str:
-    """A prediction and a measurement of one unit in words: a ratio where that makes sense, or the gap."""
+    """In a lab's summary, how far off: a ratio of prediction and measurement where that makes sense, or the gap."""
     if predicted == measured:
         return "exactly as predicted"
     if predicted * measured <= 0:

@@ -117,7 +117,7 @@ def observe(observer: Observer) -> None:
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Nobody is told of the launches inside: they belong to a picture, which may be drawn again long after its cell."""
+    """Inside, observers are not told of any run: it belongs to a picture, which may be drawn again long after its cell."""
     observers, OBSERVERS[:] = OBSERVERS[:], []
     try:
         yield

@@ -74,7 +74,7 @@ def _cells(row: RankRow, end: str, name: str) -> list[str]:
 
 
 def ends(run: Run) -> dict[int, str]:
-    """A run's result by rank, how it ended: "done", "failed: ValueError: …", "stopped: waits in recv from rank 3"."""
+    """In the table of a launch's result, how each rank ended: "done", "failed: ValueError: …"."""
     outcome = run.outcome
     whole = run.state == "done"
     found = {rank: "done" if whole else "stopped" for rank in range(run.world_size)}

@@ -79,7 +79,7 @@ class TextLines(Observer):
 
 
 def say(lines: list[str]) -> None:
-    """Print lines of text with one write: each write of a notebook is a message."""
+    """Text of a launch, where there is no live view: lines are printed with one write, since each is a message."""
     if lines:
         print("\n".join(lines))
 
@@ -90,7 +90,7 @@ def last_words(run: Run) -> list[str]:
 
 
 def show(run: Run, run_state: RunState) -> None:
-    """After the text of a run's lines, show its picture and table in a notebook; a terminal gets the table as text."""
+    """Where a launch is shown as text: its picture and table for a notebook, or the table alone in a terminal."""
     made = result.bundle(run, run_state)
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         sys.modules["IPython"].display.display(made, raw=True)

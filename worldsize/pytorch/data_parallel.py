@@ -225,7 +225,7 @@ def _finish() -> None:
 
 
 def data_parallel(module: nn.Module, cards: Cards) -> tuple[nn.Module, str]:
-    """The module on `cards.count` cards, and a sentence that says whether they are real. Real ones keep no link."""
+    """The module under DataParallel on `cards.count` cards, and a sentence that says whether they are real GPUs."""
     if torch.cuda.device_count() >= max(2, cards.count):
         words = f"PyTorch's own DataParallel on {cards.count} GPUs"
         return nn.DataParallel(module.cuda(0), device_ids=[*range(cards.count)]), words

@@ -2,7 +2,8 @@
 
 Read from the partitions that the runtime cut the graph into, with a `_Send` and a `_Recv` wherever an edge crosses
 devices, and from the trace of a step; nothing is guessed from the source. Plain data comes out, to leave a process with.
-Left out: drawing (`figures.device_graphs`). M. Abadi et al., "TensorFlow: a system for large-scale machine learning", OSDI 2016,
+Left out: drawing (`figures.placement_and_route`).
+M. Abadi et al., "TensorFlow: a system for large-scale machine learning", OSDI 2016,
 section 3.3.
 """
 
@@ -37,7 +38,7 @@ class Move(NamedTuple):
 
 
 def short(device: str) -> str:
-    """A readable name for a device of TensorFlow graphs that ran, such as "worker 1, CPU:2".
+    """Of TensorFlow graphs that ran: a device's name in short, such as "worker 1, CPU:2".
 
     "/job:worker/replica:0/task:1/device:CPU:2" gives that one; "" where no device is said.
     """
@@ -47,7 +48,7 @@ def short(device: str) -> str:
 
 
 def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, dict[str, dict[str, int]]]:
-    """What each device held of TensorFlow graphs that ran: variables with their bytes, operations by type.
+    """Read from TensorFlow graphs that ran: what each device held, variables with their bytes, operations by type.
 
     {device: {"variables": {name: bytes}, "operations": {type: count}}} from GraphDefs.
 
@@ -76,7 +77,7 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
 
 
 def moves(metadata: Any, graph: Any) -> list[Move]:
-    """Tensors that crossed devices when a session ran a step of a TensorFlow `graph`, ordered by when they were ready.
+    """In TensorFlow graphs that a session ran: the tensors that went from device to device, by when they were ready.
 
     `metadata` is the step's RunMetadata, with trace and partition graphs.
     """

@@ -2,7 +2,7 @@
 
 `run()` runs cells, `recorded()` reads the last whole matrix from `datasets/support.json`, and `python -m
 worldsize.tf.support` writes it anew. The guide of TensorFlow 2.0 stands beside it as it was published in 2019. Left out:
-what a cell does (`support_cells`, `support_tf1`), and drawing (`figures.outcome_table`).
+what a cell does (`support_trials`, `support_trials_tf1`), and drawing (`figures.outcome_table`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 from worldsize import data
 from worldsize.errors import LaunchError
-from worldsize.tf import Cluster, quiet_launch, support_cells, support_tf1
-from worldsize.tf.support_cells import KERAS_3_FIT, LOOP_KERAS_3, LOOP_TF_KERAS, RAW, TF_KERAS_FIT, SupportCell
+from worldsize.tf import Cluster, quiet_launch, support_trials, support_trials_tf1
+from worldsize.tf.support_trials import KERAS_3_FIT, LOOP_KERAS_3, LOOP_TF_KERAS, RAW, TF_KERAS_FIT, SupportCell
 
 RECORD = data.CHECKOUT_FOLDER / "support.json"
 WAYS = (KERAS_3_FIT, TF_KERAS_FIT, RAW, LOOP_KERAS_3, LOOP_TF_KERAS)
@@ -44,17 +44,17 @@ def between_graphs(row: str) -> SupportLaunch:
     return SupportLaunch(_between, {row: (RAW,)}, {"cluster": Cluster(worker=2, ps=1)})
 
 
-def _on_devices(cells: tuple[SupportCell, ...]) -> support_cells.Found:
-    return support_cells.on_devices(cells, {"v1 towers": support_tf1.towers})
+def _on_devices(cells: tuple[SupportCell, ...]) -> support_trials.Found:
+    return support_trials.on_devices(cells, {"v1 towers": support_trials_tf1.towers})
 
 
-def _with_servers(cells: tuple[SupportCell, ...]) -> support_cells.Found:
-    return support_cells.with_servers(cells, {"v1 in-graph": support_tf1.in_graph})
+def _with_servers(cells: tuple[SupportCell, ...]) -> support_trials.Found:
+    return support_trials.with_servers(cells, {"v1 in-graph": support_trials_tf1.in_graph})
 
 
-def _between(task: Any, cells: tuple[SupportCell, ...]) -> support_cells.Found:
+def _between(task: Any, cells: tuple[SupportCell, ...]) -> support_trials.Found:
     (cell,) = cells
-    return support_tf1.between_graphs(task, *cell)
+    return support_trials_tf1.between_graphs(task, *cell)
 
 
 LAUNCHES = (
@@ -78,9 +78,9 @@ LAUNCHES = (
         {"logical_devices": 2},
     ),
     # in a process of its own: one in which 2 devices have met refuses a group of 4 (collectives keep their group)
-    SupportLaunch(support_cells.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
+    SupportLaunch(support_trials.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
     SupportLaunch(
-        support_cells.on_workers,
+        support_trials.on_workers,
         {f"MultiWorkerMirrored, {kind}": WAYS for kind in ("RING", "AUTO", "NCCL on CPUs")},
         {"cluster": Cluster(worker=2)},
     ),
@@ -149,7 +149,7 @@ def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES
     for way in ways:
         if way not in WAYS:
             raise ValueError(f"support.run: expected one of {', '.join(WAYS)}, got {way!r}")
-    found: support_cells.Found = {}
+    found: support_trials.Found = {}
     for launch in launches:
         wanted = _cells(launch, ways)
         found |= _launched(launch, wanted) if wanted else {}
@@ -157,11 +157,11 @@ def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES
     return Matrix(datetime.date.today().isoformat(), _versions(), ordered)
 
 
-def _launched(launch: SupportLaunch, wanted: tuple[SupportCell, ...]) -> support_cells.Found:
+def _launched(launch: SupportLaunch, wanted: tuple[SupportCell, ...]) -> support_trials.Found:
     try:
         run = quiet_launch(launch.fn, (wanted,), timeout_s=launch.timeout_s, **launch.way)
     except LaunchError as error:
-        return dict.fromkeys(wanted, ("fails", str(error).splitlines()[0][: support_cells.TOLD]))
+        return dict.fromkeys(wanted, ("fails", str(error).splitlines()[0][: support_trials.TOLD]))
     tasks = [result for result in run.results if result]
     return {cell: min((task[cell] for task in tasks), key=lambda found: found[0] == "works") for cell in wanted}
 

@@ -223,7 +223,7 @@ def get(fabric, x, left):
     import gc, random
     import numpy as np
     from worldsize.checks.kit.values import inputs_for
-    from worldsize.grade.marking.marking import derived
+    from worldsize.grade.marking.seeds import derived
     for job in gc.get_objects():
         if not (isinstance(job, dict) and isinstance(job.get("seed"), int)):
             continue

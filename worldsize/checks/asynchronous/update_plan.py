@@ -79,13 +79,13 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
 
 
 def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
-    """By the worker script: how many gradients this worker has sent more than the slowest, after so many arrivals."""
+    """For an update plan behind a gate: how many gradients more than the slowest this worker has sent, after so many arrivals."""
     clocks = [play.order[:arrivals].count(rank) for rank in range(1, play.workers + 1)]
     return clocks[worker - 1] - min(clocks)
 
 
 def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
-    """By the worker script and its plan: how much each gradient counts in the updates up to `version`.
+    """By an update plan: how much each gradient counts in the updates up to `version`.
 
     Shape [elements].
     """
@@ -97,7 +97,7 @@ def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
 
 
 def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) -> np.ndarray:
-    """By the worker script and its plan: the server's weights after the updates up to `version`.
+    """By an update plan: the server's weights after the updates up to `version`.
 
     Shape [elements].
     """

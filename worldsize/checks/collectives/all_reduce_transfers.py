@@ -51,7 +51,7 @@ class Ring:
 
 
 def server(trace: Trace, tensor_bytes: int) -> str | None:
-    """Words for wrong transfers by way of rank 0: each worker sends it one tensor and gets one back.
+    """Words for wrong transfers of an all-reduce by a parameter server: each worker sends rank 0 a tensor and gets one back.
 
     Nothing else is sent.
     """

@@ -146,7 +146,7 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
 
 
 def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | None:
-    """How often each rank's input went into the sum that a chunk holds, 0, 1 or 2 times; None if none fits.
+    """Of which ranks' inputs a wrong chunk was added up: how often each went in, 0, 1 or 2 times; None if none fits.
 
     A plain sum is found first, if there is one that gives `got`; `inputs` is cut like the chunk.
     """

@@ -96,7 +96,7 @@ def _arrays(network: Network) -> list[np.ndarray]:
 
 
 def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> str | None:
-    """The first rank and tensor that are not what one process comes to."""
+    """Words for wrong weights after a training that overlaps: the first rank and tensor that are not one process's."""
     for rank, result in enumerate(returned):
         complaint = _no_weights(result, rank, training)
         if complaint:

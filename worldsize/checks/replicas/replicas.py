@@ -1,7 +1,7 @@
 """The checks of replicas: the same start, the average of gradients, and a training that equals one process.
 
 Values must be those of one process with the whole batch, on every rank; the messages may take any route, but no more
-bytes than they need. The words for gradients and for trainings are in `averages`. Left out: speed.
+bytes than they need. The words for gradients and for trainings are in `replica_mistakes`. Left out: speed.
 Gradient averaging and its pitfalls: P. Goyal et al., arXiv:1706.02677, 2017; S. Li et al., "PyTorch Distributed",
 VLDB 2020, for the broadcast at the start.
 """
@@ -16,8 +16,8 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.replicas import averages
-from worldsize.checks.replicas.averages import TrainingRun
+from worldsize.checks.replicas import replica_mistakes
+from worldsize.checks.replicas.replica_mistakes import TrainingRun
 from worldsize.checks.verdict import Verdict
 from worldsize.units import times
 
@@ -50,7 +50,7 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
     values, messages = START
 
     def examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, str | None]:
-        complaint = averages.wrong_start(ended.inputs, ended.returned, inputs)
+        complaint = replica_mistakes.wrong_start(ended.inputs, ended.returned, inputs)
         received = none_sent(ended.trace) or _received_once(ended, inputs)
         return {values: complaint, messages: received and (received if complaint else f"the values are right, but {received}")}
 
@@ -67,14 +67,14 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
 
 
 def average_gradients(arena: Arena, fn: Callable) -> Verdict:
-    """Check that replicas hold one gradient: `average_gradients(fabric, gradients, counts)` leaves the mean.
+    """Check of replicas, their gradients: every rank is to hold the mean over the ranks' examples.
 
-    It is the mean over all examples, in place; `counts` are the examples by rank.
+    `average_gradients(fabric, gradients, counts)` leaves the mean over all examples, in place; `counts` are the examples by rank.
     """
     values, uneven, messages = AVERAGE
 
     def examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, str | None]:
-        complaint = averages.wrong_mean(ended.inputs, ended.returned, inputs, counts)
+        complaint = replica_mistakes.wrong_mean(ended.inputs, ended.returned, inputs, counts)
         sent = none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
         held = {values if len(set(counts)) == 1 else uneven: complaint}
         return {**held, messages: sent and (sent if complaint else f"the values are right, but {sent}")}
@@ -157,7 +157,7 @@ def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
 
     def known(lesson: TrainingRun, ended: ArenaResult) -> dict[str, str | None]:
         sent[lesson.count] = ended.trace.total_bytes()
-        complaint = averages.wrong_history(ended.returned, lesson, lesson.descent())
+        complaint = replica_mistakes.wrong_history(ended.returned, lesson, lesson.descent())
         found: dict[str, Any] = {(descent if lesson.world_size == 1 else replicas): complaint}
         return found | ({growth: _grown(sent, few, many)} if lesson is many else {})
 
@@ -173,8 +173,8 @@ def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
             f"{lesson}",
             lambda lesson=lesson, alone=alone: _with_one_alone(arena, fn, lesson, alone),
             lambda ended, lesson=lesson, alone=alone: {
-                replicas: averages.wrong_history(alone[0].returned, lesson, None)
-                or averages.wrong_history(ended.returned, lesson, alone[0].returned[0])
+                replicas: replica_mistakes.wrong_history(alone[0].returned, lesson, None)
+                or replica_mistakes.wrong_history(ended.returned, lesson, alone[0].returned[0])
             },
         )
 

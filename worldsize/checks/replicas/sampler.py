@@ -56,7 +56,7 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
-    """What torch's DistributedSampler deals to each of n ranks."""
+    """What torch's own sampler, DistributedSampler, deals to each of n ranks."""
     from torch.utils.data import DistributedSampler
 
     samplers = [DistributedSampler(range(count), n, rank, seed=seed) for rank in range(n)]
@@ -177,8 +177,9 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> str | None:
 
 
 def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
-    """`exact_accuracy(share, count)`: the accuracy over `count` examples, on every rank of a process group.
+    """Check of the sampler's other half: over padded shares the accuracy on every rank must still be exact.
 
+    `exact_accuracy(share, count)`: the accuracy over `count` examples, in a process group.
     `share` is {"predicted": [k], "labels": [k]}, this rank's examples as DistributedSampler deals them unshuffled.
     """
     names = list(EXACT)

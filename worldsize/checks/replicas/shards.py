@@ -31,7 +31,10 @@ Epoch = list[list[list[int]]]  # [rank][step] -> the indices that it takes
 
 
 def shards(arena: Arena, fn: Callable) -> Verdict:
-    """`shards(count, batch_size, seed, rank, world_size)`: for every step of an epoch, this rank's indices."""
+    """Check of the data's shards: for every step of an epoch, this rank's indices, none twice and none left out.
+
+    `shards(count, batch_size, seed, rank, world_size)` returns a list of indices for each step.
+    """
     return judge("shards", POINTS, _cases(arena, fn))
 
 

@@ -50,7 +50,7 @@ def wrong_part(held: Sequence[Any], part: Part) -> str | None:
 
 
 def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> str | None:
-    """Words for the first rank that did not return as many values as there are names."""
+    """Words for the first rank that did not return all its parts: as many tensors as there are names."""
     for rank, got in enumerate(returned):
         if not isinstance(got, tuple) or len(got) != len(names):
             shown = "nothing" if got is None else f"{len(got)} values" if isinstance(got, tuple) else f"a {type_in_words(got)}"

@@ -140,9 +140,10 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
 
 
 def traced_sums(fn: Callable, sizes: list[int]) -> list[dict[str, Any]]:
-    """For each n: "sums" by device, "moves" as (from, to) in the traced graph, "depth": the longest way of moves.
+    """What sums over a tree of devices did, by their traced graphs: the sum on each, moves, and the longest way.
 
-    Copy k is 10**k in each of three elements, so that the digits of a sum tell whose copies are in it.
+    For each n: "sums" by device, "moves" as (from, to) in the traced graph, "depth": the longest way of moves. Copy k is
+    10**k in each of three elements, so that the digits of a sum tell whose copies are in it.
     """
     return [_traced_sum(fn, n) for n in sizes]
 

@@ -95,7 +95,7 @@ def _train(fn: Callable, case: dict) -> dict[str, Any]:
 
 
 def on_cpus(n: int) -> Any:
-    """The MirroredStrategy of a step on n replicas, each on a logical CPU.
+    """For the check of a mirrored step: MirroredStrategy on n replicas, each on a logical CPU.
 
     Gradients are added up on one device: the default's collectives would not let a process have a second strategy.
     """
@@ -105,7 +105,7 @@ def on_cpus(n: int) -> Any:
 
 
 def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
-    """A value for each replica of a mirrored step, such as its share of a batch, as a distributed data set gives it."""
+    """For the check of a mirrored step: a value for each replica, as a distributed data set gives it."""
     import tensorflow as tf
 
     def share(context: Any) -> Any:

@@ -20,7 +20,10 @@ POINTS = {"a server for each variable, in their order": 0.5, "the one that holds
 
 
 def place_variables(arena: Arena, fn: Callable) -> Verdict:
-    """`place_variables(sizes_bytes, servers)` returns a list of numbers of servers."""
+    """Check of the placement of TensorFlow's variables on parameter servers: the least loaded one takes the next.
+
+    `place_variables(sizes_bytes, servers)` returns a list of numbers of servers.
+    """
     return judge("place_variables", POINTS, _cases(arena, fn))
 
 

@@ -55,7 +55,7 @@ def ring(n: int, chunks: int = 0) -> Layout:
 
 
 def star(n: int, chunks: int = 0, hub: int = 0) -> Layout:
-    """`hub` in the middle, the others round it."""
+    """Layout of a step-through: the rank `hub` in the middle, the others round it."""
 
     def place(rx: float, ry: float) -> list[Position]:
         outer = iter(_on_ellipse(n - 1, rx, ry, math.pi / 2))

@@ -133,7 +133,7 @@ def _seed(*numbers: int) -> int:
 
 
 def warm(framework: str) -> None:
-    """A submission's rank has slow first steps (seeding, tensors, cells): do them once, before ranks are forked.
+    """What a rank of a submission is slow at the first time (seeding, tensors, cells), done once before ranks are forked.
 
     It is called in the server, so that ranks need not do what is slow the first time.
     """
@@ -209,7 +209,7 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """How a submission's rank ended, as it tells the grader in plain data: an exit or an exception, and stack frames.
+    """Inside the box, how a submission's rank ended: an exit or an exception as plain data, with stack frames.
 
     The frames are the reader's own and those below.
     """

@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from worldsize.grade.box import stub_front
-from worldsize.grade.isolation import namespaces
+from worldsize.grade.isolation import limits, namespaces
 
 MAX_ORDER_BYTES = 65536
 _MOST_SOCKETS = 64
@@ -146,13 +146,13 @@ def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoRetur
             signal.signal(number, signal.SIG_DFL)
         _close_all_but(sockets)
         rank.silence_output()
-        address_bytes = namespaces.size_bytes() + order["memory_bytes"]
+        address_bytes = limits.size_bytes() + order["memory_bytes"]
         if own_namespaces:
             namespaces.unshare_rest()
             if order["together"]:
                 namespaces.enable_loopback()
             namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
-        bolt = namespaces.drop_privileges if order["drop_privileges"] else namespaces.limit
+        bolt = namespaces.drop_privileges if order["drop_privileges"] else limits.limit
         bolt(address_bytes, order["cpu_s"], order["tmp_bytes"], order["processes"])
         if order["together"]:
             _group(sockets)

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from worldsize.grade.isolation import bubblewrap, namespaces
+from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, NoSandbox
-from worldsize.grade.isolation.limits import Limits, descendants
+from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
 
 _END_S = 5.0
 _SPARES = {"torch": 4, "tensorflow": 1}  # of sandboxes that serve one rank, or the tasks of one cluster, each
@@ -143,7 +143,7 @@ class Sandbox:
         order = {
             "op": "spawn", "number": self._next, "memory_bytes": limits.memory_bytes, "tmp_bytes": limits.tmp_bytes,
             "cpu_s": int(limits.cpu_s), "drop_privileges": self.mode != UNSAFE,
-            "folders": bubblewrap.folders(), "processes": namespaces.PROCESSES * (1 if server.framework == "torch" else _CROWD),
+            "folders": bubblewrap.folders(), "processes": MOST_PROCESSES * (1 if server.framework == "torch" else _CROWD),
             "named": server.framework != "torch", "together": together,
         }  # fmt: skip
         server.order(order, [theirs for _, theirs in pairs])

@@ -230,7 +230,7 @@ def _left(rank: int, code: int | None) -> Failure:
 
 
 def failure_of(rank: int, frame: dict) -> Failure:
-    """In the grader's run of a submission: what a rank says of its own failure, read from the rank's frame.
+    """In the grader's run: what a rank says of its own failure, taken over as words and nothing more.
 
     These are words for a person, nothing more.
     """
@@ -248,7 +248,7 @@ def failure_of(rank: int, frame: dict) -> Failure:
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
-    """In a run of a submission, a rank that the check itself plays: work for a thread of the grader.
+    """In the grader's run: a rank that the check itself plays, as work for a thread of the grader.
 
     The thread calls `fn(fabric, *args)` as rank `rank`.
     """

@@ -8,6 +8,7 @@ a rank begins with the server's pages, which it shares. Left out: what happens t
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
+MOST_PROCESSES = 128  # of one rank
 
 
 @dataclass(frozen=True)
@@ -123,3 +125,28 @@ def _cpu_s(process: int) -> float:
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / _TICKS
+
+
+def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST_PROCESSES) -> None:
+    """Set the limits (setrlimit) that the kernel keeps for every process of a rank by itself."""
+    limits = {
+        resource.RLIMIT_AS: address_bytes,
+        resource.RLIMIT_CPU: cpu_s,
+        resource.RLIMIT_FSIZE: file_bytes,
+        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in limits.items():
+        limit_one(kind, most)
+
+
+def limit_one(kind: int, most: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def size_bytes() -> int:
+    """The address space of this process now, to which its limit is added; to be asked for while /proc can be read."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()

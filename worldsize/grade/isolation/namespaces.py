@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from worldsize.grade.isolation import seccomp
+from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
     0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
@@ -23,7 +24,6 @@ _RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x4000
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
 _SIGKILL = 9
 NOBODY = 65534
-PROCESSES = 128
 _MODERN = (5, 14)  # from this kernel on, processes are counted by user namespace
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -48,7 +48,7 @@ def end_with_parent(number: int = _SIGKILL) -> None:
 
 
 def make_undumpable() -> None:
-    """Besides all namespaces: no process of the same user may look into this one's memory (PR_SET_DUMPABLE)."""
+    """Beside a rank's namespaces: no process of the same user may look into this one's memory (PR_SET_DUMPABLE)."""
     _prctl(_SET_DUMPABLE, 0)
 
 
@@ -111,7 +111,7 @@ def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -
     os.chdir(folders[0])
 
 
-def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
+def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST_PROCESSES) -> None:
     """After a rank has entered its namespaces: no more rights, ever, limits, and rules on system calls.
 
     The limits are on this process and its children. It cannot be undone.
@@ -123,29 +123,10 @@ def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: 
     make_undumpable()
     limit(address_bytes, cpu_s, file_bytes)
     if modern_kernel():
-        _at_most(resource.RLIMIT_NPROC, processes)
+        limit_one(resource.RLIMIT_NPROC, processes)
     _prctl(_SET_NO_NEW_PRIVS, 1)
     seccomp.new_session_keyring(_libc)
     seccomp.install_filter(_libc)
-
-
-def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = PROCESSES) -> None:
-    """Besides a rank's namespaces, resource limits (setrlimit): the kernel keeps them for each process by itself."""
-    limits = {
-        resource.RLIMIT_AS: address_bytes,
-        resource.RLIMIT_CPU: cpu_s,
-        resource.RLIMIT_FSIZE: file_bytes,
-        resource.RLIMIT_NOFILE: 256,
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, most in limits.items():
-        _at_most(kind, most)
-
-
-def _at_most(kind: int, most: int) -> None:
-    _, hard = resource.getrlimit(kind)
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (most, most))
 
 
 def modern_kernel() -> bool:
@@ -163,12 +144,6 @@ def enable_loopback() -> None:
         name = b"lo".ljust(16, b"\0")
         (flags,) = struct.unpack_from("16xH", fcntl.ioctl(any_socket, get, name + bytes(24)))
         fcntl.ioctl(any_socket, set_, name + struct.pack("H22x", flags | up))
-
-
-def size_bytes() -> int:
-    """The address space of this process now, in bytes: to be asked for before its namespaces hide /proc."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _words(*numbers: int) -> ctypes.Array:

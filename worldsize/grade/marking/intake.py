@@ -63,7 +63,7 @@ def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
 
 
 def notebooks(folder: Path) -> Iterator[Path]:
-    """Every notebook below `folder`, in order; not those in hidden folders."""
+    """Every notebook below a folder that was handed in, in order; not those in hidden folders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
         for name in sorted(files):

@@ -7,13 +7,9 @@ draws at random follows from the run's seed and the file, so that an appeal can 
 
 from __future__ import annotations
 
-import hashlib
-import random
 import re
-import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +22,7 @@ from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, messages_of
+from worldsize.grade.marking.seeds import derived, seeded
 from worldsize.grade.marking.submission import Submission, Ungradable
 
 
@@ -76,32 +73,6 @@ def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> str:
     states = {e.state for e in exercises}
     worst = next((state for state in ("timeout", "crashed") if state in states), "")
     return worst or ("tampered" if handed_in.tamper else "graded")
-
-
-def derived(seed: int, *texts: str) -> int:
-    """A seed for marking that follows from another seed and from texts, and does not lead back to it."""
-    text = "\0".join([str(seed), *texts]).encode("utf-8", "replace")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """While marking one exercise, everything that its check draws follows from `seed`, so that it can be replayed.
-
-    It is for the process that marks, where no student's code runs.
-    """
-    import numpy as np
-
-    stream = random.Random(seed)
-    before = {name: getattr(secrets, name) for name in ("randbits", "randbelow", "choice")}
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - a check may use the global generator
-    secrets.randbits, secrets.randbelow, secrets.choice = stream.getrandbits, stream.randrange, stream.choice
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(secrets, name, value)
 
 
 class SubmissionMarking:

@@ -140,7 +140,7 @@ def read_all(out: Path) -> Iterator[GradeRow]:
 
 
 def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
-    """What marking keeps of a check's trace: how many ranks there were, and the first messages.
+    """The messages of an exercise's row: how many ranks there were, and the first transfers of the check's trace.
 
     They are as a row keeps them.
     """

@@ -74,22 +74,3 @@ def verdict(exercise: ExerciseRow) -> str:
     head = f"{exercise.id}: {exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
     rows = [f"  {_MARKS[p.passed]} {p.name} ({p.points:g})" for p in exercise.properties]
     return "\n".join([head, *rows, exercise.mismatch])
-
-
-def handed_in(rows: Iterable[GradeRow], submissions: Path) -> dict[str, str]:
-    """When graded notebooks were submitted: {row's path: the moment in nbgrader's timestamp.txt beside the notebook}.
-
-    Only where there is one that can be read.
-    """
-    from nbgrader.utils import parse_utc
-
-    found = {}
-    for row in rows:
-        path = (submissions / row.path).parent / "timestamp.txt"
-        try:
-            moment = submission.read(path)[:100].decode().strip()
-            parse_utc(moment)
-        except (Ungradable, ValueError, OverflowError, AttributeError):
-            continue
-        found[row.path] = moment
-    return found

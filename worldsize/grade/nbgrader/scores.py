@@ -22,7 +22,9 @@ from types import MappingProxyType
 from typing import Any
 
 from worldsize.grade.course import CourseLab, text
+from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.nbgrader import database
 
 NO_TIMES: Mapping[str, str] = MappingProxyType({})
@@ -214,3 +216,22 @@ def comment_of(row: GradeRow, exercise: ExerciseRow | None) -> str:
     told = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points" if exercise else "no points were found"
     without = "; graded without a sandbox" if row.unsafe else ""
     return f"Autograded: {told} ({row.state}{without}; file {row.digest[:12] or 'unread'})"
+
+
+def handed_in(rows: Iterable[GradeRow], submissions: Path) -> dict[str, str]:
+    """The moments that go into the gradebook with the scores: {row's path: nbgrader's timestamp.txt beside the notebook}.
+
+    Only where there is one that can be read.
+    """
+    from nbgrader.utils import parse_utc
+
+    found = {}
+    for row in rows:
+        path = (submissions / row.path).parent / "timestamp.txt"
+        try:
+            moment = submission.read(path)[:100].decode().strip()
+            parse_utc(moment)
+        except (Ungradable, ValueError, OverflowError, AttributeError):
+            continue
+        found[row.path] = moment
+    return found

@@ -20,8 +20,8 @@ from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import rows
-from worldsize.grade.marking.marking import derived, seeded
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, messages_of
+from worldsize.grade.marking.seeds import derived, seeded
 from worldsize.trace import Trace, Transfer
 
 

@@ -2,7 +2,7 @@
 
 nbgrader's `<student>/<assignment>/<lab>.html`, `<student>/<lab>.html`, and the flat names that Canvas and Moodle export
 with `.html` at their end: what each of them takes back. A name that a file system, a shell or a reader could stumble
-over is written plainly, with a mark of its own. Left out: what a page says (`page`).
+over is written plainly, with a mark of its own. Left out: what a page says (`feedback_page`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from worldsize.grade.course import CourseLab
+from worldsize.grade.course import CourseLab, titles_of
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write_whole
 from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.reports.expected import Expected
-from worldsize.grade.reports.page import MessagePictures, PagePicture, page
+from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 from worldsize.trace import Trace, on_logical_clock
 
 OnProgress = Callable[[int, int, GradeRow], None]
@@ -54,16 +54,6 @@ def write(
             if progress is not None:
                 progress(done, len(every), row)
     return places
-
-
-def titles_of(lab: CourseLab | None) -> dict[str, str]:
-    """Titles for the feedback on a lab: {exercise: "Exercise 6.3: reduce-scatter"}; that of "" is the lab's own.
-
-    They are from the first lines of the release's cells.
-    """
-    if lab is None:
-        return {}
-    return {"": lab.heading} | {e.id: e.stub.partition("\n")[0].lstrip("# ").strip() for e in lab.exercises}
 
 
 def _tickets(row: GradeRow, submissions: Path | None) -> Iterator[tuple[str, str]]:

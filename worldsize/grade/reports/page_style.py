@@ -1,4 +1,4 @@
-"""How a page of feedback looks: light and dark, on paper, on a narrow screen. Left out: what it says (`page`)."""
+"""How a page of feedback looks: light and dark, on paper, on a narrow screen. Left out: what it says (`feedback_page`)."""
 
 from __future__ import annotations
 

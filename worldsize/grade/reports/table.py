@@ -16,7 +16,7 @@ BINS = 6
 
 
 def table(rows: Sequence[GradeRow]) -> str:
-    """The table of a batch of grades as text: students down, with lab, state, points and a remark in one line."""
+    """The table that a grading prints: students down, with lab, state, points and a remark in one line."""
     heads = ("student", "lab", "state", "points", "")
     body = [(_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows]
     widths = [max(len(line[k]) for line in (heads, *body)) for k in range(4)]

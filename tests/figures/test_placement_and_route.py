@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from worldsize import figures
-from worldsize.figures.device_graphs import hops
+from worldsize.figures.placement_and_route import hops
 from worldsize.tf.graphs import Move
 
 pytestmark = pytest.mark.quick

@@ -2,7 +2,7 @@
 
 A synchronous strategy works where its weights are NumPy's after the same steps; a parameter server, where every update
 is in the weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain
-data. Left out: which cells there are (`support`), and TensorFlow 1 (`support_tf1`).
+data. Left out: which cells there are (`support`), and TensorFlow 1 (`support_trials_tf1`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def attempt(cell: Callable[[], tuple[str, str]]) -> tuple[str, str]:
 
 
 def first_words(error: Exception) -> str:
-    """What a failed cell of the support matrix says of its error: the line that tells what is the matter.
+    """What a trial for the support matrix says of its error: the line that tells what is the matter.
 
     Without the tensors and addresses in it.
     """
@@ -165,7 +165,7 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
 
 
 def on_devices(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """Run the code of the support matrix's cells of one machine's strategies: by cell what came of it.
+    """Trials for the support matrix on one machine's devices: by cell what came of it.
 
     `others` are rows that are run elsewhere.
     """
@@ -223,7 +223,7 @@ def on_workers(cells: Iterable[SupportCell]) -> Found:
 
 
 def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """Run the code of the support matrix's cells of ParameterServer, on the chief: by cell what came of it.
+    """Trials for the support matrix with ParameterServerStrategy, run on the chief: by cell what came of it.
 
     `others` are rows that are run elsewhere.
     """

@@ -23,7 +23,7 @@ RENAMING = (
 
 
 def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dict[str, Any]:
-    """Run a traced TensorFlow step once, and tell its traffic between devices and where its variables are.
+    """Run a traced TensorFlow step once, and tell which tensors crossed between devices, and where its variables are.
 
     `step(*args)` is a `tf.function` that has not run before. Batches must be of a fixed size.
 
@@ -41,7 +41,7 @@ def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dic
 
 
 def held(variables: Iterable[Any]) -> dict[str, int]:
-    """Beside a step's traffic between devices, the bytes of variables that each device holds: every copy counts.
+    """Beside the crossings of a step, the bytes of variables that each TensorFlow device holds: every copy counts.
 
     {device: bytes}. TensorFlow's variables, a strategy's, or Keras's.
     """

@@ -156,7 +156,7 @@ def hops(moves: Iterable[Move]) -> list[Hop]:
 
 @plain_style
 def route(moves: Iterable[Move] | Any, title: str) -> Picture:
-    """A picture of a TensorFlow graph's devices as lanes, with an arrow for each kind of tensor that crosses.
+    """Picture of a step's route: lanes of TensorFlow devices, an arrow for each kind of tensor that crosses, in order.
 
     The arrows of a step stand in order, each with its bytes. `moves` is what `graphs.moves` gives, or a run that is
     "not yet".

@@ -12,7 +12,7 @@ import pytest
 
 from worldsize.figures.device_traffic import given_out, taken_in
 from worldsize.tf import launch
-from worldsize.tf.device_traffic import device
+from worldsize.tf.crossings import device
 
 SIZE_BYTES = 48
 WEIGHTS_AFTER = [-3.0] * 12  # from zeros, a gradient of 1 from each of three replicas, rate 1
@@ -23,7 +23,7 @@ def step_of(make: str, n: int) -> dict[str, Any]:
     import keras
     import tensorflow as tf
 
-    from worldsize.tf.device_traffic import crossings
+    from worldsize.tf.crossings import crossings
 
     names = [f"CPU:{k}" for k in range(n)]
     if make == "CentralStorage":

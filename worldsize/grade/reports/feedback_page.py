@@ -14,8 +14,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from worldsize.grade.marking.marking import derived
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.marking.seeds import derived
 from worldsize.grade.reports.page_style import STYLE
 
 MOST_CHARACTERS = 4000
@@ -203,7 +203,7 @@ def _appeal(row: GradeRow, seed_too: bool) -> Iterator[str]:
 
 
 def notes(row: GradeRow) -> Iterator[str]:
-    """At the head of a page of feedback: why there are no points, or fewer than there might be."""
+    """At the head of a feedback page: why there are no points, or fewer than there might be."""
     if not row.exercises:
         yield f"This could not be graded: {row.reason or 'the file could not be read'}."
     elif row.state in _NOTES:
@@ -213,7 +213,7 @@ def notes(row: GradeRow) -> Iterator[str]:
 
 
 def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """What to do next, on a page of feedback: one line for each kind of thing, what is furthest along first."""
+    """On a feedback page, what to do next: one line for each kind of thing, what is furthest along first."""
     if row.state == "crashed" and not row.exercises:
         yield "Nothing: the grader failed, not your notebook. Your instructor grades it again."
         return
@@ -232,7 +232,7 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def appeal_number(row: GradeRow) -> str:
-    """The appeal number on a page of feedback, which follows from the grading's seed, the lab and the file.
+    """The appeal number on a feedback page: it follows from the grading's seed, the lab and the file, and not back.
 
     It does not lead back to the seed.
     """

@@ -23,7 +23,7 @@ Arrays = Sequence[np.ndarray]
 
 
 def wrong_start(held: Sequence[Any], returned: Sequence[Any], inputs: Sequence[Arrays]) -> str | None:
-    """Words for replicas' weights that are a sum, an average or a rank's own at the start, and not rank 0's.
+    """Words for the mistake when replicas do not start alike: a tensor that is a sum, a mean or a rank's own, not rank 0's.
 
     They name the first tensor of `held[rank]` that is not rank 0's.
     """
@@ -148,7 +148,7 @@ class TrainingRun:
 
 
 def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray | None) -> str | None:
-    """Words for a training of replicas that averages wrongly: the first step at which a rank's weights differ.
+    """Words for the mistake in a training of replicas: the first step at which a rank's line differs from the expected one.
 
     They differ from `expected`, [steps, 2]; None for that looks at the shape alone.
     """

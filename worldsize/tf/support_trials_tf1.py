@@ -1,6 +1,6 @@
 """The cells of the support matrix that are TensorFlow 1's: towers, in-graph and between-graph replication.
 
-All on `tf.compat.v1`, with the model and the data of `support_cells`. Left out: queues, savers, summaries.
+All on `tf.compat.v1`, with the model and the data of `support_trials`. Left out: queues, savers, summaries.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any
 
-from worldsize.tf.support_cells import RATE, SCHEDULED, STEPS, Found, attempt, compared, counted, examples
+from worldsize.tf.support_trials import RATE, SCHEDULED, STEPS, Found, attempt, compared, counted, examples
 
 
 def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:

@@ -1,0 +1,110 @@
+"""`launch(fn, world_size)`: run a function as real ranks, in fresh processes, and get back all that they did.
+
+    run = launch(train, world_size=4)
+    run[2]; run.log(2); run.trace; run.wall_s
+
+The first failure wins and is explained; every launch has a time limit; nothing is left behind. Left out: the way of a
+job to its end (`execute.py`), where ranks start (`engines/`), and TensorFlow (`tf/`). The environment of a rank is
+torchrun's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from worldsize.engines.agent_client import LocalEngine
+from worldsize.engines.job import Job
+from worldsize.launch.execute import callers_state, check_arguments, execute, last
+from worldsize.launch.run import OBSERVERS, Run
+from worldsize.links import Link
+
+_MAX_WORLD_SIZE = 256
+
+_engine = LocalEngine()
+
+
+def warm() -> None:
+    """Call ahead of the first launch: begin to start the agent, and return at once."""
+    _engine.warm()
+
+
+def last_run() -> Run | None:
+    """The call for the latest launch's run, also where the launch raised: its logs and partial trace are there.
+
+    Its logs and partial trace are there.
+    """
+    return last[0] if last else None
+
+
+def launch(
+    fn: Callable,
+    world_size: int = 2,
+    args: tuple = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    link: Link | None = None,
+    timeout_s: float = 120.0,
+    seed: int | None = None,
+    device: str = "auto",
+    **unknown: Any,
+) -> Run:
+    """The call that students use: run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and get the `Run`.
+
+    Returns their `Run`. A first parameter named `fabric` gets the rank's `Fabric`; `link` shapes it. `seed` replays a
+    run's random numbers.
+    `device`: "auto" (a GPU a rank where there are enough, else the CPU), "cpu" or "cuda".
+    Raises ValueError for a wrong argument or one that cannot travel, `RankFailed`, `Deadlock`, `RunTimedOut`,
+    `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".
+    """
+    if unknown:
+        raise _unknown(next(iter(unknown)))
+    return _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, tuple(OBSERVERS), last)
+
+
+def quiet_launch(
+    fn: Callable,
+    world_size: int,
+    args: tuple = (),
+    link: Link | None = None,
+    timeout_s: float = 120.0,
+    device: str = "auto",
+) -> Run:
+    """The launch's call for a check or a sheet: observers are not told, and `last_run` stays the student's own.
+
+    `last_run` stays the student's own.
+    """
+    return _launch(fn, world_size, args, None, link, timeout_s, None, device, (), [])
+
+
+def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observers, last) -> Run:
+    check_arguments(fn, args, timeout_s, seed)
+    _check(world_size, link, device)
+
+    def job_of(folder: Path, origin_s: float) -> Job:
+        way = {"timeout_s": timeout_s, "origin_s": origin_s, "device": device, "link": link}
+        return Job(world_size=world_size, dir=folder, **way, **callers_state(seed))
+
+    return execute(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last)
+
+
+def _check(world_size: Any, link: Any, device: Any) -> None:
+    if not isinstance(world_size, int) or isinstance(world_size, bool) or not 1 <= world_size <= _MAX_WORLD_SIZE:
+        raise ValueError(
+            f"launch: expected a world_size from 1 to {_MAX_WORLD_SIZE} (the number of ranks), got {world_size!r}. "
+            f"Write for example launch(train, world_size=2)."
+        )
+    if link is not None and not isinstance(link, Link):
+        raise ValueError(f'launch: expected link=Link("1 Gbit/s", "50 us") or None, got {link!r}')
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f'launch: expected device "auto", "cpu" or "cuda", got {device!r}')
+
+
+def _unknown(name: str) -> ValueError | TypeError:
+    if name in ("cluster", "logical_devices", "servers", "legacy_keras", "env"):
+        return ValueError(
+            f"launch: this is torch's launch, which has no {name}. TensorFlow's is another one: "
+            f"from worldsize.tf import Cluster, launch"
+        )
+    return TypeError(f"launch() got an unexpected keyword argument {name!r}")

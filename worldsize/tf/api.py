@@ -1,0 +1,132 @@
+"""`launch(fn, …)` for TensorFlow: one fresh process with logical devices, or a cluster of tasks with `TF_CONFIG`.
+
+    run = launch(towers, logical_devices=4)
+    run = launch(train, cluster=Cluster(chief=1, worker=2, ps=1))
+    run["worker:1"]; run.log("worker:1"); run.results
+
+Its fork server has imported tensorflow and never started its runtime, so every task may still choose its devices; the
+notebook itself need not import tensorflow. The seam is `worldsize.launch`'s: first failure wins, a time limit on
+everything, nothing left behind. Left out: messages (TensorFlow's do not pass through the fabric: the trace is empty).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from worldsize.engines import payload
+from worldsize.engines.agent_client import LocalEngine
+from worldsize.engines.cluster import Cluster, serving
+from worldsize.engines.job import Job, TensorFlowTasks
+from worldsize.launch.execute import callers_state, check_arguments, execute, last
+from worldsize.launch.run import OBSERVERS, Run
+
+_MAX_DEVICES = 64
+_engine = LocalEngine("tensorflow")
+
+
+def warm() -> None:
+    """TensorFlow's call ahead of its first launch: begin to import it in the background, and return at once.
+
+    It is imported in the background.
+    """
+    _engine.warm()
+
+
+def launch(
+    fn: Callable,
+    args: tuple = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    logical_devices: int = 1,
+    cluster: Cluster | None = None,
+    servers: Iterable[str] | None = None,
+    legacy_keras: bool = False,
+    timeout_s: float = 120.0,
+    seed: int | None = None,
+    env: Mapping[str, str] | None = None,
+    **unknown: Any,
+) -> Run:
+    """TensorFlow's call for students: run `fn` in one fresh process, or in one for each task of a `cluster`.
+
+    What runs is `fn(*args, **kwargs)`, with TensorFlow. Returns the `Run`.
+
+    `logical_devices`: into how many logical CPUs TensorFlow splits the machine's. A first parameter named `task`
+    gets the `Task`. `servers`: the types whose tasks run a `tf.distribute.Server` in place of `fn`, ended when all
+    others are done; by default ("worker", "ps") where there are a chief and a ps, else ("ps",). `legacy_keras`:
+    `tf.keras` is tf_keras. `env`: environment variables of the tasks; the tasks of a cluster see no GPU, which they
+    would share, unless `env` has CUDA_VISIBLE_DEVICES. Raises as `worldsize.launch.launch` does.
+    """
+    if unknown:
+        raise _unknown(next(iter(unknown)))
+    options = (logical_devices, cluster, servers, legacy_keras, timeout_s, seed, env)
+    return _launch(fn, args, kwargs, *options, observers=tuple(OBSERVERS), last=last)
+
+
+def quiet_launch(
+    fn: Callable,
+    args: tuple = (),
+    *,
+    logical_devices: int = 1,
+    cluster: Cluster | None = None,
+    servers: Iterable[str] | None = None,
+    legacy_keras: bool = False,
+    timeout_s: float = 120.0,
+    env: Mapping[str, str] | None = None,
+) -> Run:
+    """TensorFlow's call for checks: tasks run as by its launch, and observers are not told.
+
+    `last_run` stays the student's own.
+    """
+    options = (logical_devices, cluster, servers, legacy_keras, timeout_s, None, env)
+    return _launch(fn, args, None, *options, observers=(), last=[])
+
+
+def _launch(
+    fn, args, kwargs, logical_devices, cluster, servers, legacy_keras, timeout_s, seed, env, observers, last
+) -> Run:
+    if isinstance(args, int):
+        raise _unknown("world_size")
+    check_arguments(fn, args, timeout_s, seed)
+    _check(fn, logical_devices, cluster, env)
+    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
+    names = cluster.tasks() if cluster else ()
+
+    def job_of(folder: Path, origin_s: float) -> Job:
+        around = callers_state(seed)
+        around["env"] |= ({"CUDA_VISIBLE_DEVICES": "-1"} if cluster else {}) | dict(env or {})
+        way = {"timeout_s": timeout_s, "origin_s": origin_s, "framework": "tensorflow", "tasks": tasks}
+        return Job(world_size=len(names) or 1, dir=folder, **way, **around)
+
+    return execute(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last, names)
+
+
+def _check(fn: Callable, logical_devices: Any, cluster: Any, env: Any) -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        raise ValueError(
+            "launch: expected TensorFlow, and it is not installed here. Install it: pip install tensorflow"
+        )
+    if not isinstance(logical_devices, int) or isinstance(logical_devices, bool):
+        raise ValueError(f"launch: expected logical_devices as a whole number, got {logical_devices!r}")
+    if not 1 <= logical_devices <= _MAX_DEVICES:
+        raise ValueError(f"launch: expected logical_devices from 1 to {_MAX_DEVICES}, got {logical_devices}")
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise ValueError(f"launch: expected cluster=Cluster(worker=2) or None, got {cluster!r}")
+    if env is not None and not all(isinstance(text, str) for pair in dict(env).items() for text in pair):
+        raise ValueError(f"launch: expected env as names and texts, such as {{'TF_X': '1'}}, got {env!r}")
+    if payload.first_parameter(fn) == "fabric":
+        raise ValueError(
+            f"launch: `{getattr(fn, '__name__', 'fn')}` asks for a fabric, and TensorFlow's tasks have none. Launch it with "
+            f"`launch` of worldsize.notebook, or name the first parameter `task`."
+        )
+
+
+def _unknown(name: str) -> ValueError | TypeError:
+    if name in ("world_size", "link", "device"):
+        return ValueError(
+            f"launch: this is TensorFlow's launch (worldsize.tf), which has no {name}. Say cluster=Cluster(worker=2) for "
+            f"processes, logical_devices=4 for devices; ranks of torch start with `launch` of worldsize.notebook."
+        )
+    return TypeError(f"launch() got an unexpected keyword argument {name!r}")
