@@ -29,7 +29,7 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
-    """The payload that a rank of torch runs: the function that was launched, with its arguments."""
+    """Of a rank of torch: what it runs, the function that was launched with its arguments."""
     return payload.unpack(job.payload_path().read_bytes())
 
 

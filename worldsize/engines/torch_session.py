@@ -57,7 +57,7 @@ class TorchSession(session.Session):
 
 
 def choose(job: Job, start_method: str) -> Setup:
-    """Devices, backend and threads: one rank a GPU over NCCL where there are enough GPUs, else gloo on the CPU."""
+    """For a session of torch: devices, backend and threads, one rank a GPU over NCCL where there are enough, else gloo."""
     gpus = torch.cuda.device_count() if job.device != "cpu" else 0
     n = job.world_size
     own_gpu = gpus >= n and dist.is_nccl_available()

@@ -156,7 +156,7 @@ def hops(moves: Iterable[Move]) -> list[Hop]:
 
 @plain_style
 def route(moves: Iterable[Move] | Any, title: str) -> Picture:
-    """Picture of a step's route: lanes of TensorFlow devices, an arrow for each kind of tensor that crosses, in order.
+    """Companion of the placement's picture: the way of a step's tensors, lanes of TensorFlow devices with arrows in order.
 
     The arrows of a step stand in order, each with its bytes. `moves` is what `graphs.moves` gives, or a run that is
     "not yet".

@@ -56,7 +56,7 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], titl
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
-    """The longest time in which a worker finished no closure, as (from, to)."""
+    """For the picture of workers: the longest time in which one finished no closure, as (from, to)."""
     ordered = sorted(times)
     return max(zip(ordered, ordered[1:], strict=False), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
 

@@ -86,7 +86,7 @@ def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
 
 
 def callers_state(seed: int | None) -> dict[str, Any]:
-    """What a launch takes from its caller to execute a job: environment, `sys.path`, directory, seed, cell sources.
+    """Before a launch is executed: what it takes from its caller, environment, `sys.path`, directory, seed, cell sources.
 
     All of it as it is now.
     """

@@ -117,7 +117,7 @@ def observe(observer: Observer) -> None:
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Inside, observers are not told of any run: it belongs to a picture, which may be drawn again long after its cell."""
+    """No observer is told of a `Run` that is made inside: it belongs to a picture, which may be drawn again much later."""
     observers, OBSERVERS[:] = OBSERVERS[:], []
     try:
         yield

@@ -109,7 +109,7 @@ class LiveView(TextLines):
 
 
 def at_cell_end(act: Callable[[], None]) -> None:
-    """The live view waits: do `act` when the running notebook cell has ended, before the next one starts."""
+    """What the live view leaves until the running cell has ended: do `act` then, before the next one starts."""
     from IPython import get_ipython
 
     events = get_ipython().events

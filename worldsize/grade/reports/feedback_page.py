@@ -63,7 +63,7 @@ class MessagePictures:
 
 
 def escaped(text: str, most: int = MOST_CHARACTERS) -> str:
-    """`text` made safe for a page of feedback, inside an HTML element or an attribute."""
+    """A student's text made safe for the HTML of a feedback page, inside an element or an attribute."""
     cut = text if len(text) <= most else f"{text[:most]} …"
     return html.escape("".join(c if c in _KEPT or unicodedata.category(c)[0] != "C" else "\ufffd" for c in cut))
 
