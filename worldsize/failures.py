@@ -126,7 +126,7 @@ def source_line(frame: Frame) -> str:
 
 
 def render_frames(frames: tuple[Frame, ...]) -> list[str]:
-    """Lines for a failure's frames: the reader's own with their source, those of libraries folded to one line."""
+    """A `Failure`'s frames as lines: the reader's own with their source, those of libraries folded to one line."""
     rows: list[str] = []
     folded = 0
     own = [f for f in frames if not is_library(f)]
@@ -172,7 +172,7 @@ _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round 
 
 
 def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
-    """With a failure's words, one line for each other rank: where it stood when the run was stopped."""
+    """A `Standing` in words, beside the failure: where another rank stood when the run was stopped."""
     own = [f for f in standing.frames if not is_library(f)]
     inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
     doing = standing.doing or ("in native code, it did not answer" if not standing.answered else "running")

@@ -35,7 +35,7 @@ def capability_sheet() -> CapabilitySheet:
 
 
 def open_lab(number: str) -> tuple[Lab, Checker]:
-    """What a notebook calls first: its lab's predictions and points, and its checks, as (lab, check).
+    """For a notebook's first cell, wiring: the lab's predictions and points, and its checks, as (lab, check).
 
     Predictions and points are kept in a file.
     """

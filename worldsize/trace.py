@@ -192,13 +192,13 @@ def on_logical_clock(trace: Trace) -> Trace:
 
 
 def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
-    """Audit of a trace: its transfers on links that are not allowed, such as any but a ring's."""
+    """Audit of a run's trace: its transfers between pairs of ranks that are not allowed, such as any but a ring's."""
     links = set(allowed)
     return [t for t in trace.transfers if (t.src, t.dst) not in links]
 
 
 def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
-    """Audit of a trace: the links that its transfers may take round a ring, rank r to rank r + step.
+    """Audit of a run's trace: between which ranks its transfers may go round a ring, as pairs (rank, rank + step).
 
     Modulo the world size.
     """

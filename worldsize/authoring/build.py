@@ -61,7 +61,7 @@ def notebooks(source: Path) -> tuple[str, str]:
 
 
 def answer_lines(source: Path) -> dict[str, list[str]]:
-    """What building the student's notebook leaves out: each exercise's answer lines as written, no blank ones."""
+    """For the build of a student's notebook: the answer lines, by exercise, that it has to leave out."""
     exercises = [cell for cell in read_source(source).cells if cell.exercise]
     return {c.exercise: [x for x in split_answer(c.text)[1] if x.strip()] for c in exercises}
 

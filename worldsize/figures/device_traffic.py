@@ -77,7 +77,7 @@ def devices(step: StepTraffic) -> list[str]:
 
 
 def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
-    """For the arrows of the device traffic's picture: {(src, dst, kind): bytes} in a step, without scalars."""
+    """For a picture's arrows of traffic between devices: {(src, dst, kind): bytes} in a step, without scalars."""
     found: dict[tuple[str, str, str], int] = {}
     for send in step["sends"]:
         if send["kind"] in KINDS:

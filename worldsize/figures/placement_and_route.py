@@ -143,7 +143,7 @@ class Hop:
 
 
 def hops(moves: Iterable[Move]) -> list[Hop]:
-    """For the picture of a graph by device: the bytes of a step's moves, summed by devices and kind.
+    """For the picture of a route between devices: moves of one kind on the same way as one, with the sum of their bytes.
 
     Each sum stands in the order of its first move.
     """

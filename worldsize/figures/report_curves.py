@@ -33,7 +33,7 @@ Rows = Sequence[Sequence[dict[str, float]]]
 
 
 def names(reports: Rows) -> list[str]:
-    """Which report curves there are to draw: all that some rank reported but steps, epochs and times."""
+    """For the picture of report curves, its panels: all that some rank reported but steps, epochs and times."""
     return report_series.curve_names(row for rows in reports for row in rows)
 
 

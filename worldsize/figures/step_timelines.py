@@ -64,7 +64,7 @@ def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
 
 
 def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
-    """The rank's step of the middle length."""
+    """For timelines of steps: one rank's step of the middle length."""
     found = steps(trace, rank, works_a_step)
     return sorted(found, key=lambda step: step.end_s)[len(found) // 2]
 

@@ -71,7 +71,7 @@ def play(
 
 
 def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
-    """In a pipeline's schedules, (stage, action) of all that has to be over before `action` can begin on `stage`."""
+    """To play a pipeline's schedule on paper: (stage, action) of all that must be over before `action` begins on `stage`."""
     way, micro = action
     if way == FORWARD:
         return [(stage - 1, action)] if stage > 0 else []

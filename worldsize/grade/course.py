@@ -132,7 +132,7 @@ def _id(cell: dict) -> str:
 
 
 def text(cell: dict[str, Any]) -> str:
-    """A cell's source as one string, for the notebooks of a course's release and of submissions.
+    """In a course's notebooks, whether its release's or handed in: a cell's source as one string.
 
     A notebook may keep it as a string or as a list of lines.
     """

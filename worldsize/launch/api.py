@@ -71,7 +71,7 @@ def quiet_launch(
     timeout_s: float = 120.0,
     device: str = "auto",
 ) -> Run:
-    """The launch's call for a check or a sheet: observers are not told, and `last_run` stays the student's own.
+    """The same call as students', for a check or a sheet: observers are not told, and `last_run` stays the student's own.
 
     `last_run` stays the student's own.
     """

@@ -111,7 +111,7 @@ OBSERVERS: list[Observer] = []
 
 
 def observe(observer: Observer) -> None:
-    """Tell `observer` of every launch from now on, in place of an earlier one of the same class."""
+    """From now on `observer` is told of every `Run` while it goes, in place of an earlier one of the same class."""
     OBSERVERS[:] = [o for o in OBSERVERS if type(o) is not type(observer)] + [observer]
 
 

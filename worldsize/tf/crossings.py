@@ -41,7 +41,7 @@ def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dic
 
 
 def held(variables: Iterable[Any]) -> dict[str, int]:
-    """Beside the crossings of a step, the bytes of variables that each TensorFlow device holds: every copy counts.
+    """Beside a step's crossings in TensorFlow, what each device holds in variables, in bytes: every copy counts.
 
     {device: bytes}. TensorFlow's variables, a strategy's, or Keras's.
     """

@@ -77,7 +77,7 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
 
 
 def moves(metadata: Any, graph: Any) -> list[Move]:
-    """In TensorFlow graphs that a session ran: the tensors that went from device to device, by when they were ready.
+    """Read from TensorFlow graphs that ran: the tensors that went from device to device, by when they were ready.
 
     `metadata` is the step's RunMetadata, with trace and partition graphs.
     """

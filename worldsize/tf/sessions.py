@@ -17,8 +17,11 @@ POLL_S = 0.02
 
 
 def together(is_chief: bool, patience_s: float = 20.0) -> Any:
-    """A hook for `MonitoredTrainingSession`: workers wait until the chief has filled the variables, and then for each
-    other, before their first step and after their last. Raises TimeoutError after `patience_s` in vain."""
+    """A hook for sessions (`MonitoredTrainingSession`) by which workers begin and end at the same time.
+
+    They wait until the chief has filled the variables, and then for each other, before their first step and after their
+    last. Raises TimeoutError after `patience_s` in vain.
+    """
     import tensorflow.compat.v1 as tf
 
     jobs = json.loads(os.environ["TF_CONFIG"])["cluster"]

@@ -38,7 +38,7 @@ def total(inputs: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost: str = "") -> str | None:
-    """The first rank and chunk of `held` (by rank) that is not the sum of `inputs`; None where all are right.
+    """Words for the first wrong chunk: of `held` (by rank), one that is not the sum of `inputs`; None where all are right.
 
     `what` names the tensor in the reader's words, such as "x"; `lost` says how else a whole sum can be nowhere.
     """

@@ -66,7 +66,7 @@ def ranks_in_words(world_size: int) -> str:
 
 
 def none_sent(trace: Trace) -> str | None:
-    """Words for wrong transfers: nothing passed through the fabric, or the framework's collective did the work.
+    """For judging any run over the fabric: words where nothing was sent, or the framework's collective did the work.
 
     Also where such a collective was called besides.
     """

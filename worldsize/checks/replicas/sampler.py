@@ -56,7 +56,7 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
-    """What torch's own sampler, DistributedSampler, deals to each of n ranks."""
+    """The sampler of torch's own library, DistributedSampler: what it deals to each of n ranks."""
     from torch.utils.data import DistributedSampler
 
     samplers = [DistributedSampler(range(count), n, rank, seed=seed) for rank in range(n)]

@@ -31,7 +31,7 @@ Epoch = list[list[list[int]]]  # [rank][step] -> the indices that it takes
 
 
 def shards(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the data's shards: for every step of an epoch, this rank's indices, none twice and none left out.
+    """Check of a rank's shard of the data: its indices for every step of an epoch, none twice and none left out.
 
     `shards(count, batch_size, seed, rank, world_size)` returns a list of indices for each step.
     """

@@ -248,7 +248,7 @@ def failure_of(rank: int, frame: dict) -> Failure:
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
-    """In the grader's run: a rank that the check itself plays, as work for a thread of the grader.
+    """In a graded run, a rank that the check itself plays: work for a thread of the grader.
 
     The thread calls `fn(fabric, *args)` as rank `rank`.
     """

@@ -84,7 +84,10 @@ class Usage:
 
 
 def usage(server: int) -> Usage:
-    """The processes below `server` now. One that ends meanwhile counts as nothing."""
+    """What counts against the limits: processes, memory and CPU time of all that runs below `server` now.
+
+    A process that ends meanwhile counts as nothing.
+    """
     base = _own_bytes(server)
     below = descendants(server)
     own = sum(max(0, _own_bytes(process) - base) for process in below)

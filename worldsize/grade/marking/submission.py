@@ -50,7 +50,7 @@ class Submission:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a submission's notebook, opened without trust: a plain file only, and not too large.
+    """One submission's bytes, opened without trust: a plain file only, and not too large.
 
     Raises Ungradable for links, devices, what is too large or cannot be read.
     """
@@ -128,7 +128,7 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
 
 
 def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
-    """A submission's exercise cells, found again where they lost their names, and all that was tampered with.
+    """One submission made whole: its exercise cells, found again where they lost their names, and what was tampered with.
 
     Each exercise's own cell is found by its id, else by its title, else by its function.
     """

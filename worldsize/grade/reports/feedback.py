@@ -82,7 +82,7 @@ def _told(trace: Trace) -> list[tuple]:
 
 @functools.lru_cache(maxsize=256)
 def drawn(trace: Trace) -> PagePicture | None:
-    """The space-time diagram of messages for feedback, made once where many students sent the same.
+    """While feedback is written: the space-time diagram of messages, drawn once where many students sent the same.
 
     None where no message was sent.
     """

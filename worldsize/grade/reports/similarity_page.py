@@ -49,7 +49,7 @@ def page(found: Similarity) -> str:
 
 
 def lines(found: Similarity) -> list[str]:
-    """What the page on similarity says, in short for a terminal: for each exercise the median and the highest.
+    """A page on similarity in short, as lines for a terminal: for each exercise the median and the highest share.
 
     Then the pairs most alike over a whole lab, and what could not be compared.
     """
