@@ -16,7 +16,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def present_cores() -> int:
-    """Logical cores of the machine."""
+    """What this machine has: logical cores."""
     return os.cpu_count() or 1
 
 

@@ -192,7 +192,7 @@ def on_logical_clock(trace: Trace) -> Trace:
 
 
 def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
-    """Audit of a run's trace: its transfers between pairs of ranks that are not allowed, such as any but a ring's."""
+    """Audit of a `Trace`, any run's: transfers between pairs of ranks that are not allowed."""
     links = set(allowed)
     return [t for t in trace.transfers if (t.src, t.dst) not in links]
 

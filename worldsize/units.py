@@ -9,7 +9,10 @@ import math
 
 
 def number(value: float, unit: str = "") -> str:
-    """Three significant digits, whole numbers whole: 1234.5 -> '1,234', 0.01234 -> '0.0123'."""
+    """A number as text for people.
+
+    Three significant digits, whole numbers whole: 1234.5 -> '1,234', 0.01234 -> '0.0123'.
+    """
     magnitude = abs(value)
     if not math.isfinite(value):
         text = str(value)
@@ -38,7 +41,10 @@ def seconds(value_s: float) -> str:
 
 
 def count(number_of: int, noun: str) -> str:
-    """'1 rank', '4,800 messages'."""
+    """A count with its noun as text.
+
+    '1 rank', '4,800 messages'.
+    """
     return f"{number_of:,} {noun}{'' if number_of == 1 else 's'}"
 
 

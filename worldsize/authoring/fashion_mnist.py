@@ -28,14 +28,20 @@ SOURCES_SHA256 = {
 
 
 def read_idx(raw: bytes) -> np.ndarray:
-    """The uint8 array held by an idx file's uncompressed bytes."""
+    """For making the Fashion-MNIST subset that ships.
+
+    The uint8 array held by an idx file's uncompressed bytes.
+    """
     dimensions = raw[3]
     lengths = np.frombuffer(raw, ">u4", count=dimensions, offset=4)
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(lengths)
 
 
 def read_source(folder: Path, name: str) -> np.ndarray:
-    """The array of one source file, whose bytes must be the published ones."""
+    """For making the Fashion-MNIST subset that ships, checked.
+
+    The array of one source file, whose bytes must be the published ones.
+    """
     raw = gzip.decompress((folder / name).read_bytes())
     got = hashlib.sha256(raw).hexdigest()
     if got != SOURCES_SHA256[name]:
@@ -52,7 +58,10 @@ def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:
 
 
 def subset(folder: Path) -> dict[str, np.ndarray]:
-    """The four arrays that ship: images uint8 `[n, 28, 28]`, labels uint8 `[n]`."""
+    """The subset of Fashion-MNIST that ships.
+
+    The four arrays that ship: images uint8 `[n, 28, 28]`, labels uint8 `[n]`.
+    """
     arrays = {}
     for ours, theirs, per_class in (("train", "train", TRAIN_PER_CLASS), ("test", "t10k", TEST_PER_CLASS)):
         labels = read_source(folder, f"{theirs}-labels-idx1-ubyte.gz")
@@ -63,7 +72,10 @@ def subset(folder: Path) -> dict[str, np.ndarray]:
 
 
 def main(folder: Path = DEBIAN_FOLDER) -> None:
-    """Write the data file and print what its entry in `data.py` must say."""
+    """Make the subset of Fashion-MNIST that ships.
+
+    Write the data file and print what its entry in `data.py` must say.
+    """
     path = CHECKOUT_FOLDER / FASHION_MNIST.name
     np.savez_compressed(path, **subset(folder))
     print(f"{path}: {path.stat().st_size} bytes, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}")

@@ -56,7 +56,9 @@ def run(
     timeout_s: float = 600,
     progress: OnProgress | None = None,
 ) -> HeadlessRun:
-    """Executes the notebook `path`; the executed copy goes to `out`, by default
+    """Run a notebook headlessly, from top to bottom.
+
+    Executes the notebook `path`; the executed copy goes to `out`, by default
     `.worldsize/headless/` beside the notebook.
 
     `parameters` replace those of the cell tagged "parameters"; `timeout_s` is for the whole notebook;
@@ -79,7 +81,10 @@ def run(
 
 
 def summary_of(notebook: nbformat.NotebookNode) -> str:
-    """The plain text that the cells tagged "summary" put out; "" where there is none."""
+    """What a headless run prints at its end.
+
+    The plain text that the cells tagged "summary" put out; "" where there is none.
+    """
     tagged = [cell for cell in notebook.cells if "summary" in cell.metadata.get("tags", ())]
     outputs = [output for cell in tagged for output in cell.get("outputs", ())]
     return "\n".join(text for text in map(_plain, outputs) if text)

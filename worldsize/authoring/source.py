@@ -95,7 +95,10 @@ def stub(text: str) -> str:
 
 
 def split_answer(text: str) -> tuple[list[str], list[str]]:
-    """(given lines, answer lines) of a cell; markers are in neither."""
+    """An authored source's exercise cell cut at its markers.
+
+    (given lines, answer lines) of a cell; markers are in neither.
+    """
     given, answer, inside = [], [], False
     for line in text.split("\n"):
         if line.strip() in (BEGIN, END):

@@ -21,7 +21,10 @@ class Wait:
 
 
 def deadlock(waits: dict[int, Wait], live: set[int]) -> tuple[str, ...]:
-    """("rank 0 waits for 3", …) where every live rank is blocked and none can go on; else ()."""
+    """Who waits for whom where ranks are in a deadlock.
+
+    ("rank 0 waits for 3", …) where every live rank is blocked and none can go on; else ().
+    """
     if not live or any(rank not in waits or waits[rank].doing is None for rank in live):
         return ()
     if any(_can_go_on(rank, waits) for rank in live):

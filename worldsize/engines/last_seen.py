@@ -102,7 +102,10 @@ def _no_collection() -> Iterator[None]:
 
 
 def last_seen(path: Path) -> tuple[Frame, ...]:
-    """The place that was noted last; () where there is none."""
+    """Where a rank that was killed was last seen, read from its file.
+
+    The place that was noted last; () where there is none.
+    """
     with suppress(OSError, EOFError, pickle.UnpicklingError):
         return tuple(Frame(*row) for row in pickle.loads(path.read_bytes()))
     return ()

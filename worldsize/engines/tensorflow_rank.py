@@ -48,14 +48,20 @@ def _end_with_fork_server() -> None:
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
-    """What this task runs: the function, or a server."""
+    """Of a rank of TensorFlow, the payload that its task runs.
+
+    What this task runs: the function, or a server.
+    """
     if job.tasks.cluster and job.tasks.cluster.tasks()[rank].partition(":")[0] in job.tasks.servers:
         return payload.Payload(serve, (), {})
     return payload.unpack(job.payload_path().read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
-    """The function's arguments, with its `Task` in front where it asks for one."""
+    """What a TensorFlow rank calls its function with.
+
+    The function's arguments, with its `Task` in front where it asks for one.
+    """
     if payload.first_parameter(opened.fn) != "task":
         return opened.args
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))

@@ -15,7 +15,10 @@ from worldsize.fabric.interface import Fabric
 
 
 def all_reduce(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """Leaves the sum of all ranks' `x` in `x`, in place, and returns it. Any shape, the same on every rank."""
+    """A given collective over the fabric, the all-reduce.
+
+    Leaves the sum of all ranks' `x` in `x`, in place, and returns it. Any shape, the same on every rank.
+    """
     whole = x.detach().reshape(-1)  # a view, where x is contiguous
     chunks = list(whole.tensor_split(fabric.world_size))
     _add_round_the_ring(fabric, chunks)
@@ -26,7 +29,9 @@ def all_reduce(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
 
 
 def reduce_scatter(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """This rank's part of the sum of all ranks' `x`: part `rank` of `x.tensor_split(world_size)`. Leaves x as it is.
+    """A given collective over the fabric, the reduce-scatter.
+
+    This rank's part of the sum of all ranks' `x`: part `rank` of `x.tensor_split(world_size)`. Leaves x as it is.
 
     x has shape [elements]; each rank sends (n − 1)/n of it. Raises ValueError for another shape.
     """
@@ -37,7 +42,9 @@ def reduce_scatter(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
 
 
 def all_gather(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """Fills x, in place, with the parts of all ranks: part r of `x.tensor_split(world_size)` is rank r's. Returns x.
+    """A given collective over the fabric, the all-gather.
+
+    Fills x, in place, with the parts of all ranks: part r of `x.tensor_split(world_size)` is rank r's. Returns x.
 
     x has shape [elements]; each rank sends its part, 1/n of x, n − 1 times. Raises ValueError for another shape.
     """

@@ -113,7 +113,9 @@ class Descent:
 
 @plain_style
 def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
-    """Losses against steps and against seconds, side by side, on a logarithmic axis that `y` names.
+    """A picture of training: how the loss falls.
+
+    Losses against steps and against seconds, side by side, on a logarithmic axis that `y` names.
 
     The steps end where the shortest row ends.
     """
@@ -185,7 +187,9 @@ def paths(
     rows: Mapping[str, Sequence[Weights] | None], goals: Mapping[str, Weights], loss: Callable[[float, float], float],
     title: str, x: str, y: str,
 ) -> Picture:  # fmt: skip
-    """How a model of two numbers learns: paths of (x, y) through the contours of `loss`, and stars at the `goals`.
+    """A picture of training in the plane of two weights.
+
+    How a model of two numbers learns: paths of (x, y) through the contours of `loss`, and stars at the `goals`.
 
     `rows[name]` are the points of a path, None for one not yet written. `x`, `y` name the axes.
     """

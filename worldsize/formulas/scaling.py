@@ -32,7 +32,10 @@ def amdahl(n: float, serial: float) -> float:
 
 
 def amdahl_limit(serial: float) -> float:
-    """What no number of workers gets past: 1/f; infinite where nothing is serial."""
+    """Scaling by Amdahl's law: the limit.
+
+    What no number of workers gets past: 1/f; infinite where nothing is serial.
+    """
     _check(1, serial)
     return 1 / serial if serial else math.inf
 

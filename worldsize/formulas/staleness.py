@@ -11,7 +11,9 @@ import math
 
 
 def mean_staleness(workers: int) -> int:
-    """N − 1, whatever the workers' speeds: every update falls into the open gradient of each of the other workers once.
+    """Formula for the mean staleness of asynchronous updates.
+
+    N − 1, whatever the workers' speeds: every update falls into the open gradient of each of the other workers once.
 
     I. Mitliagkas, C. Zhang, S. Hadjis and C. Ré, "Asynchrony begets momentum, with an application to deep learning",
     Allerton 2016, start from the same count.
@@ -21,7 +23,9 @@ def mean_staleness(workers: int) -> int:
 
 
 def most_staleness(workers: int, bound: int) -> int:
-    """(N − 1)(2s + 1), where no worker begins a gradient while it is more than s = `bound` gradients ahead of the slowest.
+    """Formula for the greatest staleness behind a gate.
+
+    (N − 1)(2s + 1), where no worker begins a gradient while it is more than s = `bound` gradients ahead of the slowest.
 
     Each other worker may be s gradients behind when the weights leave, and s + 1 ahead when the gradient is back. The
     gate is Q. Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
@@ -32,7 +36,9 @@ def most_staleness(workers: int, bound: int) -> int:
 
 
 def stable_rate(staleness: int, curvature: float = 1.0) -> float:
-    """The learning rate from which on w ← w − η h w_old no longer shrinks: 2 cos(πτ/(2τ + 1))/h.
+    """Formula for the learning rate that staleness allows.
+
+    The learning rate from which on w ← w − η h w_old no longer shrinks: 2 cos(πτ/(2τ + 1))/h.
 
     τ is a staleness that is the same for every gradient, h the `curvature` of the loss. Without staleness it is 2/h;
     for large τ about π/(2τh). S. A. Levin and R. M. May, "A note on difference-delay equations", Theoretical Population
@@ -43,14 +49,20 @@ def stable_rate(staleness: int, curvature: float = 1.0) -> float:
 
 
 def sync_gradients_per_s(workers: int, work_s: float, slow: float = 1.0) -> float:
-    """N/(k·t): every step waits for one worker that takes k = `slow` times as long as the others' `work_s`."""
+    """Formula beside staleness: gradients a second with synchronous updates.
+
+    N/(k·t): every step waits for one worker that takes k = `slow` times as long as the others' `work_s`.
+    """
     _check("workers", workers, 1)
     return workers / (slow * work_s)
 
 
 def async_gradients_per_s(workers: int, work_s: float, slow: float = 1.0) -> float:
-    """(N − 1 + 1/k)/t: the slow worker delays only itself. J. Dean et al., "Large scale distributed deep networks",
-    NIPS 2012, trained so."""
+    """Formula beside staleness: gradients a second with asynchronous updates.
+
+    (N − 1 + 1/k)/t: the slow worker delays only itself. J. Dean et al., "Large scale distributed deep networks",
+    NIPS 2012, trained so.
+    """
     _check("workers", workers, 1)
     return (workers - 1 + 1 / slow) / work_s
 

@@ -25,7 +25,10 @@ LAYOUT = (
 
 
 def parse_number(text: str, unit: str = "") -> float | None:
-    """The number in `text`, its unit allowed behind it; None for empty text; ValueError says what to type."""
+    """The number that a student typed into a prediction's field.
+
+    The number in `text`, its unit allowed behind it; None for empty text; ValueError says what to type.
+    """
     bare = text.strip()
     if unit and bare.endswith(unit):
         bare = bare.removesuffix(unit).strip()
@@ -41,7 +44,10 @@ def parse_number(text: str, unit: str = "") -> float | None:
 
 
 def show_field(question: str, unit: str, value: float | None, save: Callable[[float | None], None]) -> None:
-    """Display the field, filled with `value`; `save` gets each new number, or None for an emptied box."""
+    """Show the field in which a student predicts.
+
+    Display the field, filled with `value`; `save` gets each new number, or None for an emptied box.
+    """
     import ipywidgets
 
     box = ipywidgets.Text(

@@ -24,7 +24,10 @@ State = dict[str, Any]
 
 
 def state_folder() -> Path:
-    """`WORLDSIZE_STATE_DIR`, or `.worldsize` under the current directory, as an absolute path."""
+    """The folder in which the state of labs is kept.
+
+    `WORLDSIZE_STATE_DIR`, or `.worldsize` under the current directory, as an absolute path.
+    """
     return Path(os.environ.get("WORLDSIZE_STATE_DIR") or ".worldsize").absolute()
 
 

@@ -39,7 +39,9 @@ class CommandFailed(RuntimeError):
 def terminal(
     *command: object, folder: Path | str = ".", timeout_s: float = 60.0, env: Mapping[str, str] | None = None
 ) -> str:
-    """Run `command`, a program and its arguments, in `folder`; print what it prints, and return it.
+    """Run a program from a lab's cell as in a terminal.
+
+    Run `command`, a program and its arguments, in `folder`; print what it prints, and return it.
 
     A program is looked for beside this Python first. Besides `env` it gets one thread a process and, for gloo, this
     machine's loopback, unless the environment says otherwise. Raises ValueError for a program that is not there,

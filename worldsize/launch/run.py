@@ -111,7 +111,7 @@ OBSERVERS: list[Observer] = []
 
 
 def observe(observer: Observer) -> None:
-    """From now on `observer` is told of every `Run` while it goes, in place of an earlier one of the same class."""
+    """Who is told of a `Run` while it goes: `observer` is, in place of an earlier one of the same class."""
     OBSERVERS[:] = [o for o in OBSERVERS if type(o) is not type(observer)] + [observer]
 
 

@@ -127,5 +127,8 @@ def operations(row: dict[str, dict[str, int]]) -> tuple[int, list[str]]:
 
 
 def order(device: str) -> tuple[bool, str]:
-    """Sort key for the devices of TensorFlow graphs that ran: parameter servers and the chief first."""
+    """Of TensorFlow graphs that ran, the order of devices.
+
+    Sort key for the devices of TensorFlow graphs that ran: parameter servers and the chief first.
+    """
     return (not device.startswith(("ps", "chief")), device)

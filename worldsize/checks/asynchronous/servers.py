@@ -43,17 +43,26 @@ BACKUP = {
 
 
 def async_server(arena: Arena, fn: Callable) -> Verdict:
-    """`async_server(fabric, weights, updates, rate, scaled=False)` returns (weights, staleness of each gradient)."""
+    """Check of a parameter server for asynchronous updates.
+
+    `async_server(fabric, weights, updates, rate, scaled=False)` returns (weights, staleness of each gradient).
+    """
     return judge("async_server", ASYNC, _async_cases(arena, fn))
 
 
 def bounded_server(arena: Arena, fn: Callable) -> Verdict:
-    """`bounded_server(fabric, weights, updates, rate, bound)` returns (weights, staleness of each gradient)."""
+    """Check of a parameter server for asynchronous updates with bounded staleness.
+
+    `bounded_server(fabric, weights, updates, rate, bound)` returns (weights, staleness of each gradient).
+    """
     return judge("bounded_server", BOUNDED, _bounded_cases(arena, fn))
 
 
 def backup_server(arena: Arena, fn: Callable) -> Verdict:
-    """`backup_server(fabric, weights, updates, rate, backups)` returns (weights, number of dropped gradients)."""
+    """Check of a parameter server for synchronous updates with backup workers.
+
+    `backup_server(fabric, weights, updates, rate, backups)` returns (weights, number of dropped gradients).
+    """
     return judge("backup_server", BACKUP, _backup_cases(arena, fn))
 
 

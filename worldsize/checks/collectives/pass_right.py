@@ -23,7 +23,10 @@ SIZES = ((1, 3), (2, 4), (3, 5), (4, 6))  # (world size, elements)
 
 
 def pass_right(arena: Arena, fn: Callable) -> Verdict:
-    """`pass_right(fabric, x)` returns what the rank before sent; x has shape [elements], any dtype."""
+    """Check of the first exercise, a message to the right.
+
+    `pass_right(fabric, x)` returns what the rank before sent; x has shape [elements], any dtype.
+    """
     return judge("pass_right", POINTS, _cases(arena, fn))
 
 

@@ -45,7 +45,10 @@ GATHER = {
 
 
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """`tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x."""
+    """Check of a broadcast down or up one of the trees.
+
+    `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
+    """
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
@@ -58,7 +61,10 @@ def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
 
 def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """`tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x."""
+    """Check of a reduce down or up one of the trees.
+
+    `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
+    """
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (
@@ -71,7 +77,10 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
 
 def tree_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """`tree_gather(fabric, x, root)` returns all x, of shape [world size, elements], on the root, None elsewhere."""
+    """Check of a gather down or up one of the trees.
+
+    `tree_gather(fabric, x, root)` returns all x, of shape [world size, elements], on the root, None elsewhere.
+    """
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
         return (

@@ -45,7 +45,10 @@ class Truth:
 
 
 def fit_alpha_beta(arena: Arena, fn: Callable) -> Verdict:
-    """`fit_alpha_beta(sizes, seconds)` returns (α in seconds, B in bytes a second) of the line through the times."""
+    """Check of a fit of alpha and beta to measured times.
+
+    `fit_alpha_beta(sizes, seconds)` returns (α in seconds, B in bytes a second) of the line through the times.
+    """
     return judge("fit_alpha_beta", FIT, _cases(arena, fn, np.random.default_rng(secrets.randbits(64))))
 
 

@@ -32,7 +32,10 @@ Saved = list[tuple[tuple[int, ...], int]]
 
 
 def training_bytes(arena: Arena, fn: Callable) -> Verdict:
-    """`training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8)`: bytes by part, as a dict."""
+    """Check of the memory that training takes, measured and computed.
+
+    `training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8)`: bytes by part, as a dict.
+    """
     return judge("training_bytes", POINTS, _cases(arena, fn))
 
 

@@ -47,7 +47,10 @@ class Law:
 
 
 def amdahl_fit(arena: Arena, fn: Callable) -> Verdict:
-    """`amdahl_fit(workers, speedups)` returns the serial fraction f of S = 1 / (f + (1 − f)/n)."""
+    """Check of a fit to speedups: Amdahl's serial fraction.
+
+    `amdahl_fit(workers, speedups)` returns the serial fraction f of S = 1 / (f + (1 − f)/n).
+    """
     law = Law(
         scaling.amdahl, lambda workers, speedups: (workers, speedups), _amdahl_point, _gustafson_point,
         "This is the fraction by Gustafson's law, for a job that grows", "more than n times as fast",
@@ -56,7 +59,10 @@ def amdahl_fit(arena: Arena, fn: Callable) -> Verdict:
 
 
 def gustafson_fit(arena: Arena, fn: Callable) -> Verdict:
-    """`gustafson_fit(workers, alone_s, together_s)` returns the serial fraction f of S = f + (1 − f) n."""
+    """Check of a fit to speedups that scale: Gustafson's serial fraction.
+
+    `gustafson_fit(workers, alone_s, together_s)` returns the serial fraction f of S = f + (1 − f) n.
+    """
     law = Law(
         scaling.gustafson, _seconds, _gustafson_point, _amdahl_point,
         "This is the fraction by Amdahl's law, for a job of fixed size", "more than n times as fast",

@@ -43,7 +43,10 @@ class TimerScript:
 
 
 def seconds_per_step(arena: Arena, fn: Callable) -> Verdict:
-    """`seconds_per_step(step, clock, warm_up, steps)` returns the median seconds of the calls after the warm-up."""
+    """Check of a timer for training steps.
+
+    `seconds_per_step(step, clock, warm_up, steps)` returns the median seconds of the calls after the warm-up.
+    """
     return judge("seconds_per_step", POINTS, _cases(arena, fn))
 
 

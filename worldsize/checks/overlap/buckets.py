@@ -20,7 +20,10 @@ POINTS = {"every tensor once, the last one first": 0.25, "a bucket closes as soo
 
 
 def fill_buckets(arena: Arena, fn: Callable) -> Verdict:
-    """`fill_buckets(sizes, cap)` returns lists of numbers of tensors."""
+    """Check of filling buckets with gradients in the order in which backward makes them.
+
+    `fill_buckets(sizes, cap)` returns lists of numbers of tensors.
+    """
     return judge("fill_buckets", POINTS, _cases(arena, fn))
 
 

@@ -83,7 +83,9 @@ def overlapped(arena: Arena, fn: Callable) -> Verdict:
 
 
 def bucketed(arena: Arena, fn: Callable) -> Verdict:
-    """Check of gradient averaging in buckets, inside backward: `bucketed(fabric, task)` trains.
+    """Check of gradient averaging inside backward, where hooks begin an all-reduce for several gradients together.
+
+    Check of gradient averaging in buckets, inside backward: `bucketed(fabric, task)` trains.
 
     task["buckets"] are lists of numbers of learning tensors, in their order; each is one all-reduce.
     """

@@ -40,7 +40,10 @@ Schedules = list[list[tuple[str, int]]]
 
 
 def run_stage(arena: Arena, fn: Callable) -> Verdict:
-    """`run_stage(fabric, part, schedules)` returns the gradients of the part's weights and biases, in their order."""
+    """Check that one stage of a pipeline runs its micro-batches as the schedules say.
+
+    `run_stage(fabric, part, schedules)` returns the gradients of the part's weights and biases, in their order.
+    """
     return judge("run_stage", POINTS, _cases(arena, fn))
 
 

@@ -39,7 +39,10 @@ CUTS = {"every layer is in one stage, in order": 0.5, "no other cuts have a fast
 
 
 def gpipe(arena: Arena, fn: Callable) -> Verdict:
-    """`gpipe(stage, stages, micro_batches)` returns the actions of one stage."""
+    """Check of the schedule of a pipeline in GPipe's order.
+
+    `gpipe(stage, stages, micro_batches)` returns the actions of one stage.
+    """
     complete, filled = GPIPE
 
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, str | None]:
@@ -52,7 +55,10 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
 
 
 def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
-    """`one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage."""
+    """Check of the schedule of a pipeline in the order of PipeDream, 1F1B.
+
+    `one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage.
+    """
     complete, filled, held = ONE_F_ONE_B
 
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, str | None]:
@@ -194,7 +200,10 @@ def _short(actions: Sequence[tuple]) -> str:
 
 
 def balanced_cuts(arena: Arena, fn: Callable) -> Verdict:
-    """`balanced_cuts(seconds, stages)` returns edges: stage s has layers edges[s] to edges[s + 1]."""
+    """Check, beside the schedules of a pipeline, of where its layers are cut into stages.
+
+    `balanced_cuts(seconds, stages)` returns edges: stage s has layers edges[s] to edges[s + 1].
+    """
     return judge("balanced_cuts", CUTS, _cut_cases(arena, fn))
 
 

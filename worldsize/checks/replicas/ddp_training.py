@@ -53,7 +53,9 @@ class DdpTrainingRun:
 
 
 def train_ddp(arena: Arena, fn: Callable) -> Verdict:
-    """`train_ddp(data, epochs, batch_size, rate)` returns the weights after each epoch, [weight…, bias] each.
+    """Check of a training with DDP.
+
+    `train_ddp(data, epochs, batch_size, rate)` returns the weights after each epoch, [weight…, bias] each.
 
     data has "weight" [1, inputs] and "bias" [1], which differ by rank, and "x" [count, inputs] and "y" [count, 1].
     """
@@ -82,7 +84,9 @@ def _lesson(n: int, count: int, batch_size: int) -> DdpTrainingRun:
 
 
 def history(lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: bool = False) -> np.ndarray:
-    """The weights after each epoch, [epochs, inputs + 1], where each step takes the mean of the ranks' mean gradients.
+    """What training with DDP must come to, computed in NumPy.
+
+    The weights after each epoch, [epochs, inputs + 1], where each step takes the mean of the ranks' mean gradients.
 
     Gradients are multiplied by `scale`; with `keep` they are never set to zero and add up.
     """

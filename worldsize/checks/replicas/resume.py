@@ -69,13 +69,18 @@ class RankScript:
 
 
 def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[float]]:
-    """The scripted training of an epoch: momentum that remembers, weights that depend on all three."""
+    """Where training resumes is told by its weights.
+
+    The scripted training of an epoch: momentum that remembers, weights that depend on all three.
+    """
     momentum = [0.5 * m + epoch + 1 for m in optimizer]
     return [w - 0.1 * m for w, m in zip(model, momentum, strict=True)], momentum
 
 
 def train_resumable(arena: Arena, fn: Callable) -> Verdict:
-    """`train_resumable(rank, epochs, model, optimizer, train_epoch, save, load, barrier)` returns the last checkpoint.
+    """Check of a training that can resume from a checkpoint.
+
+    `train_resumable(rank, epochs, model, optimizer, train_epoch, save, load, barrier)` returns the last checkpoint.
 
     model and optimizer are states to begin with, `train_epoch(model, optimizer, epoch)` returns new ones, and `load()`
     is None where there is no file yet. A checkpoint is a dict with "epoch", "model" and "optimizer".

@@ -41,7 +41,10 @@ Epoch = list[list[int]]  # by rank, the indices that it takes
 
 
 def my_share(arena: Arena, fn: Callable) -> Verdict:
-    """`my_share(count, rank, world_size, seed, epoch)`: the indices that this rank takes in that epoch."""
+    """Check of a sampler as DistributedSampler is one.
+
+    `my_share(count, rank, world_size, seed, epoch)`: the indices that this rank takes in that epoch.
+    """
 
     def cases() -> Iterator[Case]:
         for n, count in PLANS:

@@ -35,7 +35,9 @@ History = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
-    """`sharded_adam(fabric, (weights, gradients), learning_rate)` returns this rank's state.
+    """Check of Adam whose state is sharded over the ranks.
+
+    `sharded_adam(fabric, (weights, gradients), learning_rate)` returns this rank's state.
 
     weights has shape [count], gradients are so many of the same shape as there are steps; the state is a dict with
     "mean" and "square", each of the shape of the rank's part.
@@ -70,7 +72,10 @@ def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: flo
 
 
 def adam(weights: np.ndarray, gradients: Sequence[np.ndarray], rate: float) -> History:
-    """(weights, mean, square) after a step for each gradient. Kingma and Ba, 2015, algorithm 1."""
+    """Adam without sharding, with which the sharded one is compared.
+
+    (weights, mean, square) after a step for each gradient. Kingma and Ba, 2015, algorithm 1.
+    """
     mean, square = np.zeros_like(weights), np.zeros_like(weights)
     for step, gradient in enumerate(gradients, 1):
         mean = BETAS[0] * mean + (1 - BETAS[0]) * gradient

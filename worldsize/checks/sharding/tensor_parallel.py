@@ -45,7 +45,10 @@ WHOLE = "This is the whole: a rank keeps its own part alone."
 
 
 def column_parallel(arena: Arena, fn: Callable) -> Verdict:
-    """`column_parallel(fabric, (x, weight, bias, grad))`: every rank is given all; y = x weightᵀ + bias."""
+    """Check of tensor parallelism, a linear layer cut by columns.
+
+    `column_parallel(fabric, (x, weight, bias, grad))`: every rank is given all; y = x weightᵀ + bias.
+    """
 
     def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
         return [(x, weight, bias, grad)] * n
@@ -54,7 +57,10 @@ def column_parallel(arena: Arena, fn: Callable) -> Verdict:
 
 
 def row_parallel(arena: Arena, fn: Callable) -> Verdict:
-    """`row_parallel(fabric, (x, weight, bias, grad))`: x is this rank's columns, the others are whole."""
+    """Check of tensor parallelism, a linear layer cut by rows.
+
+    `row_parallel(fabric, (x, weight, bias, grad))`: x is this rank's columns, the others are whole.
+    """
 
     def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
         return [(own.copy(), weight, bias, grad) for own in cut(x, n, 1)]
@@ -63,7 +69,10 @@ def row_parallel(arena: Arena, fn: Callable) -> Verdict:
 
 
 def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
-    """`parallel_mlp(fabric, (x, up, down, grad))`: y = relu(x upᵀ) downᵀ; every rank is given all."""
+    """Check of tensor parallelism, two layers with one all-reduce each way.
+
+    `parallel_mlp(fabric, (x, up, down, grad))`: y = relu(x upᵀ) downᵀ; every rank is given all.
+    """
     values, messages = MLP
 
     def cases() -> Iterator[Case]:

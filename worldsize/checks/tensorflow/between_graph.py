@@ -35,7 +35,10 @@ TOO_MANY = 25  # steps after a worker's last: its session does not stop
 
 
 def between_graph(arena: Arena, fn: Callable) -> Verdict:
-    """`between_graph(config, build)` on each of two workers; `build(is_chief)` returns (fetches, hooks)."""
+    """Check of between-graph replication in TensorFlow 1.
+
+    `between_graph(config, build)` on each of two workers; `build(is_chief)` returns (fetches, hooks).
+    """
     counts = random.sample(range(3, 9), WORKERS)
     inputs: list[Any] = [
         {"steps": count, "gradient": [float(random.randint(1, 9)) * 10**k for k in (worker, 2, 3)]}
@@ -59,7 +62,10 @@ class _Misplaced(Exception):
 
 
 def drive(fn: Callable, own: dict) -> dict:
-    """What a worker's `build` was told and where its graph lies; what `fn` returned; the weights on the server after."""
+    """Between-graph replication driven in the task, on each worker.
+
+    What a worker's `build` was told and where its graph lies; what `fn` returned; the weights on the server after.
+    """
     config = json.loads(os.environ["TF_CONFIG"])
     noted: dict[str, Any] = {"built": 0}
 

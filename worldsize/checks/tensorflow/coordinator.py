@@ -97,7 +97,10 @@ def _each_later(value: Any) -> Any:
 
 
 def score(arena: Arena, fn: Callable) -> Verdict:
-    """`score(coordinator, right_in, parts)`: the share of right answers over all parts; right_in(part) -> (right, of)."""
+    """Check of closures that a coordinator schedules.
+
+    `score(coordinator, right_in, parts)`: the share of right answers over all parts; right_in(part) -> (right, of).
+    """
     return judge("score", SCORE_POINTS, _score_cases(arena, fn))
 
 
@@ -118,7 +121,10 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def scored(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
-    """Runs in the task: what `fn` returned for every plan, and who called `right_in` with which part."""
+    """Closures scheduled on a played coordinator.
+
+    Runs in the task: what `fn` returned for every plan, and who called `right_in` with which part.
+    """
     import tensorflow as tf
 
     rows = []

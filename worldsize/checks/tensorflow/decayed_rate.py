@@ -24,7 +24,10 @@ DecayPlan = tuple[int, int, int, int, float, float]  # examples, batch, towers, 
 
 
 def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
-    """`decayed_rate(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1)`: a number."""
+    """Check of a learning rate that is decayed by towers' steps.
+
+    `decayed_rate(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1)`: a number.
+    """
     return judge("decayed_rate", POINTS, _cases(arena, fn))
 
 

@@ -34,7 +34,10 @@ SIZES = (2, 3, 4, 1, 5, 6, 8)
 
 
 def missing_devices(arena: Arena, fn: Callable) -> Verdict:
-    """`missing_devices(devices)` returns those names that this process has no device for, as they are spelled there."""
+    """Check of asking TensorFlow for its devices.
+
+    `missing_devices(devices)` returns those names that this process has no device for, as they are spelled there.
+    """
     n = 2 + secrets.randbelow(3)
     cases = [
         ["CPU:0", f"CPU:{n - 1}"],
@@ -124,7 +127,10 @@ def _plain(name: str) -> str:
 
 
 def tree_sum(arena: Arena, fn: Callable) -> Verdict:
-    """`tree_sum(copies, devices)` returns the sum of the copies, once for each device; copy k is on device k."""
+    """Check of a sum over TensorFlow's devices in a tree.
+
+    `tree_sum(copies, devices)` returns the sum of the copies, once for each device; copy k is on device k.
+    """
 
     def examine(ended: ArenaResult) -> dict[str, str | None]:
         for n, row in zip(SIZES, ended.returned[0], strict=True):

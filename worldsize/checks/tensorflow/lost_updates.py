@@ -41,7 +41,10 @@ class PlayedRun:
 
 
 def audit(arena: Arena, fn: Callable) -> Verdict:
-    """`audit(made, iterations, before, after, rate, gradient)`: {"counter": lost there, "weights": lost there}."""
+    """Check of an audit that finds lost updates on parameter servers.
+
+    `audit(made, iterations, before, after, rate, gradient)`: {"counter": lost there, "weights": lost there}.
+    """
     return judge("audit", POINTS, _cases(arena, fn))
 
 

@@ -39,7 +39,10 @@ class TooOften(Exception):
 
 
 def train_through(arena: Arena, fn: Callable) -> Verdict:
-    """`train_through(start, steps, every, folder)`: the state after `steps` steps; start() -> (coordinator, step, state)."""
+    """Check of recovery from a lost parameter server.
+
+    `train_through(start, steps, every, folder)`: the state after `steps` steps; start() -> (coordinator, step, state).
+    """
     return judge("train_through", POINTS, _cases(arena, fn))
 
 
@@ -123,7 +126,10 @@ class LossScript:
 
 
 def played(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
-    """Runs in the task: what came of every plan."""
+    """Recovery from a lost server, played in the task.
+
+    Runs in the task: what came of every plan.
+    """
     rows = []
     for plan in plans:
         with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,10 @@ EVEN, UNEVEN = ((4, 4), (3, 3, 3), (5,)), ((4, 3), (3, 2, 1), (2, 1, 0))
 
 
 def replica_loss(arena: Arena, fn: Callable) -> Verdict:
-    """`replica_loss(losses, penalty, global_batch)`: what the replicas return adds up to mean + penalty."""
+    """Check of the loss of one replica, which is to be scaled for the global batch.
+
+    `replica_loss(losses, penalty, global_batch)`: what the replicas return adds up to mean + penalty.
+    """
     random = np.random.default_rng(secrets.randbits(64))
     even, uneven, once = LOSS
     cases = []
@@ -53,7 +56,10 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
 
 
 def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
-    """For each case what every replica returned; an error as {"raised": message}."""
+    """The loss on each replica, computed in the task.
+
+    For each case what every replica returned; an error as {"raised": message}.
+    """
     return [answer(lambda case: _losses(fn, case), case) for case in cases]
 
 

@@ -22,7 +22,10 @@ Jobs = dict[str, list[str]]
 
 
 def cluster_config(arena: Arena, fn: Callable) -> Verdict:
-    """`cluster_config(hosts, ps, rank)`: the text of TF_CONFIG on hosts[rank]; a chief, workers, then `ps` servers."""
+    """Check of the text of TF_CONFIG.
+
+    `cluster_config(hosts, ps, rank)`: the text of TF_CONFIG on hosts[rank]; a chief, workers, then `ps` servers.
+    """
     return judge("cluster_config", POINTS, _cases(arena, fn))
 
 

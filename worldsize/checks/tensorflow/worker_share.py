@@ -29,7 +29,10 @@ MOST_STEPS = 50
 
 
 def worker_share(arena: Arena, fn: Callable) -> Verdict:
-    """`worker_share(dataset, global_batch, workers, index)`: the batched data set of one worker."""
+    """Check of a worker's share of a data set in TensorFlow.
+
+    `worker_share(dataset, global_batch, workers, index)`: the batched data set of one worker.
+    """
     first = secrets.randbelow(900) + 100
     return judge("worker_share", POINTS, _cases(arena, fn, first))
 
@@ -52,7 +55,10 @@ def _cases(arena: Arena, fn: Callable, first: int) -> Iterator[Case]:
 
 
 def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
-    """Runs in the task: what each worker's data set holds, a list of steps, for every plan."""
+    """What each worker's share of a data set holds, read in the task.
+
+    Runs in the task: what each worker's data set holds, a list of steps, for every plan.
+    """
     import tensorflow as tf
 
     def read(examples: int, batch: int, workers: int, index: int) -> Any:

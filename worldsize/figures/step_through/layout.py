@@ -49,7 +49,10 @@ class Layout:
 
 
 def ring(n: int, chunks: int = 0) -> Layout:
-    """Rank 0 on top, the others clockwise; two side by side."""
+    """Layout of a step-through as a ring of ranks.
+
+    Rank 0 on top, the others clockwise; two side by side.
+    """
     first = -math.pi / 2 if n == 2 else 0.0
     return _round(n, chunks, lambda rx, ry: _on_ellipse(n, rx, ry, first))
 
@@ -65,7 +68,10 @@ def star(n: int, chunks: int = 0, hub: int = 0) -> Layout:
 
 
 def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = ()) -> Layout:
-    """`hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time."""
+    """Layout of a step-through as a tree.
+
+    `hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time.
+    """
     below = _below(n, hub, pairs)
     leaves = sum(not below[rank] for rank in range(n))
     box, cell = _box(n, chunks, WIDTH / leaves - 12)
@@ -98,7 +104,10 @@ def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list
 
 
 def pipeline(n: int, chunks: int = 0) -> Layout:
-    """From left to right."""
+    """Layout of a step-through as a pipeline, a row of stages.
+
+    From left to right.
+    """
     box, cell = _box(n, chunks, WIDTH / n - 12)
     height = box[1] + 2 * ROOM_Y + 110  # for the arcs of messages that pass by a rank
     centres = tuple((WIDTH * (rank + 0.5) / n, height / 2) for rank in range(n))

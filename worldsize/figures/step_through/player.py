@@ -58,7 +58,9 @@ class Stepper:
 
 
 def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Stepper | Picture:
-    """A run to step through with the arrow keys; `layout` is "ring", "star" or "tree" (round or below `hub`, else
+    """The player of a step-through, for a notebook.
+
+    A run to step through with the arrow keys; `layout` is "ring", "star" or "tree" (round or below `hub`, else
     the busiest rank), or "pipeline".
 
     Each rank is seen to hold its chunks where every rank returned the notes of a `Watched` fabric:

@@ -46,7 +46,10 @@ class Step:
 
 
 def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
-    """All steps of a trace; `contents[rank]` are the notes of a `Watched` fabric. `end_s` counts from the first event."""
+    """The steps of a step-through.
+
+    All steps of a trace; `contents[rank]` are the notes of a `Watched` fabric. `end_s` counts from the first event.
+    """
     rounds = grouped(trace.transfers)
     noted = _noted(trace.transfers, contents or ())
     begun = {(s.rank, s.end_s): s.start_s for s in trace.spans if s.kind == "recv"}

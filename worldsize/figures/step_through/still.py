@@ -28,7 +28,10 @@ TITLE_IN, HEAD_IN = 0.4, 0.28
 
 @plain_style
 def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
-    """Some of the steps, the first and the last among them."""
+    """The still picture of a step-through, where no script runs.
+
+    Some of the steps, the first and the last among them.
+    """
     chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS)})
     across = min(COLUMNS, len(chosen))
     rows = -(-len(chosen) // across)

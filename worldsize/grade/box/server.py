@@ -39,7 +39,10 @@ _MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 
 def main(control: int, own_namespaces: bool, nobody: bool, framework: str) -> None:
-    """Serve orders from the descriptor `control` until it closes."""
+    """Entry point of the server in the sandbox's box.
+
+    Serve orders from the descriptor `control` until it closes.
+    """
     if nobody:
         namespaces.become_nobody()
     if own_namespaces:

@@ -41,7 +41,10 @@ class Stub:
 
 
 def names() -> list[str]:
-    """The front's `__all__`."""
+    """What the stub of the notebook's front has to stand for.
+
+    The front's `__all__`.
+    """
     spec = find_spec("worldsize")
     tree = ast.parse((Path(spec.origin).parent / "notebook.py").read_text(encoding="utf-8"))
     lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__"]
@@ -49,7 +52,10 @@ def names() -> list[str]:
 
 
 def install() -> None:
-    """From now on `from worldsize.notebook import *` and `from worldsize.tf import …` give the stand-ins."""
+    """Put the stubs in the place of the notebook's front and of TensorFlow's launch.
+
+    From now on `from worldsize.notebook import *` and `from worldsize.tf import …` give the stand-ins.
+    """
     front = ModuleType("worldsize.notebook")
     front.__all__ = names()
     known: dict[str, Any] = {"data": import_module("worldsize.data")}

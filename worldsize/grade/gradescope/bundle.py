@@ -84,7 +84,9 @@ exit 0
 
 
 def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[str]:
-    """Write the zip for `lab`, "06" or "06_ring_all_reduce", to `out`; returns the names in it.
+    """Bundle the grader and one lab for Gradescope.
+
+    Write the zip for `lab`, "06" or "06_ring_all_reduce", to `out`; returns the names in it.
 
     `unsafe`: where the container refuses a sandbox, it grades without one. Raises Refused, ValueError, OSError.
     """

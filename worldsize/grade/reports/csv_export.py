@@ -31,7 +31,9 @@ class MarkSheet:
 
 
 def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
-    """A column for each lab, a line for each student, and Canvas's line of possible points under the heads.
+    """Marks exported as CSV for Canvas.
+
+    A column for each lab, a line for each student, and Canvas's line of possible points under the heads.
 
     Raises ValueError where there are no rows.
     """
@@ -53,7 +55,10 @@ def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
 
 
 def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
-    """One lab's grading worksheet. Raises ValueError for a lab that nobody handed in."""
+    """Marks exported as CSV for Moodle.
+
+    One lab's grading worksheet. Raises ValueError for a lab that nobody handed in.
+    """
     everything = list(rows)
     kept = [row for row in everything if row.lab == lab]
     if not kept:
