@@ -156,7 +156,7 @@ def name(rank: int, tasks: TaskNames = ()) -> str:
 
 
 def headline(failure: Failure, world_size: int, tasks: TaskNames = ()) -> str:
-    """One line for a failure of a rank, in words that a student can read: who failed and how."""
+    """A `Failure` in one line, in words that a student can read: who failed and how."""
     who = name(failure.rank, tasks) + ("" if tasks else f" of {world_size}")
     if failure.kind == "raised":
         return f"{who} failed first: {failure.type}: {failure.message}".rstrip(": ")

@@ -58,7 +58,7 @@ def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:
 
 
 def subset(folder: Path) -> dict[str, np.ndarray]:
-    """The subset of Fashion-MNIST that ships.
+    """The part of Fashion-MNIST that is made to ship.
 
     The four arrays that ship: images uint8 `[n, 28, 28]`, labels uint8 `[n]`.
     """

@@ -98,7 +98,7 @@ def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: s
 
 
 def warm_up(start_method: str, framework: str) -> None:
-    """The agent starts its fork server, which imports the framework before any rank is forked from it.
+    """The agent's first work: it starts its fork server, which imports the framework before any rank is forked from it.
 
     This process does the same meanwhile, on another core.
     """

@@ -85,7 +85,7 @@ class GlooBackground:
 
 
 def over_the_fabric(background: Background, bucket):
-    """In the background too: a communication hook by which torch's DDP sums its full buckets over the fabric.
+    """A communication hook for DDP made of a `Background`: full buckets are summed while the rank computes.
 
     `ddp.register_comm_hook(Background(fabric), over_the_fabric)`. torch's DDP calls it inside backward for every
     bucket that is full; its future holds the mean over the ranks.

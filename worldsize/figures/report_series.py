@@ -76,7 +76,7 @@ class ReportCurve:
 
 
 def share(latest: dict[str, float]) -> float | None:
-    """How far along its report series a rank is, from 0 to 1, where rows say of how many.
+    """What a report series says of progress: how far along it is, from 0 to 1, where its rows say of how many.
 
     `report(step=3, steps=100)` says so; None where nothing does.
     """

@@ -77,7 +77,7 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
 
 
 def moves(metadata: Any, graph: Any) -> list[Move]:
-    """Read from TensorFlow graphs that ran: the tensors that went from device to device, by when they were ready.
+    """Read from the graphs of a TensorFlow session's run: the tensors that went from device to device, in order.
 
     `metadata` is the step's RunMetadata, with trace and partition graphs.
     """
