@@ -42,7 +42,7 @@ def test_no_workers_turn_comes_before_it_has_new_weights():
     for play, plan in every_plan():
         for worker in range(1, play.workers + 1):
             bases = [base for base, who in zip(plan.bases, play.order, strict=True) if who == worker]
-            assert bases == list(plan.letters[worker])[: len(bases)] and len(set(bases)) == len(bases)
+            assert bases == list(plan.versions_sent[worker])[: len(bases)] and len(set(bases)) == len(bases)
 
 
 def test_no_gradient_is_younger_than_the_newest_weights():
@@ -60,13 +60,13 @@ def test_a_gate_closes_in_every_script_and_opens_again(bound):
     for seed in SEEDS:
         play, plan = gated(3, bound, seed)
         at_once = {(who, k + 1) for k, who in enumerate(play.order)}
-        waited = [(w, v) for w, versions in plan.letters.items() for v in versions[1:] if (w, v) not in at_once]
+        waited = [(w, v) for w, versions in plan.versions_sent.items() for v in versions[1:] if (w, v) not in at_once]
         assert waited
 
 
 def test_an_open_gate_is_an_asynchronous_server():
     play, free = asynchronous(3)
-    assert one_by_one(play, bound=len(play.order)).letters == free.letters
+    assert one_by_one(play, bound=len(play.order)).versions_sent == free.versions_sent
 
 
 def test_every_script_with_backups_has_three_steps_and_late_gradients():

@@ -99,7 +99,7 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
             done = count(plan.updates, "update")
             return f"rank {worker} got version {got[-1]} where it should have been told to stop: {done} were done."
         got = [version for version in got[:-1] if version != plan.updates]
-        want = [version for version in plan.letters[worker] if version != plan.updates]
+        want = [version for version in plan.versions_sent[worker] if version != plan.updates]
         if got != want:
             return f"rank {worker} got the versions {got}, expected {want}. {_why(worker, got, want, play, plan)}"
     return None
@@ -120,7 +120,7 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
     return "It was left waiting: answer at once."
 
 
-def wrong_letters(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
+def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
     """Words for a server's wrong answer to a worker: the first letter with other weights than its version's."""
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:

@@ -74,15 +74,15 @@ def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]
     """
     import torch
 
-    letter, token = torch.empty(part["elements"] + 1), torch.zeros(1)
+    answer, token = torch.empty(part["elements"] + 1), torch.zeros(1)
     others = [rank for rank in range(1, fabric.world_size) if rank != fabric.rank]
-    letters, handles, turns = [], [], list(part["turns"])
+    answers, handles, turns = [], [], list(part["turns"])
     over = told = fabric.rank == part["last"]  # whether this worker knows that all turns were played
     closed = False
     while True:
-        fabric.recv(letter, frm=0)
-        letters.append(letter.numpy().copy())
-        if letter[0] < 0 or closed:
+        fabric.recv(answer, frm=0)
+        answers.append(answer.numpy().copy())
+        if answer[0] < 0 or closed:
             break
         turn = turns.pop(0) if turns else None
         if turn is None:
@@ -93,7 +93,7 @@ def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]
             fabric.recv(token, frm=turn["after"], tag=TOKEN)
         gradient = torch.zeros(part["elements"])
         gradient[(turn or part)["place"]] = (turn or part)["size"]
-        fabric.send(torch.cat([letter[:1], gradient]), to=0)
+        fabric.send(torch.cat([answer[:1], gradient]), to=0)
         if turn and turn["before"]:
             handles.append(fabric.isend(token, to=turn["before"], tag=TOKEN))
         if told and turn and not turns:
@@ -102,4 +102,4 @@ def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]
         fabric.recv(token, frm=part["last"], tag=OVER)
     for handle in handles:
         handle.wait()
-    return tuple(letters)
+    return tuple(answers)

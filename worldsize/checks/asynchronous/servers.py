@@ -112,9 +112,9 @@ def _case(
     def examine(ended: ArenaResult) -> dict[str, str | None]:
         versions = answers.wrong_versions(ended, play, plan)
         weights = answers.wrong_weights(ended, play, plan, RATE)
-        letters = versions or (None if weights else answers.wrong_letters(ended, play, plan, RATE))
+        sent = versions or (None if weights else answers.wrong_weights_sent(ended, play, plan, RATE))
         second = answers.wrong_ages(ended, play, plan) if plan.need is None else answers.wrong_dropped(ended, plan)
-        return {answered: letters, counted: weights, told: second}
+        return {answered: sent, counted: weights, told: second}
 
     return Case(name, run, examine)
 

@@ -15,8 +15,8 @@ from worldsize.checks.asynchronous.script import WorkerScript
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """`uses[v]` is {arrival: its share} of the update that leads to version v + 1; `letters[w]` the versions sent to
-    worker w. Arrival k was computed on version `bases[k]` and comes when the weights are at version `at[k]`.
+    """`uses[v]` is {arrival: its share} of the update that leads to version v + 1; `versions_sent[w]` are the versions of the
+    weights that worker w gets. Arrival k was computed on version `bases[k]` and comes when the weights are at version `at[k]`.
 
     `bound` is a gate's, `need` the number of gradients in a step; None where there is no gate, no step.
     """
@@ -24,7 +24,7 @@ class UpdatePlan:
     uses: tuple[dict[int, float], ...]
     bases: tuple[int, ...]
     at: tuple[int, ...]
-    letters: dict[int, tuple[int, ...]]
+    versions_sent: dict[int, tuple[int, ...]]
     bound: int | None = None
     need: int | None = None
 
@@ -44,16 +44,16 @@ def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = Fals
     Its sender is answered at once; where there is a `bound`, behind a gate, once it is at most `bound` ahead. With
     `scaled`, a stale gradient counts 1 over its staleness.
     """
-    letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
+    versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, waiting = [], [], []
     for k, worker in enumerate(play.order):
-        bases.append(letters[worker][-1])
+        bases.append(versions_sent[worker][-1])
         uses.append({k: 1 / max(1, k - bases[k]) if scaled else 1.0})
         waiting.append(worker)
         for rank in [r for r in waiting if bound is None or ahead(play, r, k + 1) <= bound]:
-            letters[rank].append(k + 1)
+            versions_sent[rank].append(k + 1)
             waiting.remove(rank)
-    return UpdatePlan(tuple(uses), tuple(bases), tuple(range(len(uses))), _fixed(letters), bound)
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(range(len(uses))), _fixed(versions_sent), bound)
 
 
 def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
@@ -61,21 +61,21 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
 
     A late gradient counts nothing, and its sender is answered.
     """
-    letters: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
+    versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, at, fresh, need = [], [], [], [], play.workers - backups
     for k, worker in enumerate(play.order):
-        bases.append(letters[worker][-1])
+        bases.append(versions_sent[worker][-1])
         at.append(len(uses))
         if bases[k] < at[k]:
-            letters[worker].append(at[k])
+            versions_sent[worker].append(at[k])
             continue
         fresh.append(k)
         if len(fresh) == need:
             uses.append({j: 1 / need for j in fresh})
             for j in fresh:
-                letters[play.order[j]].append(len(uses))
+                versions_sent[play.order[j]].append(len(uses))
             fresh = []
-    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), _fixed(letters), need=need)
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), _fixed(versions_sent), need=need)
 
 
 def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
@@ -104,5 +104,5 @@ def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) 
     return play.start - rate * play.sizes * shares(play, plan, version)
 
 
-def _fixed(letters: dict[int, list[int]]) -> dict[int, tuple[int, ...]]:
-    return {worker: tuple(versions) for worker, versions in letters.items()}
+def _fixed(versions_sent: dict[int, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {worker: tuple(versions) for worker, versions in versions_sent.items()}
