@@ -8,7 +8,7 @@
     Interrupted       the stop button (a KeyboardInterrupt)
     NotYet            a stub of an exercise that nobody has written yet
 
-Left out: their messages (`failures`, `launch.explain`).
+Left out: their messages (`failures`, `launch.outcome_error`).
 """
 
 from __future__ import annotations

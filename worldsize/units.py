@@ -9,7 +9,7 @@ import math
 
 
 def number(value: float, unit: str = "") -> str:
-    """A number as text for people.
+    """Units: a number as text with three significant digits.
 
     Three significant digits, whole numbers whole: 1234.5 -> '1,234', 0.01234 -> '0.0123'.
     """

@@ -10,7 +10,7 @@ import pytest
 from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, cell, with_cell
 from worldsize.checks import CHECKS
 from worldsize.grade import course
-from worldsize.grade.marking import intake, submission
+from worldsize.grade.marking import submission, submissions_folder
 from worldsize.grade.marking.submission import Ungradable
 
 pytestmark = pytest.mark.quick
@@ -29,7 +29,7 @@ def found_in(folder: Path, *names: str) -> list[tuple[str, str, str]]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    return [(one.student, one.lab, one.path.name) for one in intake.find(folder, LABS)]
+    return [(one.student, one.lab, one.path.name) for one in submissions_folder.find(folder, LABS)]
 
 
 # ---- whose, and of which lab -----------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_a_file_is_found_with_its_student_and_lab(tmp_path, name):
 
 def test_the_latest_of_canvas_numbered_files_counts(tmp_path):
     names = [f"doejane_1_{k}_06_ring_all_reduce{again}.ipynb" for k, again in enumerate(["", "-1", "-10", "-2"])]
-    (one,) = intake.find(tmp_path, LABS) if found_in(tmp_path, *names) else ()
+    (one,) = submissions_folder.find(tmp_path, LABS) if found_in(tmp_path, *names) else ()
     assert one.path.name == names[2]
     assert one.note.startswith("4 notebooks of this lab were handed in")
 
@@ -76,13 +76,13 @@ def test_checkpoints_and_hidden_files_are_left_out(tmp_path):
 def test_a_student_without_a_notebook_is_there_too(tmp_path):
     (tmp_path / "anna").mkdir()
     (tmp_path / "anna" / "work.zip").write_bytes(b"PK")
-    (one,) = intake.find(tmp_path, LABS)
+    (one,) = submissions_folder.find(tmp_path, LABS)
     assert (one.student, one.lab) == ("anna", "") and "no notebook" in one.note
 
 
 def test_no_folder_is_a_mistake_with_the_next_step(tmp_path):
     with pytest.raises(ValueError, match="expected a folder of submissions, such as submitted/<student>"):
-        intake.find(tmp_path / "nowhere", LABS)
+        submissions_folder.find(tmp_path / "nowhere", LABS)
 
 
 # ---- the release -----------------------------------------------------------------------------

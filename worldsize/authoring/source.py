@@ -89,7 +89,7 @@ def read_source(path: Path) -> Source:
 
 
 def stub(text: str) -> str:
-    """The line that stands for the answer in the exercise whose cell holds `text`."""
+    """In an authored source, the line that will stand for the answer in the exercise whose cell holds `text`."""
     title = text.split("\n", 1)[0].rstrip().removeprefix("# ")
     return f"raise NotYet({json.dumps(title, ensure_ascii=False)})"
 

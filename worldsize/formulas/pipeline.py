@@ -80,7 +80,7 @@ def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
 
 
 def works(trace: Trace) -> list[StagePass]:
-    """Read a pipeline's schedule back from a trace: what its stages did, in the order of its start, as plain data.
+    """For formulas on a pipeline, what its stages did, read back from a trace in the order of its start.
 
     Other spans are passed over.
     """

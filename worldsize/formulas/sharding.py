@@ -64,7 +64,7 @@ def bytes_sent_by(op: str, size_bytes: float, n: int) -> float:
 
 
 def bytes_sent_tensor_parallel(n: int, activation_bytes: float) -> float:
-    """Sharding of layers by tensor parallelism: what a rank sends for a pair of them, two all-reduces.
+    """Sharding of layers (tensor parallel): what a rank sends for a pair of them, two all-reduces.
 
     One layer is cut by columns and the next by rows. One all-reduce is of the output, forwards; one of the gradient
     of the input, backwards; both have `activation_bytes`, which grow with the batch. Megatron-LM, 2019, section 3.

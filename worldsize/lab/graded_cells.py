@@ -52,7 +52,7 @@ def digest(source: str) -> str:
 
 
 def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str]:
-    """Among the cells that count for a grade, set-up cells that a student changed, each by its first line after the title.
+    """Beside the graded cells of a lab notebook: set-up cells that were changed, each by its first line after the title.
 
     Changed is a cell whose digest is not among those `released`.
     """

@@ -31,7 +31,7 @@ def warm() -> None:
 
 
 def last_run() -> Run | None:
-    """The call for the latest launch's run, also where the launch raised: its logs and partial trace are there.
+    """The call that gives the latest launch's run, also where the launch raised: its logs and partial trace are there.
 
     Its logs and partial trace are there.
     """

@@ -24,7 +24,7 @@ from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Job, Progress, Setup
 from worldsize.failures import Outcome
-from worldsize.launch.explain import error_of, large_payload_note, notes_of
+from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of
 from worldsize.launch.run import Observer, Run, Tail
 
 _TICK_S = 0.05

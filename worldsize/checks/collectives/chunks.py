@@ -21,7 +21,7 @@ _MAX_RANKS_TRIED = 8
 
 
 def even_split(length: int, parts: int) -> list[Slice]:
-    """The chunks into which a collective's tensor of `length` elements is split evenly, `parts` slices.
+    """For the words on chunks: the even split of a collective's tensor of `length` elements, `parts` slices.
 
     They follow each other and differ by one element at most.
     """

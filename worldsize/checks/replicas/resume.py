@@ -69,7 +69,7 @@ class RankScript:
 
 
 def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[float]]:
-    """Where training resumes is told by its weights.
+    """Where a training resumes is told by its weights: the scripted epoch has momentum that remembers.
 
     The scripted training of an epoch: momentum that remembers, weights that depend on all three.
     """

@@ -59,7 +59,7 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
-    """The sampler of torch's own library, DistributedSampler: what it deals to each of n ranks."""
+    """What torch's DistributedSampler deals to each of n ranks, with which a student's sampler is compared."""
     from torch.utils.data import DistributedSampler
 
     samplers = [DistributedSampler(range(count), n, rank, seed=seed) for rank in range(n)]

@@ -24,8 +24,8 @@ from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
-from worldsize.grade.marking.intake import notebooks
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.marking.submissions_folder import notebooks
 
 UNFINISHED = "the autograder did not come to its end"
 _MOST_FILES = 20

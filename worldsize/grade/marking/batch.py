@@ -27,10 +27,10 @@ from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import intake, rows, submission
-from worldsize.grade.marking.intake import HandedIn
+from worldsize.grade.marking import rows, submission, submissions_folder
 from worldsize.grade.marking.marking import MarkingTask
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, GradeRow], None]
 _START_S, _FRESH_S = 120.0, 900.0
@@ -65,7 +65,7 @@ def grade(
     """
     root = (root or course.default_root()).resolve()
     labs = course.load(root)
-    found = intake.find(folder, labs)
+    found = submissions_folder.find(folder, labs)
     if out.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{out}: expected a folder outside the submissions in {folder}, got one inside. Name another.")
     mode = UNSAFE if unsafe else mode or bubblewrap.best_mode()

@@ -2,7 +2,7 @@
 tampered with is reported, and so is what stands in place of the release's set-up cells.
 
 A notebook is data here: JSON with limits, nothing of it is compiled or run. Whatever is damaged is repaired from the
-release: a cell that is not there is the release's stub. Left out: whose it is (`intake`), and its worth (`marking`).
+release: a cell that is not there is the release's stub. Left out: whose it is (`submissions_folder`), and its worth (`marking`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Every field is quoted, and one that a spreadsheet would take for a formula gets an apostrophe before it (OWASP, "CSV
 Injection"): students choose their own names. Canvas and Moodle know a student by the number in the name of the file
-that they exported (`intake`); a student without one is named in `MarkSheet.unknown` and left out. Left out: nbgrader's
-gradebook and feedback.
+that they exported (`submissions_folder`); a student without one is named in `MarkSheet.unknown` and left out. Left
+out: nbgrader's gradebook and feedback.
 
 The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet.
 """

@@ -21,7 +21,7 @@ from typing import Any
 
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.marking import intake, submission
+from worldsize.grade.marking import submission, submissions_folder
 from worldsize.grade.marking.submission import Ungradable
 
 RUN = 15  # characters; a name, a string, a function's name are one each
@@ -134,7 +134,7 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
     """{lab: {student: {exercise: source}}}, and words about files that cannot be read."""
     papers: dict[str, dict[str, dict]] = {}
     unread = []
-    for one in intake.find(folder, labs):
+    for one in submissions_folder.find(folder, labs):
         student = one.student.encode("utf-8", "replace").decode()
         try:
             if one.path.is_dir():
