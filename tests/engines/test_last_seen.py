@@ -126,9 +126,9 @@ def step():
 WATCHED = """\
 import gc, os, sys, threading, time
 from pathlib import Path
-from worldsize.engines.last_seen import Place
+from worldsize.engines.last_seen import LastSeen
 {work}
-place = Place(Path(sys.argv[1]), (__file__, "main"))
+place = LastSeen(Path(sys.argv[1]), (__file__, "main"))
 looks, odd = [0], []
 
 def main():
