@@ -17,10 +17,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e
 
 
 def bandwidth_bytes_per_s(text: str | float) -> float:
-    """A link's bandwidth in bytes a second, read from "1 Gbit/s", "20 MB/s" or "3 GiB/s".
-
-    Or from a number that is bytes a second already.
-    """
+    """The bandwidth of a `Link`, parsed: "1 Gbit/s", "20 MB/s", "3 GiB/s", or a number that is bytes a second already."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return _positive(float(text), "bandwidth", text)
     found = _BANDWIDTH.match(text) if isinstance(text, str) else None

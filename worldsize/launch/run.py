@@ -111,7 +111,7 @@ OBSERVERS: list[Observer] = []
 
 
 def observe(observer: Observer) -> None:
-    """Who is told of a `Run` while it goes: `observer` is, in place of an earlier one of the same class."""
+    """An observer of every later `Run`: it is told while they go, in place of an earlier one of the same class."""
     OBSERVERS[:] = [o for o in OBSERVERS if type(o) is not type(observer)] + [observer]
 
 

@@ -96,7 +96,7 @@ def _short(words: str) -> str:
 
 
 def caption(run: Run) -> str:
-    """Over the table of a run's result, one line: how many ranks, how it ended, how long it took."""
+    """The result of a run in one line, over its table: how many ranks, how it ended, how long it took."""
     word = {"not yet": f"not yet: {run.not_yet}"}.get(run.state, run.state)
     return f"{units.count(run.world_size, 'task' if run.tasks else 'rank')}, {word}, {units.seconds(run.wall_s)}"
 

@@ -127,8 +127,5 @@ def operations(row: dict[str, dict[str, int]]) -> tuple[int, list[str]]:
 
 
 def order(device: str) -> tuple[bool, str]:
-    """Of TensorFlow graphs that ran, the order of devices.
-
-    Sort key for the devices of TensorFlow graphs that ran: parameter servers and the chief first.
-    """
+    """For graphs that TensorFlow ran, the sort key of devices: parameter servers and the chief first."""
     return (not device.startswith(("ps", "chief")), device)

@@ -46,7 +46,7 @@ class Written:
 def write(
     rows: Iterable[GradeRow], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES
 ) -> Written:
-    """Put the rows' scores into nbgrader's gradebook at `path`.
+    """Scores: those of all rows are put into nbgrader's gradebook at `path`.
 
     `times` has the moment of handing in by the row's path.
 
