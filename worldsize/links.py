@@ -30,10 +30,7 @@ def bandwidth_bytes_per_s(text: str | float) -> float:
 
 
 def latency_s(text: str | float) -> float:
-    """The latency of a `Link`, parsed: "50 us", "1 ms", "0.2 s", or a number that is seconds already.
-
-    Or from a number that is seconds already.
-    """
+    """The latency of a `Link`, parsed: "50 us", "1 ms", "0.2 s", or a number that is seconds already."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return _positive(float(text), "latency", text, zero=True)
     found = _LATENCY.match(text) if isinstance(text, str) else None

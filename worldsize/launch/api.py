@@ -31,10 +31,7 @@ def warm() -> None:
 
 
 def last_run() -> Run | None:
-    """The call that gives the latest launch's run, also where the launch raised: its logs and partial trace are there.
-
-    Its logs and partial trace are there.
-    """
+    """The call that gives the latest launch's run, also where the launch raised: its logs and partial trace are there."""
     return last[0] if last else None
 
 
@@ -71,10 +68,7 @@ def quiet_launch(
     timeout_s: float = 120.0,
     device: str = "auto",
 ) -> Run:
-    """The same call as students', for a check or a sheet: observers are not told, and `last_run` stays the student's own.
-
-    `last_run` stays the student's own.
-    """
+    """The same call as students', for a check or a sheet: observers are not told, and `last_run` stays the student's own."""
     return _launch(fn, world_size, args, None, link, timeout_s, None, device, (), [])
 
 
