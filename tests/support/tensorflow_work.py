@@ -61,7 +61,11 @@ _serving: list = []  # a server stops when nobody refers to it, and the other wo
 
 
 def between_graphs(task):
-    """Two workers add to one variable on the parameter server, which waits until both have said that they are done."""
+    """Two workers add to one variable on the parameter server, which waits until both have said that they are done.
+
+    They begin once the server's own session has been made: it reaches all tasks then. Its channel to one that was not yet
+    there at its first try is in back-off for a second, and a step that needs a worker's tensor on the server would fail.
+    """
     import tensorflow.compat.v1 as tf
 
     tf.disable_eager_execution()
@@ -69,16 +73,18 @@ def between_graphs(task):
     server = tf.train.Server(spec, job_name=task.type, task_index=task.index)
     _serving.append(server)
     with tf.device("/job:ps/task:0"):
-        done = tf.FIFOQueue(2, tf.int32, shared_name="done")
+        ready, done = (tf.FIFOQueue(2, tf.int32, shared_name=name) for name in ("ready", "done"))
     if task.type == "ps":
         with tf.Session(server.target) as session:
+            session.run(ready.enqueue_many([[1, 1]]))
             return sum(int(session.run(done.dequeue())) for _ in range(2))
     with tf.device(tf.train.replica_device_setter(cluster=spec, worker_device=f"/job:worker/task:{task.index}")):
         total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
         add = tf.assign_add(total, 1.0, use_locking=True)
-    say_done, missing = done.enqueue(1), tf.report_uninitialized_variables()
+    begin, say_done, missing = ready.dequeue(), done.enqueue(1), tf.report_uninitialized_variables()
     initialize = tf.global_variables_initializer()
     with tf.Session(server.target) as session:
+        session.run(begin)
         if task.index == 0:
             session.run(initialize)
         while len(session.run(missing)):
