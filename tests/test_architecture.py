@@ -51,15 +51,20 @@ def _python(code: str) -> str:
     return done.stdout
 
 
+def _modules_imported(program: Path) -> list[str]:
+    """The modules that a program may import, as far as its text tells: in `from a import b`, `a` and `a.b`."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(program.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
 def _imported(module: Path) -> set[str]:
     """Top-level names that a module imports, anywhere in it."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module.partition(".")[0])
-    return names
+    return {name.partition(".")[0] for name in _modules_imported(module)}
 
 
 def test_imports_point_one_way() -> None:
@@ -134,17 +139,6 @@ def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=_name)
 def test_no_test_imports_another(program: Path) -> None:
     assert [name for name in _modules_imported(program) if name.rpartition(".")[2].startswith("test_")] == []
-
-
-def _modules_imported(program: Path) -> list[str]:
-    """The modules that a program may import, as far as its text tells: in `from a import b`, `a` and `a.b`."""
-    found: list[str] = []
-    for node in ast.walk(ast.parse(program.read_text())):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return found
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=_name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a process that sends no tensor of torch has no use for it
     import torch
 
 MAX_TAG = 2**15  # what MPI promises at least
-SMALL_BYTES = 2**17  # up to this size a message travels in one piece, with its header
+SMALL_BYTES = 2**17  # to here a message travels in one piece: copying beside its header is cheaper than a second message
 
 
 class Pending(Protocol):
