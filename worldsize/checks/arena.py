@@ -7,6 +7,8 @@ and a check never knows which. Left out: what is checked (`checks/`).
 from __future__ import annotations
 
 import os
+import random
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -38,6 +40,9 @@ class ArenaResult:
 
 
 class Arena(Protocol):
+    draws: random.Random
+    """Where a check's random numbers come from, so that a grading can be replayed."""
+
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
         """A plain function, once; its value is `returned[0]`. A callable among `args` is the check's own, and is seen
         by the check whenever `fn` calls it."""
@@ -68,8 +73,9 @@ class LaunchArena:
     """Runs a student's function in place, through `launch`, each time limited to `timeout_s`, with TensorFlow to
     `tensorflow_s`: its processes take longer to find each other."""
 
-    def __init__(self, timeout_s: float = 8.0, tensorflow_s: float = 20.0) -> None:
+    def __init__(self, timeout_s: float = 8.0, tensorflow_s: float = 20.0, seed: int | None = None) -> None:
         self._timeout_s, self._tensorflow_s = timeout_s, tensorflow_s
+        self.draws = random.Random(secrets.randbits(62) if seed is None else seed)
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
         try:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from worldsize.trace import Trace
 
+Complaint = str | None  # what is wrong, in words; None: nothing is
+
 
 @dataclass(frozen=True)
 class Property:
@@ -23,7 +25,7 @@ class Verdict:
     exercise: str
     state: str
     properties: tuple[Property, ...]
-    mismatch: str | None = None
+    mismatch: Complaint = None
     trace: Trace | None = field(default=None, compare=False)
 
     @property

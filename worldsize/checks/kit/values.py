@@ -12,11 +12,25 @@ from typing import Any
 
 import numpy as np
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-6  # relative: float32 holds 7 digits
 
 
-def same(got: Any, given: np.ndarray) -> bool:
-    return isinstance(got, np.ndarray) and got.shape == given.shape and bool(np.allclose(got, given, rtol=1e-6, atol=1e-12))
+def differing(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> np.ndarray:
+    """Where two arrays of one shape differ by more than rounding: a flat array of places.
+
+    `tolerance` is relative to the expected value; `near_zero` is what a difference may be besides, in the values' own
+    unit, for expected values that are sums of larger ones. NaN equals nothing.
+    """
+    far = ~np.isclose(got, expected, rtol=tolerance, atol=near_zero)
+    return np.flatnonzero(far.reshape(-1))
+
+
+def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 1e-12) -> bool:
+    """Whether what came back is an array of the expected shape, and its values the expected ones but for rounding."""
+    if not isinstance(got, np.ndarray) or got.shape != expected.shape:
+        return False
+
+    return not differing(got, expected, tolerance, near_zero).size
 
 
 def type_in_words(got: Any) -> str:
@@ -85,7 +99,8 @@ def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> st
         return f"rank {rank}: expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
     if got.dtype != expected.dtype:
         return f"rank {rank}: expected {what} as {expected.dtype}, got {got.dtype}"
-    where = np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=0).reshape(-1))
+
+    where = differing(got, expected)
     if not where.size:
         return None
     i = int(where[0])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import linecache
+import random
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -35,8 +37,11 @@ class Submitted:
 class SandboxArena:
     """Runs the functions that `cells` make. `incidents` are the timeouts and crashes so far."""
 
-    def __init__(self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int) -> None:
+    def __init__(
+        self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int, draws: random.Random | None = None
+    ) -> None:
         self._sandbox, self._meter, self._cells, self._seed = sandbox, meter, cells, seed
+        self.draws = draws or random.Random(secrets.randbits(62))
         self.incidents: list[str] = []
         self._runs = 0
         for title, source in cells:

@@ -7,6 +7,7 @@ draws at random follows from the run's seed and the file, so that an appeal can 
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, messages_of
-from worldsize.grade.marking.seeds import derived, seeded
+from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.submission import Submission, Ungradable
 
 
@@ -123,9 +124,9 @@ class SubmissionMarking:
             found.append([exercise.title, own])
         return found
 
-    def _arena(self, helped: tuple[Exercise, ...]) -> SandboxArena:
+    def _arena(self, helped: tuple[Exercise, ...], draws: random.Random | None = None) -> SandboxArena:
         # what a rank is result must not lead to what a check draws
-        return SandboxArena(self._sandbox, self._meter, self._cells(helped), derived(self._seed, "ranks"))
+        return SandboxArena(self._sandbox, self._meter, self._cells(helped), derived(self._seed, "ranks"), draws)
 
     # ---- one exercise ----------------------------------------------------------------------------
 
@@ -161,10 +162,11 @@ class SubmissionMarking:
 
     def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, str, int]:
         """The verdict, the exercise's state, and which run of the check was the last, where it has messages."""
-        arena = CountingArena(self._arena(helped))
+        draws = random.Random(derived(self._seed, exercise.id))
+        arena = CountingArena(self._arena(helped, draws))
         functions = [Submitted(name) for name in exercise.functions]
-        with seeded(derived(self._seed, exercise.id)):
-            verdict = _verdict(exercise, arena, functions)
+        verdict = _verdict(exercise, arena, functions)
+
         state = verdict.state
         if state == "fail" and arena.incidents:
             state = arena.incidents[-1]

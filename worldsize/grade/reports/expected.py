@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, messages_of
-from worldsize.grade.marking.seeds import derived, seeded
+from worldsize.grade.marking.seeds import derived
 from worldsize.trace import Trace, Transfer
 
 
@@ -61,10 +62,10 @@ class Expected:
         seed = derived(row.seed, lab.stem, row.digest)
         cells = [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
         cells += [[e.title, e.reference] for e in lab.exercises]
-        arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, derived(seed, "ranks"))
+        draws = random.Random(derived(seed, exercise.id))
+        arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, derived(seed, "ranks"), draws)
         try:
-            with seeded(derived(seed, exercise.id)):
-                run_check(exercise.id, CountingArena(arena, last), *map(Submitted, exercise.functions))
+            run_check(exercise.id, CountingArena(arena, last), *map(Submitted, exercise.functions))
         except LastRunReached as enough:
             return enough.ended.trace if enough.ended.state == "done" else None
         finally:
