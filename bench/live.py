@@ -67,15 +67,15 @@ json.dump(run.results, open("reports.json", "w"))
 OVERHEAD = """
 import json, statistics, time
 from worldsize.notebook import *
-from worldsize.launch.run import OBSERVERS
+from worldsize.launch.run import Observer, observe, unobserved
 from worldsize.live.view import LiveView
-from worldsize.launch.run import Observer
 import IPython
 def seconds(observer, fn):
-    OBSERVERS[:] = [observer]
-    start = time.monotonic()
-    run = launch(fn, {ranks})
-    return time.monotonic() - start, run.wall_s
+    with unobserved():
+        observe(observer)
+        start = time.monotonic()
+        run = launch(fn, {ranks})
+        return time.monotonic() - start, run.wall_s
 def goes_on():
     for _ in range(12):
         time.sleep(0.1)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from worldsize.errors import RankFailed
+from worldsize.failures import Wait
 from worldsize.launch import launch
-from worldsize.launch.run import OBSERVERS, Observer, observe
+from worldsize.launch.run import Observer, observe, unobserved
 from worldsize.report import report, span
 
 pytestmark = pytest.mark.quick
@@ -55,11 +56,10 @@ class Collecting(Observer):
 
 @pytest.fixture
 def watcher():
-    before = list(OBSERVERS)
     made = Collecting()
-    observe(made)
-    yield made
-    OBSERVERS[:] = before
+    with unobserved():
+        observe(made)
+        yield made
 
 
 def test_progress_says_who_waits_for_whom_and_how_many_bytes_went(watcher):
@@ -72,7 +72,7 @@ def test_progress_says_who_waits_for_whom_and_how_many_bytes_went(watcher):
 
     launch(one_waits, 2)
     of_rank = [[p for p in watcher.news if p.rank == rank] for rank in range(2)]
-    assert any(p.doing == "waits in recv from rank 0" for p in of_rank[1])
+    assert any((p.state, p.wait) == ("waiting", Wait(1, "recv", 0)) for p in of_rank[1])
     assert of_rank[0][-1].sent_bytes == 100 and of_rank[1][-1].received_bytes == 100
     assert watcher.ticks >= 5
 
@@ -85,8 +85,9 @@ def test_a_ranks_last_progress_says_how_it_ended(watcher):
 
     with pytest.raises(RankFailed):
         launch(fails, 2)
-    last = {p.rank: p.doing for p in watcher.news}
-    assert last == {0: "done", 1: "failed: KeyError: 'chunk 5'"}
+    last = {p.rank: p for p in watcher.news}
+    assert (last[0].state, last[1].state) == ("done", "failed")
+    assert (last[1].failure.type, last[1].failure.message) == ("KeyError", "'chunk 5'")
 
 
 def test_progress_comes_at_most_ten_times_a_second(watcher):

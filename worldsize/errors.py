@@ -21,11 +21,14 @@ class NotYet(NotImplementedError):
 
 
 class LaunchError(RuntimeError):
-    """A launch that did not end well. `run` is what there is of it: logs, partial trace, results so far."""
+    """A launch that did not end well. `run` is what there is of it: logs, partial trace, results so far.
 
-    def __init__(self, message: str, run: object = None) -> None:
-        super().__init__(message)
-        self.run = run
+    `message` says what happened, `hint` what to do next; both are in its text.
+    """
+
+    def __init__(self, message: str, run: object = None, hint: str = "") -> None:
+        super().__init__("\n".join(filter(None, (message, hint))))
+        self.message, self.run, self.hint = message, run, hint
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of the launcher's own frames."""
@@ -35,8 +38,10 @@ class LaunchError(RuntimeError):
 class RankFailed(LaunchError):
     """The first rank that failed. `failure` is a `Failure`; `rank` its number."""
 
-    def __init__(self, message: str, run: object = None, failure: Failure | None = None) -> None:
-        super().__init__(message, run)
+    def __init__(
+        self, message: str, run: object = None, hint: str = "", failure: Failure | None = None
+    ) -> None:
+        super().__init__(message, run, hint)
         self.failure = failure
         self.rank = failure.rank if failure else None
 

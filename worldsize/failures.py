@@ -1,4 +1,4 @@
-"""What can go wrong with ranks, as plain data, and the words that a student can read.
+"""What can go wrong with ranks, as plain data, and the words that a student can read, which are made last.
 
 A rank never sends an exception object: it sends a `Failure` (type name, text, frames), and the kernel renders it
 against the notebook's own cells. Left out: how failures are noticed (`engines/`), and what is raised (`errors`).
@@ -13,7 +13,11 @@ import re
 import signal
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+from worldsize.trace import Event
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY_DIRS = tuple(
@@ -36,10 +40,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank ended. `kind` is "raised", "signal" or "exit"; `at_s` is on the machine's monotonic clock."""
+    """How a rank ended. `at_s` is on the machine's monotonic clock; `code` is the exit code or the signal's number,
+    None where nobody knows it."""
 
     rank: int
-    kind: str
+    kind: Literal["raised", "signal", "exit"]
     at_s: float
     type: str = ""
     message: str = ""
@@ -66,30 +71,53 @@ _PEER_LOST = re.compile(
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a rank stood when the run was stopped: `doing` in words, its stack, its last message."""
+class Wait:
+    """A call of the fabric that a rank is blocked in. `peer` is None for a receive from anyone."""
 
     rank: int
-    doing: str = ""
+    op: Literal["send", "recv"]
+    peer: int | None
+    tag: int = 0
+    peer_ended: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a rank stood when the run was stopped: what it waited for, its stack, its last message that had ended."""
+
+    rank: int
+    wait: Wait | None = None
     frames: tuple[Frame, ...] = ()
-    last_transfer: str = ""
+    last_message: Event | None = None
     answered: bool = True
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a launch ended. `status`: "done", "failed", "deadlock", "timeout", "stopped" or "refused" (`reason`)."""
+class Return:
+    """What is known of a rank that returned, beside its result: `changed` names of the notebook that it changed in its
+    own copy, and how many `isend` handles it left `unwaited`."""
 
-    status: str
+    changed: tuple[str, ...] = ()
+    unwaited: int = 0
+
+
+Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a launch ended; `reason` says why it was refused. `returned` has the ranks that returned."""
+
+    status: Status
     failures: tuple[Failure, ...] = ()
     standings: tuple[Standing, ...] = ()
     entered_s: dict[int, float] = field(default_factory=dict)
-    notes: dict[int, dict] = field(default_factory=dict)
-    waits: tuple[str, ...] = ()
+    returned: dict[int, Return] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
     reason: str = ""
 
 
-def first_failure(failures: list[Failure]) -> Failure:
+def first_failure(failures: Sequence[Failure]) -> Failure:
     """The culprit among the failures of ranks: the earliest, but an echo never goes before its cause.
 
     An echo is what a rank says whose peer was lost ("connection closed by peer").
@@ -100,6 +128,10 @@ def first_failure(failures: list[Failure]) -> Failure:
 
 def is_library(frame: Frame) -> bool:
     return frame.file.startswith(_LIBRARY_DIRS) or frame.file.startswith("<frozen")
+
+
+def is_package(frame: Frame) -> bool:
+    return frame.file.startswith(_PACKAGE_DIR + os.sep)
 
 
 def place(frame: Frame) -> str:
@@ -156,16 +188,102 @@ def name(rank: int, tasks: TaskNames = ()) -> str:
 
 
 def headline(failure: Failure, world_size: int, tasks: TaskNames = ()) -> str:
-    """A `Failure` in one line, in words that a student can read: who failed and how."""
-    who = name(failure.rank, tasks) + ("" if tasks else f" of {world_size}")
+    """A `Failure` in words that a student can read: who failed and how. The message of an error may have many lines."""
+    who = name(failure.rank, tasks)
+    if not tasks:
+        who += f" of {world_size}"
+
+    links = {"raised": "failed first:", "signal": "was", "exit": ""}
+    return " ".join(filter(None, (who, links[failure.kind], ending(failure))))
+
+
+def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames = (), alone: str = "") -> str:
+    """What a check says of ranks that failed: who failed and how, and where in the reader's own cells.
+
+    Which of several ranks that fail alike comes first is chance: they are named together. `alone` is what a process is
+    called that is no rank.
+    """
+    first = first_failure(failures)
+    alike = [f for f in failures if (f.kind, f.type, f.code) == (first.kind, first.type, first.code)]
+    shown = min(alike, key=lambda f: f.rank)
+    return "\n".join([_failed_line(shown, sorted(f.rank for f in alike), world_size, tasks, alone), *failed_where(shown)])
+
+
+def _failed_line(shown: Failure, ranks: list[int], world_size: int, tasks: TaskNames, alone: str) -> str:
+    if len(ranks) > 1:
+        links = {"raised": "failed:", "signal": "were", "exit": ""}
+        of = "" if tasks else f"of {world_size}"
+        return " ".join(filter(None, (names(ranks, tasks), of, links[shown.kind], ending(shown))))
+    if not alone:
+        return headline(shown, world_size, tasks)
+
+    links = {"raised": "", "signal": f"{alone} was", "exit": alone}
+    return f"{links[shown.kind]} {ending(shown)}".lstrip()
+
+
+def failed_where(failure: Failure) -> list[str]:
+    """The lines below those that say who failed and how: where, and what caused it."""
+    rows = render_frames(failure.frames)
+    if rows and failure.kind == "signal":
+        rows.insert(0, "  last seen here:")
+    if failure.cause:
+        rows.append(f"  caused by {failure.cause.splitlines()[0][:200]}")
+    return rows
+
+
+def unfinished_line(
+    limit_s: float, world_size: int, standings: Sequence[Standing], tasks: TaskNames = (), alone: str = ""
+) -> str:
+    """What a check says of a run whose time was up: which ranks were not done, and what they waited for."""
+    after = f"after timeout_s={limit_s:g} s"
+    if alone:
+        return f"{after} {alone} had not ended"
+
+    doing = [wait_in_short(s.wait) if s.wait else f"{name(s.rank, tasks)} running" for s in standings]
+    return f"{after} these of {world_size} {'tasks' if tasks else 'ranks'} were not done: {', '.join(doing)}"
+
+
+def ending(failure: Failure) -> str:
+    """How a rank failed, whoever it was: "KeyError: 'loss'", "killed by SIGKILL …", "exited with code 3 …"."""
     if failure.kind == "raised":
-        return f"{who} failed first: {failure.type}: {failure.message}".rstrip(": ")
+        return f"{failure.type}: {failure.message}".rstrip(": ")
+
     if failure.kind == "signal":
-        said = signal.Signals(failure.code).name if failure.code in list(signal.Signals) else f"signal {failure.code}"
+        said = _signal_name(failure.code)
         hint = " (out of memory?)" if said == "SIGKILL" else ""
-        return f"{who} was killed by {said}{hint} before it returned a result"
-    left = f"{who} exited with code {failure.code} and no result"
-    return f"{left}: return from the function instead of leaving the process"
+        return f"killed by {said}{hint} and returned no result"
+
+    if failure.code is None:
+        return "ended with no result, and nobody knows how: its exit code was not seen"
+    return f"exited with code {failure.code} and no result: return from the function instead of leaving the process"
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def deadlock_line(waits: Sequence[Wait]) -> str:
+    """A deadlock in one line: "deadlock: rank 0 waits for 1 (recv), rank 1 waits for anyone (recv, tag 2)"."""
+    return f"deadlock: {', '.join(map(wait_in_short, waits))}"
+
+
+def wait_in_short(wait: Wait) -> str:
+    """ "rank 0 waits for 3 (recv, tag 1), which has ended"."""
+    whom = "anyone" if wait.peer is None else str(wait.peer)
+    tag = f", tag {wait.tag}" if wait.tag else ""
+    ended = ", which has ended" if wait.peer_ended else ""
+    return f"rank {wait.rank} waits for {whom} ({wait.op}{tag}){ended}"
+
+
+def wait_in_words(wait: Wait) -> str:
+    """What a rank does that is blocked: "waits in recv from rank 3 (tag 1)"."""
+    way = "to" if wait.op == "send" else "from"
+    whom = "anyone" if wait.peer is None else f"rank {wait.peer}"
+    tag = f" (tag {wait.tag})" if wait.tag else ""
+    return f"waits in {wait.op} {way} {whom}{tag}"
 
 
 _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round their own functions
@@ -174,13 +292,30 @@ _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round 
 def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
     """A `Standing` in words, beside the failure: where another rank stood when the run was stopped."""
     own = [f for f in standing.frames if not is_library(f)]
-    inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
-    doing = standing.doing or ("in native code, it did not answer" if not standing.answered else "running")
-    if not standing.doing and inside and is_library(standing.frames[-1]):
-        doing = f"in {inside[0].function}"
     at = f" at {place(own[-1])}: {source_line(own[-1])}" if own else ""
-    last = f" (last message: {standing.last_transfer})" if standing.last_transfer else ""
-    return f"{name(standing.rank, tasks)} {doing}{at}{last}"
+
+    last = ""
+    if standing.last_message is not None:
+        last = f" (last message: {_message_in_words(standing.last_message)})"
+
+    return f"{name(standing.rank, tasks)} {_doing(standing)}{at}{last}"
+
+
+def _doing(standing: Standing) -> str:
+    if standing.wait is not None:
+        return wait_in_words(standing.wait)
+
+    inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
+    if inside and is_library(standing.frames[-1]):
+        return f"in {inside[0].function}"
+
+    return "running" if standing.answered else "in native code, it did not answer"
+
+
+def _message_in_words(event: Event) -> str:
+    if event.kind == "send":
+        return f"sent {event.size_bytes} bytes to rank {event.peer}"
+    return f"received {event.size_bytes} bytes from rank {event.peer}"
 
 
 def names(ranks: list[int], tasks: TaskNames = ()) -> str:

@@ -6,6 +6,7 @@ receives enters through one ingress. Left out: switches and topologies (every pa
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -70,3 +71,29 @@ class Link:
 
     def __str__(self) -> str:
         return f"{self.bandwidth_bytes_per_s / 1e6:g} MB/s, {self.latency_s * 1e6:g} us"
+
+
+class LinkClock:
+    """When messages pass one rank's `link`: its egress and its ingress carry one message at a time, in turn.
+
+    Moments are seconds on one clock, whichever it is: the shaper's, the broker's or a simulated one. A message leaves
+    when it is posted, whether or not its receiver is ready, and is cut through, so that one alone takes alpha + n / beta
+    (R. Hockney, 1994, doi 10.1016/S0167-8191(06)80021-9). Without a link nothing takes any time.
+    """
+
+    def __init__(self, link: Link | None) -> None:
+        self._latency_s = link.latency_s if link else 0.0
+        self._s_per_byte = 1 / link.bandwidth_bytes_per_s if link else 0.0
+        self._egress_free_s = self._ingress_free_s = -math.inf
+
+    def leave(self, size_bytes: int, posted_s: float) -> tuple[float, float]:
+        """(when the first byte leaves this rank, when the last one has left) of a message that is posted now."""
+        first_s = max(posted_s, self._egress_free_s)
+        self._egress_free_s = first_s + size_bytes * self._s_per_byte
+        return first_s, self._egress_free_s
+
+    def arrive(self, size_bytes: int, left_s: float) -> float:
+        """When the last byte is here of a message whose first byte left its sender at `left_s`."""
+        enters_s = max(left_s + self._latency_s, self._ingress_free_s)
+        self._ingress_free_s = enters_s + size_bytes * self._s_per_byte
+        return self._ingress_free_s

@@ -7,9 +7,10 @@ The file format for ui.perfetto.dev is Chrome's Trace Event Format.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 
@@ -17,7 +18,8 @@ from pathlib import Path
 class Transfer:
     """One message from `src` to `dst`: posted at `start_s`, wholly received at `end_s` (seconds since the launch).
 
-    `size_bytes` is the tensor alone; the fabric's own header is not counted.
+    `size_bytes` is the tensor alone; the fabric's own header is not counted. `recv_start_s`: when the receiver began to
+    wait for it, None where that was not recorded.
     """
 
     src: int
@@ -26,6 +28,7 @@ class Transfer:
     start_s: float
     end_s: float
     tag: int = 0
+    recv_start_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,12 @@ class Event:
     end_s: float
 
 
+# A message as a recorder keeps it while the run goes: the fields of an `Event`, in a list, which costs a message least.
+# A send that is on its way ends when it starts.
+EventRow = list
+KIND, PEER, TAG, SIZE_BYTES, START_S, END_S = range(6)
+
+
 @dataclass(frozen=True)
 class RankRecord:
     """All that one rank recorded."""
@@ -70,6 +79,13 @@ class RankRecord:
     events: tuple[Event, ...] = ()
     spans: tuple[Span, ...] = ()
     collectives: tuple[Collective, ...] = ()
+
+
+def record(rank: int, rows: Iterable[EventRow], spans: Iterable[tuple], origin_s: float) -> RankRecord:
+    """A rank's record on a clock that starts at `origin_s`, from its messages and from spans (kind, start, end, label)."""
+    events = [Event(k, p, t, n, start_s - origin_s, end_s - origin_s) for k, p, t, n, start_s, end_s in rows]
+    moved = [Span(rank, k, start_s - origin_s, end_s - origin_s, label) for k, start_s, end_s, label in spans]
+    return RankRecord(rank, tuple(events), tuple(moved))
 
 
 @dataclass(frozen=True)
@@ -139,7 +155,10 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
 def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Transfer:
     queue = sends.get((event.peer, rank, event.tag))
     sent = queue.pop(0) if queue else event  # the sender's side is lost where it was killed
-    return Transfer(event.peer, rank, event.size_bytes, sent.start_s, event.end_s, event.tag)
+    return Transfer(
+        src=event.peer, dst=rank, size_bytes=event.size_bytes, start_s=sent.start_s, end_s=event.end_s, tag=event.tag,
+        recv_start_s=event.start_s,
+    )  # fmt: skip
 
 
 def _label(event: Event) -> str:
@@ -173,22 +192,51 @@ def _slice(rank: int, row: int, name: str, start_s: float, end_s: float, args: d
     }  # fmt: skip
 
 
-def on_logical_clock(trace: Trace) -> Trace:
-    """The same trace with its transfers on a logical clock, each sent a step after the last that its sender had received.
+def in_steps(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
+    """A trace's transfers in steps: in each a rank sends at most one message and receives at most one.
 
-    What counts is what it had received by then. So two runs of one algorithm look alike, however busy the machine
-    was. L. Lamport, "Time, clocks, and the ordering of events in a distributed system", CACM 21, 1978. Each message
-    takes one step; spans are left out.
+    So one network card would do it. Every message comes after those that its sender had sent or received before it
+    began: L. Lamport's "happened before" (CACM 21, 1978) in rows. The messages of a step stand in the order of their
+    senders.
     """
-    received: list[list[tuple[float, int]]] = [[] for _ in range(trace.world_size)]  # (moment, step) by rank
-    sent = [0] * trace.world_size
-    found = []
-    for t in sorted(trace.transfers, key=lambda t: (t.start_s, t.end_s)):
-        step = max([sent[t.src], *(at for moment_s, at in received[t.src] if moment_s <= t.start_s)])
-        sent[t.src] = step
-        received[t.dst].append((t.end_s, step + 1))
-        found.append(Transfer(t.src, t.dst, t.size_bytes, step, step + 1, t.tag))
-    return Trace(trace.world_size, tuple(sorted(found, key=lambda t: (t.start_s, t.src, t.dst))))
+    ends: dict[int, list[float]] = defaultdict(list)  # by rank: when its messages were over
+    latest: dict[int, list[int]] = defaultdict(list)  # and the latest step of those and of the earlier ones
+    received: dict[int, int] = {}
+    sending: set[tuple[int, int]] = set()
+    steps: list[list[Transfer]] = []
+
+    for t in sorted(transfers, key=lambda t: (t.end_s, t.start_s, t.src, t.dst)):
+        over = bisect_right(ends[t.src], t.start_s)
+        before = latest[t.src][over - 1] if over else -1
+        number = 1 + max(received.get(t.dst, -1), before)
+        while (t.src, number) in sending:
+            number += 1
+
+        while len(steps) <= number:
+            steps.append([])
+        steps[number].append(t)
+
+        received[t.dst] = number
+        sending.add((t.src, number))
+        for rank in {t.src, t.dst}:
+            ends[rank].append(t.end_s)
+            latest[rank].append(max([number, *latest[rank][-1:]]))
+
+    return [sorted(messages, key=lambda t: t.src) for messages in steps]
+
+
+def on_logical_clock(trace: Trace) -> Trace:
+    """The same trace with its transfers on a logical clock, which counts the steps of `in_steps`.
+
+    So two runs of one algorithm look alike, however busy the machine was. Each message takes one step; spans are left
+    out.
+    """
+    found = [
+        replace(t, start_s=number, end_s=number + 1, recv_start_s=None)
+        for number, messages in enumerate(in_steps(trace.transfers))
+        for t in messages
+    ]
+    return Trace(trace.world_size, tuple(found))
 
 
 def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:

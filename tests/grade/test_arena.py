@@ -148,8 +148,8 @@ def test_a_function_that_does_not_end_is_a_timeout(arena):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("leaves", "rank 0 of 2 exited with code 3 and no result"),
-        ("crashes", "rank 0 of 2 was killed by SIGSEGV"),
+        ("leaves", "ranks 0, 1 of 2 exited with code 3 and no result"),
+        ("crashes", "ranks 0, 1 of 2 were killed by SIGSEGV and returned no result"),
         ("nobody", "NameError: expected a function `nobody`, got nothing"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from worldsize.figures.base import notice
 from worldsize.lab.knobs import Panel, knobs
 from worldsize.launch import launch
-from worldsize.launch.run import OBSERVERS, Observer, observe
+from worldsize.launch.run import Observer, observe, unobserved
 
 pytestmark = pytest.mark.quick
 
@@ -105,14 +105,16 @@ def test_a_launch_for_a_picture_that_is_drawn_anew_is_shown_to_nobody(shown):
     def draw(ranks=1):
         return notice(f"rank {launch(lambda: 7, ranks)[0]}")
 
-    before = list(OBSERVERS)
-    observe(Noting())
-    panel = Panel(draw, {"ranks": [1]}, {"ranks": 1})
-    panel.show(draw())
-    panel.again.click()
-    observers, OBSERVERS[:] = OBSERVERS[:], before
-    assert told == ["done"] and any(type(o) is Noting for o in observers)
-    assert shown[-1]["text/plain"] == "rank 7"
+    with unobserved():
+        observe(Noting())
+        panel = Panel(draw, {"ranks": [1]}, {"ranks": 1})
+        panel.show(draw())
+        panel.again.click()
+        assert told == ["done"]
+        assert shown[-1]["text/plain"] == "rank 7"
+
+        launch(lambda: 8, 1)
+        assert told == ["done", "done"]
 
 
 def test_a_name_that_the_function_does_not_take_is_refused():

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from worldsize.errors import NotYet
 from worldsize.launch import launch
-from worldsize.launch.run import OBSERVERS, Observer, observe
+from worldsize.launch.run import Observer, observe, unobserved
 
 pytestmark = pytest.mark.quick
 SIZES = [1, 2, 3, 4]
@@ -84,11 +84,10 @@ class Collecting(Observer):
 
 @pytest.fixture
 def watcher():
-    before = list(OBSERVERS)
     made = Collecting()
-    observe(made)
-    yield made
-    OBSERVERS[:] = before
+    with unobserved():
+        observe(made)
+        yield made
 
 
 def test_an_observer_hears_the_setup_once_every_line_and_the_end(watcher):

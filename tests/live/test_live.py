@@ -12,7 +12,7 @@ import pytest
 
 from worldsize import live
 from worldsize.engines.job import Progress
-from worldsize.failures import Failure, Outcome, Standing
+from worldsize.failures import Failure, Outcome, Standing, Wait
 from worldsize.live import result
 from worldsize.live.run_state import LINE_CHARS, RunState, plain
 from worldsize.live.text import TextLines
@@ -31,8 +31,8 @@ def finished(run_state, state="done", outcome=None, reports=()):
     )  # fmt: skip
 
 
-def told(rank=0, *reports, doing="running"):
-    return Progress(rank, 0.0, reports, 1000, 2000, doing)
+def told(rank=0, *reports, **how):
+    return Progress(rank, 0.0, reports, 1000, 2000, **how)
 
 
 # ---- what it knows ---------------------------------------------------------------------------
@@ -104,19 +104,27 @@ def test_a_long_line_is_cut():
     assert len(plain("x" * 10_000)) == LINE_CHARS
 
 
+def failed(kind="raised", **more):
+    return {"state": "failed", "failure": Failure(0, kind, 0.0, **more)}
+
+
 @pytest.mark.parametrize(
-    ("doing", "state"),
+    ("how", "doing"),
     [
-        ("running", "running"),
-        ("waits in recv from rank 3", "waiting"),
-        ("done", "done"),
-        ("failed: KeyError", "failed"),
+        ({"state": "running"}, "running"),
+        ({"state": "waiting", "wait": Wait(0, "recv", 3)}, "waits in recv from rank 3"),
+        ({"state": "waiting", "wait": Wait(0, "send", 1, tag=7)}, "waits in send to rank 1 (tag 7)"),
+        ({"state": "done"}, "done"),
+        ({"state": "not yet", "failure": Failure(0, "raised", 0.0, type="NotYet", not_yet=True)}, "not yet"),
+        (failed(type="KeyError", message="'loss'\nmore"), "failed: KeyError: 'loss'"),
+        (failed("signal", code=9), "failed: killed by SIGKILL (out of memory?) and returned no result"),
+        (failed("exit"), "failed: ended with no result, and nobody knows how: its exit code was not seen"),
     ],
 )
-def test_the_state_follows_from_what_a_rank_does(doing, state):
+def test_a_row_says_what_its_rank_does_in_words_made_from_its_state(how, doing):
     run_state = RunState(1)
-    run_state.progressed(told(doing=doing))
-    assert run_state.rows[0].state == state
+    run_state.progressed(told(**how))
+    assert (run_state.rows[0].state, run_state.rows[0].doing) == (how["state"], doing)
 
 
 def test_a_card_says_how_far_and_how_well():
@@ -261,7 +269,7 @@ def test_a_failed_rank_is_shown_with_its_reason_before_anything_is_drawn(desk, v
     run = start(view)
     desk.follow(view, run, 1)
     failure = Failure(1, "raised", 0.0, type="ValueError", message="bad chunk")
-    end(view, run, "failed", Outcome("failed", (failure,), (Standing(0, "waits in recv from rank 1"),)))
+    end(view, run, "failed", Outcome("failed", (failure,), (Standing(0, Wait(0, "recv", 1)),)))
     last = desk.messages()[-1]
     assert [(r["state"], r["doing"]) for r in last["ranks"]] == [
         ("stopped", "stopped: waits in recv from rank 1"), ("failed", "failed: ValueError: bad chunk"),
@@ -316,13 +324,13 @@ def test_the_view_of_a_run_that_broke_off_does_not_stay(desk, view, then):
 def failed_run(world_size=3):
     run_state = RunState(world_size)
     failure = Failure(2, "raised", 0.0, type="ValueError", message="<b>bad</b>")
-    standings = tuple(Standing(r, "waits in recv from rank 2") for r in range(2))
+    standings = tuple(Standing(r, Wait(r, "recv", 2)) for r in range(2))
     return finished(run_state, "failed", Outcome("failed", (failure,), standings)), run_state
 
 
 def test_the_failed_rank_comes_first_with_mark_word_and_reason():
-    rows = result.table(*failed_run())
-    assert rows[1][:2] == ["2", "failed: ValueError: <b>bad</b>"]
+    _, rows = result.table(*failed_run())
+    assert rows[0].texts()[:2] == ["2", "failed: ValueError: <b>bad</b>"]
     assert "✘ failed" in result.bundle(*failed_run())["text/html"]
 
 

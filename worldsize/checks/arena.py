@@ -1,7 +1,7 @@
 """The arena: the one seam through which a check runs a student's function, wherever that has to happen.
 
 `LaunchArena` runs it through `launch`, as the notebook does. A grader puts its sandbox behind the same four methods,
-and a check never knows which. Left out: what is checked (`checks/`).
+and a check never knows which: one answer gets one verdict. Left out: what is checked (`checks/`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from worldsize.arrays import plain, tensors
+from worldsize import failures
+from worldsize.checks import in_rank, plain_call
 from worldsize.engines.cluster import Cluster
-from worldsize.errors import Deadlock, LaunchError, NotYet, RankFailed, RunTimedOut
+from worldsize.engines.rank_failure import failure_of
+from worldsize.errors import LaunchError
+from worldsize.failures import Wait
 from worldsize.links import Link
 from worldsize.trace import Trace
 
+ArenaState = Literal["done", "not yet", "raised", "deadlock", "timeout"]
 PlayedRanks = Mapping[int, Callable]
 NOBODY: PlayedRanks = MappingProxyType({})
 
@@ -28,15 +32,16 @@ NOBODY: PlayedRanks = MappingProxyType({})
 class ArenaResult:
     """How a student's function ended on all ranks. Arrays are NumPy's, by rank.
 
-    `state`: "done", "not yet", "raised", "deadlock" or "timeout"; `message` says what happened where it is not "done".
-    `returned[r]` is what rank r returned, `inputs[r]` its input array afterwards (a function may work in place).
+    `message` says what happened where it is not "done", `waits` who waits for whom in a deadlock. `returned[r]` is what
+    rank r returned, `inputs[r]` its input array afterwards (a function may work in place).
     """
 
-    state: str
+    state: ArenaState
     message: str = ""
     returned: tuple[Any, ...] = ()
     inputs: tuple[Any, ...] = ()
     trace: Trace = field(default_factory=lambda: Trace(0))
+    waits: tuple[Wait, ...] = ()
 
 
 class Arena(Protocol):
@@ -44,8 +49,8 @@ class Arena(Protocol):
     """Where a check's random numbers come from, so that a grading can be replayed."""
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        """A plain function, once; its value is `returned[0]`. A callable among `args` is the check's own, and is seen
-        by the check whenever `fn` calls it."""
+        """A plain function, once, with copies of `args`; its value is `returned[0]`. A callable among `args` is the
+        check's own, and is seen by the check whenever `fn` calls it."""
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
@@ -69,6 +74,9 @@ class Arena(Protocol):
         """
 
 
+FUNCTIONS_PROCESS = "the function's process"  # what is said to have failed where there is no rank
+
+
 class LaunchArena:
     """Runs a student's function in place, through `launch`, each time limited to `timeout_s`, with TensorFlow to
     `tensorflow_s`: its processes take longer to find each other."""
@@ -79,11 +87,17 @@ class LaunchArena:
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
         try:
-            return ArenaResult("done", returned=(plain(fn(*args)),))
-        except NotYet as stub:
-            return ArenaResult("not yet", str(stub))
-        except Exception as error:
-            return ArenaResult("raised", f"{type(error).__name__}: {error}")
+            return ArenaResult("done", returned=(plain_call.call(fn, args, self._timeout_s),))
+        except KeyboardInterrupt:
+            raise
+        except plain_call.TimeUp:
+            return ArenaResult("timeout", failures.unfinished_line(self._timeout_s, 1, (), alone=FUNCTIONS_PROCESS))
+        except BaseException as error:  # one that leaves the process has failed, too
+            failure = failure_of(0, error)
+
+        if failure.not_yet:
+            return ArenaResult("not yet", failure.message)
+        return ArenaResult("raised", failures.failed_text([failure], 1, alone=FUNCTIONS_PROCESS))
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
@@ -103,13 +117,14 @@ class LaunchArena:
         way = {"logical_devices": logical_devices, "cluster": cluster, "servers": servers, "legacy_keras": legacy_keras}
         way["env"] = {"CUDA_VISIBLE_DEVICES": "-1"}  # the same devices everywhere
         args = (fn, list(inputs), more, driver)
-        return _ended(len(inputs), lambda: quiet_launch(_in_tensorflow, args, **way, timeout_s=self._tensorflow_s))
+        limit_s = self._tensorflow_s
+        return _ended(len(inputs), limit_s, lambda: quiet_launch(_in_tensorflow, args, **way, timeout_s=limit_s))
 
     def _ranks(self, body: Callable, args: tuple, link: Link | None) -> ArenaResult:
         from worldsize.launch import quiet_launch
 
-        n = len(args[1])
-        return _ended(n, lambda: quiet_launch(body, n, args, link, self._timeout_s, device="cpu"))
+        n, limit_s = len(args[1]), self._timeout_s
+        return _ended(n, limit_s, lambda: quiet_launch(body, n, args, link, limit_s, device="cpu"))
 
 
 def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
@@ -123,45 +138,44 @@ def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
         raise ValueError(f"arena.tensorflow: expected {n} inputs, one for {who}, got {len(inputs)}")
 
 
-def _ended(n: int, launch: Callable) -> ArenaResult:
+def _ended(n: int, limit_s: float, launch: Callable) -> ArenaResult:
     try:
         run = launch()
     except LaunchError as error:
-        trace = error.run.trace if error.run else Trace(n)
-        return ArenaResult(_STATES.get(type(error), "raised"), _message(error), trace=trace)
+        return _broke_off(n, limit_s, error)
     except ValueError as error:  # it cannot travel to the ranks
         return ArenaResult("raised", str(error), trace=Trace(n))
+
     if run.state == "not yet":
         return ArenaResult("not yet", run.not_yet or "", trace=run.trace)
     returned, after = zip(*(result or (None, None) for result in run.results), strict=True)
     return ArenaResult("done", returned=returned, inputs=after, trace=run.trace)
 
 
-def _message(error: LaunchError) -> str:
-    """What happened, without the hint at the logs of the last run, which a check's run is not."""
-    return "\n".join(row for row in str(error).splitlines() if not row.startswith("full logs: "))
+def _broke_off(n: int, limit_s: float, error: LaunchError) -> ArenaResult:
+    """What a check says of it. Where each rank stood is added below; only the notebook knows that."""
+    run = error.run
+    outcome = run.outcome if run else None
+    if outcome is None:  # the engine was lost
+        return ArenaResult("raised", error.message, trace=Trace(n))
 
-
-_STATES = {Deadlock: "deadlock", RunTimedOut: "timeout", RankFailed: "raised"}
+    where = failures.render_standings(outcome.standings, run.tasks)
+    if outcome.status == "deadlock":
+        message = "\n".join([failures.deadlock_line(outcome.waits), *where])
+        return ArenaResult("deadlock", message, trace=run.trace, waits=outcome.waits)
+    if outcome.status == "timeout":
+        message = "\n".join([failures.unfinished_line(limit_s, n, outcome.standings, run.tasks), *where])
+        return ArenaResult("timeout", message, trace=run.trace)
+    return ArenaResult("raised", failures.failed_text(outcome.failures, n, run.tasks), trace=run.trace)
 
 
 def _over_fabric(fabric: Any, fn: Callable, inputs: list, more: tuple, played: dict) -> tuple[Any, Any]:
-    import torch
-
-    x = tensors(inputs[fabric.rank])
-    torch.manual_seed(fabric.rank)
-    return plain(played.get(fabric.rank, fn)(fabric, x, *more)), plain(x)
+    return in_rank.over_fabric(fabric, played.get(fabric.rank, fn), inputs[fabric.rank], more)
 
 
 def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    x = tensors(inputs[dist.get_rank()])
-    return plain(fn(x, *more)), plain(x)
+    return in_rank.in_group(fn, inputs[int(os.environ["RANK"])], more)
 
 
 def _in_tensorflow(fn: Callable, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any]:
-    x = inputs[int(os.environ["RANK"])]
-    returned = driver(fn, x, *more) if driver else fn(x, *more)
-    return plain(returned), plain(x)
+    return in_rank.in_tensorflow(fn, inputs[int(os.environ["RANK"])], more, driver)

@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import threading
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -23,7 +22,13 @@ from pathlib import Path
 PRELOAD = {
     # beside a rank's own code, what torch imports late: at the first `out.backward(gradient)` and at the first
     # optimizer; imported once here, it costs two seconds of a core, and every rank of every launch would pay them again
-    "torch": ["worldsize.engines.torch_rank", "torch.fx.experimental.symbolic_shapes", "torch._dynamo"],
+    "torch": [
+        "worldsize.engines.torch_rank",
+        "torch.fx.experimental.symbolic_shapes",
+        "torch._dynamo",
+        "torch.distributed.elastic.multiprocessing",  # the target of every rank's process
+        "torch.distributed.elastic.multiprocessing.api",
+    ],
     "tensorflow": ["worldsize.engines.tensorflow_rank", "tensorflow", "keras", "tf_keras"],
 }
 _SESSIONS = {
@@ -118,6 +123,3 @@ def _rehearse(start_method: str) -> None:
         process.start()
         process.join()
 
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

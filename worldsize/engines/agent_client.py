@@ -91,9 +91,15 @@ class AgentProcess:
         """
         left = self.dir.with_suffix(".left")
         with suppress(OSError):
-            keep_runs and self.dir.rename(left)  # so the agent knows
+            if keep_runs:
+                self.dir.rename(left)  # so the agent knows
+
         with suppress(OSError):
-            self.connection.close() if not self.alive() else self._hang_up()
+            if self.alive():
+                self._hang_up()
+            else:
+                self.connection.close()
+
         try:
             self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -195,22 +201,21 @@ class LocalEngine:
         for folder in iter(self.discarded.get, None):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def ready_agent(self) -> AgentProcess:
+    def new_run_dir(self) -> Path:
+        """The folder of a run that may be started at once: the agent is ready, and has no other run."""
         agent = self._agent()
         if agent.busy:  # with a run that an interrupt, at the worst moment, kept from being ended
             self.abandon()
             agent = self._agent()
         agent.wait_ready()
-        return agent
+        return self._new_dir("run")
 
     def start(self, job: Job) -> LocalRanks:
-        agent = self.ready_agent()
+        """Start a job in a folder of `new_run_dir`."""
+        agent = self._agent()
         agent.busy = True
         agent.connection.send(job)
         return LocalRanks(agent)
-
-    def new_run_dir(self) -> Path:
-        return self._new_dir("run")
 
     def abandon(self) -> None:
         """Kill the agents: a run that does not end when it is told to."""

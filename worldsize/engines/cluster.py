@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 MOST_TASKS = 32
 
@@ -102,6 +103,27 @@ def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str
     if set(there) <= set(named):
         raise ValueError(f"launch: with servers={named} no task of {cluster} would run the function")
     return named
+
+
+def prepare_tensorflow(logical_devices: int, seed: int) -> None:
+    """What a process of TensorFlow needs before its runtime starts: into how many devices its CPU is split, and a seed."""
+    import tensorflow as tf
+
+    if logical_devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        each = [tf.config.LogicalDeviceConfiguration() for _ in range(logical_devices)]
+        tf.config.set_logical_device_configuration(cpu, each)
+    tf.random.set_seed(seed)
+
+
+def start_server() -> Any:
+    """Start the `tf.distribute.Server` of this task, as `TF_CONFIG` says. It stops when nobody refers to it any more."""
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+    )
 
 
 @dataclass(frozen=True)

@@ -7,53 +7,48 @@ over messages: a receive from anyone waits for one of many.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from worldsize.failures import Wait
 
 
 @dataclass(frozen=True)
-class Wait:
-    """What a rank does: `doing` is (op, peer or None, tag) where it is blocked, None where it is not (or has ended);
-    `posted` and `taken` count messages by (peer, tag)."""
+class RankMessages:
+    """A rank in the wait-for graph: `wait` is the call it is blocked in, None where it is not (or has ended);
+    `posted` and `taken` count its messages by (peer, tag)."""
 
-    doing: tuple[str, int | None, int] | None
+    wait: Wait | None
     posted: Counter
     taken: Counter
 
 
-def deadlock(waits: dict[int, Wait], live: set[int]) -> tuple[str, ...]:
-    """Who waits for whom where ranks are in a deadlock.
-
-    ("rank 0 waits for 3", …) where every live rank is blocked and none can go on; else ().
-    """
-    if not live or any(rank not in waits or waits[rank].doing is None for rank in live):
+def deadlock(ranks: dict[int, RankMessages], live: set[int]) -> tuple[Wait, ...]:
+    """Who waits for whom where ranks are in a deadlock: a `Wait` of every live rank if none can go on; else ()."""
+    if not live or any(rank not in ranks or ranks[rank].wait is None for rank in live):
         return ()
-    if any(_can_go_on(rank, waits) for rank in live):
+
+    if any(_can_go_on(ranks[rank].wait, ranks) for rank in live):
         return ()
-    return tuple(_words(rank, waits[rank], live) for rank in sorted(live))
+
+    waits = (ranks[rank].wait for rank in sorted(live))
+    return tuple(replace(wait, peer_ended=wait.peer is not None and wait.peer not in live) for wait in waits)
 
 
-def _can_go_on(rank: int, waits: dict[int, Wait]) -> bool:
-    op, peer, tag = waits[rank].doing
-    if op == "recv":
-        sources = [peer] if peer is not None else [r for r in waits if r != rank]
-        return any(_untaken(source, rank, tag, waits) for source in sources)
-    if not _untaken(rank, peer, tag, waits):
+def _can_go_on(wait: Wait, ranks: dict[int, RankMessages]) -> bool:
+    if wait.op == "recv":
+        sources = [wait.peer] if wait.peer is not None else ranks.keys() - {wait.rank}
+        return any(_untaken(source, wait.rank, wait.tag, ranks) for source in sources)
+
+    if not _untaken(wait.rank, wait.peer, wait.tag, ranks):
         return True  # taken already: the send is about to return
-    if peer not in waits or waits[peer].doing is None:
-        return False  # it has ended without taking the message
-    other_op, other_peer, other_tag = waits[peer].doing
-    return other_op == "recv" and other_peer in (None, rank) and other_tag == tag
+
+    receiver = ranks[wait.peer].wait if wait.peer in ranks else None
+    if receiver is None or receiver.op != "recv":
+        return False  # it has ended without taking the message, or sends itself
+    return receiver.peer in (None, wait.rank) and receiver.tag == wait.tag
 
 
-def _untaken(src: int, dst: int, tag: int, waits: dict[int, Wait]) -> int:
-    posted = waits[src].posted[dst, tag] if src in waits else 0
-    taken = waits[dst].taken[src, tag] if dst in waits else 0
+def _untaken(src: int, dst: int, tag: int, ranks: dict[int, RankMessages]) -> int:
+    posted = ranks[src].posted[dst, tag] if src in ranks else 0
+    taken = ranks[dst].taken[src, tag] if dst in ranks else 0
     return posted - taken
-
-
-def _words(rank: int, wait: Wait, live: set[int]) -> str:
-    op, peer, tag = wait.doing
-    whom = "anyone" if peer is None else str(peer)
-    ended = ", which has ended" if peer is not None and peer not in live else ""
-    under = f", tag {tag}" if tag else ""
-    return f"rank {rank} waits for {whom} ({op}{under}){ended}"

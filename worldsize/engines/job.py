@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from worldsize.engines.cluster import Cluster
-from worldsize.failures import Outcome
+from worldsize.failures import Failure, Outcome, Wait
 from worldsize.links import Link
 
 
@@ -26,44 +26,67 @@ class TensorFlowTasks:
 
 
 @dataclass(frozen=True)
+class RunFiles:
+    """The files of one run, by name, in the run's own `folder`."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        return self.folder / "job.pkl"
+
+    @property
+    def payload(self) -> Path:
+        return self.folder / "payload.pkl"
+
+    def log(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.log"
+
+    def native_log(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.native.log"
+
+    def result(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.result.pkl"
+
+    def last_seen(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.last_seen.pkl"
+
+    def stack(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.stack"
+
+    def record(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.record.pkl"
+
+
+@dataclass(frozen=True)
 class Job:
-    """All that ranks need, as plain data. `dir` holds the payload, the logs, the results and the traces."""
+    """All that ranks need, as plain data.
+
+    `dir` holds the payload, the logs, the results and the traces; it and `origin_s`, the moment of the launch on the
+    machine's monotonic clock, are filled in when the job is executed.
+    """
 
     world_size: int
-    dir: Path
     env: dict[str, str]
     sys_path: tuple[str, ...]
     cwd: str
     seed: int
     timeout_s: float
-    origin_s: float
+    dir: Path = Path()
+    origin_s: float = 0.0
     device: str = "auto"
     link: Link | None = None
     framework: str = "torch"
     tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
 
-    def payload_path(self) -> Path:
-        return self.dir / "payload.pkl"
+    @property
+    def files(self) -> RunFiles:
+        return RunFiles(self.dir)
 
-    def log_path(self, rank: int) -> Path:
-        return self.dir / f"rank{rank}.log"
-
-    def native_log_path(self, rank: int) -> Path:
+    def native_log(self, rank: int) -> Path:
         """Where what a rank's libraries write past Python goes. Only TensorFlow's has a file of its own: it is chatty."""
-        return self.dir / f"rank{rank}.native.log" if self.tasks else self.log_path(rank)
-
-    def result_path(self, rank: int) -> Path:
-        return self.dir / f"rank{rank}.result.pkl"
-
-    def last_seen_path(self, rank: int) -> Path:
-        return self.dir / f"rank{rank}.last_seen.pkl"
-
-    def stack_path(self, rank: int) -> Path:
-        return self.dir / f"rank{rank}.stack"
-
-    def record_path(self, rank: int) -> Path:
-        return self.dir / f"rank{rank}.record.pkl"
+        return self.files.native_log(rank) if self.tasks else self.files.log(rank)
 
 
 @dataclass(frozen=True)
@@ -79,14 +102,19 @@ class Setup:
 
 @dataclass(frozen=True)
 class Progress:
-    """News of one rank while it runs: new `report` rows, bytes so far, and what it does in words. At most 10 a second."""
+    """News of one rank while it runs: new `report` rows, bytes so far, and what it does. At most 10 a second.
+
+    `wait` says what a rank waits for that is "waiting", `failure` how one ended that "failed" or is "not yet".
+    """
 
     rank: int
     at_s: float
     reports: tuple[dict, ...] = ()
     sent_bytes: int = 0
     received_bytes: int = 0
-    doing: str = "running"
+    state: Literal["running", "waiting", "done", "not yet", "failed"] = "running"
+    wait: Wait | None = None
+    failure: Failure | None = None
 
 
 class Ranks(Protocol):

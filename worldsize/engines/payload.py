@@ -38,15 +38,15 @@ def first_parameter(fn: Callable) -> str | None:
         return None
 
 
-def pack(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> bytes:
+def pack(call: Payload) -> bytes:
     """Pickle the payload that travels to the ranks, a function with its arguments, and return its bytes.
 
     Raises ValueError that names what cannot be pickled and says what to do.
     """
     try:
-        return cloudpickle.dumps((fn, args, kwargs))
+        return cloudpickle.dumps((call.fn, call.args, call.kwargs))
     except Exception as error:
-        raise ValueError(_unpicklable(fn, args, kwargs, error)) from None
+        raise ValueError(_unpicklable(call, error)) from None
 
 
 def unpack(data: bytes) -> Payload:
@@ -95,10 +95,10 @@ def reachable(fn: Callable) -> dict[str, Any]:
     return found
 
 
-def sizes(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[tuple[str, int]]:
+def sizes(call: Payload) -> list[tuple[str, int]]:
     """(name, bytes) of everything that travels to the ranks in a payload, largest first."""
     found = []
-    for name, value in _named(fn, args, kwargs).items():
+    for name, value in _named(call).items():
         if inspect.ismodule(value):
             continue
         try:
@@ -108,18 +108,18 @@ def sizes(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> list[tuple[str, 
     return sorted(found, key=lambda row: -row[1])
 
 
-def _named(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _named(call: Payload) -> dict[str, Any]:
     """All that travels by name, with what a function among the arguments takes along."""
-    named = {**{f"args[{i}]": a for i, a in enumerate(args)}, **kwargs}
-    for function in [fn, *filter(inspect.isfunction, named.values())]:
+    named = {f"args[{place}]": value for place, value in enumerate(call.args)} | call.kwargs
+    for function in [call.fn, *filter(inspect.isfunction, named.values())]:
         named = {**reachable(function), **named}
     return named
 
 
-def _unpicklable(fn: Callable, args: tuple, kwargs: dict[str, Any], error: Exception) -> str:
-    culprit = _culprit(_named(fn, args, kwargs))
+def _unpicklable(call: Payload, error: Exception) -> str:
+    culprit = _culprit(_named(call))
     if culprit is None:
-        what, reason = f"`{getattr(fn, '__name__', fn)}`", error
+        what, reason = f"`{getattr(call.fn, '__name__', call.fn)}`", error
     else:
         name, value, reason = culprit
         what = f"`{name}` (a {type(value).__module__}.{type(value).__qualname__})".replace("builtins.", "")

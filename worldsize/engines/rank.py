@@ -16,9 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cloudpickle
 import numpy as np
@@ -27,12 +25,9 @@ from worldsize.engines import payload
 from worldsize.engines.job import Job
 from worldsize.engines.last_seen import LastSeen
 from worldsize.engines.rank_channel import MAIN, RankChannel, write_whole
-from worldsize.errors import NotYet
-from worldsize.failures import Failure, Frame
+from worldsize.engines.rank_failure import failure_of
+from worldsize.failures import Return
 from worldsize.report import gather
-
-if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
-    pass
 
 
 def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: int, attempt: int = 0) -> None:
@@ -44,36 +39,42 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         framework = importlib.import_module(f"worldsize.engines.{job.framework}_rank")
         _prepare(rank, job, env)
         framework.prepare(rank, job, channel, threads, seed_everything(job.seed, rank))
+
         channel.job = job
-        channel.last_seen = LastSeen(job.last_seen_path(rank), MAIN)
+        channel.last_seen = LastSeen(job.files.last_seen(rank), MAIN)
         channel.last_seen.note_on_leaving()
         channel.reports = gather(job.origin_s)
         channel.watch()
+
         opened = framework.payload_of(rank, job)
         arguments = framework.arguments(opened, rank, job, channel, attempt)
         channel.tell(("entered", time.monotonic()))
+
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
-        write_whole(job.result_path(rank), cloudpickle.dumps(result))
-        channel.finish("result", _notes(opened, before, channel))
+        write_whole(job.files.result(rank), cloudpickle.dumps(result))
+        channel.finish("result", _return_of(opened, before, channel))
     except BaseException as error:
-        channel.finish("failure", _failure(rank, error))
+        channel.finish("failure", failure_of(rank, error))
 
 
 def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
-    for stream, path in ((1, job.log_path(rank)), (2, job.native_log_path(rank))):
+    for stream, path in ((1, job.files.log(rank)), (2, job.native_log(rank))):
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, stream)
         os.close(log)
+
     faulthandler.enable(2)  # a crash in native code leaves its stack in the log
-    errors = 2 if job.native_log_path(rank) == job.log_path(rank) else 1
+    errors = 2 if job.native_log(rank) == job.files.log(rank) else 1
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(errors, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+
     os.environ.clear()
     os.environ.update({**job.env, **env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
     tempfile.tempdir = None  # the fork server may have settled on the agent's
     sys.path[:] = job.sys_path
     os.chdir(job.cwd)
+
     for name, text in job.sources:
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,51 +90,7 @@ def seed_everything(seed: int, rank: int) -> int:
     return int(words[0]) << 31 | int(words[1]) >> 1
 
 
-def _notes(opened: payload.Payload, before: dict[str, bytes], channel: RankChannel) -> dict:
-    notes: dict = {}
-    changed = [name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark]
-    if changed:
-        notes["changed"] = changed
-    if channel.fabric and channel.fabric.unwaited():
-        notes["unwaited"] = channel.fabric.unwaited()
-    return notes
-
-
-def _failure(rank: int, error: BaseException) -> Failure:
-    at_s = time.monotonic()
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else (0 if error.code is None else 1)
-        return Failure(rank, "exit", at_s, code=code, frames=_frames(error))
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return Failure(
-        rank,
-        "raised",
-        at_s,
-        type=type(error).__name__,
-        message=_message(error),
-        frames=_frames(error),
-        not_yet=isinstance(error, NotYet),
-        cause=f"{type(cause).__name__}: {_message(cause)}" if cause else "",
-    )
-
-
-def _message(error: BaseException) -> str:
-    """The message without torch's C++ stack, at most ten lines."""
-    try:
-        text = str(error).split("\nException raised from")[0]
-    except Exception as broken:
-        text = f"(its message could not be made: {type(broken).__name__})"
-    text = "\n".join([text, *getattr(error, "__notes__", [])])
-    rows = text.splitlines()
-    return "\n".join(row[:300] for row in rows[:10]) + ("\n…" if len(rows) > 10 else "")
-
-
-def _frames(error: BaseException) -> tuple[Frame, ...]:
-    return frames_below(traceback.extract_tb(error.__traceback__))
-
-
-def frames_below(entries: traceback.StackSummary) -> tuple[Frame, ...]:
-    """Of a failure in a rank's process, the frames below its `main`: those of the launched function."""
-    found = [Frame(e.filename, e.lineno or 0, e.name, e.line or "") for e in entries]
-    mine = [i for i, f in enumerate(found) if (f.file, f.function) == MAIN]
-    return tuple(found[mine[-1] + 1 :] if mine else found)
+def _return_of(opened: payload.Payload, before: dict[str, bytes], channel: RankChannel) -> Return:
+    after = payload.fingerprint(opened.fn)
+    changed = tuple(name for name, mark in after.items() if before.get(name) != mark)
+    return Return(changed=changed, unwaited=channel.fabric.unwaited() if channel.fabric else 0)

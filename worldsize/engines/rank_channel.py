@@ -21,13 +21,14 @@ import time
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from worldsize.engines.deadlock import RankMessages
 from worldsize.engines.job import Job, Progress
 from worldsize.engines.last_seen import LastSeen
-from worldsize.failures import Failure, Frame, Standing
+from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.report import ReportBuffer
-from worldsize.trace import RankRecord, Span
+from worldsize.trace import END_S, KIND, SIZE_BYTES, START_S, Event, RankRecord, Span
 
 if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
     from worldsize.fabric.interface import Fabric
@@ -38,7 +39,6 @@ MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
 _BLOCKED_AFTER_TICKS = 2
 _PROGRESS_S = 0.1
-_WORDS = 160
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -85,13 +85,13 @@ class RankChannel:
     def watch(self) -> None:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
-    def finish(self, kind: str, content: object) -> None:
+    def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         try:
             self._save_record()
-            self._tell_progress(last=_ending_in_words(content))
+            self._tell_progress(ended=content)
         finally:
             self.tell((kind, content))
         self._released.wait(timeout=None if self.job else 5)
@@ -116,10 +116,10 @@ class RankChannel:
         except (EOFError, OSError):
             os.killpg(0, signal.SIGKILL)  # the agent is gone: nobody would ever end this rank
 
-    def _tell_progress(self, last: str = "") -> None:
+    def _tell_progress(self, ended: Return | Failure | None = None) -> None:
         if self.reports is not None:
             with self._lock:
-                news = self._progress.news(self.rank, self.reports, self.recorded, last)
+                news = self._progress.news(self.rank, self.reports, self.recorded, ended)
                 if news is not None:
                     self._connection.send(("progress", news))
 
@@ -129,11 +129,17 @@ class RankChannel:
         elif question == "bye":
             self._released.set()
         elif question == "waits":
-            state = self.recorded.state if self.recorded else None
-            self.tell(("waits", (state.changes, state.doing, state.posted, state.taken) if state else None))
+            self.tell(("waits", self._published()))
         elif question == "where":
             self._save_record()
             self.tell(("where", self._standing()))
+
+    def _published(self) -> tuple[int, RankMessages] | None:
+        """(how often its wait has changed, its place in the wait-for graph) of a rank with a fabric."""
+        if self.recorded is None:
+            return None
+        state = self.recorded.state
+        return state.changes, RankMessages(wait_of(self.rank, self.recorded), state.posted, state.taken)
 
     def _save_record(self) -> None:
         record = self.recorded.record() if self.recorded else RankRecord(self.rank)
@@ -141,66 +147,80 @@ class RankChannel:
         marked = tuple(Span(self.rank, *row) for row in self.reports.spans) if self.reports else ()
         if self.job and (rows or marked or record.events or record.spans):
             record = replace(record, spans=record.spans + marked, collectives=rows)
-            write_whole(self.job.record_path(self.rank), pickle.dumps(record))
+            write_whole(self.job.files.record(self.rank), pickle.dumps(record))
 
     def _standing(self) -> Standing:
         rows = self.last_seen.seen() if self.last_seen else ()
-        doing = self.recorded.state.doing if self.recorded else None
+        frames = tuple(Frame(*row, linecache.getline(*row[:2]).strip()) for row in rows)
         return Standing(
-            self.rank,
-            doing=waiting_in_words(doing) if doing else "",
-            frames=tuple(Frame(*row, linecache.getline(*row[:2]).strip()) for row in rows),
-            last_transfer=_last_in_words(self.recorded),
-        )
+            rank=self.rank, wait=wait_of(self.rank, self.recorded), frames=frames, last_message=_last_message(self.recorded),
+        )  # fmt: skip
+
+
+def wait_of(rank: int, recorded: Recorded | None) -> Wait | None:
+    """What this rank waits for in the fabric, as its record says at this moment."""
+    doing = recorded.state.doing if recorded else None
+    return Wait(rank, *doing) if doing else None
+
+
+def _last_message(recorded: Recorded | None) -> Event | None:
+    """The last message that has ended; one on its way has no end yet."""
+    for row in reversed(recorded.events if recorded else []):
+        if row[END_S] > row[START_S]:
+            return Event(*row)
+    return None
 
 
 class _ProgressTeller:
     """What is new since the last time, at most ten times a second."""
 
     def __init__(self) -> None:
-        self._rows = self._events = self._sent = self._received = 0
-        self._doing = ""
+        self._rows = self._events = 0  # how many of each have been told
+        self._sent_bytes = self._received_bytes = 0
+        self._told: tuple[str, Wait | None] = ("", None)
         self._next_s = 0.0
 
-    def news(self, rank: int, reports: ReportBuffer, recorded: Recorded | None, last: str) -> Progress | None:
+    def news(
+        self, rank: int, reports: ReportBuffer, recorded: Recorded | None, ended: Return | Failure | None
+    ) -> Progress | None:
         now_s = time.monotonic()
-        if now_s < self._next_s and not last:
+        if now_s < self._next_s and ended is None:
             return None
-        self._next_s = math.inf if last else now_s + _PROGRESS_S
+        self._next_s = math.inf if ended is not None else now_s + _PROGRESS_S
+
         rows = reports.rows[self._rows :]
         events = recorded.events[self._events :] if recorded else []
-        waiting = recorded.state.doing if recorded else None
-        doing = last or (waiting_in_words(waiting) if waiting else "running")
-        if not (rows or events or doing != self._doing):
+        state, wait = self._state(rank, recorded, ended)
+        if not rows and not events and (state, wait) == self._told:
             return None
+
+        self._told = (state, wait)
         self._rows += len(rows)
         self._events += len(events)
-        self._doing = doing
-        self._sent += sum(e[3] for e in events if e[0] == "send")
-        self._received += sum(e[3] for e in events if e[0] == "recv")
-        return Progress(rank, now_s - reports.origin_s, tuple(rows), self._sent, self._received, doing)
+        for event in events:
+            if event[KIND] == "send":
+                self._sent_bytes += event[SIZE_BYTES]
+            else:
+                self._received_bytes += event[SIZE_BYTES]
 
+        return Progress(
+            rank=rank,
+            at_s=now_s - reports.origin_s,
+            reports=tuple(rows),
+            sent_bytes=self._sent_bytes,
+            received_bytes=self._received_bytes,
+            state=state,
+            wait=wait,
+            failure=ended if isinstance(ended, Failure) else None,
+        )
 
-def _last_in_words(recorded: Recorded | None) -> str:
-    ended = (e for e in reversed(recorded.events if recorded else []) if e[5] > e[4])  # one on its way has no end yet
-    for kind, peer, _, size_bytes, *_ in ended:
-        way = "sent {} bytes to rank {}" if kind == "send" else "received {} bytes from rank {}"
-        return way.format(size_bytes, peer)
-    return ""
+    def _state(
+        self, rank: int, recorded: Recorded | None, ended: Return | Failure | None
+    ) -> tuple[str, Wait | None]:
+        if isinstance(ended, Failure):
+            return ("not yet" if ended.not_yet else "failed"), None
+        if ended is not None:
+            return "done", None
 
-
-def _ending_in_words(content: object) -> str:
-    """How a rank's last progress puts its end, in the words of a run's table."""
-    if not isinstance(content, Failure):
-        return "done"
-    if content.not_yet:
-        return "not yet"
-    said = content.message.partition("\n")[0][:_WORDS]
-    return f"failed: {content.type}: {said}" if content.type else f"failed: exit code {content.code}"
-
-
-def waiting_in_words(doing: tuple[str, int | None, int]) -> str:
-    op, peer, tag = doing
-    way = "to" if op == "send" else "from"
-    whom = "anyone" if peer is None else f"rank {peer}"
-    return f"waits in {op} {way} {whom}" + (f" (tag {tag})" if tag else "")
+        wait = wait_of(rank, recorded)
+        return ("running" if wait is None else "waiting"), wait

@@ -10,14 +10,13 @@ import os
 import signal
 import socket
 import time
-from collections import Counter
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 
-from worldsize.engines.deadlock import Wait, deadlock
+from worldsize.engines.deadlock import RankMessages, deadlock
 from worldsize.engines.job import Job, Setup
 from worldsize.engines.last_seen import last_seen
-from worldsize.failures import Failure, Outcome, Standing
+from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
@@ -29,6 +28,9 @@ class Session:
     """A job from start to outcome. One thread; everything is a file descriptor in one wait.
 
     A framework's own session says what was chosen (`_choose`), starts the processes (`_start`) and reaps them (`_reap`).
+    One whose ranks may be servers, or be killed on request, also says whose results end the run (`_awaited`), who still
+    runs (`_live`), where a rank stands that does not answer (`_mute`), what becomes of a rank's request
+    (`_answer_request`), and how ranks leave (`_let_leave`).
     """
 
     def __init__(
@@ -40,10 +42,10 @@ class Session:
         self.channels: dict[int, mpc.Connection] = {}
         self.pids: dict[int, int] = {}
         self.entered_s: dict[int, float] = {}
-        self.results: dict[int, dict] = {}
+        self.returned: dict[int, Return] = {}
         self.failures: dict[int, Failure] = {}
         self.silent: dict[int, float] = {}  # rank -> when its channel closed with nothing said
-        self.blocked: dict[int, int] = {}
+        self.blocked: dict[int, int] = {}  # rank -> how often its wait had changed when it said that it is blocked
         self.answers: dict[str, dict[int, object]] = {"waits": {}, "where": {}}
         self.stopped = False
 
@@ -56,15 +58,27 @@ class Session:
             self.kernel.send(Outcome("refused", reason=str(error)))
             return
         self.kernel.send(setup)
-        status, waits, standings = "", (), ()
+
+        status: Status = "failed"
+        waits: tuple[Wait, ...] = ()
+        standings: tuple[Standing, ...] = ()
         try:
             self._start(setup)
             status, waits = self._follow(deadline_s)
-            standings = self._ask_standings() if status != "done" else ()
+            if status != "done":
+                standings = self._ask_standings()
         finally:
             self._end(status == "done")
-        failures = tuple(sorted(self.failures.values(), key=lambda f: f.at_s))
-        self.kernel.send(Outcome(status, failures, standings, self.entered_s, self.results, waits))
+
+        outcome = Outcome(
+            status=status,
+            failures=tuple(sorted(self.failures.values(), key=lambda f: f.at_s)),
+            standings=standings,
+            entered_s=self.entered_s,
+            returned=self.returned,
+            waits=waits,
+        )
+        self.kernel.send(outcome)
 
     def _choose(self) -> Setup:
         """What the ranks get. Raises ValueError for what this machine cannot do."""
@@ -82,25 +96,30 @@ class Session:
         """The ranks whose results end the run."""
         return set(range(self.job.world_size))
 
-    def _follow(self, deadline_s: float) -> tuple[str, tuple[str, ...]]:
+    def _follow(self, deadline_s: float) -> tuple[Status, tuple[Wait, ...]]:
         """Listen until the run is decided: (status, who waits for whom)."""
-        while self._awaited() - set(self.results):
+        while self._awaited() - set(self.returned):
             self._listen(deadline_s - time.monotonic())
+
             if self.stopped:
                 return "stopped", ()
+
             if self.failures or self.silent:
                 self._settle()
                 return "failed", ()
+
             if self.blocked and set(self.blocked) >= self._live():
                 waits = self._deadlocked()
                 if waits:
                     return "deadlock", waits
+
             if time.monotonic() >= deadline_s:
                 return "timeout", ()
         return "done", ()
 
     def _live(self) -> set[int]:
-        return set(range(self.job.world_size)) - set(self.results) - set(self.failures) - set(self.silent)
+        ended = self.returned.keys() | self.failures.keys() | self.silent.keys()
+        return set(range(self.job.world_size)) - ended
 
     def _listen(self, timeout_s: float) -> None:
         """Wait for news of anyone, at most `timeout_s`, and take it in."""
@@ -146,15 +165,17 @@ class Session:
         elif kind == "entered":
             self.entered_s[rank] = content
         elif kind == "result":
-            self.results[rank] = content
+            self.returned[rank] = content
         elif kind == "failure":
             self.failures[rank] = content
         elif kind == "blocked":
             self.blocked[rank] = content
         elif kind == "request":
             self._answer_request(rank, *content)
-        else:
+        elif kind in self.answers:
             self.answers[kind][rank] = content
+        else:
+            raise ValueError(f"rank {rank} told {kind!r}, which is no kind of news")
 
     def _answer_request(self, rank: int, what: str, whom: int) -> None:
         """The rank asks for another one to be killed or started again."""
@@ -173,22 +194,27 @@ class Session:
             self._listen(left_s)
 
     def _silent_failure(self, rank: int, at_s: float) -> Failure:
+        """Of a rank whose channel closed with nothing said. Its process may need a moment more to end; what has become
+        of one that does not, or that was never ours, nobody knows."""
         process = self.processes.get(rank)
+        code = None
         if process is not None:
             process.join(_LEAVE_S)
-        code = process.exitcode if process is not None else None
-        frames = last_seen(self.job.last_seen_path(rank))
-        if code is not None and code < 0:
-            return Failure(rank, "signal", at_s, frames=frames, code=-code)
-        return Failure(rank, "exit", at_s, frames=frames, code=0 if code is None else code)
+            code = process.exitcode
 
-    def _deadlocked(self) -> tuple[str, ...]:
+        frames = last_seen(self.job.files.last_seen(rank))
+        if code is not None and code < 0:
+            return Failure(rank=rank, kind="signal", at_s=at_s, frames=frames, code=-code)
+        return Failure(rank=rank, kind="exit", at_s=at_s, frames=frames, code=code)
+
+    def _deadlocked(self) -> tuple[Wait, ...]:
         """Ask every rank what it waits for; a deadlock is one in which nothing can match, twice the same."""
         everyone = set(range(self.job.world_size))
         first = self._ask("waits", everyone)
-        waits = deadlock(_waits(first), self._live())
+        waits = deadlock(_published(first), self._live())
         if waits and first == self._ask("waits", everyone):
             return waits
+
         for rank in list(self.blocked):  # those that went on will report again when they block again
             if not first.get(rank) or first[rank][0] != self.blocked[rank]:
                 del self.blocked[rank]
@@ -207,11 +233,12 @@ class Session:
     def _ask_standings(self) -> tuple[Standing, ...]:
         asked = self._live() & self._awaited()
         answers = self._ask("where", asked)
-        return tuple(answers.get(r) or self._mute(r) for r in sorted(self._live() & asked))
+        still = sorted(self._live() & asked)
+        return tuple(answers[rank] if rank in answers else self._mute(rank) for rank in still)
 
     def _mute(self, rank: int) -> Standing:
         """A rank that does not answer: where it was seen last."""
-        return Standing(rank, frames=last_seen(self.job.last_seen_path(rank)), answered=False)
+        return Standing(rank=rank, frames=last_seen(self.job.files.last_seen(rank)), answered=False)
 
     def _end(self, done: bool) -> None:
         """Let the ranks that are done leave, end the others with all their children, and reap them."""
@@ -233,5 +260,6 @@ class Session:
             self.processes[rank].join(max(0.0, moment_s - time.monotonic()))
 
 
-def _waits(answers: dict[int, object]) -> dict[int, Wait]:
-    return {r: Wait(a[1], Counter(a[2]), Counter(a[3])) for r, a in answers.items() if a}
+def _published(answers: dict[int, object]) -> dict[int, RankMessages]:
+    """What the ranks published that have a fabric, out of their answers (changes, messages)."""
+    return {rank: answer[1] for rank, answer in answers.items() if answer}

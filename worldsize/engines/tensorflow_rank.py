@@ -13,7 +13,7 @@ import signal
 import threading
 
 from worldsize.engines import payload
-from worldsize.engines.cluster import Task
+from worldsize.engines.cluster import Task, prepare_tensorflow, start_server
 from worldsize.engines.job import Job
 from worldsize.engines.last_seen import tell_stack_on_signal
 from worldsize.engines.rank_channel import RankChannel
@@ -21,14 +21,8 @@ from worldsize.engines.rank_channel import RankChannel
 
 def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) -> None:
     _end_with_fork_server()
-    tell_stack_on_signal(job.stack_path(rank))
-    import tensorflow as tf
-
-    if job.tasks.logical_devices > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        each = [tf.config.LogicalDeviceConfiguration() for _ in range(job.tasks.logical_devices)]
-        tf.config.set_logical_device_configuration(cpu, each)
-    tf.random.set_seed(seed)
+    tell_stack_on_signal(job.files.stack(rank))
+    prepare_tensorflow(job.tasks.logical_devices, seed)
 
 
 def _end_with_fork_server() -> None:
@@ -54,7 +48,7 @@ def payload_of(rank: int, job: Job) -> payload.Payload:
     """
     if job.tasks.cluster and job.tasks.cluster.tasks()[rank].partition(":")[0] in job.tasks.servers:
         return payload.Payload(serve, (), {})
-    return payload.unpack(job.payload_path().read_bytes())
+    return payload.unpack(job.files.payload.read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
@@ -77,11 +71,6 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
 
 def serve() -> None:
     """What a rank of TensorFlow runs where its task is a server: a `tf.distribute.Server` as `TF_CONFIG` says."""
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    server = tf.distribute.Server(
-        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
-    )
+    server = start_server()
     threading.Event().wait()  # `server.join()` would wait for ever too, and hold Python's lock meanwhile
     del server

@@ -59,14 +59,13 @@ class TensorFlowSession(session.Session):
         addresses = [_address(self.ports) for _ in self.names] if self.cluster else []
         self.spec = self.cluster.spec(addresses) if self.cluster else {}
         self.threads = setup.threads
-        self.job_path = self.job.dir / "job.pkl"
-        self.job_path.write_bytes(pickle.dumps(self.job))
+        self.job.files.job.write_bytes(pickle.dumps(self.job))
         for rank in range(self.job.world_size):
             self._start_one(rank)
 
     def _start_one(self, rank: int) -> None:
         attempt = self.attempts[rank] = self.attempts.get(rank, -1) + 1
-        arguments = (rank, self.address, str(self.job_path), self._environment(rank), self.threads, attempt)
+        arguments = (rank, self.address, str(self.job.files.job), self._environment(rank), self.threads, attempt)
         process = multiprocessing.get_context(self.start_method).Process(target=rank_main, args=arguments)
         process.start()
         self.pids[rank], self.processes[rank] = process.pid, process
@@ -98,7 +97,7 @@ class TensorFlowSession(session.Session):
 
     def _mute(self, rank: int) -> Standing:
         """A task that does not answer: most likely in a call that holds Python's lock while it waits for a peer."""
-        frames = stack_of(self.pids[rank], self.job.stack_path(rank), MAIN)
+        frames = stack_of(self.pids[rank], self.job.files.stack(rank), MAIN)
         return replace(super()._mute(rank), frames=frames) if frames else super()._mute(rank)
 
     # ---- on request ------------------------------------------------------------------------------
@@ -108,8 +107,8 @@ class TensorFlowSession(session.Session):
         self._kill(whom)
         if what == "restart":
             self.killed.discard(whom)
-            self.results.pop(whom, None)
-            self.job.result_path(whom).unlink(missing_ok=True)
+            self.returned.pop(whom, None)
+            self.job.files.result(whom).unlink(missing_ok=True)
             self._start_one(whom)
         if rank in self.channels:
             with suppress(OSError):

@@ -30,7 +30,7 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
     """Of a rank of torch: what it runs, the function that was launched with its arguments."""
-    return payload.unpack(job.payload_path().read_bytes())
+    return payload.unpack(job.files.payload.read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:

@@ -33,15 +33,14 @@ class TorchSession(session.Session):
 
     def _start(self, setup: Setup) -> None:
         job = self.job
-        path = job.dir / "job.pkl"
-        path.write_bytes(pickle.dumps(job))
+        job.files.job.write_bytes(pickle.dumps(job))
         self._store = _store()  # it lives as long as this session
         env = _environment(job, self._store.port, setup)
         ranks = range(job.world_size)
         self._context = start_processes(
             "worldsize",
             rank_main,
-            {r: (r, self.address, str(path), env, setup.threads) for r in ranks},
+            {r: (r, self.address, str(job.files.job), env, setup.threads) for r in ranks},
             {r: {} for r in ranks},
             DefaultLogsSpecs(log_dir=str(job.dir / "elastic")),
             start_method=self.start_method,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Arrival, Pending, Wire
-from worldsize.trace import Event, RankRecord, Span
+from worldsize.trace import END_S, PEER, TAG, EventRow, RankRecord, record
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +25,8 @@ class WaitState:
 
     __slots__ = ("_counted", "_events", "_posted", "_taken", "changes", "doing", "since_s")
 
-    def __init__(self, events: list[list]) -> None:
-        self.doing: tuple[str, int | None, int] | None = None
+    def __init__(self, events: list[EventRow]) -> None:
+        self.doing: tuple[str, int | None, int] | None = None  # plain: it is set at every message
         self.changes = 0
         self.since_s = 0.0
         self._events, self._counted = events, 0
@@ -54,17 +54,17 @@ class WaitState:
 class _RecordedPending:
     __slots__ = ("_event", "_inner", "_now", "_state")
 
-    def __init__(self, inner: Pending, event: list, state: WaitState, now: Callable[[], float]) -> None:
+    def __init__(self, inner: Pending, event: EventRow, state: WaitState, now: Callable[[], float]) -> None:
         self._inner, self._event, self._state, self._now = inner, event, state, now
 
     def wait(self) -> None:
         event, state = self._event, self._state
-        state.doing = ("send", event[1], event[2])
+        state.doing = ("send", event[PEER], event[TAG])
         state.changes += 1
         self._inner.wait()
         state.doing = None
         state.changes += 1
-        event[5] = self._now()
+        event[END_S] = self._now()
 
 
 class Recorded:
@@ -73,7 +73,7 @@ class Recorded:
     def __init__(self, inner: Wire, origin_s: float = 0.0) -> None:
         self.rank, self.world_size = inner.rank, inner.world_size
         self.now = inner.now
-        self.events: list[list] = []  # kind, peer, tag, bytes, start, end; a send on its way ends when it starts
+        self.events: list[EventRow] = []
         self.spans: list[tuple] = []
         self.state = WaitState(self.events)
         self._inner, self._origin_s = inner, origin_s
@@ -101,11 +101,7 @@ class Recorded:
 
     def record(self) -> RankRecord:
         """What was recorded so far, on the launch's clock."""
-        zero = self._origin_s
-        events = tuple(Event(k, p, t, n, a - zero, b - zero) for k, p, t, n, a, b in list(self.events))
-        rows = [*self.spans, *self._open_wait()]
-        spans = tuple(Span(self.rank, k, a - zero, b - zero, label) for k, a, b, label in rows)
-        return RankRecord(self.rank, events, spans)
+        return record(self.rank, list(self.events), [*self.spans, *self._open_wait()], self._origin_s)
 
     def _open_wait(self) -> list[tuple]:
         """The recv that this rank is in now: in a run that breaks off, it is what tells who was missing."""

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Arrival, Pending, Wire
-from worldsize.links import Link
+from worldsize.links import Link, LinkClock
 
 if TYPE_CHECKING:
     import torch
@@ -32,19 +32,15 @@ class Shaped:
         self.rank, self.world_size = inner.rank, inner.world_size
         self.now = inner.now
         self.compute = inner.compute
-        self._inner, self._link = inner, link
-        self._egress_free_s = self._ingress_free_s = 0.0
+        self._inner, self._clock = inner, LinkClock(link)
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        leaves_s = max(self.now(), self._egress_free_s)
-        self._egress_free_s = leaves_s + x.nbytes / self._link.bandwidth_bytes_per_s
-        return _ShapedPending(self, self._inner.post(x, to, tag, leaves_s), self._egress_free_s)
+        first_s, last_s = self._clock.leave(x.nbytes, self.now())
+        return _ShapedPending(self, self._inner.post(x, to, tag, first_s), last_s)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         arrival = self._inner.take(out, frm, tag)
-        enters_s = max(arrival.stamp_s + self._link.latency_s, self._ingress_free_s)
-        self._ingress_free_s = enters_s + arrival.size_bytes / self._link.bandwidth_bytes_per_s
-        self.until(self._ingress_free_s)
+        self.until(self._clock.arrive(arrival.size_bytes, arrival.stamp_s))
         return arrival
 
     def until(self, moment_s: float) -> None:

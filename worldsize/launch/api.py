@@ -11,13 +11,13 @@ torchrun's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Job
-from worldsize.launch.execute import callers_state, check_arguments, execute, last
-from worldsize.launch.run import OBSERVERS, Run
+from worldsize.engines.payload import Payload
+from worldsize.launch.execute import callers_state, check_arguments, execute
+from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
 from worldsize.links import Link
 
 _MAX_WORLD_SIZE = 256
@@ -32,7 +32,7 @@ def warm() -> None:
 
 def last_run() -> Run | None:
     """The call that gives the latest launch's run, also where the launch raised: its logs and partial trace are there."""
-    return last[0] if last else None
+    return STUDENTS_LAUNCHES.latest
 
 
 def launch(
@@ -57,7 +57,11 @@ def launch(
     """
     if unknown:
         raise _unknown(next(iter(unknown)))
-    return _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, tuple(OBSERVERS), last)
+    check_arguments(fn, args, timeout_s, seed)
+    _check(world_size, link, device)
+
+    job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=link, **callers_state(seed))
+    return execute(_engine, Payload(fn, tuple(args), dict(kwargs or {})), job, STUDENTS_LAUNCHES)
 
 
 def quiet_launch(
@@ -69,18 +73,11 @@ def quiet_launch(
     device: str = "auto",
 ) -> Run:
     """The same call as students', for a check or a sheet: observers are not told, and `last_run` stays the student's own."""
-    return _launch(fn, world_size, args, None, link, timeout_s, None, device, (), [])
-
-
-def _launch(fn, world_size, args, kwargs, link, timeout_s, seed, device, observers, last) -> Run:
-    check_arguments(fn, args, timeout_s, seed)
+    check_arguments(fn, args, timeout_s, None)
     _check(world_size, link, device)
 
-    def job_of(folder: Path, origin_s: float) -> Job:
-        way = {"timeout_s": timeout_s, "origin_s": origin_s, "device": device, "link": link}
-        return Job(world_size=world_size, dir=folder, **way, **callers_state(seed))
-
-    return execute(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last)
+    job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=link, **callers_state(None))
+    return execute(_engine, Payload(fn, tuple(args), {}), job, KernelLaunches())
 
 
 def _check(world_size: Any, link: Any, device: Any) -> None:

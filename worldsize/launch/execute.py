@@ -14,56 +14,51 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Job, Progress, Setup
-from worldsize.failures import Outcome
+from worldsize.engines.payload import Payload
+from worldsize.failures import Outcome, TaskNames
 from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of
-from worldsize.launch.run import Observer, Run, Tail
+from worldsize.launch.run import KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05
 _STOP_S = 2.0
 
 _one_at_a_time = threading.Lock()
-last: list[Run] = []  # the latest run that observers were told of
 
 
-def execute(
-    engine: LocalEngine,
-    wanted: tuple[Callable, tuple, dict[str, Any]],
-    job_of: Callable[[Path, float], Job],
-    observers: tuple[Observer, ...],
-    last: list[Run],
-    tasks: tuple[str, ...] = (),
-) -> Run:
-    """Execute a launch: take one job from the call to its `Run`, or raise the error that it ended with.
+def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunches, tasks: TaskNames = ()) -> Run:
+    """Execute a launch: take one job, which is to make `call`, to its `Run`, or raise the error that it ended with.
 
-    The job runs `wanted`, a function with its arguments, as `job_of(folder, origin_s)` says. `last` gets the run at
-    once.
+    The job's folder and its origin in time are filled in here. The observers of `launches` are told, and it has the run
+    at once. `tasks`: names of the ranks, where they have any.
     """
-    packed = payload.pack(*wanted)
+    packed = payload.pack(call)
+
     with _one_at_a_time:
-        origin_s = time.monotonic()
-        engine.ready_agent()
-        job = job_of(engine.new_run_dir(), origin_s)
-        job.payload_path().write_bytes(packed)
+        job = replace(job, origin_s=time.monotonic(), dir=engine.new_run_dir())
+        job.files.payload.write_bytes(packed)
         run = Run(job.world_size, job.dir, job.seed, tasks=tasks)
         weakref.finalize(run, engine.discarded.put, job.dir)
-        last[:] = [run]
+        launches.latest = run
+        observers = launches.observers
         if len(packed) > payload.LARGE_BYTES:
-            run.notes.append(large_payload_note(packed, *wanted))
+            run.notes.append(large_payload_note(packed, call))
+
         try:
             error = _settle(run, job, _follow(engine, run, job, observers))
         finally:
-            run.state = "failed" if run.state == "running" else run.state  # the engine was lost
+            if run.state == "running":  # the engine was lost
+                run.state = "failed"
             for observer in observers:
                 observer.ended(run)
+
     if error is not None:
         raise error
     return run
@@ -107,7 +102,7 @@ def _cell_sources() -> tuple[tuple[str, str], ...]:
 
 def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes."""
-    tails = [Tail(job.log_path(r)) for r in range(job.world_size)]
+    tails = [Tail(job.files.log(r)) for r in range(job.world_size)]
     ranks = None
     try:
         ranks = engine.start(job)
@@ -153,7 +148,7 @@ def _stop(engine: LocalEngine, run: Run, ranks: Any) -> Outcome:
                 event = ranks.next_event(_TICK_S)
                 _take_in(run, event, ())
                 if isinstance(event, Outcome):
-                    return Outcome("stopped", event.failures, event.standings, event.entered_s, event.notes)
+                    return replace(event, status="stopped", waits=())
     engine.abandon()
     return Outcome("stopped")
 
@@ -174,16 +169,22 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     run.outcome = outcome
     if outcome.entered_s:
         run.startup_s = max(outcome.entered_s.values()) - job.origin_s
+
     error = None
+    first = failures.first_failure(outcome.failures) if outcome.status == "failed" else None
     if outcome.status == "done":
-        paths = [job.result_path(r) if r in outcome.notes else None for r in range(job.world_size)]
-        run.results = [pickle.loads(path.read_bytes()) if path else None for path in paths]
+        run.results = [_result(job, rank) if rank in outcome.returned else None for rank in range(job.world_size)]
         run.notes += notes_of(outcome)
         run.state = "done"
-    elif outcome.status == "failed" and failures.first_failure(list(outcome.failures)).not_yet:
-        run.state, run.not_yet = "not yet", failures.first_failure(list(outcome.failures)).message
+    elif first is not None and first.not_yet:
+        run.state, run.not_yet = "not yet", first.message
     else:
         run.state = "interrupted" if outcome.status == "stopped" else "failed"
         error = error_of(run, job, outcome)
+
     run.wall_s = time.monotonic() - job.origin_s
     return error
+
+
+def _result(job: Job, rank: int) -> Any:
+    return pickle.loads(job.files.result(rank).read_bytes())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize import errors, failures
-from worldsize.engines.job import Progress
+from worldsize.engines.job import Progress, RunFiles
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
 
@@ -50,7 +50,13 @@ class Run:
     def __getitem__(self, rank: int | str) -> Any:
         if self.state == "not yet":
             raise errors.NotYet(self.not_yet)
-        return self.results[self._rank("run[…]", rank) if isinstance(rank, str) else rank]
+        if isinstance(rank, str):
+            return self.results[self._rank("run[…]", rank)]
+
+        try:
+            return self.results[rank]
+        except IndexError:
+            raise IndexError(self._no_result(rank)) from None
 
     def __len__(self) -> int:
         return self.world_size
@@ -58,6 +64,11 @@ class Run:
     def name(self, rank: int) -> str:
         """ "rank 2", or "worker 1"."""
         return failures.name(rank, self.tasks)
+
+    def _no_result(self, rank: int) -> str:
+        if self.state != "done":
+            return f"run[{rank}]: expected a run that is done, got one that is {self.state} and has no results"
+        return f"run[{rank}]: expected a rank from 0 to {self.world_size - 1}, got {rank}"
 
     def _rank(self, what: str, rank: int | str) -> int:
         if isinstance(rank, str) and rank in self.tasks:
@@ -70,7 +81,7 @@ class Run:
 
     def log_path(self, rank: int | str) -> Path:
         """The file that holds every line that the rank printed."""
-        return self.dir / f"rank{self._rank('log', rank)}.log"
+        return RunFiles(self.dir).log(self._rank("log", rank))
 
     def log(self, rank: int | str | None = None) -> str:
         """Everything that `rank` printed; without a rank, every rank's lines, tagged."""
@@ -81,15 +92,23 @@ class Run:
 
     def native_log(self, rank: int | str) -> str:
         """What TensorFlow itself wrote to stderr in this task, past Python; "" in a run of torch."""
-        return _text(self.dir / f"rank{self._rank('native_log', rank)}.native.log")
+        return _text(RunFiles(self.dir).native_log(self._rank("native_log", rank)))
 
     @property
     def trace(self) -> Trace:
         """The transfers and spans of all ranks on one clock, which starts at the launch."""
         if self._trace is None:
-            paths = [self.dir / f"rank{r}.record.pkl" for r in range(self.world_size)]
-            self._trace = merge([pickle.loads(p.read_bytes()) for p in paths if p.exists()], self.world_size)
+            paths = [RunFiles(self.dir).record(rank) for rank in range(self.world_size)]
+            records = [pickle.loads(path.read_bytes()) for path in paths if path.exists()]
+            self._trace = merge(records, self.world_size)
         return self._trace
+
+    def save_trace(self, path: str | Path) -> Path:
+        """Write the trace as a file that https://ui.perfetto.dev opens, and return its path.
+
+        A row a rank, an arrow a message: Chrome's Trace Event Format.
+        """
+        return self.trace.save_chrome(path)
 
     def __repr__(self) -> str:
         if self.state == "not yet":
@@ -107,22 +126,32 @@ class Observer:
     def ended(self, run: Run) -> None: ...
 
 
-OBSERVERS: list[Observer] = []
+@dataclass
+class KernelLaunches:
+    """The launches of one kind in this kernel: who is told of them, and the latest run."""
+
+    observers: tuple[Observer, ...] = ()
+    latest: Run | None = None
+
+
+STUDENTS_LAUNCHES = KernelLaunches()
 
 
 def observe(observer: Observer) -> None:
     """An observer of every later `Run`: it is told while they go, in place of an earlier one of the same class."""
-    OBSERVERS[:] = [o for o in OBSERVERS if type(o) is not type(observer)] + [observer]
+    others = (known for known in STUDENTS_LAUNCHES.observers if type(known) is not type(observer))
+    STUDENTS_LAUNCHES.observers = (*others, observer)
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
     """No observer is told of a `Run` that is made inside: it belongs to a picture, which may be drawn again much later."""
-    observers, OBSERVERS[:] = OBSERVERS[:], []
+    observers = STUDENTS_LAUNCHES.observers
+    STUDENTS_LAUNCHES.observers = ()
     try:
         yield
     finally:
-        OBSERVERS[:] = observers
+        STUDENTS_LAUNCHES.observers = observers
 
 
 def _text(path: Path) -> str:

@@ -7,12 +7,14 @@ of every student is saved with it. Left out: showing it, and the error of a run 
 from __future__ import annotations
 
 import html
+from dataclasses import dataclass
 
 from worldsize import failures, units
+from worldsize.failures import Failure, Standing
 from worldsize.figures import rank_timeline, report_curves
 from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
-from worldsize.live.run_state import RankRow, RunState
+from worldsize.live.run_state import RankLife, RankRow, RunState
 
 PICTURE_BYTES = 9_500  # 20 kB of saved output in all, and base64 makes 4 bytes of 3
 PICTURE_DPI = 96
@@ -26,10 +28,12 @@ _WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1
 def bundle(run: Run, run_state: RunState) -> dict[str, str]:
     """The result that stays of a run in the notebook: its picture and table by MIME type."""
     made = picture(run)
-    rows = table(run, run_state)
-    shown = "" if made is None else made.html(made.png(PICTURE_BYTES, PICTURE_DPI))
-    said = "" if made is None else f"{made.alt}\n"
-    return {"text/html": _folded(run, shown + _html(run, rows)), "text/plain": said + _text(run, rows)}
+    heads, rows = table(run, run_state)
+    page, text = _html(run, heads, rows), _text(run, heads, rows)
+    if made is not None:
+        page = made.html(made.png(PICTURE_BYTES, PICTURE_DPI)) + page
+        text = f"{made.alt}\n{text}"
+    return {"text/html": _folded(run, page), "text/plain": text}
 
 
 def _folded(run: Run, content: str) -> str:
@@ -54,41 +58,83 @@ def picture(run: Run) -> Picture | None:
     return report_curves.draw(run.reports, run.tasks) if report_curves.names(run.reports) else rank_timeline.timeline(run.trace)
 
 
-def table(run: Run, run_state: RunState) -> list[list[str]]:
-    """A run's result as cells: a row a rank under a row of heads, those that failed first.
+@dataclass(frozen=True)
+class RankEnd:
+    """How a rank ended, for a run's table; `reason` says more where there is more."""
+
+    state: RankLife
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.reason}" if self.reason else self.state
+
+
+def ends(run: Run) -> list[RankEnd]:
+    """In the table of a launch's result, how each rank ended."""
+    found = [RankEnd("done" if run.state == "done" else "stopped") for _ in range(run.world_size)]
+    if run.outcome is None:
+        return found
+
+    if run.state == "done":  # without a result: a server, or one that was killed on request
+        for rank in set(range(run.world_size)) - run.outcome.returned.keys():
+            found[rank] = RankEnd("ended")
+    for standing in run.outcome.standings:
+        found[standing.rank] = RankEnd("stopped", _stood(standing))
+    for failure in run.outcome.failures:
+        found[failure.rank] = _failed(failure)
+    return found
+
+
+def _stood(standing: Standing) -> str:
+    if standing.wait is not None:
+        return failures.wait_in_words(standing.wait)
+    return "it was running" if standing.answered else "in native code"
+
+
+def _failed(failure: Failure) -> RankEnd:
+    if failure.not_yet:
+        return RankEnd("not yet")
+    return RankEnd("failed", _short(failures.ending(failure).splitlines()[0]))
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One rank in a run's table; `more` stands under the heads after the first two."""
+
+    name: str
+    end: RankEnd
+    more: tuple[str, ...]
+
+    def texts(self) -> list[str]:
+        return [self.name, str(self.end), *self.more]
+
+
+def table(run: Run, run_state: RunState) -> tuple[list[str], list[TableRow]]:
+    """A run's result as a table: its heads, and a row a rank, those that failed first.
 
     Columns that say nothing are left out.
     """
     how = ends(run)
-    order = sorted(run_state.rows, key=lambda row: (not how[row.rank].startswith("failed"), row.rank))
-    rows = [["task" if run.tasks else "rank", "end", "last report", "sent", "received", "lines"]]
-    rows += [_cells(row, how[row.rank], row.name.removeprefix("rank ")) for row in order]
-    used = [index for index in range(len(rows[0])) if any(row[index] not in ("", "0", "0\u00a0B") for row in rows[1:])]
-    return [[row[index] for index in sorted({0, 1, *used})] for row in rows]
+    order = sorted(run_state.rows, key=lambda row: (how[row.rank].state != "failed", row.rank))
+    every = [_more(row) for row in order]
+
+    heads = ["last report", "sent", "received", "lines"]
+    used = [place for place in range(len(heads)) if any(more[place] not in _NOTHING for more in every)]
+    rows = []
+    for row, more in zip(order, every, strict=True):
+        name = row.name if run.tasks else str(row.rank)
+        rows.append(TableRow(name=name, end=how[row.rank], more=tuple(more[place] for place in used)))
+
+    return ["task" if run.tasks else "rank", "end", *(heads[place] for place in used)], rows
 
 
-def _cells(row: RankRow, end: str, name: str) -> list[str]:
+_NOTHING = ("", "0", "0\u00a0B")
+
+
+def _more(row: RankRow) -> list[str]:
     told = " · ".join(filter(None, (row.place(), row.values())))
     sizes = [units.size(n).replace(" ", "\u00a0") for n in (row.sent_bytes, row.received_bytes)]
-    return [name, end, told, *sizes, f"{row.lines:,}"]
-
-
-def ends(run: Run) -> dict[int, str]:
-    """In the table of a launch's result, how each rank ended: "done", "failed: ValueError: …"."""
-    outcome = run.outcome
-    whole = run.state == "done"
-    found = {rank: "done" if whole else "stopped" for rank in range(run.world_size)}
-    if whole and outcome:  # a server, or one that was killed on request
-        found |= {rank: "ended" for rank in range(run.world_size) if rank not in outcome.notes}
-    for standing in outcome.standings if outcome else ():
-        doing = standing.doing or ("it was running" if standing.answered else "in native code")
-        found[standing.rank] = f"stopped: {doing}"
-    for failure in outcome.failures if outcome else ():
-        said = failures.headline(failure, run.world_size, run.tasks).splitlines()[0]
-        said = said.removeprefix(f"{failures.name(failure.rank, run.tasks)} ").removeprefix(f"of {run.world_size} ")
-        said = said.removeprefix("failed first: ").removeprefix("was ")
-        found[failure.rank] = "not yet" if failure.not_yet else _short(f"failed: {said}")
-    return found
+    return [told, *sizes, f"{row.lines:,}"]
 
 
 def _short(words: str) -> str:
@@ -101,28 +147,31 @@ def caption(run: Run) -> str:
     return f"{units.count(run.world_size, 'task' if run.tasks else 'rank')}, {word}, {units.seconds(run.wall_s)}"
 
 
-def _html(run: Run, rows: list[list[str]]) -> str:
-    heads, *body = rows
+def _html(run: Run, heads: list[str], rows: list[TableRow]) -> str:
     top = "".join(f'<th scope="col" {_CELL}>{head}</th>' for head in heads)
-    lines = "".join(f"<tr>{_cells_html(row)}</tr>" for row in body[:MOST_ROWS])
-    more = f"<p>… and {len(body) - MOST_ROWS} more ranks</p>" if len(body) > MOST_ROWS else ""
+    lines = "".join(f"<tr>{_row_html(row)}</tr>" for row in rows[:MOST_ROWS])
     said = html.escape(caption(run))
-    return f"<table><caption>{said}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>{more}"
+    table_html = f"<table><caption>{said}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
+    return table_html + "".join(f"<p>{line}</p>" for line in _left_out(rows))
 
 
-def _cells_html(row: list[str]) -> str:
-    rank, end, *others = map(html.escape, row)
-    word, colon, why = end.partition(":")
-    marked = f"{MARKS.get(word, '')} {word}"
-    marked = f"<strong {_WRONG}>{marked}</strong>" if word == "failed" else marked
-    cells = "".join(f"<td {_CELL}>{cell}</td>" for cell in (marked + colon + why, *others))
-    return f'<th scope="row" {_CELL}>{rank}</th>{cells}'
+def _row_html(row: TableRow) -> str:
+    end = f"{MARKS.get(row.end.state, '')} {row.end.state}"
+    if row.end.state == "failed":
+        end = f"<strong {_WRONG}>{end}</strong>"
+    if row.end.reason:
+        end += f": {html.escape(row.end.reason)}"
+
+    cells = "".join(f"<td {_CELL}>{cell}</td>" for cell in (end, *map(html.escape, row.more)))
+    return f'<th scope="row" {_CELL}>{html.escape(row.name)}</th>{cells}'
 
 
-def _text(run: Run, rows: list[list[str]]) -> str:
-    shown = rows[: MOST_ROWS + 1]
-    widths = [max(len(row[i]) for row in shown) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in shown]
-    return "\n".join(
-        [caption(run), *lines, *[f"… and {len(rows) - 1 - MOST_ROWS} more ranks"] * (len(rows) > len(shown))]
-    )
+def _text(run: Run, heads: list[str], rows: list[TableRow]) -> str:
+    shown = [heads, *(row.texts() for row in rows[:MOST_ROWS])]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
+    return "\n".join([caption(run), *lines, *_left_out(rows)])
+
+
+def _left_out(rows: list[TableRow]) -> list[str]:
+    return [f"… and {len(rows) - MOST_ROWS} more ranks"] if len(rows) > MOST_ROWS else []

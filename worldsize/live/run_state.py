@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from worldsize import failures, units
 from worldsize.engines.job import Progress
@@ -20,7 +20,8 @@ from worldsize.figures.report_series import PLACES, TOTALS, Axis, ReportCurve
 LINE_CHARS = 160
 SHOWN_CURVES = 3
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-_STATES = {"waits": "waiting", "done": "done", "not": "stopped", "failed": "failed", "starting": "starting"}
+
+RankLife = Literal["starting", "running", "waiting", "done", "not yet", "failed", "stopped", "ended"]
 
 
 def tail_lines(world_size: int) -> int:
@@ -35,13 +36,13 @@ def curve_points(world_size: int) -> int:
 
 @dataclass
 class RankRow:
-    """One rank. `state` is "starting", "running", "waiting", "done", "failed" or "stopped"; `doing` says more."""
+    """One rank. `doing` says in words what its `state` does not."""
 
     rank: int
     name: str
     tail: deque[str]
     keep_points: int
-    state: str = "starting"
+    state: RankLife = "starting"
     doing: str = ""
     lines: int = 0
     sent_bytes: int = 0
@@ -95,9 +96,9 @@ class RunState:
         """Take in all of a rank's news but its reports, which its row takes one by one."""
         row = self.rows[progress.rank]
         row.sent_bytes, row.received_bytes = progress.sent_bytes, progress.received_bytes
-        self.stands(row.rank, _STATES.get(re.split(r"\W", progress.doing, maxsplit=1)[0], "running"), progress.doing)
+        self.stands(row.rank, progress.state, _doing(progress))
 
-    def stands(self, rank: int, state: str, doing: str = "") -> None:
+    def stands(self, rank: int, state: RankLife, doing: str = "") -> None:
         row = self.rows[rank]
         row.state, row.doing, row.changed = state, doing, True
 
@@ -116,6 +117,15 @@ class RunState:
             for curve in row.curves.values():
                 curve.sent = len(curve.points)
         return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen}
+
+
+def _doing(progress: Progress) -> str:
+    """What a rank does, as its row says it."""
+    if progress.wait is not None:
+        return failures.wait_in_words(progress.wait)
+    if progress.state == "failed" and progress.failure is not None:
+        return f"failed: {failures.ending(progress.failure).splitlines()[0][:LINE_CHARS]}"
+    return progress.state
 
 
 def plain(line: str) -> str:

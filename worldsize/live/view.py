@@ -71,8 +71,8 @@ class LiveView(TextLines):
         """Show how the ranks ended at once, and what stays when the cell has ended: drawing takes a tenth of a second."""
         window, self._window, run_state = self._window, None, self.run_state
         if window is not None:
-            for rank, end in result.ends(run).items():
-                run_state.stands(rank, end.partition(":")[0], end)
+            for rank, end in enumerate(result.ends(run)):
+                run_state.stands(rank, end.state, str(end))
             window.refresh(run.state, now=True)
             if self._only_printed(run):  # a little: its lines stay, as if no view had been
                 window.close({"text/plain": "\n".join(self._held)})

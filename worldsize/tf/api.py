@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.cluster import Cluster, serving
 from worldsize.engines.job import Job, TensorFlowTasks
-from worldsize.launch.execute import callers_state, check_arguments, execute, last
-from worldsize.launch.run import OBSERVERS, Run
+from worldsize.engines.payload import Payload
+from worldsize.launch.execute import callers_state, check_arguments, execute
+from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
 
 _MAX_DEVICES = 64
 _engine = LocalEngine("tensorflow")
@@ -61,8 +61,9 @@ def launch(
     """
     if unknown:
         raise _unknown(next(iter(unknown)))
-    options = (logical_devices, cluster, servers, legacy_keras, timeout_s, seed, env)
-    return _launch(fn, args, kwargs, *options, observers=tuple(OBSERVERS), last=last)
+    _check(fn, args, timeout_s, seed, logical_devices, cluster, env)
+    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
+    return _launch(Payload(fn, tuple(args), dict(kwargs or {})), tasks, timeout_s, seed, env, STUDENTS_LAUNCHES)
 
 
 def quiet_launch(
@@ -80,30 +81,35 @@ def quiet_launch(
 
     `last_run` stays the student's own.
     """
-    options = (logical_devices, cluster, servers, legacy_keras, timeout_s, None, env)
-    return _launch(fn, args, None, *options, observers=(), last=[])
+    _check(fn, args, timeout_s, None, logical_devices, cluster, env)
+    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
+    return _launch(Payload(fn, tuple(args), {}), tasks, timeout_s, None, env, KernelLaunches())
 
 
 def _launch(
-    fn, args, kwargs, logical_devices, cluster, servers, legacy_keras, timeout_s, seed, env, observers, last
+    call: Payload,
+    tasks: TensorFlowTasks,
+    timeout_s: float,
+    seed: int | None,
+    env: Mapping[str, str] | None,
+    launches: KernelLaunches,
 ) -> Run:
+    names = tasks.cluster.tasks() if tasks.cluster else ()
+    around = callers_state(seed)
+    if tasks.cluster:
+        around["env"]["CUDA_VISIBLE_DEVICES"] = "-1"
+    around["env"] |= dict(env or {})
+
+    job = Job(world_size=len(names) or 1, timeout_s=timeout_s, framework="tensorflow", tasks=tasks, **around)
+    return execute(_engine, call, job, launches, names)
+
+
+def _check(
+    fn: Callable, args: Any, timeout_s: Any, seed: Any, logical_devices: Any, cluster: Any, env: Any
+) -> None:
     if isinstance(args, int):
         raise _unknown("world_size")
     check_arguments(fn, args, timeout_s, seed)
-    _check(fn, logical_devices, cluster, env)
-    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
-    names = cluster.tasks() if cluster else ()
-
-    def job_of(folder: Path, origin_s: float) -> Job:
-        around = callers_state(seed)
-        around["env"] |= ({"CUDA_VISIBLE_DEVICES": "-1"} if cluster else {}) | dict(env or {})
-        way = {"timeout_s": timeout_s, "origin_s": origin_s, "framework": "tensorflow", "tasks": tasks}
-        return Job(world_size=len(names) or 1, dir=folder, **way, **around)
-
-    return execute(_engine, (fn, tuple(args), dict(kwargs or {})), job_of, observers, last, names)
-
-
-def _check(fn: Callable, logical_devices: Any, cluster: Any, env: Any) -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise ValueError(
             "launch: expected TensorFlow, and it is not installed here. Install it: pip install tensorflow"

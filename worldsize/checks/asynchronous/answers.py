@@ -6,7 +6,6 @@ Every gradient has an element of its own, so the final weights show how much eac
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ import numpy as np
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.asynchronous.script import STOP, WorkerScript
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, ahead, shares, weights_at
+from worldsize.failures import deadlock_line
 from worldsize.units import count, number
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}
-_SERVER = re.compile(r"rank 0 waits for (\w+) \((\w+)")
 
 
 # ---- the final weights -----------------------------------------------------------------------
@@ -184,23 +183,22 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
 
     Two lines, one for each.
     """
-    waits = ended.message.partition("\n")[0]
-    taken = [t.src for t in ended.trace.transfers if t.dst == 0]
-    after = f"after {count(len(taken), 'gradient')} "
-    found = _SERVER.search(waits)
-    if found is None:
-        complaint = _ended(len(taken), play, plan)
-    elif found[2] == "send" and len(taken) >= len(play.order):
-        complaint = f"the server tells rank {found[1]} to stop, which computes: take its gradient first. Is it in `busy`?"
-    elif found[2] == "send":
-        complaint = f"the server sends to rank {found[1]}, which has weights and computes: answer only who waits."
-    elif len(taken) >= len(play.order):
-        complaint = _at_the_end(found[1], plan)
-    elif found[1] != "anyone":
-        complaint = f"the server waits for rank {found[1]}, and rank {play.order[len(taken)]} is first: receive from anyone."
+    taken = sum(t.dst == 0 for t in ended.trace.transfers)
+    server = next((wait for wait in ended.waits if wait.rank == 0), None)
+    if server is None:
+        complaint = _ended(taken, play, plan)
+    elif server.op == "send" and taken >= len(play.order):
+        complaint = f"the server tells rank {server.peer} to stop, which computes: take its gradient first. Is it in `busy`?"
+    elif server.op == "send":
+        complaint = f"the server sends to rank {server.peer}, which has weights and computes: answer only who waits."
+    elif taken >= len(play.order):
+        complaint = _at_the_end(server.peer, plan)
+    elif server.peer is not None:
+        complaint = f"the server waits for rank {server.peer}, and rank {play.order[taken]} is first: receive from anyone."
     else:
-        complaint = _unanswered(len(taken), ended, play, plan)
-    return f"{after}{complaint}\n{waits}"
+        complaint = _unanswered(taken, play, plan)
+
+    return f"after {count(taken, 'gradient')} {complaint}\n{deadlock_line(ended.waits)}"
 
 
 def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -210,13 +208,13 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     return "the server has ended, and a worker still waits for it: `dismiss` takes what is under way and tells all to stop."
 
 
-def _at_the_end(whom: str, plan: UpdatePlan) -> str:
-    rank = whom if whom == "anyone" else f"rank {whom}"
+def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
+    rank = "anyone" if peer is None else f"rank {peer}"
     done = count(plan.updates, "update")
     return f"the {done} are done, and the server waits for {rank}, which has no gradient under way: `busy` are those who compute."
 
 
-def _unanswered(taken: int, ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
+def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     """The server waits for anyone, and the worker whose gradient comes next waits for weights."""
     worker = play.order[taken]
     updates = sum(max(use) < taken for use in plan.uses)

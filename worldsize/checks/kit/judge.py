@@ -50,8 +50,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
 
 def _advice(ended: ArenaResult) -> str:
     """The next step where all ranks send to each other and none receives."""
-    first = ended.message.partition("\n")[0]
-    if ended.state == "deadlock" and "(send" in first and "(recv" not in first:
+    if ended.waits and all(wait.op == "send" for wait in ended.waits):
         return "\nEvery rank waits in a send and nobody receives. Begin with isend, then recv, then wait for the handle."
     return ""
 

@@ -8,19 +8,17 @@ drawing, and the steps in words (`text`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from worldsize.trace import Note, Span, Trace, Transfer
+from worldsize.trace import Note, Span, Trace, Transfer, in_steps
 
 LONG_WAIT_S = 5e-3
 LONG_WAIT_SHARE = 0.5
 
 Held = tuple[float, ...]
 Notes = Sequence[Sequence[Note]]
-Begun = dict[tuple[int, float], float]  # by rank and end of a receive: when it began
 Noted = dict[int, tuple[tuple[int, int] | None, Held | None]]
 
 
@@ -50,16 +48,15 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
 
     All steps of a trace; `contents[rank]` are the notes of a `Watched` fabric. `end_s` counts from the first event.
     """
-    rounds = grouped(trace.transfers)
+    rounds = in_steps(trace.transfers)
     noted = _noted(trace.transfers, contents or ())
-    begun = {(s.rank, s.end_s): s.start_s for s in trace.spans if s.kind == "recv"}
-    rest = _resting(trace, rounds, begun)
+    rest = _resting(trace, rounds)
     held = tuple(notes[0].held for notes in contents) if contents else None
     first_s = before_s = min((t.start_s for t in trace.transfers), default=0.0)
     found = []
     for number, transfers in enumerate(rounds):
         end_s = max(t.end_s for t in transfers)
-        messages = tuple(_message(t, noted, begun, before_s, end_s) for t in transfers)
+        messages = tuple(_message(t, noted, before_s, end_s) for t in transfers)
         if held is not None:
             now = {t.dst: noted[id(t)][1] for t in transfers if noted[id(t)][1] is not None}
             held = tuple(now.get(rank, row) for rank, row in enumerate(held))
@@ -68,49 +65,26 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
     return found
 
 
-def _message(t: Transfer, noted: Noted, begun: Begun, before_s: float, end_s: float) -> StepMessage:
+def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMessage:
     """`before_s` and `end_s`: when the step before and this one were over; who waited then was seen to wait there."""
-    waited_s = t.start_s - max(before_s, begun.get((t.dst, t.end_s), t.start_s))
+    waits_since_s = t.start_s if t.recv_start_s is None else t.recv_start_s
+    waited_s = t.start_s - max(before_s, waits_since_s)
     long = waited_s > max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s))
     chunks = noted[id(t)][0] if noted else None
     return StepMessage(t.src, t.dst, t.size_bytes, chunks, waited_s if long else 0.0)
 
 
-def grouped(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
-    """A trace's transfers grouped into steps: in each a rank sends at most one message and receives at most one.
-
-    Each of these rounds stands in the order of its senders.
-    """
-    ends: dict[int, list[float]] = defaultdict(list)  # by rank: when its messages were over
-    latest: dict[int, list[int]] = defaultdict(list)  # and the latest round of those and of the earlier ones
-    received: dict[int, int] = {}
-    sending: set[tuple[int, int]] = set()
-    rounds: list[list[Transfer]] = []
-    for t in sorted(transfers, key=lambda t: (t.end_s, t.start_s, t.src, t.dst)):
-        over = bisect_right(ends[t.src], t.start_s)
-        number = 1 + max(received.get(t.dst, -1), latest[t.src][over - 1] if over else -1)
-        while (t.src, number) in sending:
-            number += 1
-        rounds += [[] for _ in range(number + 1 - len(rounds))]
-        rounds[number].append(t)
-        received[t.dst] = number
-        sending.add((t.src, number))
-        for rank in {t.src, t.dst}:
-            ends[rank].append(t.end_s)
-            latest[rank].append(max([number, *latest[rank][-1:]]))
-    return [sorted(messages, key=lambda t: t.src) for messages in rounds]
-
-
 # ---- who waits -------------------------------------------------------------------------------
 
 
-def _resting(trace: Trace, rounds: list[list[Transfer]], begun: Begun) -> list[dict[int, str]]:
+def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, str]]:
     """For each round, what the ranks do that take no part in it."""
     pending: dict[int, list[tuple[int, bool, float, int]]] = defaultdict(list)  # (round, is a send, since, peer)
     for number, messages in enumerate(rounds):
         for t in messages:
             pending[t.src].append((number, True, t.start_s, t.dst))
-            pending[t.dst].append((number, False, begun.get((t.dst, t.end_s), t.end_s), t.src))
+            since_s = t.end_s if t.recv_start_s is None else t.recv_start_s
+            pending[t.dst].append((number, False, since_s, t.src))
     work = [s for s in trace.spans if s.kind in ("compute", "wait")]
     found = []
     for number, messages in enumerate(rounds):

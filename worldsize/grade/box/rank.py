@@ -14,15 +14,17 @@ import random
 import re
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from worldsize.arrays import plain, tensors
-from worldsize.errors import NotYet
+from worldsize.checks import in_rank
+from worldsize.engines.rank_failure import failure_of, message_of
+from worldsize.failures import Failure
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import decode, encode
 
@@ -33,14 +35,14 @@ _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
     """A submission's rank in its sandbox takes one job from the grader, does it, tells how it ended, and leaves.
 
-    Never returns. `addresses` are those of a cluster's tasks.
+    Never returns. `addresses` has one for each rank where they share a sandbox.
     """
     try:
         job, blob = channel.read()
         job["addresses"] = addresses
         _end(channel, job, blob)
-        if job["mode"] == "tensorflow" and addresses:
-            threading.Event().wait()  # another task may still need this one; the grader ends them together
+        if addresses:
+            threading.Event().wait()  # another rank may still need this one; the grader ends them together
     finally:
         os._exit(0)
 
@@ -50,7 +52,14 @@ def _end(channel: BrokerChannel, job: dict, blob: bytes) -> None:
         out = bytearray()
         channel.tell({"op": "done", **{k: encode(v, out) for k, v in _do(channel, job, blob).items()}}, out)
     except BaseException as error:
-        channel.tell({"op": "failed", **failure(error)})
+        channel.tell({"op": "failed", **told_failure(failure_of(job["rank"], error))})
+
+
+def told_failure(failure: Failure) -> dict[str, Any]:
+    """Inside the box, a rank's failure as plain data for the grader, which believes it as words and nothing more."""
+    told = asdict(failure)
+    told["frames"] = [[frame.file, frame.line, frame.function, frame.text] for frame in failure.frames[:_MOST_FRAMES]]
+    return told
 
 
 def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
@@ -79,44 +88,37 @@ def _call(channel: BrokerChannel, job: dict, function: Callable, args: list) -> 
 def _in_tensorflow(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     from worldsize.grade.box import tensorflow_task
 
-    driver = tensorflow_task.driver(job)
-    returned = driver(function, *args) if driver else function(*args)
-    return {"returned": plain(returned), "input": plain(args[0])}
+    given, *more = args
+    return _ended(in_rank.in_tensorflow(function, given, more, tensorflow_task.driver(job)))
 
 
 def _over_fabric(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
+    return play_rank(channel, job["rank"], job["world_size"], function, args)
 
+
+def play_rank(channel: BrokerChannel, rank: int, world_size: int, function: Callable, args: list) -> dict[str, Any]:
+    """A rank over the broker's fabric, a submission's or one that the check plays: what is to be told of it."""
     from worldsize.fabric.interface import Fabric
     from worldsize.grade.box.broker_wire import BrokerWire
 
-    dist.init_process_group = _no_group
-    x = tensors(args[0])
-    fabric = Fabric(BrokerWire(channel, job["rank"], job["world_size"]))
-    torch.manual_seed(job["rank"])
-    returned = plain(function(fabric, x, *args[1:]))
-    return {"returned": returned, "input": plain(x)}
-
-
-def _no_group(*_: Any, **__: Any) -> None:
-    raise RuntimeError(
-        "no process group is here: in a grade, the ranks of an exercise over the fabric share nothing else. Write the "
-        "messages yourself, with fabric.isend, send and recv."
-    )
+    given, *more = args
+    fabric = Fabric(BrokerWire(channel, rank, world_size))
+    return _ended(in_rank.over_fabric(fabric, function, given, more))
 
 
 def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    import torch.distributed as dist
-
+    host, _, port = job["addresses"][0].partition(":")
     numbers = {"RANK": job["rank"], "LOCAL_RANK": job["rank"], "WORLD_SIZE": job["world_size"]}
     os.environ.update({name: str(number) for name, number in numbers.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo")
-    x = tensors(args[0])
-    returned = plain(function(x, *args[1:]))
-    dist.barrier()  # nobody leaves while another still needs it
-    return {"returned": returned, "input": plain(x)}
+    os.environ.update(MASTER_ADDR=host, MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
+
+    given, *more = args
+    return _ended(in_rank.in_group(function, given, more))
+
+
+def _ended(both: tuple[Any, Any]) -> dict[str, Any]:
+    returned, after = both
+    return {"returned": returned, "input": after}
 
 
 _MODES = {"call": _call, "ranks": _over_fabric, "group": _over_group, "tensorflow": _in_tensorflow}
@@ -168,7 +170,7 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
         try:
             exec(_compiled(source, file), vars(module))
         except BaseException as error:  # a cell that leaves costs what it would have made, not the others
-            errors[title] = f"{type(error).__name__}: {_message(error)}"
+            errors[title] = f"{type(error).__name__}: {message_of(error)}"
     return module, errors
 
 
@@ -203,42 +205,6 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
         return decode(answer["value"], data)
 
     return call
-
-
-# ---- failures --------------------------------------------------------------------------------
-
-
-def failure(error: BaseException) -> dict[str, Any]:
-    """Inside the box, how a submission's rank ended: an exit or an exception as plain data, with stack frames.
-
-    The frames are the reader's own and those below.
-    """
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        return {"kind": "exit", "code": code, "frames": _frames(error)}
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return {
-        "kind": "raised",
-        "type": type(error).__name__,
-        "message": _message(error),
-        "not_yet": isinstance(error, NotYet),
-        "cause": f"{type(cause).__name__}: {_message(cause)}" if cause else "",
-        "frames": _frames(error),
-    }
-
-
-def _message(error: BaseException) -> str:
-    try:
-        text = str(error).split("\nException raised from")[0]
-    except Exception as broken:
-        text = f"(its message could not be made: {type(broken).__name__})"
-    return "\n".join(row[:300] for row in text.splitlines()[:10])
-
-
-def _frames(error: BaseException) -> list[list]:
-    rows = traceback.extract_tb(error.__traceback__)
-    first = next((k for k, row in enumerate(rows) if row.filename.startswith("<")), 0)
-    return [[row.filename, row.lineno or 0, row.name, row.line or ""] for row in rows[first:][:_MOST_FRAMES]]
 
 
 def silence_output() -> None:

@@ -10,7 +10,7 @@ import importlib
 import os
 from collections.abc import Callable
 
-from worldsize.engines.cluster import Cluster, fail_fast, tf_config
+from worldsize.engines.cluster import Cluster, fail_fast, prepare_tensorflow, start_server, tf_config
 
 _CHECKS = "worldsize.checks."
 
@@ -20,39 +20,24 @@ def prepare(job: dict, seed: int) -> bool:
 
     All of it has to be set before TensorFlow's runtime starts. True where this task is a server, which now serves.
     """
-    import tensorflow as tf
-
     os.environ["RANK"] = str(job["rank"])
     os.environ["TF_USE_LEGACY_KERAS"] = "1" if job["legacy_keras"] else "0"
-    if job["logical_devices"] > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        each = [tf.config.LogicalDeviceConfiguration() for _ in range(job["logical_devices"])]
-        tf.config.set_logical_device_configuration(cpu, each)
-    tf.random.set_seed(seed)
+    prepare_tensorflow(job["logical_devices"], seed)
     if job["cluster"] is None:
         return False
+
     cluster = Cluster(**job["cluster"])
     task = cluster.tasks()[job["rank"]]
     os.environ |= fail_fast(cluster, job["servers"])
     os.environ["TF_CONFIG"] = tf_config(cluster.spec(job["addresses"]), task)
     if task.partition(":")[0] not in job["servers"]:
         return False
-    _serve()
+
+    _serving.append(start_server())
     return True
 
 
 _serving: list = []  # a server stops when nobody refers to it
-
-
-def _serve() -> None:
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    _serving.append(
-        tf.distribute.Server(
-            resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
-        )
-    )
 
 
 def driver(job: dict) -> Callable | None:

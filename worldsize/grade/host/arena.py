@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, expect_inputs
+from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, ArenaResult, PlayedRanks, expect_inputs
 from worldsize.engines.cluster import Cluster, serving
 from worldsize.grade.frames import encode
 from worldsize.grade.host.boxes import Sandbox
@@ -60,9 +60,11 @@ class SandboxArena:
             return len(theirs) - 1
 
         job = self._job("call", 0, 1, [fn, *args], name_of)
-        result = self._run([job], answer_call=lambda number, values: theirs[number](*values))
+        result = self._run(
+            [job], alone=FUNCTIONS_PROCESS, answer_call=lambda number, values: theirs[number](*values)
+        )
         if result.state != "done":
-            return ArenaResult(result.state, _one_process(result.message))
+            return ArenaResult(result.state, result.message)
         return ArenaResult("done", returned=(result.values[0].get("returned"),))
 
     def ranks(
@@ -95,7 +97,7 @@ class SandboxArena:
 
     def try_cells(self) -> RunResult:
         """Run the cells alone: which of them failed, and, where the process did not survive, in which it was."""
-        return self._run([self._job("cells", 0, 1, [])])
+        return self._run([self._job("cells", 0, 1, [])], alone="the process")
 
     def _job(self, mode: str, rank: int, n: int, args: list, name_of: Callable[[Any], Any] | None = None) -> RankJob:
         blob = bytearray()
@@ -113,15 +115,10 @@ class SandboxArena:
 
 def _ended(result: RunResult) -> ArenaResult:
     if result.state != "done":
-        return ArenaResult(result.state, result.message, trace=result.trace)
+        return ArenaResult(result.state, result.message, trace=result.trace, waits=result.waits)
     returned = tuple(values.get("returned") for values in result.values)
     inputs = tuple(values.get("input") for values in result.values)
     return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace)
-
-
-def _one_process(message: str) -> str:
-    """A plain function has no rank: "rank 0 of 1 failed first: KeyError" is "KeyError" there."""
-    return message.removeprefix("rank 0 of 1 failed first: ").replace("rank 0 of 1 ", "the function's process ", 1)
 
 
 # ---- which run of a check it is ---------------------------------------------------------------

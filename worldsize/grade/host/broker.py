@@ -15,14 +15,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
-from worldsize.engines.deadlock import Wait, deadlock
+from worldsize.engines.deadlock import RankMessages, deadlock
+from worldsize.failures import Wait
 from worldsize.grade.frames import BadFrame, sides
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.limits import Meter
-from worldsize.links import Link
-from worldsize.trace import Event, RankRecord, Span, Trace, merge
+from worldsize.links import Link, LinkClock
+from worldsize.trace import END_S, KIND, PEER, TAG, EventRow, Trace, merge, record
 
 ITEM_BYTES = (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 8, 16, 1, 1)  # of gloo.DTYPES, which would need torch
 _MOST_MESSAGES = 50_000
@@ -31,7 +32,10 @@ _QUIET_S = 1.0  # so long a rank with several threads may be silent before it co
 
 @dataclass
 class PostedMessage:
-    """A message on its way: from whom, its number there, what it is, and its row in the sender's record."""
+    """A message on its way: from whom, its number there, what it is, and its row in the sender's record.
+
+    Its first byte leaves at `leaves_s`, its last one has left at `left_s`.
+    """
 
     src: int
     number: int
@@ -39,7 +43,8 @@ class PostedMessage:
     kind: tuple[int, tuple[int, ...]]
     blob: bytes
     leaves_s: float
-    event: list
+    left_s: float
+    event: EventRow
     taken_s: float | None = None
 
 
@@ -47,7 +52,7 @@ class PostedMessage:
 class PendingRequest:
     """A request that a rank waits for: "send" (its message `number` is taken) or "recv"."""
 
-    op: str
+    op: Literal["send", "recv"]
     peer: int | None
     tag: int
     ask: int
@@ -61,7 +66,7 @@ class PendingRequest:
 class RankState:
     """What the broker knows of one rank."""
 
-    events: list[list] = field(default_factory=list)  # kind, peer, tag, bytes, start, end
+    events: list[EventRow] = field(default_factory=list)
     spans: list[tuple] = field(default_factory=list)
     waiting: dict[int, PendingRequest] = field(default_factory=dict)
     posted: dict[int, PostedMessage] = field(default_factory=dict)
@@ -75,13 +80,13 @@ class Broker:
     """The messages of one run of `peers`, one for each rank."""
 
     def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None) -> None:
-        self._peers, self._meter, self._link = peers, meter, link
+        self._peers, self._meter = peers, meter
         self.rank_states = [RankState() for _ in peers]
         self._queues: dict[tuple[int, int, int], list[PostedMessage]] = defaultdict(list)  # (from, to, tag)
         self._orders = count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._held_bytes = 0
-        self._egress_s, self._ingress_s = [0.0] * len(peers), [0.0] * len(peers)
+        self._clocks = [LinkClock(link) for _ in peers]
         self._origin_s = time.monotonic()
 
     # ---- frames --------------------------------------------------------------------------------
@@ -109,11 +114,14 @@ class Broker:
         self._held_bytes += len(blob)
         if self._held_bytes > self._meter.limits.held_bytes:
             raise BadFrame(f"more than {self._meter.limits.held_bytes / 1e6:g} MB are on their way and nobody takes them")
+
         now_s = state.heard_s
-        leaves_s = max(now_s, self._egress_s[rank])
-        self._egress_s[rank] = leaves_s + (len(blob) / self._link.bandwidth_bytes_per_s if self._link else 0.0)
+        leaves_s, left_s = self._clocks[rank].leave(len(blob), now_s)
         event = ["send", to, tag, len(blob), now_s, now_s]
-        message = PostedMessage(rank, number, next(self._orders), kind, blob, leaves_s, event)
+        message = PostedMessage(
+            src=rank, number=number, order=next(self._orders), kind=kind, blob=blob, leaves_s=leaves_s, left_s=left_s,
+            event=event,
+        )  # fmt: skip
         state.events.append(event)
         state.posted[number] = message
         self._queues[rank, to, tag].append(message)
@@ -126,8 +134,8 @@ class Broker:
         message = state.posted.get(frame.get("post"))
         if message is None:
             raise BadFrame("expected a message that was posted")
-        _, to, tag, *_ = message.event
-        request = PendingRequest("send", to, tag, _ask(frame), state.heard_s, message=message)
+        event = message.event
+        request = PendingRequest("send", event[PEER], event[TAG], _ask(frame), state.heard_s, message=message)
         state.waiting[request.ask] = request
         if message.taken_s is not None:
             self._sent(rank, request)
@@ -167,10 +175,8 @@ class Broker:
         size_bytes = len(message.blob)
         request.matched = True
         self._held_bytes -= size_bytes
-        there_s = message.taken_s = now_s
-        if self._link:
-            enters_s = max(message.leaves_s + self._link.latency_s, self._ingress_s[rank])
-            there_s = self._ingress_s[rank] = enters_s + size_bytes / self._link.bandwidth_bytes_per_s
+        message.taken_s = now_s
+        there_s = self._clocks[rank].arrive(size_bytes, message.leaves_s)
         fits = message.kind == request.kind
 
         def arrive() -> None:
@@ -191,14 +197,13 @@ class Broker:
 
     def _sent(self, rank: int, request: PendingRequest) -> None:
         message = request.message
-        carried_s = message.event[3] / self._link.bandwidth_bytes_per_s if self._link else 0.0
 
         def leave() -> None:
-            message.event[5] = time.monotonic()
+            message.event[END_S] = time.monotonic()
             self.rank_states[rank].waiting.pop(request.ask, None)
             self._peers[rank].answer({"to": request.ask})
 
-        self._when(max(message.taken_s, message.leaves_s + carried_s), leave)
+        self._when(max(message.taken_s, message.left_s), leave)
 
     def _when(self, moment_s: float, act: Callable[[], None]) -> None:
         if moment_s <= time.monotonic():
@@ -214,12 +219,12 @@ class Broker:
 
     # ---- what is known ---------------------------------------------------------------------------
 
-    def stuck(self) -> tuple[str, ...]:
-        """("rank 0 waits for 1 (recv)", …) where no rank can ever go on; else ()."""
-        live = {r for r, state in enumerate(self.rank_states) if not state.done}
-        if self._due or not live or not all(self._waits(self.rank_states[r]) for r in live):
+    def deadlock(self) -> tuple[Wait, ...]:
+        """What each rank waits for where no rank can ever go on; else ()."""
+        live = {rank for rank, state in enumerate(self.rank_states) if not state.done}
+        if self._due or not all(self._waits(self.rank_states[rank]) for rank in live):
             return ()
-        return deadlock({r: self._standing(state) for r, state in enumerate(self.rank_states)}, live)
+        return deadlock({rank: self._messages(rank) for rank in range(len(self.rank_states))}, live)
 
     def waiting(self, rank: int) -> bool:
         return bool(self.rank_states[rank].waiting)
@@ -227,28 +232,23 @@ class Broker:
     def _waits(self, state: RankState) -> bool:
         return bool(state.waiting) and (state.alone or time.monotonic() - state.heard_s > _QUIET_S)
 
-    def _standing(self, state: RankState) -> Wait:
-        last = next(reversed(state.waiting.values()), None)
-        doing = None if state.done or last is None else (last.op, last.peer, last.tag)
-        sent = Counter((peer, tag) for kind, peer, tag, *_ in state.events if kind == "send")
-        taken = Counter((peer, tag) for kind, peer, tag, *_ in state.events if kind == "recv")
-        return Wait(doing, sent, taken)
+    def _messages(self, rank: int) -> RankMessages:
+        counts: dict[str, Counter] = {"send": Counter(), "recv": Counter()}
+        for event in self.rank_states[rank].events:
+            counts[event[KIND]][event[PEER], event[TAG]] += 1
+        return RankMessages(wait=self.wait(rank), posted=counts["send"], taken=counts["recv"])
 
-    def doing(self, rank: int) -> str:
-        """What an unfinished rank does, in words."""
-        last = next(reversed(self.rank_states[rank].waiting.values()), None)
-        if last is None:
-            return f"rank {rank} running"
-        return f"rank {rank} waits for {'anyone' if last.peer is None else last.peer} ({last.op})"
+    def wait(self, rank: int) -> Wait | None:
+        """What an unfinished rank waits for; the last request, where it waits in several threads."""
+        state = self.rank_states[rank]
+        if state.done or not state.waiting:
+            return None
+        last = next(reversed(state.waiting.values()))
+        return Wait(rank=rank, op=last.op, peer=last.peer, tag=last.tag)
 
     def trace(self) -> Trace:
         """The record so far, on a clock that starts with the run."""
-        zero = self._origin_s
-        records = []
-        for rank, state in enumerate(self.rank_states):
-            events = tuple(Event(k, p, t, n, a - zero, b - zero) for k, p, t, n, a, b in state.events)
-            spans = tuple(Span(rank, k, a - zero, b - zero, label) for k, a, b, label in state.spans)
-            records.append(RankRecord(rank, events, spans))
+        records = [record(rank, s.events, s.spans, self._origin_s) for rank, s in enumerate(self.rank_states)]
         return merge(records, len(self.rank_states))
 
 

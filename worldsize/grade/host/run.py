@@ -15,7 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from worldsize.failures import Failure, Frame, headline, name, render_frames
+from worldsize.checks.arena import ArenaState
+from worldsize.failures import (
+    Failure,
+    Frame,
+    Standing,
+    TaskNames,
+    Wait,
+    deadlock_line,
+    failed_text,
+    first_failure,
+    unfinished_line,
+)
 from worldsize.grade.frames import BadFrame, decode, encode, text_of
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.broker import Broker
@@ -26,6 +37,7 @@ from worldsize.trace import Trace
 
 _LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0
 _MOST_FRAMES = 200_000
+_MOST_STACK_FRAMES = 12
 _SIGNALS = 128
 _SLOW = 2.0  # processes of TensorFlow take longer to find each other
 
@@ -34,19 +46,23 @@ RankJob = tuple[dict[str, Any], bytes]
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended. `state` as in `arena.ArenaResult`; `incident`: "", "timeout" or "crashed"; values by rank."""
+    """How a run ended; `values` by rank, `waits` of a deadlock. `incident`: "", "timeout" or "crashed"."""
 
-    state: str
+    state: ArenaState
     message: str = ""
     values: tuple[dict[str, Any], ...] = ()
     trace: Trace = field(default_factory=lambda: Trace(0))
     incident: str = ""
     cells_begun: int = 0
+    waits: tuple[Wait, ...] = ()
 
 
 @dataclass
 class GradedRun:
-    """The ranks of one run: `jobs[rank]`, or `played[rank](channel)` for those that the check plays."""
+    """The ranks of one run: `jobs[rank]`, or `played[rank](channel)` for those that the check plays.
+
+    `alone` is what the one process is called where it is no rank.
+    """
 
     sandbox: Sandbox
     meter: Meter
@@ -55,7 +71,8 @@ class GradedRun:
     played: Mapping[int, Callable[[socket.socket], None]] = field(default_factory=dict)
     together: bool = False
     framework: str = "torch"
-    tasks: tuple[str, ...] = ()  # names of the ranks, where they have any
+    tasks: TaskNames = ()  # names of the ranks, where they have any
+    alone: str = ""
     answer_call: Callable[[int, list], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +137,7 @@ class GradedRun:
             if result is not None:
                 return result
             if now_s >= deadline_s:
-                return self._result("timeout", self._not_done(case_s), "timeout")
+                return self._too_late(case_s)
             self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
 
     def _known(self, now_s: float) -> RunResult | None:
@@ -128,13 +145,18 @@ class GradedRun:
         failed = [peer for peer in self._peers if peer.failure]
         if failed:
             self._failed_s = self._failed_s or now_s
-            busy = [p for p in self._peers if not p.over and not self._broker.waiting(p.rank)]
-            # whoever is about to fail too may do so: then the lowest rank is named, the same each time
-            return None if busy and now_s < self._failed_s + _SETTLE_S else self._first(failed[0].failure)
+            busy = any(not peer.over and not self._broker.waiting(peer.rank) for peer in self._peers)
+            if busy and now_s < self._failed_s + _SETTLE_S:  # whoever is about to fail too may do so
+                return None
+            return self._failed([peer.failure for peer in failed])
+
         if all(peer.over for peer in self._peers):
             return self._result("done", values=tuple(peer.done for peer in self._peers))
-        stuck = self._broker.stuck()
-        return self._result("deadlock", f"deadlock: {', '.join(stuck)}") if stuck else None
+
+        waits = self._broker.deadlock()
+        if waits:
+            return self._result("deadlock", deadlock_line(waits), waits=waits)
+        return None
 
     def _serve(self, wait_s: float) -> None:
         channels = {peer.channel: peer for peer in self._peers if peer.open}
@@ -203,48 +225,56 @@ class GradedRun:
                 peer.failure = _left(peer.rank, code)
                 self._broker.rank_states[peer.rank].done = True
 
-    # ---- messages -----------------------------------------------------------------------------------
+    # ---- how it ended -----------------------------------------------------------------------------
 
-    def _result(self, state: str, message: str = "", incident: str = "", values: tuple = ()) -> RunResult:
-        return RunResult(state, message, values, self._broker.trace(), incident, self._cells)
+    def _result(self, state: ArenaState, message: str = "", incident: str = "", **more: Any) -> RunResult:
+        return RunResult(
+            state=state, message=message, trace=self._broker.trace(), incident=incident, cells_begun=self._cells, **more,
+        )  # fmt: skip
 
-    def _not_done(self, seconds: float) -> str:
-        n = len(self._peers)
-        waiting = [peer.rank for peer in self._peers if not peer.over]
-        doing = ", ".join(name(rank, self.tasks) if self.tasks else self._broker.doing(rank) for rank in waiting)
-        return f"after timeout_s={seconds:g} s these of {n} ranks were not done: {doing}"
+    def _too_late(self, limit_s: float) -> RunResult:
+        unfinished = [peer.rank for peer in self._peers if not peer.over]
+        standings = [Standing(rank=rank, wait=self._broker.wait(rank)) for rank in unfinished]
+        message = unfinished_line(limit_s, len(self._peers), standings, self.tasks, self.alone)
+        return self._result("timeout", message, "timeout")
 
-    def _first(self, first: Failure) -> RunResult:
+    def _failed(self, failures: list[Failure]) -> RunResult:
+        first = first_failure(failures)
         if first.not_yet:
             return self._result("not yet", first.message)
-        rows = [headline(first, len(self._peers), self.tasks), *render_frames(first.frames)]
-        if first.cause:
-            rows.append(f"  caused by {first.cause.splitlines()[0][:200]}")
-        return self._result("raised", "\n".join(rows), "crashed" if first.kind != "raised" else "")
+
+        message = failed_text(failures, len(self._peers), self.tasks, self.alone)
+        return self._result("raised", message, "" if first.kind == "raised" else "crashed")
 
 
 def _left(rank: int, code: int | None) -> Failure:
+    """Of a rank that closed its channel and told nothing. Where its exit code did not come in time, nobody knows it."""
+    at_s = time.monotonic()
     if code is not None and code > _SIGNALS:
-        return Failure(rank, "signal", time.monotonic(), code=code - _SIGNALS)
-    return Failure(rank, "exit", time.monotonic(), code=0 if code is None else code)
+        return Failure(rank=rank, kind="signal", at_s=at_s, code=code - _SIGNALS)
+    return Failure(rank=rank, kind="exit", at_s=at_s, code=code)
 
 
 def failure_of(rank: int, frame: dict) -> Failure:
-    """In the grader's run: what a rank says of its own failure, taken over as words and nothing more.
-
-    These are words for a person, nothing more.
-    """
-    kind = "exit" if frame.get("kind") == "exit" else "raised"
-    code = frame.get("code")
+    """In the grader's run: what a rank says of its own failure, taken over as words for a person and nothing more."""
     frames = []
-    for row in frame["frames"][:12] if isinstance(frame.get("frames"), list) else ():
+    rows = frame.get("frames")
+    for row in rows[:_MOST_STACK_FRAMES] if isinstance(rows, list) else ():
         if isinstance(row, list) and len(row) == 4 and type(row[1]) is int:
             frames.append(Frame(text_of(row[0], 200), row[1], text_of(row[2], 100), text_of(row[3], 300)))
+
+    code = frame.get("code")
     return Failure(
-        rank, kind, time.monotonic(), type=text_of(frame.get("type"), 100), message=text_of(frame.get("message")),
-        frames=tuple(frames), code=code if type(code) is int else 1, not_yet=frame.get("not_yet") is True,
+        rank=rank,
+        kind="exit" if frame.get("kind") == "exit" else "raised",
+        at_s=time.monotonic(),
+        type=text_of(frame.get("type"), 100),
+        message=text_of(frame.get("message")),
+        frames=tuple(frames),
+        code=code if type(code) is int else 1,
+        not_yet=frame.get("not_yet") is True,
         cause=text_of(frame.get("cause"), 300),
-    )  # fmt: skip
+    )
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
@@ -254,21 +284,17 @@ def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[sock
     """
 
     def work(channel: socket.socket) -> None:
-        from worldsize.arrays import plain, tensors
-        from worldsize.fabric.interface import Fabric
+        from worldsize.engines import rank_failure
         from worldsize.grade.box import rank as ranks
         from worldsize.grade.box.broker_channel import BrokerChannel
-        from worldsize.grade.box.broker_wire import BrokerWire
 
         broker = BrokerChannel(channel, lambda: True)
         with channel, suppress(OSError):
             try:
-                x, *more = args
-                x, blob = tensors(x), bytearray()
-                returned = plain(fn(Fabric(BrokerWire(broker, rank, world_size)), x, *more))
-                result = {"returned": encode(returned, blob), "input": encode(plain(x), blob)}
-                broker.tell({"op": "done", **result}, blob)
+                blob = bytearray()
+                told = ranks.play_rank(broker, rank, world_size, fn, args)
+                broker.tell({"op": "done", **{name: encode(value, blob) for name, value in told.items()}}, blob)
             except Exception as error:
-                broker.tell({"op": "failed", **ranks.failure(error)})
+                broker.tell({"op": "failed", **ranks.told_failure(rank_failure.failure_of(rank, error))})
 
     return work

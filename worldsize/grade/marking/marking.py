@@ -108,7 +108,7 @@ class SubmissionMarking:
             if not 0 <= place < len(self._lab.exercises):
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
             exercise = self._lab.exercises[place]
-            message = result.message.replace("rank 0 of 1 ", "the process ").splitlines()[0]
+            message = result.message.splitlines()[0]
             state = result.incident or "crashed"
             self._fatal[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {message}"
 

@@ -1,0 +1,52 @@
+"""In a rank: run a student's function as its check asks, over the fabric, in a process group, or in TensorFlow.
+
+The same code serves the ranks that `launch` starts for a notebook and those of a graded submission in its sandbox, so
+that one answer gets one verdict. What comes back is (what it returned, its input afterwards), both plain. Left out: how
+the process came to be, and what a check makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from worldsize.arrays import plain, tensors
+
+if TYPE_CHECKING:  # it imports torch, which a rank of TensorFlow has no use for
+    from worldsize.fabric.interface import Fabric
+
+
+def over_fabric(fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any]) -> tuple[Any, Any]:
+    """In a rank with a fabric: `fn(fabric, given, *more)`, its arrays as tensors. There is no other way to a peer."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group = _no_group
+    x = tensors(given)
+    torch.manual_seed(fabric.rank)
+
+    returned = plain(fn(fabric, x, *more))
+    return returned, plain(x)
+
+
+def _no_group(*_: Any, **__: Any) -> None:
+    raise RuntimeError(
+        "no process group is here: the ranks of an exercise over the fabric share nothing else. Write the messages "
+        "yourself, with fabric.isend, send and recv."
+    )
+
+
+def in_group(fn: Callable, given: Any, more: Sequence[Any]) -> tuple[Any, Any]:
+    """In a rank whose environment names its peers: `fn(given, *more)` in a torch.distributed group over gloo."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    x = tensors(given)
+    returned = plain(fn(x, *more))
+    return returned, plain(x)
+
+
+def in_tensorflow(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None) -> tuple[Any, Any]:
+    """In a task of TensorFlow: `fn(given, *more)`, or the check's own `driver(fn, given, *more)`."""
+    returned = fn(given, *more) if driver is None else driver(fn, given, *more)
+    return plain(returned), plain(given)

@@ -1,0 +1,72 @@
+"""What ended a rank's function, as a `Failure`: told by the rank itself, in the notebook's engine and in a sandbox.
+
+Left out: how the failure travels, and its words (`failures`).
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+
+from worldsize.errors import NotYet
+from worldsize.failures import Failure, Frame, is_package
+
+_MAX_ROWS = 10
+_MAX_CHARS = 300
+
+
+def failure_of(rank: int, error: BaseException) -> Failure:
+    """The failure of a rank whose function raised `error`, or left with a SystemExit."""
+    at_s = time.monotonic()
+    frames = frames_of(error)
+    if isinstance(error, SystemExit):
+        return Failure(rank=rank, kind="exit", at_s=at_s, code=_exit_code(error), frames=frames)
+
+    cause = error.__cause__
+    if cause is None and not error.__suppress_context__:
+        cause = error.__context__
+
+    return Failure(
+        rank=rank,
+        kind="raised",
+        at_s=at_s,
+        type=type(error).__name__,
+        message=message_of(error),
+        frames=frames,
+        not_yet=isinstance(error, NotYet),
+        cause=f"{type(cause).__name__}: {message_of(cause)}" if cause else "",
+    )
+
+
+def _exit_code(error: SystemExit) -> int:
+    if isinstance(error.code, int):
+        return error.code
+    return 0 if error.code is None else 1
+
+
+def message_of(error: BaseException) -> str:
+    """The message of a rank's error with its notes, without torch's C++ stack, at most ten lines."""
+    try:
+        text = str(error).split("\nException raised from")[0]
+    except Exception as broken:
+        text = f"(its message could not be made: {type(broken).__name__})"
+
+    rows = "\n".join([text, *_notes(error)]).splitlines()
+    if len(rows) > _MAX_ROWS:
+        rows = [*rows[:_MAX_ROWS], "…"]
+    return "\n".join(row[:_MAX_CHARS] for row in rows)
+
+
+def _notes(error: BaseException) -> list[str]:
+    """The notes that were added to an error; what else stands under their name is a student's."""
+    notes = getattr(error, "__notes__", None)
+    if not isinstance(notes, list):
+        return []
+    return [note for note in notes if isinstance(note, str)]
+
+
+def frames_of(error: BaseException) -> tuple[Frame, ...]:
+    """The frames of a failure from the launched function on: this package's own, which called it, are left out."""
+    found = [Frame(e.filename, e.lineno or 0, e.name, e.line or "") for e in traceback.extract_tb(error.__traceback__)]
+    own = next((place for place, frame in enumerate(found) if not is_package(frame)), 0)
+    return tuple(found[own:])
