@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from worldsize.titles import Title, title_of
 from worldsize.trace import Event
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
@@ -136,14 +137,16 @@ def is_package(frame: Frame) -> bool:
 
 def place(frame: Frame) -> str:
     """A failure's words for where a frame is: "Exercise 6.2 (cell In[3]), line 7, in ring"."""
-    lines = linecache.getlines(frame.file)
-    title = re.match(r"#\s*((?:Exercise|Example)\s+[\d.]+\d)", lines[0]) if lines else None
+    title = UNTITLED.get(frame.file) or title_of("".join(linecache.getlines(frame.file)[:1]))
     cell = _cell_name(frame.file)
-    if title:
-        where = f"{title[1]} ({cell})" if cell else title[1]
-    else:
+    if title is None or title.kind == "Set-up":
         where = cell or frame.file
+    else:
+        where = f"{title} ({cell})" if cell else str(title)
     return f"{where}, line {frame.line}, in {frame.function}"
+
+
+UNTITLED: dict[str, Title] = {}  # by file, the titles of cells that have lost theirs and count all the same
 
 
 def _cell_name(file: str) -> str:

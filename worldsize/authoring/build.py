@@ -72,13 +72,20 @@ def points(source: Path) -> float:
 
 def _record(sources: list[Path]) -> str:
     """The text of `worldsize/lab/released.py`."""
-    lines = ['"""Written by `worldsize build`: digests of every lab\'s set-up cells, by which a check knows a changed one."""\n']
-    lines.append("SETUPS = {")
+    setups = ["# digests of its set-up cells, by which a check knows a changed one", "SETUPS = {"]
+    exercises = ["# the first lines of its exercises' cells", "EXERCISES = {"]
     for source in sources:
-        setups = [c.text for c in read_source(source).cells if c.kind == "code" and c.text.startswith("# Set-up")]
-        digests = "".join(f'"{digest(text)}", ' for text in setups).strip()
-        lines.append(f'    "{source.stem[:2]}": ({digests}),')
-    return "\n".join([*lines, "}"]) + "\n"
+        number, cells = source.stem[:2], read_source(source).cells
+        texts = [c.text for c in cells if c.kind == "code" and c.text.startswith("# Set-up")]
+        digests = "".join(f'"{digest(text)}", ' for text in texts).strip()
+        setups.append(f'    "{number}": ({digests}),')
+
+        exercises.append(f'    "{number}": {{')
+        exercises += [f"        {c.exercise!r}: {c.text.partition(chr(10))[0]!r}," for c in cells if c.exercise]
+        exercises.append("    },")
+
+    head = '"""Written by `worldsize build`: what every lab\'s notebook was when it was released, by the lab\'s number."""\n'
+    return "\n".join([head, *setups, "}", "", *exercises, "}"]) + "\n"
 
 
 # ---- notebooks -------------------------------------------------------------------------------

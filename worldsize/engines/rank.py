@@ -24,9 +24,10 @@ import numpy as np
 from worldsize.engines import payload
 from worldsize.engines.job import Job
 from worldsize.engines.last_seen import LastSeen
-from worldsize.engines.rank_channel import MAIN, RankChannel, write_whole
+from worldsize.engines.rank_channel import MAIN, RankChannel
 from worldsize.engines.rank_failure import failure_of
 from worldsize.failures import Return
+from worldsize.files import write_whole
 from worldsize.report import gather
 
 

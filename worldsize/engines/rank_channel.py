@@ -27,6 +27,7 @@ from worldsize.engines.deadlock import RankMessages
 from worldsize.engines.job import Job, Progress
 from worldsize.engines.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
+from worldsize.files import write_whole
 from worldsize.report import ReportBuffer
 from worldsize.trace import END_S, KIND, SIZE_BYTES, START_S, Event, RankRecord, Span
 
@@ -39,16 +40,6 @@ MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
 _BLOCKED_AFTER_TICKS = 2
 _PROGRESS_S = 0.1
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Leave a file beside the rank's channel, its record or its result, whole or not at all.
-
-    A rank can be killed at any moment.
-    """
-    part = path.with_suffix(".part")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 class RankChannel:

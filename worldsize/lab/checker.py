@@ -7,6 +7,7 @@ grade; what would not be handed in is named. Left out: what is checked (`checks`
 from __future__ import annotations
 
 import html
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,12 @@ from worldsize import figures
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.verdict import Verdict
+from worldsize.failures import UNTITLED
 from worldsize.lab import graded_cells
 from worldsize.lab.lab import Lab
-from worldsize.lab.released import SETUPS
+from worldsize.lab.released import EXERCISES, SETUPS
+from worldsize.launch.execute import cell_sources
+from worldsize.titles import Title, title_of
 
 
 class Checker:
@@ -39,33 +43,71 @@ class Checker:
             if not callable(fn):
                 raise ValueError(f"check.{exercise}: expected your function, got {type(fn).__name__}")
             _note_changed_setups(self._lab.number)
-            verdict = run_check(exercise, self._arena, *[_as_handed_in(f) for f in (fn, *more)])
+            title = title_of(EXERCISES.get(self._lab.number, {}).get(exercise, ""))
+            verdict = run_check(exercise, self._arena, *[_as_handed_in(each, title) for each in (fn, *more)])
             self._lab.record(verdict)
             return verdict
 
         return run
 
 
-def _as_handed_in(fn: Callable) -> Callable:
-    """The function as the cells that count make it, so that what passes here passes for a grade."""
+def _as_handed_in(fn: Callable, title: Title | None) -> Callable:
+    """The function as the cells that count make it, so that what passes here passes for a grade.
+
+    `title` is that of the exercise.
+    """
     shell = notebook_shell()
     if shell is None or not hasattr(fn, "__code__"):
         return fn
-    sources = graded_cells.counting(shell.user_ns.get("In", ()))
-    namespace = graded_cells.rebuild(sources, lambda source: shell.compile.get_code_name(source, source, 0))
-    rebuilt = namespace.get(fn.__name__)
+
+    name = fn.__name__
+    cells = graded_cells.graded(shell.user_ns.get("In", ()), {name: title} if title else None)
+    files = {source.rstrip(): file for file, source in cell_sources()}
+    namespace = graded_cells.rebuild(cells.sources, lambda source: files.get(source.rstrip(), "<cell>"))
+    rebuilt = namespace.get(name)
     if rebuilt is None or not hasattr(rebuilt, "__code__"):
-        print(f"note: `{fn.__name__}` is not in a cell that starts with `# Exercise …`: only such cells are handed in.")
+        print(f"note: `{name}` is not in a cell that starts with `{_first_line(title)}`: only such cells are handed in.")
         return fn
-    if fn.__code__.co_code != rebuilt.__code__.co_code:
-        print(f"note: `{fn.__name__}` was defined again elsewhere; the one in the exercise's own cell was checked.")
-    outside = [name for name in graded_cells.missing_names(rebuilt, namespace) if name in shell.user_ns]
-    if outside:
+
+    if str(title) in cells.broken:
+        error = cells.broken[str(title)]
         print(
-            f"note: `{fn.__name__}` uses {', '.join(f'`{name}`' for name in outside)} from a cell that is not handed "
-            f"in: move it into the exercise's own cell."
+            f"note: the cell of {title} has a syntax error (line {error.lineno}: {error.msg}). The last version that ran "
+            f"was checked; a grade would look at the cell as it stands."
         )
+    elif name in cells.untitled:
+        UNTITLED[rebuilt.__code__.co_filename] = title
+        print(f"note: the cell of `{name}` has lost its first line. Put it back: `{_first_line(title)}`")
+    elif _is_another(fn, rebuilt):
+        print(
+            f"note: `{name}` was defined again elsewhere; the one in the exercise's own cell was checked. If that is where "
+            f"you wrote it, the cell has lost its first line: put `{_first_line(title)}` back."
+        )
+
+    outside = [other for other in graded_cells.missing_names(rebuilt, namespace) if other in shell.user_ns]
+    if outside:
+        names = ", ".join(f"`{other}`" for other in outside)
+        print(f"note: `{name}` uses {names} from a cell that is not handed in: move it into the exercise's own cell.")
     return rebuilt
+
+
+def _first_line(title: Title | None) -> str:
+    return title.line if title else "# Exercise …"
+
+
+def _is_another(fn: Callable, rebuilt: Callable) -> bool:
+    """Whether the notebook's function and the one in the exercise's cell are written differently."""
+    mine, theirs = _source(fn), _source(rebuilt)
+    if mine is None or theirs is None:  # one that no cell shows: made by exec
+        return fn.__code__ != rebuilt.__code__
+    return mine != theirs
+
+
+def _source(fn: Callable) -> list[str] | None:
+    try:
+        return [line.rstrip() for line in inspect.getsource(fn.__code__).rstrip().splitlines()]
+    except (OSError, TypeError):
+        return None
 
 
 def _note_changed_setups(number: str) -> None:

@@ -6,43 +6,96 @@ sources alone shows in the notebook what a grader will see. Left out: running a 
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dis
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-_TITLE = re.compile(r"#\s*(Set-up|Exercise\s+(\d+)\.(\d+))\b")
+from worldsize.titles import Title, title_of
+
+SETUP = "Set-up"
+
+
+@dataclass(frozen=True)
+class GradedCells:
+    """The cells of a notebook that count: `sources` by title, set-up first, exercises by number.
+
+    `broken` has the syntax error of each title whose latest version does not compile, where an earlier one counts
+    instead; `untitled` the functions whose cell was found by what it defines, its title being lost.
+    """
+
+    sources: dict[str, str]
+    broken: dict[str, SyntaxError]
+    untitled: frozenset[str] = frozenset()
+
+
+def graded(sources: Iterable[str], exercises: Mapping[str, Title] | None = None) -> GradedCells:
+    """A lab notebook's graded cells, out of the `sources` of all that ran, in the order in which they did.
+
+    The latest version of each counts that Python can read. `exercises` has the titles by function, for cells that lost
+    theirs.
+    """
+    latest: dict[str, str] = {}
+    broken: dict[str, SyntaxError] = {}
+    numbers: dict[str, tuple[int, int]] = {}
+    unnamed: list[str] = []
+
+    for source in sources:
+        found = title_of(source)
+        if found is None or found.kind == "Example":
+            unnamed.append(source)
+            continue
+
+        name = str(found)
+        if name == SETUP:
+            if source in latest.values():
+                continue  # the same set-up cell, run again
+            name = f"{SETUP} {1 + sum(known.startswith(SETUP) for known in latest)}"
+
+        error = _syntax_error(source)
+        if error is not None and name in latest:
+            broken[name] = error
+            continue
+        broken.pop(name, None)
+        latest[name] = source
+        numbers[name] = (found.lab, found.number)
+
+    untitled = set()
+    for function, title in (exercises or {}).items():
+        defining = [source for source in unnamed if defines(source, function) and _syntax_error(source) is None]
+        if defining and str(title) not in latest:
+            latest[str(title)] = defining[-1]
+            numbers[str(title)] = (title.lab, title.number)
+            untitled.add(function)
+
+    ordered = sorted(latest, key=numbers.__getitem__)  # set-up cells have no numbers, and keep their order
+    return GradedCells({name: latest[name] for name in ordered}, broken, frozenset(untitled))
 
 
 def counting(sources: Iterable[str]) -> dict[str, str]:
-    """{title: source} of a lab notebook's graded cells, those that count in a submission.
-
-    The latest version of each: set-up first, exercises by number.
-    """
-    latest: dict[str, str] = {}
-    setups = 0
-    for source in sources:
-        found = _TITLE.match(source.lstrip())
-        if found is None:
-            continue
-        title = found[1]
-        if title == "Set-up":
-            if source in latest.values():
-                continue  # the same set-up cell, run again
-            setups += 1
-            title = f"Set-up {setups}"
-        latest[title] = source
-    return dict(sorted(latest.items(), key=lambda item: _order(item[0])))
+    """{title: source} of a lab notebook's graded cells, those that count in a submission."""
+    return graded(sources).sources
 
 
-def _order(title: str) -> tuple[int, int, int]:
-    found = _TITLE.match(f"# {title}")
-    if found and found[2]:
-        return (1, int(found[2]), int(found[3]))
-    return (0, 0, int(title.split()[-1]))
+def _syntax_error(source: str) -> SyntaxError | None:
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        return error
+    except ValueError:  # a null byte
+        return SyntaxError("it holds a null byte")
+    return None
+
+
+def defines(source: str, name: str) -> bool:
+    """Whether a cell of a lab notebook defines `name` at its top level, by `def` or by `=`."""
+    name = re.escape(name)
+    return re.search(rf"^def\s+{name}\s*\(|^{name}\s*=", source, re.MULTILINE) is not None
 
 
 def digest(source: str) -> str:
@@ -57,8 +110,12 @@ def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str
     Changed is a cell whose digest is not among those `released`.
     """
     known = set(released)
-    changed = [s for title, s in sources.items() if title.startswith("Set-up") and digest(s) not in known]
-    return [next((line.strip() for line in s.splitlines()[1:] if line.strip()), "nothing") for s in changed]
+    changed = []
+    for title, source in sources.items():
+        if title.startswith(SETUP) and digest(source) not in known:
+            below = (line.strip() for line in source.splitlines()[1:])
+            changed.append(next(filter(None, below), "nothing"))
+    return changed
 
 
 def rebuild(sources: dict[str, str], file_of: Callable[[str], str] = lambda source: "<cell>") -> dict[str, Any]:

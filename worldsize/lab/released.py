@@ -1,5 +1,6 @@
-"""Written by `worldsize build`: digests of every lab's set-up cells, by which a check knows a changed one."""
+"""Written by `worldsize build`: what every lab's notebook was when it was released, by the lab's number."""
 
+# digests of its set-up cells, by which a check knows a changed one
 SETUPS = {
     "00": ("05388107f5e3",),
     "01": ("689f2a7a9cee",),
@@ -14,4 +15,86 @@ SETUPS = {
     "10": ("9a214960742d", "9c0b763700f1", "e58226231918",),
     "11": ("5fbecc52e3f8",),
     "12": ("9482c679c85c", "7461f778a5ed",),
+}
+
+# the first lines of its exercises' cells
+EXERCISES = {
+    "00": {
+        'pass_right': '# Exercise 0.1: pass a tensor to the right',
+    },
+    "01": {
+        'seconds_per_step': '# Exercise 1.1: a timer that warms up',
+        'amdahl_fit': "# Exercise 1.2: the serial fraction by Amdahl's law",
+        'gustafson_fit': "# Exercise 1.3: the serial fraction by Gustafson's law",
+        'training_bytes': '# Exercise 1.4: the memory of a training step',
+    },
+    "02": {
+        'tree_broadcast': '# Exercise 2.1: a broadcast as a tree',
+        'tree_reduce': '# Exercise 2.2: a reduce as a tree',
+        'tree_gather': '# Exercise 2.3: a gather as a tree',
+        'fit_alpha_beta': '# Exercise 2.4: latency and bandwidth from measured times',
+    },
+    "03": {
+        'run_stage': '# Exercise 3.1: one stage of a split model',
+        'gpipe': '# Exercise 3.2: the GPipe schedule',
+        'one_forward_one_backward': '# Exercise 3.3: the 1F1B schedule',
+        'balanced_cuts': '# Exercise 3.4: balanced cuts',
+    },
+    "04": {
+        'shards': '# Exercise 4.1: shares of every batch',
+        'same_start': '# Exercise 4.2: the same start',
+        'average_gradients': '# Exercise 4.3: the average of gradients',
+        'train_replicas': '# Exercise 4.4: replicas that train as one',
+    },
+    "05": {
+        'async_server': '# Exercise 5.1: the asynchronous server',
+        'bounded_server': '# Exercise 5.2: the gate of bounded staleness',
+        'backup_server': '# Exercise 5.3: the barrier with backup workers',
+    },
+    "06": {
+        'parameter_server': '# Exercise 6.1: a parameter server',
+        'sharded_parameter_server': '# Exercise 6.2: a sharded parameter server',
+        'reduce_scatter': '# Exercise 6.3: reduce-scatter round the ring',
+        'all_gather': '# Exercise 6.4: all-gather round the ring',
+        'ring_all_reduce': '# Exercise 6.5: the ring all-reduce',
+    },
+    "07": {
+        'average_tower_gradients': "# Exercise 7.1: average the towers' gradients",
+        'decayed_rate': '# Exercise 7.2: exponential learning-rate decay',
+        'place_variables': '# Exercise 7.3: place variables by their bytes',
+        'between_graph': '# Exercise 7.4: a between-graph worker',
+    },
+    "08": {
+        'missing_devices': '# Exercise 8.1: which devices are missing?',
+        'replica_loss': '# Exercise 8.2: the loss of one replica',
+        'mirrored_step': '# Exercise 8.3: one training step on every replica',
+        'tree_sum': '# Exercise 8.4: a sum that meets in a tree',
+    },
+    "09": {
+        'cluster_config': '# Exercise 9.1: TF_CONFIG',
+        'worker_share': "# Exercise 9.2: a worker's share of every batch",
+        'score': '# Exercise 9.3: an exact score with a coordinator',
+        'train_through': '# Exercise 9.4: through the loss of a server',
+        'audit': '# Exercise 9.5: where did updates get lost?',
+    },
+    "10": {
+        'my_share': '# Exercise 10.1: DistributedSampler by hand',
+        'train_ddp': '# Exercise 10.2: a training with DDP',
+        'exact_accuracy': '# Exercise 10.3: exact in spite of padding',
+        'train_resumable': '# Exercise 10.4: save, load, resume',
+    },
+    "11": {
+        'naive': '# Exercise 11.1: one all-reduce for each tensor',
+        'flattened': '# Exercise 11.2: one all-reduce of everything',
+        'overlapped': '# Exercise 11.3: begin in the hook, wait after backward',
+        'fill_buckets': '# Exercise 11.4: fill the buckets',
+        'bucketed': '# Exercise 11.5: buckets inside backward',
+        'accumulate': '# Exercise 11.6: micro-batches',
+    },
+    "12": {
+        'column_parallel': '# Exercise 12.1: a column-parallel layer',
+        'row_parallel': '# Exercise 12.2: a row-parallel layer',
+        'parallel_mlp': '# Exercise 12.3: two layers, two all-reduces',
+        'sharded_adam': '# Exercise 12.4: Adam with its state in parts',
+    },
 }

@@ -90,14 +90,18 @@ def callers_state(seed: int | None) -> dict[str, Any]:
         "sys_path": tuple(sys.path),
         "cwd": os.getcwd(),
         "seed": secrets.randbits(62) if seed is None else seed,
-        "sources": _cell_sources(),
+        "sources": cell_sources(),
     }
 
 
-def _cell_sources() -> tuple[tuple[str, str], ...]:
-    """The text of the notebook's cells, so that a traceback printed by a rank shows them."""
-    entries = [(name, entry[2]) for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None]
-    return tuple((name, "".join(lines)) for name, lines in entries if "ipykernel" in name or "ipython" in name)
+def cell_sources() -> tuple[tuple[str, str], ...]:
+    """(file, text) of the notebook's cells that ran before a launch, so that a traceback printed by a rank shows them."""
+    found = []
+    for file, entry in linecache.cache.items():
+        is_cell = "ipykernel" in file or "ipython" in file
+        if is_cell and len(entry) == 4 and entry[1] is None:  # one that is no file, and so has no time of change
+            found.append((file, "".join(entry[2])))
+    return tuple(found)
 
 
 def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
