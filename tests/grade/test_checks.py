@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+import random
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.checks.mutants import Answers
 from worldsize.checks import run_check
+from worldsize.checks.arena import LaunchArena
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter
 
@@ -48,34 +50,54 @@ answer = [fn for fn in (*answers.right, *(row[0] for row in answers.wrong)) if f
 def verdict_on(sandbox, exercise: str, fn):
     sandbox.preload(["torch.nn.parallel"])  # what lab 10's set-up cells import
     cells = [["Set-up 1", PACKAGE], ["Exercise 1.1", PICK.format(module=fn.__module__.rpartition(".")[2], name=fn.__name__)]]
-    return run_check(exercise, SandboxArena(sandbox, Meter(sandbox.limits), cells, 1), Submitted("answer"))
+    return run_check(exercise, SandboxArena(sandbox, Meter(sandbox.limits), cells, 1, random.Random(SEED)), Submitted("answer"))
 
 
-def _each(kind: str) -> list:
-    """(exercise, function, words that its verdict must say) of the right or the wrong answers.
-
-    Of the right ones all but an exercise's first are for `make soak`: `test_checks` tries them all, by the same checks.
-    """
-    right = [(a.exercise, fn, ()) for a in ANSWERS for fn in a.right]
-    wrong = [(a.exercise, fn, words) for a in ANSWERS for fn, words, _ in a.wrong]
-    first = {a.right[0] for a in ANSWERS}
-    return [
-        pytest.param(*row, id=f"{row[0]}-{row[1].__name__}", marks=[pytest.mark.soak] * (kind == "right" and row[1] not in first))
-        for row in (right if kind == "right" else wrong)
-    ]
-
-
-@pytest.mark.parametrize(("exercise", "fn", "words"), _each("right"))
-def test_a_right_answer_earns_every_point(sandbox, exercise, fn, words):
+@pytest.mark.parametrize(("exercise", "fn"), [pytest.param(a.exercise, a.right[0], id=a.exercise) for a in ANSWERS])
+def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
     verdict = verdict_on(sandbox, exercise, fn)
     assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
 
 
+# ---- one answer, one verdict -----------------------------------------------------------------
+
+SEED = 20_261_121
+FAILED = re.compile(r"ranks? [\d, ]+( and \d+ more)? of \d+ (failed first|failed|was|were|exited)\b:?")
+
+
+def _agreeing(sampled: bool) -> list:
+    """(exercise, function) of every answer, right, odd or wrong; or one wrong one of each exercise, never the same place."""
+    rows = []
+    for number, answers in enumerate(ANSWERS):
+        wrong = [row[0] for row in answers.wrong]
+        functions = [wrong[number % len(wrong)]] if sampled else [*answers.right, *wrong]
+        rows += [pytest.param(answers.exercise, fn, id=f"{answers.exercise}-{fn.__name__}") for fn in functions]
+    return rows
+
+
+def words(verdict) -> list[str]:
+    """What a verdict says, but for the places, which stand below in lines of their own: cells have other names here.
+
+    Which of several ranks that fail alike fails first is chance.
+    """
+    rows = (verdict.mismatch or "").splitlines()
+    return [FAILED.sub("some rank failed:", row) for row in rows if not row.startswith("  ")]
+
+
+def agree(sandbox, exercise, fn) -> None:
+    limits = sandbox.limits
+    notebook = run_check(exercise, LaunchArena(limits.case_s, 2 * limits.case_s, SEED), fn)
+    grade = verdict_on(sandbox, exercise, fn)
+    assert (notebook.state, notebook.points, notebook.properties) == (grade.state, grade.points, grade.properties)
+    assert words(notebook) == words(grade)
+
+
+@pytest.mark.parametrize(("exercise", "fn"), _agreeing(sampled=True))
+def test_an_answer_gets_the_same_verdict_in_the_notebook_and_in_a_grade(sandbox, exercise, fn):
+    agree(sandbox, exercise, fn)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize(("exercise", "fn", "words"), _each("wrong"))
-def test_a_wrong_answer_fails_with_the_same_words(sandbox, exercise, fn, words):
-    verdict = verdict_on(sandbox, exercise, fn)
-    assert verdict.state == "fail"
-    if "init_process_group" in inspect.getsource(fn):  # such ranks have no process group in a grade
-        words = ["no process group is here"]
-    assert [w for w in words if w not in verdict.mismatch] == [], verdict.mismatch
+@pytest.mark.parametrize(("exercise", "fn"), _agreeing(sampled=False))
+def test_every_answer_gets_the_same_verdict_in_the_notebook_and_in_a_grade(sandbox, exercise, fn):
+    agree(sandbox, exercise, fn)

@@ -10,6 +10,7 @@ It leaves out: the rules of a source (`source.py`), and running a notebook (`hea
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 
 import nbformat
@@ -81,7 +82,10 @@ def _record(sources: list[Path]) -> str:
         setups.append(f'    "{number}": ({digests}),')
 
         exercises.append(f'    "{number}": {{')
-        exercises += [f"        {c.exercise!r}: {c.text.partition(chr(10))[0]!r}," for c in cells if c.exercise]
+        for cell in cells:
+            if cell.exercise:
+                first_line = cell.text.splitlines()[0].rstrip()
+                exercises.append(f"        {json.dumps(cell.exercise)}: {json.dumps(first_line, ensure_ascii=False)},")
         exercises.append("    },")
 
     head = '"""Written by `worldsize build`: what every lab\'s notebook was when it was released, by the lab\'s number."""\n'

@@ -21,7 +21,7 @@ def over_fabric(fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any]) -
     import torch
     import torch.distributed as dist
 
-    dist.init_process_group = _no_group
+    dist.init_process_group = dist.distributed_c10d.init_process_group = _no_group
     x = tensors(given)
     torch.manual_seed(fabric.rank)
 

@@ -87,3 +87,32 @@ def by_recursion_in_tuples(sizes, cap):
         return (tuple(rest[:k]), *take(rest[k:]))
 
     return take(list(range(len(sizes)))[::-1])
+
+
+@answers.is_right
+def takes_the_sizes_off_their_list(sizes, cap):
+    """The list is the function's own: what it pops is gone for nobody else."""
+    buckets, held = [[]], 0
+    while sizes:
+        if held >= cap:
+            buckets.append([])
+            held = 0
+        held += sizes.pop()
+        buckets[-1].append(len(sizes))
+    return buckets
+
+
+@answers.is_wrong("had not ended")
+def never_ends(sizes, cap):
+    while sizes:
+        cap += 0
+
+
+@answers.is_wrong("the function's process exited with code 3 and no result")
+def leaves(sizes, cap):
+    raise SystemExit(3)
+
+
+@answers.is_wrong("KeyError: 'bucket'")
+def raises(sizes, cap):
+    return {}["bucket"]

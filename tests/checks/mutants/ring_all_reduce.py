@@ -128,15 +128,17 @@ def breaks_where_lengths_do_not_divide(fabric, x):
         into.copy_(into + landing if step < n - 1 else landing)
 
 
-@answers.is_wrong("the values are right, but no message passed through the fabric: dist.all_reduce did it")
+@answers.is_wrong("no process group is here")
 def leaves_it_to_the_framework(fabric, x):
     dist.init_process_group("gloo")
     dist.all_reduce(x)
 
 
-@answers.is_wrong("the values are right, but the fabric was not all that was used: dist.all_reduce did it")
+@answers.is_wrong("no process group is here")
 def leaves_it_to_the_framework_behind_dummies(fabric, x):
-    dist.init_process_group("gloo")
+    from torch.distributed.distributed_c10d import init_process_group
+
+    init_process_group("gloo")
     the_usual_way(fabric, torch.zeros_like(x))
     dist.all_reduce(x)
 

@@ -147,7 +147,7 @@ def is_a_ring(fabric, x):
     return x
 
 
-@answers.is_wrong("the values are right, but no message passed through the fabric: dist.all_reduce did it")
+@answers.is_wrong("no process group is here")
 def leaves_it_to_the_framework(fabric, x):
     dist.init_process_group("gloo")
     dist.all_reduce(x)

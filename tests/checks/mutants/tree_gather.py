@@ -137,7 +137,7 @@ def end_to_end(fabric, x, root):
     return None if held is None else held.roll(root, 0).flatten()
 
 
-@answers.is_wrong("no message passed through the fabric: dist.gather did it")
+@answers.is_wrong("no process group is here")
 def leaves_it_to_the_framework(fabric, x, root):
     dist.init_process_group("gloo")
     rows = [torch.empty_like(x) for _ in range(fabric.world_size)]

@@ -1,0 +1,74 @@
+"""What a check says of the cell that it looked at, in a real kernel with the cells as a student may leave them."""
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+SETUP = "# Set-up\nimport os\n\nimport torch\nimport torch.distributed as dist\n\nfrom worldsize.notebook import *"
+OPEN = 'lab, check = open_lab("00")'
+CHECK = "check.pass_right(pass_right)"
+TITLE = "# Exercise 0.1: pass a tensor to the right"
+RIGHT = """import itertools
+def pass_right(fabric, x):
+    if fabric.world_size == 1:
+        return x.clone()
+    out = torch.empty_like(x)
+    handle = fabric.isend(x, next(itertools.islice(itertools.count(fabric.rank), 1, 2)) % fabric.world_size)
+    fabric.recv(out, (fabric.rank - 1) % fabric.world_size)
+    handle.wait()
+    return out"""
+RAISES = "def pass_right(fabric, x):\n    return x[99]"
+PLACE = "Exercise 0.1 (cell In[{}]), line {}, in pass_right"
+
+
+@pytest.fixture
+def said(tmp_path):
+    def said_by(*cells):
+        """What the last of `cells`, the check, says in a kernel that ran the lab's set-up and all of them."""
+        sources = [SETUP, OPEN, *cells, CHECK]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+        client = NotebookClient(notebook, timeout=60, allow_errors=True, resources={"metadata": {"path": str(tmp_path)}})
+        client.execute()
+        outputs = notebook.cells[-1].outputs
+        return "\n".join(out.get("text", "") or out.get("data", {}).get("text/plain", "") for out in outputs)
+
+    return said_by
+
+
+def test_a_place_is_told_by_exercise_and_line(said):
+    assert PLACE.format(3, 3) in said(f"{TITLE}\n{RAISES}")
+
+
+def test_a_place_survives_blank_lines_at_the_end_of_the_cell(said):
+    assert PLACE.format(3, 3) in said(f"{TITLE}\n{RAISES}\n\n   \n")
+
+
+def test_a_place_survives_a_title_that_was_lost_and_the_title_is_asked_back(said):
+    told = said(RAISES)
+    assert f"the cell of `pass_right` has lost its first line. Put it back: `{TITLE}`" in told
+    assert PLACE.format(3, 2) in told
+
+
+def test_a_cell_that_lost_its_title_is_checked_as_a_grade_would(said):
+    assert "✔ pass_right: 4 of 4 points" in said(RIGHT)
+
+
+def test_the_right_answer_with_an_import_of_its_own_raises_no_alarm(said):
+    assert said(f"{TITLE}\n{RIGHT}").strip() == "✔ pass_right: 4 of 4 points"
+
+
+@pytest.mark.parametrize(("one", "other"), [("isend", "send"), ("rank - 1", "rank + 1"), ("torch.empty_like", "torch.ones_like")])
+def test_a_function_that_differs_by_one_name_or_number_is_told_to_be_another(said, one, other):
+    told = said(f"{TITLE}\n{RIGHT}", RIGHT.replace(one, other))
+    assert "`pass_right` was defined again elsewhere; the one in the exercise's own cell was checked" in told
+    assert "✔ pass_right: 4 of 4 points" in told
+
+
+def test_the_same_function_run_again_elsewhere_is_no_other(said):
+    assert said(f"{TITLE}\n{RIGHT}", f"{RIGHT}   \n\n").strip() == "✔ pass_right: 4 of 4 points"
+
+
+def test_after_a_syntax_error_the_check_says_that_it_looks_at_the_last_version_that_ran(said):
+    told = said(f"{TITLE}\n{RIGHT}", f"{TITLE}\ndef pass_right(fabric, x):\n    return x +")
+    assert "the cell of Exercise 0.1 has a syntax error (line 3: invalid syntax). The last version that ran was checked" in told
+    assert "✔ pass_right: 4 of 4 points" in told
