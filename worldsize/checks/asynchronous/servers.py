@@ -9,7 +9,6 @@ words come from `answers`. Left out: speed. The rules are those of J. Dean et al
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -71,9 +70,8 @@ def backup_server(arena: Arena, fn: Callable) -> Verdict:
 
 def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, answered, told, scale = ASYNC
-    seed = secrets.randbits(32)
     for workers, scaled in ((2, False), (3, False), (1, False), (3, True)):
-        play = script(workers, _any_order(workers, random.Random(seed + workers)), seed)
+        play = script(workers, _any_order(workers, arena.draws), arena.draws.getrandbits(32))
         plan = one_by_one(play, scaled=scaled)
         name = f"{count(workers, 'worker')}{', scaled=True' if scaled else ''}"
         more = (True,) if scaled else ()
@@ -82,18 +80,16 @@ def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, gate, told = BOUNDED
-    seed = secrets.randbits(32)
     for workers, bound in ((2, 1), (3, 2), (3, 0), (1, 1)):
-        play = script(workers, _gated_order(workers, bound, random.Random(seed + bound)), seed)
+        play = script(workers, _gated_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
 
 
 def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     mean, answered, told = BACKUP
-    seed = secrets.randbits(32)
     for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1)):
-        play = script(workers, _hurried_order(workers, backups, random.Random(seed + workers)), seed)
+        play = script(workers, _hurried_order(workers, backups, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, backups={backups}"
         yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (answered, mean, told))
 

@@ -7,7 +7,6 @@ inside the submission's own process group. S. Li et al., "PyTorch Distributed", 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +61,7 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for n, count, batch_size in PLANS:
-            lesson = _lesson(n, count, batch_size)
+            lesson = _lesson(n, count, batch_size, arena.draws.getrandbits(32))
             yield Case(
                 f"{ranks_in_words(n)}, {count} examples, {batch_size} of each rank in a step",
                 lambda lesson=lesson: arena.group(fn, lesson.inputs, EPOCHS, lesson.batch_size, lesson.rate),
@@ -72,12 +71,12 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
     return judge("train_ddp", POINTS, cases())
 
 
-def _lesson(n: int, count: int, batch_size: int) -> DdpTrainingRun:
-    random = np.random.default_rng(secrets.randbits(32))
-    x = random.normal(size=(count, INPUTS))
-    y = x @ random.normal(size=(INPUTS, 1)) + random.normal(size=(count, 1))
-    starts = [{"weight": random.normal(size=(1, INPUTS)) + r, "bias": random.normal(size=1)} for r in range(n)]
-    return DdpTrainingRun([{**start, "x": x, "y": y} for start in starts], batch_size, float(random.uniform(0.05, 0.1)))
+def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(count, INPUTS))
+    y = x @ generator.normal(size=(INPUTS, 1)) + generator.normal(size=(count, 1))
+    starts = [{"weight": generator.normal(size=(1, INPUTS)) + r, "bias": generator.normal(size=1)} for r in range(n)]
+    return DdpTrainingRun([{**start, "x": x, "y": y} for start in starts], batch_size, float(generator.uniform(0.05, 0.1)))
 
 
 # ---- what should come out --------------------------------------------------------------------

@@ -119,14 +119,14 @@ class TrainingRun:
         return self.epochs * -(-self.count // self.batch_size)
 
     def examples(self) -> tuple[np.ndarray, np.ndarray]:
-        random = np.random.default_rng([self.seed, self.count])
-        x = random.normal(size=self.count)
-        return x, 3 * x - 2 + random.normal(size=self.count)
+        generator = np.random.default_rng([self.seed, self.count])
+        x = generator.normal(size=self.count)
+        return x, 3 * x - 2 + generator.normal(size=self.count)
 
     def starts(self) -> list[list[np.ndarray]]:
         """[slope] and [intercept] of every rank."""
-        random = np.random.default_rng([self.seed, 1])
-        return [[random.normal(size=1) + rank, random.normal(size=1) - rank] for rank in range(self.world_size)]
+        generator = np.random.default_rng([self.seed, 1])
+        return [[generator.normal(size=1) + rank, generator.normal(size=1) - rank] for rank in range(self.world_size)]
 
     def run(self, arena: Arena, fn: Callable, world_size: int) -> ArenaResult:
         plan = (*self.examples(), self.batch_size, self.epochs, self.learning_rate)

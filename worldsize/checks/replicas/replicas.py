@@ -8,7 +8,6 @@ VLDB 2020, for the broadcast at the start.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -56,7 +55,7 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for n in START_SIZES:
-            inputs = _weights(n, secrets.randbits(32))
+            inputs = _weights(n, arena.draws.getrandbits(32))
             yield Case(
                 ranks_in_words(n),
                 lambda inputs=inputs: arena.ranks(fn, inputs),
@@ -81,7 +80,7 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for counts in COUNTS:
-            inputs = _gradients(counts, secrets.randbits(32))
+            inputs = _gradients(counts, arena.draws.getrandbits(32))
             yield Case(
                 f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples",
                 lambda inputs=inputs, counts=counts: arena.ranks(fn, inputs, list(counts)),
@@ -98,23 +97,23 @@ def train_replicas(arena: Arena, fn: Callable) -> Verdict:
     [slope] and [intercept], which differ by rank at the start; the loss is the mean squared error. x and y have shape
     [examples].
     """
-    return judge("train_replicas", TRAIN, _trainings(arena, fn, secrets.randbits(32)))
+    return judge("train_replicas", TRAIN, _trainings(arena, fn, arena.draws.getrandbits(32)))
 
 
 # ---- inputs ----------------------------------------------------------------------------------
 
 
 def _weights(n: int, seed: int) -> list[Arrays]:
-    random = np.random.default_rng([seed, n])
-    return [[np.asarray(random.integers(1, 100, s) + 1000 * (r + 1)).astype(d) for s, d in SHAPES] for r in range(n)]
+    generator = np.random.default_rng([seed, n])
+    return [[np.asarray(generator.integers(1, 100, s) + 1000 * (r + 1)).astype(d) for s, d in SHAPES] for r in range(n)]
 
 
 def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
     """Whole numbers that differ by rank and element; NaN, as a mean over no examples is, where a rank has none."""
-    random = np.random.default_rng([seed, *counts])
+    generator = np.random.default_rng([seed, *counts])
 
     def one(rank: int, shape: tuple[int, ...]) -> np.ndarray:
-        numbers = random.integers(1, 100, shape) + 1000.0 * (rank + 1)
+        numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1)
         return numbers if counts[rank] else np.full(shape, np.nan)
 
     return [[one(rank, shape) for shape in GRADIENT_SHAPES] for rank in range(len(counts))]

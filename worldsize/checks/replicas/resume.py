@@ -88,7 +88,7 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for done, epochs in PLANS:
-            start, begun = _states(), _begun(done)
+            start, begun = _states(arena.draws), _begun(done, arena.draws)
             first = RankScript(0, begun)
             for rank in (0, 1):
                 script = first if rank == 0 else RankScript(rank, begun, first)
@@ -102,15 +102,15 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
     return judge("train_resumable", POINTS, cases())
 
 
-def _states() -> tuple[list[float], list[float]]:
-    return [random.uniform(1, 2) for _ in range(3)], [0.0] * 3
+def _states(draws: random.Random) -> tuple[list[float], list[float]]:
+    return [draws.uniform(1, 2) for _ in range(3)], [0.0] * 3
 
 
-def _begun(done: int) -> dict | None:
+def _begun(done: int, draws: random.Random) -> dict | None:
     """A file that some earlier training left: its states follow from nothing that the function is given."""
     if not done:
         return None
-    model, optimizer = ([random.uniform(5, 9) for _ in range(3)] for _ in range(2))
+    model, optimizer = ([draws.uniform(5, 9) for _ in range(3)] for _ in range(2))
     return {"epoch": done, "model": model, "optimizer": optimizer}
 
 

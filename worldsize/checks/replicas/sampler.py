@@ -7,7 +7,7 @@ The sampler pads so that all ranks take equally many steps: S. Li et al., "PyTor
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -48,7 +48,7 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for n, count in PLANS:
-            seed, epoch = _telling(count, n)
+            seed, epoch = _telling(count, n, arena.draws)
             yield Case(
                 f"{ranks_in_words(n)}, {count} examples",
                 lambda n=n, count=count, seed=seed, epoch=epoch: _ask(arena, fn, count, n, seed, epoch),
@@ -68,10 +68,10 @@ def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
     return [list(sampler) for sampler in samplers]
 
 
-def _telling(count: int, n: int) -> tuple[int, int]:
+def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
     """A seed and an epoch with which the library's own shares could not be taken for a mistake, as by chance they may."""
     while True:
-        seed, epoch = secrets.randbits(20), 1 + secrets.randbelow(9)
+        seed, epoch = draws.getrandbits(20), 1 + draws.randrange(9)
         shares, later = (library(count, n, seed, when) for when in (epoch, epoch + 1))
         if not _wrong_order(shares, later[0], count, seed, epoch):
             return seed, epoch
@@ -189,8 +189,8 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for n, count, which in COUNTS:
-            right = _outcomes(n, count)
-            shares = _shares(right, n)
+            right = _outcomes(n, count, arena.draws)
+            shares = _shares(right, n, arena.draws)
             yield Case(
                 f"{ranks_in_words(n)}, {count} examples",
                 lambda shares=shares, count=count: arena.group(fn, shares, count),
@@ -200,11 +200,11 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
     return judge("exact_accuracy", EXACT, cases())
 
 
-def _outcomes(n: int, count: int) -> np.ndarray:
+def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
     """Which examples are predicted right: so that every mistake gives an accuracy of its own, as far as it can."""
     best, most = np.zeros(count, dtype=bool), 0
     for _ in range(60):
-        right = np.array([secrets.randbelow(2) for _ in range(count)], dtype=bool)
+        right = np.array([draws.randrange(2) for _ in range(count)], dtype=bool)
         given = [[float(right.mean())] * n, *_slips(right, n).values()]
         found = len({tuple(np.round(by_rank, 6)) for by_rank in given})
         exact, padded = right.mean(), right[_order(count, n)].mean()
@@ -217,8 +217,8 @@ def _order(count: int, n: int) -> np.ndarray:
     return np.arange(-(-count // n) * n) % count
 
 
-def _shares(right: np.ndarray, n: int) -> list[dict[str, np.ndarray]]:
-    labels = np.array([secrets.randbelow(LABELS) for _ in right])
+def _shares(right: np.ndarray, n: int, draws: random.Random) -> list[dict[str, np.ndarray]]:
+    labels = np.array([draws.randrange(LABELS) for _ in right])
     predicted = np.where(right, labels, (labels + 1) % LABELS)
     order = _order(len(right), n)
     return [{"predicted": predicted[order[r::n]], "labels": labels[order[r::n]]} for r in range(n)]

@@ -7,7 +7,6 @@ S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam"
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -47,10 +46,10 @@ def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for n, length, steps in SIZES:
-        random = np.random.default_rng(secrets.randbits(32))
-        weights = random.normal(size=length)
-        gradients = [[random.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
-        rate = float(random.uniform(0.05, 0.2))
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        weights = generator.normal(size=length)
+        gradients = [[generator.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
+        rate = float(generator.uniform(0.05, 0.2))
         yield Case(
             f"{ranks_in_words(n)}, {length} weights, {count(steps, 'step')}",
             lambda inputs=[(weights, own) for own in gradients], rate=rate: arena.ranks(fn, inputs, rate),

@@ -8,7 +8,6 @@ M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3. Weights hav
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,9 +76,9 @@ def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for n, batch, width, hidden in SIZES:
-            random = np.random.default_rng(secrets.randbits(32))
+            generator = np.random.default_rng(arena.draws.getrandbits(32))
             shapes = ((batch, width), (hidden, width), (width, hidden), (batch, width))
-            given = tuple(random.normal(size=shape) for shape in shapes)
+            given = tuple(generator.normal(size=shape) for shape in shapes)
             parts = _mlp_parts(n, *given)
             needed = 2 * 2 * (n - 1) * given[0].nbytes
             yield Case(
@@ -99,9 +98,9 @@ def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable, inputs_of: Callable, parts_of: Callable, points: dict) -> Iterator[Case]:
     forward, backward, messages = points
     for n, batch, width, outputs in SIZES:
-        random = np.random.default_rng(secrets.randbits(32))
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
         shapes = ((batch, width), (outputs, width), (outputs,), (batch, outputs))
-        given = [random.integers(1, 30, shape).astype("float64") for shape in shapes]
+        given = [generator.integers(1, 30, shape).astype("float64") for shape in shapes]
         y, *gradients = parts_of(n, *given)
         summed = given[0] if points is COLUMN else given[3]  # x's gradient is as large as x, y as its gradient
         yield Case(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,9 +38,9 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 
     `between_graph(config, build)` on each of two workers; `build(is_chief)` returns (fetches, hooks).
     """
-    counts = random.sample(range(3, 9), WORKERS)
+    counts = arena.draws.sample(range(3, 9), WORKERS)
     inputs: list[Any] = [
-        {"steps": count, "gradient": [float(random.randint(1, 9)) * 10**k for k in (worker, 2, 3)]}
+        {"steps": count, "gradient": [float(arena.draws.randint(1, 9)) * 10**k for k in (worker, 2, 3)]}
         for worker, count in enumerate(counts)
     ]
     case = Case(

@@ -7,7 +7,6 @@ whose worker was lost runs again, and a lost server breaks off `join`. Left out:
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -105,7 +104,7 @@ def score(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    draw = random.Random(secrets.randbits(62))
+    draw = arena.draws
     sizes = [draw.randrange(3, 9) * (k + 1) for k in range(6)]
     truth = [[draw.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
     plans = [{"truth": truth[:1], "again": 0}, {"truth": truth, "again": 0}, {"truth": truth, "again": 2}]
@@ -113,7 +112,7 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     def ask(k: int) -> ArenaResult:
         if not seen:
-            seen.append(arena.tensorflow(fn, [plans], secrets.randbits(31), driver=scored))
+            seen.append(arena.tensorflow(fn, [plans], arena.draws.getrandbits(31), driver=scored))
         return seen[0] if seen[0].state != "done" else ArenaResult("done", returned=(seen[0].returned[0][k],))
 
     for k, name in enumerate(("one part", "six parts of different size", "six parts, and every second closure runs twice")):

@@ -6,7 +6,6 @@ towers take together. Left out: steps so near a fall that rounding the stairs' l
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,14 +31,15 @@ def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    start, factor = round(random.uniform(0.05, 0.5), 3), round(random.uniform(0.3, 0.8), 2)
+    draws = arena.draws
+    start, factor = round(draws.uniform(0.05, 0.5), 3), round(draws.uniform(0.3, 0.8), 2)
     one: DecayPlan = (600, 6, 1, 2, start, factor)
     for step in (0, 2650, 199, 200):  # one far on, where no two mistakes give the same, then the edge of a stair
         yield _case(arena, fn, step, one, ONE)
     four: DecayPlan = (2400, 6, 4, 3, start, factor)
     for step in (0, 2500, 299, 300):
         yield _case(arena, fn, step, four, MORE)
-    examples, batch, towers, epochs = (random.randint(*span) for span in ((5000, 9000), (10, 50), (2, 8), (2, 9)))
+    examples, batch, towers, epochs = (draws.randint(*span) for span in ((5000, 9000), (10, 50), (2, 8), (2, 9)))
     length = examples * epochs // (batch * towers)
     yield _case(arena, fn, 3 * length + length // 2, (examples, batch, towers, epochs, start, factor), MORE)
     yield _case(arena, fn, 100_000, (50_000, 125, 4, *DEFAULTS), MORE)

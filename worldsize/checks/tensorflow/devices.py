@@ -8,7 +8,6 @@ The tree is the binomial one of Thakur, Rabenseifner and Gropp (IJHPCA 19, 2005)
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
 
     `missing_devices(devices)` returns those names that this process has no device for, as they are spelled there.
     """
-    n = 2 + secrets.randbelow(3)
+    n = 2 + arena.draws.randrange(3)
     cases = [
         ["CPU:0", f"CPU:{n - 1}"],
         ["CPU:0", f"GPU:{FAR}"],

@@ -7,7 +7,6 @@ The rule for the loss is that of TensorFlow's guide "Custom training with tf.dis
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,12 +33,12 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
 
     The function is `mirrored_step(strategy, model, optimizer, x, y)`; it is called for all replicas at once.
     """
-    random = np.random.default_rng(secrets.randbits(64))
+    generator = np.random.default_rng(arena.draws.getrandbits(64))
     cases = [
         {
-            "start": random.normal(size=(FEATURES, CLASSES)).astype("float32"),
+            "start": generator.normal(size=(FEATURES, CLASSES)).astype("float32"),
             "steps": [
-                [(random.normal(size=(k, FEATURES)).astype("float32"), random.integers(0, CLASSES, k)) for k in shares]
+                [(generator.normal(size=(k, FEATURES)).astype("float32"), generator.integers(0, CLASSES, k)) for k in shares]
                 for shares in steps
             ],
             "traced": index % 2 == 1,

@@ -6,7 +6,6 @@ the fewest bytes at that moment. Any of several equal ones will do. Left out: va
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,9 +27,9 @@ def place_variables(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    random = np.random.default_rng(secrets.randbits(32))
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
     fixed = [([40, 8, 8, 8, 8], 2), ([400, 4, 900, 4, 100, 4], 2), ([8, 8, 8, 64, 8, 8], 3), ([5, 7], 4), ([9, 3], 1)]
-    drawn = [(random.choice(5000, length, replace=False).tolist(), n) for length, n in ((7, 2), (12, 3), (16, 4))]
+    drawn = [(generator.choice(5000, length, replace=False).tolist(), n) for length, n in ((7, 2), (12, 3), (16, 4))]
     for sizes, servers in fixed + drawn:
         yield Case(
             f"sizes {sizes}, {servers} server{'s' * (servers > 1)}",

@@ -6,7 +6,6 @@ lost server breaks off `join` with UnavailableError, and what it held is gone. L
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -51,7 +50,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     def ask(k: int) -> ArenaResult:
         if not seen:
-            seen.append(arena.tensorflow(fn, [[dict(plan) for plan in PLANS]], secrets.randbits(31), driver=played))
+            seen.append(arena.tensorflow(fn, [[dict(plan) for plan in PLANS]], arena.draws.getrandbits(31), driver=played))
         return seen[0] if seen[0].state != "done" else ArenaResult("done", returned=(seen[0].returned[0][k],))
 
     for k, plan in enumerate(PLANS):

@@ -6,7 +6,6 @@ is named by what it would have given. Left out: gradients (`mirrored_step`). Why
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -32,15 +31,15 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
 
     `replica_loss(losses, penalty, global_batch)`: what the replicas return adds up to mean + penalty.
     """
-    random = np.random.default_rng(secrets.randbits(64))
+    generator = np.random.default_rng(arena.draws.getrandbits(64))
     even, uneven, once = LOSS
     cases = []
     for what, shares, penalty in (
         [(even, s, 0.0) for s in EVEN]
         + [(uneven, s, 0.0) for s in UNEVEN]
-        + [(once, s, float(np.round(random.uniform(2, 9), 2))) for s in ((4, 4), (3, 2, 1))]
+        + [(once, s, float(np.round(generator.uniform(2, 9), 2))) for s in ((4, 4), (3, 2, 1))]
     ):
-        losses = [np.round(random.uniform(1, 9, count), 2).astype("float32") for count in shares]
+        losses = [np.round(generator.uniform(1, 9, count), 2).astype("float32") for count in shares]
         cases.append({"what": what, "losses": losses, "penalty": penalty})
 
     def examine(ended: ArenaResult) -> dict[str, str | None]:

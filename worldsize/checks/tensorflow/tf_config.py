@@ -6,7 +6,6 @@ Every rank is asked for its own text, on hosts with fresh names. Left out: wheth
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +30,7 @@ def cluster_config(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for count, ps in PLANS:
-        hosts = [f"node{secrets.randbelow(90) + 10}{letter}:2222" for letter in "abcdef"[:count]]
+        hosts = [f"node{arena.draws.randrange(10, 100)}{letter}:2222" for letter in "abcdef"[:count]]
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
         for rank in range(count):
             yield Case(

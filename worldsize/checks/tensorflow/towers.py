@@ -6,7 +6,6 @@ comes back as arrays, and which variable stood beside each. Left out: on which d
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,16 +32,16 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
 
     It gets lists of (gradient, variable), one a tower; one such list comes back.
     """
-    random = np.random.default_rng(secrets.randbits(32))
-    cases = [_gradients(random, n) for n in (1, 2, 3, MOST_TOWERS)]
-    x = random.normal(size=(ROWS * MOST_TOWERS, FEATURES))
-    lesson = {"x": x, "y": x @ random.normal(size=FEATURES) + 1, "start": random.normal(size=FEATURES + 1)}
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
+    cases = [_gradients(generator, n) for n in (1, 2, 3, MOST_TOWERS)]
+    x = generator.normal(size=(ROWS * MOST_TOWERS, FEATURES))
+    lesson = {"x": x, "y": x @ generator.normal(size=FEATURES) + 1, "start": generator.normal(size=FEATURES + 1)}
     return judge("average_tower_gradients", POINTS, [_case(arena, fn, cases, lesson)])
 
 
-def _gradients(random: np.random.Generator, n: int) -> list[list[np.ndarray]]:
+def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]:
     """[tower][variable], whole numbers that differ by tower and element."""
-    return [[(random.integers(1, 100, shape) + 1000.0 * k).astype("float32") for shape in SHAPES] for k in range(n)]
+    return [[(generator.integers(1, 100, shape) + 1000.0 * k).astype("float32") for shape in SHAPES] for k in range(n)]
 
 
 def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:

@@ -6,7 +6,6 @@ batch passes. Left out: how a strategy feeds it to replicas.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -33,7 +32,7 @@ def worker_share(arena: Arena, fn: Callable) -> Verdict:
 
     `worker_share(dataset, global_batch, workers, index)`: the batched data set of one worker.
     """
-    first = secrets.randbelow(900) + 100
+    first = arena.draws.randrange(100, 1000)
     return judge("worker_share", POINTS, _cases(arena, fn, first))
 
 
