@@ -13,32 +13,43 @@ import numpy as np
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.asynchronous.script import STOP, WorkerScript
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, ahead, shares, weights_at
+from worldsize.checks.kit.values import close, differing, same
+from worldsize.checks.verdict import Complaint
 from worldsize.failures import deadlock_line
 from worldsize.units import count, number
 
-CLOSE = {"rtol": 1e-3, "atol": 1e-3}
+TOLERANCE = 1e-3  # of how often a gradient counts: float32 rounds at every update, and two shares differ by far more
+CLOSE = {"tolerance": TOLERANCE, "near_zero": TOLERANCE}
 
 
 # ---- the final weights -----------------------------------------------------------------------
 
 
-def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
+def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
     """Words for a server's wrong answer: the first gradient that counts too much or too little in its weights.
 
     The weights are the first of the two values that rank 0 returns.
     """
     returned = ended.returned[0]
-    if not isinstance(returned, tuple) or len(returned) != 2:
+    if not _is_pair(returned):
         shown = "nothing" if returned is None else f"a {type(returned).__name__}"
         return f"rank 0: expected two values, the weights and what the contract asks besides, got {shown}"
+
     got = np.asarray(returned[0])
     if got.shape != play.start.shape:
         return f"rank 0: expected the weights first, of shape {list(play.start.shape)}, got shape {list(got.shape)}"
-    counted, wanted = (play.start - got) / (rate * play.sizes), shares(play, plan, plan.updates)
-    if np.allclose(counted, -wanted, **CLOSE):
+
+    counted = (play.start - got) / (rate * play.sizes)
+    wanted = shares(play, plan, plan.updates)
+    if same(counted, -wanted, **CLOSE):
         return "every gradient was added: a step goes against the gradient, weights -= …"
-    where = np.flatnonzero(~np.isclose(counted, wanted, **CLOSE))
+
+    where = differing(counted, wanted, **CLOSE)
     return _miscounted(int(where[0]), counted, wanted, play, plan) if where.size else None
+
+
+def _is_pair(returned: Any) -> bool:
+    return isinstance(returned, tuple) and len(returned) == 2
 
 
 def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -47,30 +58,35 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScr
             f"rank {k - len(play.order) + 1} had a gradient under way when the {count(plan.updates, 'update')} were done, "
             f"and it counts {_times(counted[k])}. It only has to be received: `dismiss` does that."
         )
-    arrived = slice(len(play.order))
-    if not plan.need and play.workers > 1 and np.allclose(counted[arrived], wanted[arrived] / play.workers, **CLOSE):
-        return f"every gradient counts 1/{play.workers}. There is no mean here: each is an update, with the whole rate."
+
     what = f"{_nth(play, k)} counts {_times(counted[k])}, expected {_times(wanted[k])}. "
-    return what + (_miscounted_in_a_step if plan.need else _miscounted_alone)(k, counted[k], wanted[k], play, plan)
+    if plan.need:
+        return what + _miscounted_in_a_step(k, counted[k], wanted[k], play, plan)
+
+    arrived = slice(len(play.order))
+    if play.workers > 1 and same(counted[arrived], wanted[arrived] / play.workers, **CLOSE):
+        return f"every gradient counts 1/{play.workers}. There is no mean here: each is an update, with the whole rate."
+    return what + _miscounted_alone(counted[k], wanted[k], plan.ages[k])
 
 
-def _miscounted_alone(k: int, got: float, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
-    age = plan.ages[k]
-    if np.isclose(got, 0, **CLOSE):
+def _miscounted_alone(got: float, want: float, age: int) -> str:
+    if close(got, 0, TOLERANCE):
         return "It was received and never applied: every gradient is an update."
-    if np.isclose(got, 1 / (age + 1), **CLOSE):
+    if close(got, 1 / (age + 1), TOLERANCE):
         return f"Its staleness is {age}, not {age + 1}: a gradient of the newest weights has staleness 0."
     if want < 1:
         return f"Its staleness is {age}: with scaled=True the rate of this update is divided by that."
-    return f"Its staleness is {age}, and the whole rate holds." if np.isclose(got * age, 1, **CLOSE) else ""
+    if close(got * age, 1, TOLERANCE):
+        return f"Its staleness is {age}, and the whole rate holds."
+    return ""
 
 
 def _miscounted_in_a_step(k: int, got: float, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
     if not want:
         return f"It was computed on version {plan.bases[k]}, and the weights are at {plan.at[k]}: throw it away."
-    if np.isclose(got, 1 / play.workers, **CLOSE):
+    if close(got, 1 / play.workers, TOLERANCE):
         return f"The mean of {count(plan.need, 'gradient')} is their sum over {plan.need}, not over all {play.workers} workers."
-    if np.isclose(got, 1, **CLOSE):
+    if close(got, 1, TOLERANCE):
         return f"A step takes the mean of its {count(plan.need, 'gradient')}, not the sum."
     return f"Step {plan.at[k]} takes the first {plan.need} of its {play.workers} gradients."
 
@@ -86,7 +102,7 @@ def _times(value: float) -> str:
 # ---- letters ---------------------------------------------------------------------------------
 
 
-def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str | None:
+def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Complaint:
     """Words for a server's wrong answers to a worker: other versions than it should get, or no word to stop.
 
     The first such worker is named. The version after the last update may be sent, and need not: nothing that counts is
@@ -97,41 +113,47 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
         if got[-1] != STOP:
             done = count(plan.updates, "update")
             return f"rank {worker} got version {got[-1]} where it should have been told to stop: {done} were done."
+
         got = [version for version in got[:-1] if version != plan.updates]
         want = [version for version in plan.versions_sent[worker] if version != plan.updates]
         if got != want:
             return f"rank {worker} got the versions {got}, expected {want}. {_why(worker, got, want, play, plan)}"
+
     return None
 
 
 def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:
     """For the first version that differs."""
-    sent, due = next(((a, b) for a, b in zip(got, want, strict=False) if a != b), (None, None))
-    if sent is None:
+    pairs = [(sent, due) for sent, due in zip(got, want, strict=False) if sent != due]
+    if not pairs:
         return ""
+
+    sent, due = pairs[0]
     if plan.bound is not None and 0 < sent <= plan.updates:
         first = min(sent, due)
         lead = f"After {count(first, 'update')} it is {ahead(play, worker, first)} ahead of the slowest worker"
         then = "has to wait, and gets the newest weights then" if sent < due else "may go on"
         return f"{lead} and the bound is {plan.bound}: it {then}."
+
     if sent < due:
         return "The version is the number of updates in the weights: first update, then answer."
     return "It was left waiting: answer at once."
 
 
-def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> str | None:
+def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
     """Words for a server's wrong answer to a worker: the first letter with other weights than its version's."""
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:
             version = int(letter[0])
-            if not np.allclose(letter[1:], weights_at(play, plan, version, rate), **CLOSE):
+            if not same(letter[1:], weights_at(play, plan, version, rate), **CLOSE):
                 return _other_weights(worker, version, letter[1:], play, plan, rate)
+
     return None
 
 
 def _other_weights(worker: int, version: int, got: np.ndarray, play: WorkerScript, plan: UpdatePlan, rate: float) -> str:
     for other in range(plan.updates + 1):
-        if np.allclose(got, weights_at(play, plan, other, rate), **CLOSE):
+        if same(got, weights_at(play, plan, other, rate), **CLOSE):
             return f"rank {worker} got the weights of version {other} in a letter that says version {version}."
     return f"rank {worker}'s letter of version {version} holds weights that are not those after {count(version, 'update')}."
 
@@ -139,7 +161,7 @@ def _other_weights(worker: int, version: int, got: np.ndarray, play: WorkerScrip
 # ---- what is returned besides ----------------------------------------------------------------
 
 
-def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str | None:
+def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Complaint:
     """Words for a server's wrong answer: the first gradient whose staleness it returns wrongly.
 
     The staleness of each gradient is the second value that rank 0 returns.
@@ -148,16 +170,19 @@ def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str 
     ages = [_whole(value) for value in got] if isinstance(got, (tuple, list, np.ndarray)) else [None]
     if None in ages:
         return "rank 0: expected as second value the staleness of each gradient, a list of whole numbers"
+
     if len(ages) != plan.updates:
         return f"rank 0 returned the staleness of {count(len(ages), 'gradient')}, expected {plan.updates}, one an update."
+
     for k, (age, want) in enumerate(zip(ages, plan.ages, strict=True)):
         if age != want:
             where = f"it was computed on version {plan.bases[k]} and applied to version {plan.at[k]}"
             return f"the staleness of {_nth(play, k)} is {want}, got {age}: {where}."
+
     return None
 
 
-def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> str | None:
+def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> Complaint:
     """Words for a backup server's wrong answer: its number of late gradients, the second value that it returns."""
     got, want = _second(ended), sum(age > 0 for age in plan.ages)
     if _whole(got) == want:
@@ -167,12 +192,15 @@ def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> str | None:
 
 def _second(ended: ArenaResult) -> Any:
     returned = ended.returned[0]
-    return returned[1] if isinstance(returned, tuple) and len(returned) == 2 else None
+    return returned[1] if _is_pair(returned) else None
 
 
 def _whole(value: Any) -> int | None:
-    one = isinstance(value, (int, float, np.generic)) or (isinstance(value, np.ndarray) and value.size == 1)
-    return int(value) if one and float(value) == int(value) else None
+    """The whole number that a value is, None where it is none."""
+    numbers = (int, float, np.generic, np.ndarray)
+    if not isinstance(value, numbers) or np.size(value) != 1 or float(value) % 1 != 0:
+        return None
+    return int(value)
 
 
 # ---- a server that got stuck ------------------------------------------------------------------
@@ -205,6 +233,7 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     if taken < len(play.order):
         why = "late ones count nothing" if plan.need else "each is one update"
         return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: {why}."
+
     return "the server has ended, and a worker still waits for it: `dismiss` takes what is under way and tells all to stop."
 
 
@@ -217,14 +246,16 @@ def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
 def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     """The server waits for anyone, and the worker whose gradient comes next waits for weights."""
     worker = play.order[taken]
-    updates = sum(max(use) < taken for use in plan.uses)
     what = f"the server waits for a gradient, and rank {worker} for weights. "
     if plan.bound is not None:
         lead = ahead(play, worker, taken)
         return f"{what}It is {lead} ahead of the slowest worker and the bound is {plan.bound}: it may go on."
     if plan.need is None:
         return f"{what}There is no barrier here: answer each gradient at once."
-    late = [k for k in range(taken) if play.order[k] == worker and plan.ages[k]]
-    if late and max(late) == max(k for k in range(taken) if play.order[k] == worker):
+
+    its_own = [k for k in range(taken) if play.order[k] == worker]
+    if its_own and plan.ages[its_own[-1]]:
         return f"{what}Its gradient was late: throw it away, and send the newest weights at once."
+
+    updates = sum(max(use) < taken for use in plan.uses)
     return f"{what}Step {updates - 1} had its {plan.need} of {play.workers} gradients: all who waited get the new weights."

@@ -39,17 +39,14 @@ class WorkerScript:
 
     def _turns(self, worker: int) -> list[dict]:
         """A turn waits for rank `after`'s token and gives one to rank `before`; 0 where there is nobody to."""
-        last = len(self.order) - 1
-        return [
-            {
-                "place": k,
-                "size": float(self.sizes[k]),
-                "after": self.order[k - 1] if k and self.order[k - 1] != worker else 0,
-                "before": self.order[k + 1] if k < last and self.order[k + 1] != worker else 0,
-            }
-            for k, who in enumerate(self.order)
-            if who == worker
-        ]
+        # turn k comes after that of others[k], and before that of others[k + 2]
+        others = [0, *(0 if who == worker else who for who in self.order), 0]
+        turns = []
+        for k, who in enumerate(self.order):
+            if who == worker:
+                turns.append({"place": k, "size": float(self.sizes[k]), "after": others[k], "before": others[k + 2]})
+
+        return turns
 
     def _end(self, worker: int) -> dict:
         place = len(self.order) + worker - 1
@@ -63,8 +60,10 @@ def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
     """
     generator = np.random.default_rng([seed, workers, len(order)])
     elements = len(order) + workers
-    start = (generator.permutation(elements) + 10 * generator.integers(1, 9)).astype("float32")
-    return WorkerScript(workers, tuple(order), start, (4.0 * generator.integers(1, 16, elements)).astype("float32"))
+    start = generator.permutation(elements) + 10 * generator.integers(1, 9)
+    sizes = 4.0 * generator.integers(1, 16, elements)
+
+    return WorkerScript(workers, tuple(order), start=start.astype("float32"), sizes=sizes.astype("float32"))
 
 
 def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]:
@@ -75,31 +74,42 @@ def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]
     import torch
 
     answer, token = torch.empty(part["elements"] + 1), torch.zeros(1)
+    answers, handles = [], []
+    turns = list(part["turns"])
     others = [rank for rank in range(1, fabric.world_size) if rank != fabric.rank]
-    answers, handles, turns = [], [], list(part["turns"])
-    over = told = fabric.rank == part["last"]  # whether this worker knows that all turns were played
+    tells = fabric.rank == part["last"]
+    over = tells  # whether this worker knows that all turns were played
     closed = False
+
     while True:
         fabric.recv(answer, frm=0)
         answers.append(answer.numpy().copy())
         if answer[0] < 0 or closed:
             break
+
         turn = turns.pop(0) if turns else None
-        if turn is None:
+        if turn is None:  # the gradient that it still owes when all turns were played
             if not over:
                 fabric.recv(token, frm=part["last"], tag=OVER)
             over = closed = True
         elif turn["after"]:
             fabric.recv(token, frm=turn["after"], tag=TOKEN)
+
+        own = turn or part
         gradient = torch.zeros(part["elements"])
-        gradient[(turn or part)["place"]] = (turn or part)["size"]
+        gradient[own["place"]] = own["size"]
         fabric.send(torch.cat([answer[:1], gradient]), to=0)
+
         if turn and turn["before"]:
             handles.append(fabric.isend(token, to=turn["before"], tag=TOKEN))
-        if told and turn and not turns:
+
+        if turn and tells and not turns:
             handles += [fabric.isend(token, to=rank, tag=OVER) for rank in others]
+
     if not over:
         fabric.recv(token, frm=part["last"], tag=OVER)
+
     for handle in handles:
         handle.wait()
+
     return tuple(answers)

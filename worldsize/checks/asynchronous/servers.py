@@ -9,7 +9,6 @@ words come from `answers`. Left out: speed. The rules are those of J. Dean et al
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ from worldsize.checks.asynchronous.answers import stuck
 from worldsize.checks.asynchronous.script import WorkerScript, played_worker, script
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, first_of_each, one_by_one
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 
 RATE = 0.25
@@ -71,29 +70,27 @@ def backup_server(arena: Arena, fn: Callable) -> Verdict:
 
 def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, answered, told, scale = ASYNC
-    seed = secrets.randbits(32)
-    for workers, scaled in ((2, False), (3, False), (1, False), (3, True)):
-        play = script(workers, _any_order(workers, random.Random(seed + workers)), seed)
-        plan = one_by_one(play, scaled=scaled)
-        name = f"{count(workers, 'worker')}{', scaled=True' if scaled else ''}"
-        more = (True,) if scaled else ()
-        yield _case(name, arena, fn, play, plan, more, (answered, scale if scaled else counted, told))
+    for workers in (2, 3, 1):
+        play = script(workers, _any_order(workers, arena.draws), arena.draws.getrandbits(32))
+        yield _case(count(workers, "worker"), arena, fn, play, one_by_one(play), (), (answered, counted, told))
+
+    play = script(3, _any_order(3, arena.draws), arena.draws.getrandbits(32))
+    plan = one_by_one(play, scaled=True)
+    yield _case("3 workers, scaled=True", arena, fn, play, plan, (True,), (answered, scale, told))
 
 
 def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, gate, told = BOUNDED
-    seed = secrets.randbits(32)
     for workers, bound in ((2, 1), (3, 2), (3, 0), (1, 1)):
-        play = script(workers, _gated_order(workers, bound, random.Random(seed + bound)), seed)
+        play = script(workers, _gated_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
 
 
 def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     mean, answered, told = BACKUP
-    seed = secrets.randbits(32)
     for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1)):
-        play = script(workers, _hurried_order(workers, backups, random.Random(seed + workers)), seed)
+        play = script(workers, _hurried_order(workers, backups, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, backups={backups}"
         yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (answered, mean, told))
 
@@ -109,11 +106,20 @@ def _case(
         ended = arena.ranks(fn, play.inputs, plan.updates, RATE, *more, played=workers)
         return replace(ended, message=stuck(ended, play, plan)) if ended.state == "deadlock" else ended
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         versions = answers.wrong_versions(ended, play, plan)
         weights = answers.wrong_weights(ended, play, plan, RATE)
-        sent = versions or (None if weights else answers.wrong_weights_sent(ended, play, plan, RATE))
-        second = answers.wrong_ages(ended, play, plan) if plan.need is None else answers.wrong_dropped(ended, plan)
+
+        # the weights in the letters are spoken of alone where the last ones, and the letters' versions, are right
+        sent = versions
+        if not versions and not weights:
+            sent = answers.wrong_weights_sent(ended, play, plan, RATE)
+
+        if plan.need is None:
+            second = answers.wrong_ages(ended, play, plan)
+        else:
+            second = answers.wrong_dropped(ended, plan)
+
         return {answered: sent, counted: weights, told: second}
 
     return Case(name, run, examine)
@@ -124,7 +130,7 @@ def _case(
 
 def _any_order(workers: int, chance: random.Random) -> list[int]:
     """The last worker is slow: its first gradient comes when the others have sent several."""
-    quick = [worker for worker in range(1, workers) for _ in range(2)] or [1, 1]
+    quick = 2 * list(range(1, workers)) or [1, 1]
     chance.shuffle(quick)
     return [*quick, workers, *chance.choices(range(1, workers + 1), k=2), workers]
 
@@ -137,6 +143,7 @@ def _gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
             clocks = [order.count(rank) for rank in range(1, workers + 1)]
             if clocks[worker - 1] - min(clocks) <= bound:
                 order.append(worker)
+
     return order
 
 
@@ -147,4 +154,5 @@ def _hurried_order(workers: int, backups: int, chance: random.Random) -> list[in
     quick, late = ranked[:need], ranked[need:]
     before = 1 if need > 1 else 0  # a late gradient comes in the midst of a step where it can
     second = [*quick[:before], *late[:1], *quick[before:]]
+
     return [*quick, *second, *late[1:], *late[:1], *quick]

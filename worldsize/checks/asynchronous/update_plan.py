@@ -46,14 +46,21 @@ def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = Fals
     """
     versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, waiting = [], [], []
+
     for k, worker in enumerate(play.order):
-        bases.append(versions_sent[worker][-1])
-        uses.append({k: 1 / max(1, k - bases[k]) if scaled else 1.0})
+        base = versions_sent[worker][-1]
+        bases.append(base)
+        uses.append({k: 1 / max(1, k - base) if scaled else 1.0})
+
         waiting.append(worker)
-        for rank in [r for r in waiting if bound is None or ahead(play, r, k + 1) <= bound]:
-            versions_sent[rank].append(k + 1)
-            waiting.remove(rank)
-    return UpdatePlan(tuple(uses), tuple(bases), tuple(range(len(uses))), _fixed(versions_sent), bound)
+
+        for rank in list(waiting):
+            if bound is None or ahead(play, rank, k + 1) <= bound:
+                versions_sent[rank].append(k + 1)
+                waiting.remove(rank)
+
+    at = range(len(uses))
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), versions_sent=_fixed(versions_sent), bound=bound)
 
 
 def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
@@ -62,20 +69,24 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
     A late gradient counts nothing, and its sender is answered.
     """
     versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
-    uses, bases, at, fresh, need = [], [], [], [], play.workers - backups
+    need = play.workers - backups
+    uses, bases, at, fresh = [], [], [], []
+
     for k, worker in enumerate(play.order):
         bases.append(versions_sent[worker][-1])
         at.append(len(uses))
-        if bases[k] < at[k]:
+        if bases[k] < at[k]:  # it is late
             versions_sent[worker].append(at[k])
             continue
+
         fresh.append(k)
         if len(fresh) == need:
             uses.append({j: 1 / need for j in fresh})
             for j in fresh:
                 versions_sent[play.order[j]].append(len(uses))
             fresh = []
-    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), _fixed(versions_sent), need=need)
+
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), versions_sent=_fixed(versions_sent), need=need)
 
 
 def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
@@ -93,6 +104,7 @@ def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
     for use in plan.uses[:version]:
         for k, share in use.items():
             found[k] += share
+
     return found
 
 

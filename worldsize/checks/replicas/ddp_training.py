@@ -7,7 +7,6 @@ inside the submission's own process group. S. Li et al., "PyTorch Distributed", 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,9 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.replicas.replica_mistakes import alike
 from worldsize.checks.replicas.sampler import library
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
     "all ranks hold the same weights": 0.5,
@@ -27,6 +27,7 @@ POINTS = {
 ALIKE, TOGETHER, ORDERS = POINTS
 PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's examples in a step); DDP starts slowly, so two ranks
 EPOCHS, INPUTS = 3, 2
+NEAR_ZERO = 1e-8  # weights may be float32, and come near 0 on their way from others near 1
 
 Inputs = list[dict[str, np.ndarray]]
 
@@ -59,25 +60,30 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
 
     data has "weight" [1, inputs] and "bias" [1], which differ by rank, and "x" [count, inputs] and "y" [count, 1].
     """
-
-    def cases() -> Iterator[Case]:
-        for n, count, batch_size in PLANS:
-            lesson = _lesson(n, count, batch_size)
-            yield Case(
-                f"{ranks_in_words(n)}, {count} examples, {batch_size} of each rank in a step",
-                lambda lesson=lesson: arena.group(fn, lesson.inputs, EPOCHS, lesson.batch_size, lesson.rate),
-                lambda ended, lesson=lesson: _examine(ended.returned, lesson),
-            )
-
-    return judge("train_ddp", POINTS, cases())
+    return judge("train_ddp", POINTS, _cases(arena, fn))
 
 
-def _lesson(n: int, count: int, batch_size: int) -> DdpTrainingRun:
-    random = np.random.default_rng(secrets.randbits(32))
-    x = random.normal(size=(count, INPUTS))
-    y = x @ random.normal(size=(INPUTS, 1)) + random.normal(size=(count, 1))
-    starts = [{"weight": random.normal(size=(1, INPUTS)) + r, "bias": random.normal(size=1)} for r in range(n)]
-    return DdpTrainingRun([{**start, "x": x, "y": y} for start in starts], batch_size, float(random.uniform(0.05, 0.1)))
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, count, batch_size in PLANS:
+        lesson = _lesson(n, count, batch_size, arena.draws.getrandbits(32))
+        yield Case(
+            f"{ranks_in_words(n)}, {count} examples, {batch_size} of each rank in a step",
+            lambda lesson=lesson: arena.group(fn, lesson.inputs, EPOCHS, lesson.batch_size, lesson.rate),
+            lambda ended, lesson=lesson: _examine(ended.returned, lesson),
+        )
+
+
+def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(count, INPUTS))
+    y = x @ generator.normal(size=(INPUTS, 1)) + generator.normal(size=(count, 1))
+
+    inputs = []
+    for rank in range(n):
+        weight, bias = generator.normal(size=(1, INPUTS)) + rank, generator.normal(size=1)
+        inputs.append({"weight": weight, "bias": bias, "x": x, "y": y})
+
+    return DdpTrainingRun(inputs, batch_size, rate=float(generator.uniform(0.05, 0.1)))
 
 
 # ---- what should come out --------------------------------------------------------------------
@@ -91,21 +97,29 @@ def history(lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: flo
     Gradients are multiplied by `scale`; with `keep` they are never set to zero and add up.
     """
     given = lesson.inputs[start]
-    weights, told, kept = np.append(given["weight"], given["bias"]), [], 0.0
+    weights = np.append(given["weight"], given["bias"])
     table, y = np.c_[given["x"], np.ones(lesson.count)], given["y"][:, 0]
+    told, kept = [], 0.0
+
     for shares in orders:
         for first in range(0, len(shares[0]), lesson.batch_size):
             batches = [share[first : first + lesson.batch_size] for share in shares]
             slopes = [2 * table[b].T @ (table[b] @ weights - y[b]) / len(b) for b in batches]
             step = scale * np.mean(slopes, axis=0) + (kept if keep else 0.0)
-            weights, kept = weights - lesson.rate * step, step
+            weights = weights - lesson.rate * step
+            kept = step
+
         told.append(weights)
+
     return np.stack(told)
 
 
 def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     """What mistakes lead to on each rank, with their names."""
-    n, orders, every = lesson.n, lesson.orders(), list(range(lesson.count))
+    n, orders = lesson.n, lesson.orders()
+    every = list(range(lesson.count))
+    padded = [i % lesson.count for i in range(-(-lesson.count // n) * n)]
+    in_order = [[padded[rank::n] for rank in range(n)]] * EPOCHS
 
     def alike(*more: Any, **ways: Any) -> list[np.ndarray]:
         return [history(lesson, *more, **ways)] * n
@@ -113,7 +127,6 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     def alone(start: Callable[[int], int], taken: Sequence) -> list[np.ndarray]:
         return [history(lesson, [[shares[r]] for shares in taken], start(r)) for r in range(n)]
 
-    in_order = [[[i % lesson.count for i in range(r, -(-lesson.count // n) * n, n)] for r in range(n)]] * EPOCHS
     return {
         "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": alike(lesson.orders(False)),
         "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": alike(in_order),
@@ -134,36 +147,42 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
 # ---- what came out ---------------------------------------------------------------------------
 
 
-def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, str | None]:
-    complaint = next((w for r, got in enumerate(returned) if (w := _no_history(got, r))), None)
-    if complaint:
-        return dict.fromkeys(POINTS, complaint)
+def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
+    for rank, got in enumerate(returned):
+        complaint = _no_history(got, rank)
+        if complaint:
+            return dict.fromkeys(POINTS, complaint)
+
     told = [_rows(got) for got in returned]
     right = history(lesson, lesson.orders())
-    named = _named(told, lesson)
-    apart = next((r for r in range(1, lesson.n) if not _close(told[r], told[0])), None)
-    first = _first_difference(told, right, epochs=1)
-    later = _first_difference(told, right, epochs=EPOCHS)
-    return {
-        ALIKE: None if apart is None else f"ranks 0 and {apart} end with different weights. {named}".strip(),
-        TOGETHER: first and f"{first} {named}".strip(),
-        ORDERS: later and f"{later} {named}".strip(),
+    found = {
+        ALIKE: _apart(told),
+        TOGETHER: _first_difference(told, right, epochs=1),
+        ORDERS: _first_difference(told, right, epochs=EPOCHS),
     }
 
+    named = _named(told, lesson)
+    for held, complaint in found.items():
+        if complaint:
+            found[held] = f"{complaint} {named}".strip()
+    return found
 
-def _no_history(got: Any, rank: int) -> str | None:
+
+def _no_history(got: Any, rank: int) -> Complaint:
     shape = f"the weights after each of {EPOCHS} epochs, a list of {EPOCHS} tensors of {INPUTS + 1} numbers"
-    rows = list(got) if isinstance(got, (tuple, np.ndarray)) else None
-    if rows is None:
+    if not isinstance(got, (tuple, np.ndarray)):
         kind = "None (does the function return it?)" if got is None else f"a {type(got).__name__}"
         return f"rank {rank}: expected {shape}, got {kind}"
-    sizes = [np.size(row) if isinstance(row, (np.ndarray, tuple)) else 1 for row in rows]
-    if len(rows) != EPOCHS or set(sizes) != {INPUTS + 1}:
-        return f"rank {rank}: expected {shape}, got {len(rows)} of {', '.join(map(str, sizes))} numbers"
+
+    sizes = [np.size(row) if isinstance(row, (np.ndarray, tuple)) else 1 for row in got]
+    if len(sizes) != EPOCHS or set(sizes) != {INPUTS + 1}:
+        return f"rank {rank}: expected {shape}, got {len(sizes)} of {', '.join(map(str, sizes))} numbers"
+
     try:
         _rows(got)
     except (TypeError, ValueError):
         return f"rank {rank}: expected {shape}, got something else than numbers in them"
+
     return None
 
 
@@ -171,26 +190,27 @@ def _rows(got: Any) -> np.ndarray:
     return np.stack([np.asarray(row, float).reshape(-1) for row in got])
 
 
-def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, epochs: int) -> str | None:
+def _apart(told: Sequence[np.ndarray]) -> Complaint:
     for rank, rows in enumerate(told):
-        for epoch in range(epochs):
-            if not _close(rows[epoch], right[epoch]):
-                alike = " All rows are alike: keep a copy of the weights." if _frozen(rows) else ""
-                got, expected = (np.array2string(v, precision=4) for v in (rows[epoch], right[epoch]))
-                return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{alike}"
+        if not alike(rows, told[0], near_zero=NEAR_ZERO):
+            return f"ranks 0 and {rank} end with different weights."
     return None
 
 
-def _frozen(rows: np.ndarray) -> bool:
-    return _close(rows[0], rows[-1])
+def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, epochs: int) -> Complaint:
+    for rank, rows in enumerate(told):
+        for epoch in range(epochs):
+            if not alike(rows[epoch], right[epoch], near_zero=NEAR_ZERO):
+                got, expected = (np.array2string(v, precision=4) for v in (rows[epoch], right[epoch]))
+                frozen = alike(rows[0], rows[-1], near_zero=NEAR_ZERO)
+                hint = " All rows are alike: keep a copy of the weights." if frozen else ""
+                return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
+
+    return None
 
 
 def _named(told: Sequence[np.ndarray], lesson: DdpTrainingRun) -> str:
     for complaint, by_rank in _slips(lesson).items():
-        if all(_close(rows, slip) for rows, slip in zip(told, by_rank, strict=True)):
+        if alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO):
             return complaint
     return ""
-
-
-def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.allclose(a, b, rtol=1e-6, atol=1e-8, equal_nan=True))

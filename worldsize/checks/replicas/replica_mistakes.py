@@ -14,49 +14,64 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import ranks_in_words
+from worldsize.checks.kit.values import TOLERANCE, differing, same
+from worldsize.checks.verdict import Complaint
 from worldsize.units import number
 
 Arrays = Sequence[np.ndarray]
+# whole numbers in float32, or float64 throughout: what is added up in another order differs by less
+NEAR_ZERO = 1e-9
+EXACT = {"tolerance": 1e-7, "near_zero": NEAR_ZERO}
+CUT = 1.0  # a mean that is put into a tensor of whole numbers is cut
 
 
 # ---- the start -------------------------------------------------------------------------------
 
 
-def wrong_start(held: Sequence[Any], returned: Sequence[Any], inputs: Sequence[Arrays]) -> str | None:
+def wrong_start(held: Sequence[Any], returned: Sequence[Any], inputs: Sequence[Arrays]) -> Complaint:
     """Words for the mistake when replicas do not start alike: a tensor that is a sum, a mean or a rank's own, not rank 0's.
 
     They name the first tensor of `held[rank]` that is not rank 0's.
     """
     for rank, tensors in enumerate(held):
         for k, expected in enumerate(inputs[0]):
-            if not _same(tensors[k], expected):
+            if not same(tensors[k], expected, **EXACT):
                 return f"{_element(rank, k, tensors[k], expected)}. {_start_mistake(held, returned, inputs, rank, k)}"
+
     return None
 
 
 def _start_mistake(held: Any, returned: Any, inputs: Sequence[Arrays], rank: int, k: int) -> str:
-    got, expected = held[rank][k], inputs[0][k]
+    got = held[rank][k]
     every = [x[k] for x in inputs]
-    if _same(got, np.sum(every, axis=0)):
+    if same(got, np.sum(every, axis=0), **EXACT):
         return "This is the sum of all ranks' weights: rank 0's are to be copied."
-    if np.allclose(got, np.mean(every, axis=0), atol=1):
+    if same(got, np.mean(every, axis=0), near_zero=CUT):
         return "This is the mean of all ranks' weights: rank 0's are to be copied."
     if rank == 0:
         return "Rank 0's own weights have changed: the others take them over, it keeps them."
-    if _same(got, inputs[rank][k]):
-        if _same(_tensor(returned[rank], k), expected):
-            return "Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it."
-        if all(_same(a, b) for a, b in zip(held[rank][:k], inputs[0], strict=False)) and k:
-            return f"Tensor {k - 1} did arrive: all tensors of the list are needed."
-        return f"These are still rank {rank}'s own."
-    owner = next((r for r in range(1, len(inputs)) if _same(got, inputs[r][k])), None)
-    return "" if owner is None else f"These are rank {owner}'s weights: all are to hold rank 0's."
+    if same(got, inputs[rank][k], **EXACT):
+        return _own_start(held[rank], returned[rank], inputs[0], rank, k)
+
+    for owner in range(1, len(inputs)):
+        if same(got, inputs[owner][k], **EXACT):
+            return f"These are rank {owner}'s weights: all are to hold rank 0's."
+
+    return ""
+
+
+def _own_start(held: Any, returned: Any, expected: Arrays, rank: int, k: int) -> str:
+    if same(_tensor(returned, k), expected[k], **EXACT):
+        return "Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it."
+    if k and all(same(held[j], expected[j], **EXACT) for j in range(k)):
+        return f"Tensor {k - 1} did arrive: all tensors of the list are needed."
+    return f"These are still rank {rank}'s own."
 
 
 # ---- the mean --------------------------------------------------------------------------------
 
 
-def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Sequence[int]) -> str | None:
+def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Sequence[int]) -> Complaint:
     """Words for replicas' wrong gradient averages: the first tensor that is not the mean over all examples.
 
     It is one of `held[rank]`; `inputs` are the means by rank, each over its own examples.
@@ -64,9 +79,10 @@ def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Seque
     means = _combine(inputs, [c / sum(counts) for c in counts])
     for rank, tensors in enumerate(held):
         for k, expected in enumerate(means):
-            if not _same(tensors[k], expected):
+            if not same(tensors[k], expected, **EXACT):
                 mistake = _mean_mistake(tensors[k], _tensor(returned[rank], k), inputs, counts, rank, k)
                 return f"{_element(rank, k, tensors[k], expected)}. {mistake}"
+
     return None
 
 
@@ -75,8 +91,9 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
     if np.isnan(got).any() and 0 in counts:
         empty = counts.index(0)
         return f"Rank {empty} has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out."
-    if _same(given, _combine(inputs, [c / total for c in counts])[k]):
+    if same(given, _combine(inputs, [c / total for c in counts])[k], **EXACT):
         return "The mean was returned, but the gradient itself is as it was: work in place."
+
     mistakes = {
         "These are the gradients added up: n times the mean. Nobody divided.": [1] * n,
         "This is the mean of the ranks' means: a rank with fewer examples counts as much as one with more. "
@@ -88,16 +105,21 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
         "Divided twice.": [c / total / n for c in counts],
     }
     for complaint, weights in mistakes.items():
-        if n > 1 and _same(got, _combine(inputs, weights)[k]):
+        if n > 1 and same(got, _combine(inputs, weights)[k], **EXACT):
             return complaint
-    if _same(got, inputs[rank][k]):
+
+    if same(got, inputs[rank][k], **EXACT):
         return f"This is still rank {rank}'s own gradient."
     return f"Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
 
 
 def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndarray]:
-    used = [(x, w) for x, w in zip(inputs, weights, strict=True) if not np.isnan(x[0]).any()]
-    return [sum(w * x[k] for x, w in used) for k in range(len(inputs[0]))]
+    """The weighted sum over the ranks, tensor by tensor; a rank with no examples, whose mean is NaN, is left out."""
+    total = [np.zeros_like(x) for x in inputs[0]]
+    for own, weight in zip(inputs, weights, strict=True):
+        if not np.isnan(own[0]).any():
+            total = [so_far + weight * x for so_far, x in zip(total, own, strict=True)]
+    return total
 
 
 # ---- a training ------------------------------------------------------------------------------
@@ -119,14 +141,14 @@ class TrainingRun:
         return self.epochs * -(-self.count // self.batch_size)
 
     def examples(self) -> tuple[np.ndarray, np.ndarray]:
-        random = np.random.default_rng([self.seed, self.count])
-        x = random.normal(size=self.count)
-        return x, 3 * x - 2 + random.normal(size=self.count)
+        generator = np.random.default_rng([self.seed, self.count])
+        x = generator.normal(size=self.count)
+        return x, 3 * x - 2 + generator.normal(size=self.count)
 
     def starts(self) -> list[list[np.ndarray]]:
         """[slope] and [intercept] of every rank."""
-        random = np.random.default_rng([self.seed, 1])
-        return [[random.normal(size=1) + rank, random.normal(size=1) - rank] for rank in range(self.world_size)]
+        generator = np.random.default_rng([self.seed, 1])
+        return [[generator.normal(size=1) + rank, generator.normal(size=1) - rank] for rank in range(self.world_size)]
 
     def run(self, arena: Arena, fn: Callable, world_size: int) -> ArenaResult:
         plan = (*self.examples(), self.batch_size, self.epochs, self.learning_rate)
@@ -134,12 +156,15 @@ class TrainingRun:
 
     def descent(self, factor: float = 1.0) -> np.ndarray:
         """The weights after every step with the whole batch, `factor` times the learning rate. Shape [steps, 2]."""
-        (x, y), history = self.examples(), []
+        x, y = self.examples()
+        history = []
         line = np.concatenate(self.starts()[0])
+
         for _ in range(self.epochs):
             error = line[0] * x + line[1] - y
             line = line - factor * self.learning_rate * 2 * np.array([(error * x).mean(), error.mean()])
             history.append(line)
+
         return np.array(history)
 
     def __str__(self) -> str:
@@ -147,7 +172,7 @@ class TrainingRun:
         return f"{ranks_in_words(self.world_size)}, {self.count} examples in {batches}"
 
 
-def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray | None) -> str | None:
+def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray | None) -> Complaint:
     """Words for the mistake in a training of replicas: the first step at which a rank's line differs from the expected one.
 
     They differ from `expected`, [steps, 2]; None for that looks at the shape alone.
@@ -156,44 +181,57 @@ def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nda
         complaint = _no_history(got, lesson, rank)
         if complaint or expected is None:
             return complaint
+
     for rank, got in enumerate(returned):
-        if not _same(got, expected):
-            step = next(s for s in range(lesson.steps) if not _same(got[s], expected[s]))
-            where = f"rank {rank}, after step {step}: expected {_line(expected[step])}, got {_line(got[step])}. "
-            return where + _training_mistake(returned, lesson, expected, step)
+        where = differing(got, expected, **EXACT)
+        if where.size:
+            step = int(where[0]) // expected.shape[1]
+            lead = f"rank {rank}, after step {step}: expected {_line(expected[step])}, got {_line(got[step])}. "
+            return lead + _training_mistake(returned, lesson, step)
+
     return None
 
 
-def _no_history(got: Any, lesson: TrainingRun, rank: int) -> str | None:
+def _no_history(got: Any, lesson: TrainingRun, rank: int) -> Complaint:
     shape = [lesson.steps, 2]
     if isinstance(got, np.ndarray) and list(got.shape) == shape and got.dtype.kind == "f":
         return None
-    shown = f"shape {list(got.shape)}" if isinstance(got, np.ndarray) else f"a {type(got).__name__}"
-    shown = "None (does the function return it?)" if got is None else shown
+
+    if got is None:
+        shown = "None (does the function return it?)"
+    elif isinstance(got, np.ndarray):
+        shown = f"shape {list(got.shape)}"
+    else:
+        shown = f"a {type(got).__name__}"
+
     return f"rank {rank}: expected the weights after each of {lesson.steps} steps as a tensor of shape {shape}, got {shown}"
 
 
-def _training_mistake(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray, step: int) -> str:
+def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step: int) -> str:
     """What all ranks show together."""
-    n, apart = len(returned), [got - returned[0] for got in returned[1:]]
     if any(np.isnan(got).any() for got in returned):
         return "A rank that takes no example in a step has NaN for a gradient, and that has spread."
-    if not all(_same(gap, np.zeros_like(gap)) for gap in apart):
-        if all(np.allclose(gap, gap[0], rtol=1e-6, atol=1e-9) for gap in apart):
+
+    n, first = len(returned), returned[0]
+    gaps = [got - first for got in returned[1:]]
+    if any(differing(gap, np.zeros_like(gap), **EXACT).size for gap in gaps):
+        if all(same(gap, np.repeat(gap[:1], lesson.steps, axis=0), near_zero=NEAR_ZERO) for gap in gaps):
             return "The ranks take the same steps from different starts: they stay as far apart as they began."
         return "The ranks hold different weights, and not by the same amount at every step: are gradients averaged?"
-    if _same(returned[0], np.repeat(returned[0][-1:], lesson.steps, axis=0)):
+
+    if same(first, np.repeat(first[-1:], lesson.steps, axis=0), **EXACT):
         return "All rows are alike: keep a copy of the weights after every step, they change in place."
     if n == 1:
         return f"A step takes {number(lesson.learning_rate)} times the gradient of the mean squared error from the weights."
-    if lesson.batch_size == lesson.count and _same(returned[0], lesson.descent(n)):
+    if lesson.batch_size == lesson.count and same(first, lesson.descent(n), **EXACT):
         return f"Every step is {n} times as long as it should be: gradients were added up, not averaged."
     return _shares_words(lesson, step)
 
 
 def _shares_words(lesson: TrainingRun, step: int) -> str:
-    steps = -(-lesson.count // lesson.batch_size)
-    size = lesson.count - lesson.batch_size * (steps - 1) if step % steps == steps - 1 else lesson.batch_size
+    begun = step % (lesson.steps // lesson.epochs) * lesson.batch_size  # examples that the epoch has taken before
+    size = min(lesson.batch_size, lesson.count - begun)
+
     together = "The ranks agree with each other, but not with one process. "
     if size % lesson.world_size:
         return together + (
@@ -209,10 +247,11 @@ def _line(weights: np.ndarray) -> str:
 # ---- of all ----------------------------------------------------------------------------------
 
 
-def _same(got: Any, expected: np.ndarray) -> bool:
-    if not isinstance(got, np.ndarray) or got.shape != expected.shape:
-        return False
-    return bool(np.allclose(got, expected, rtol=1e-7, atol=1e-9))
+def alike(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> bool:
+    """Whether two arrays are the same but for rounding, where NaN, the mean over no examples, equals NaN."""
+    apart = differing(got, expected, tolerance, near_zero)
+    both_nan = np.isnan(got) & np.isnan(expected)
+    return bool(both_nan.reshape(-1)[apart].all())
 
 
 def _element(rank: int, k: int, got: Any, expected: np.ndarray) -> str:
@@ -220,8 +259,8 @@ def _element(rank: int, k: int, got: Any, expected: np.ndarray) -> str:
     if not isinstance(got, np.ndarray) or got.shape != expected.shape:
         shape = list(got.shape) if isinstance(got, np.ndarray) else type(got).__name__
         return f"{where}: expected shape {list(expected.shape)}, got {shape}"
-    wrong = ~np.isclose(got, expected, rtol=1e-7, atol=1e-9).reshape(-1)
-    i = int(np.flatnonzero(wrong)[0])
+
+    i = int(differing(got, expected, **EXACT)[0])
     return f"{where}, element {i}: expected {expected.reshape(-1)[i]:.10g}, got {got.reshape(-1)[i]:.10g}"
 
 

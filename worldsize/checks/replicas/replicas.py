@@ -8,9 +8,8 @@ VLDB 2020, for the broadcast at the start.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.replicas import replica_mistakes
 from worldsize.checks.replicas.replica_mistakes import TrainingRun
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
 
 Arrays = list[np.ndarray]
@@ -49,14 +48,14 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
     """
     values, messages = START
 
-    def examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, Complaint]:
         complaint = replica_mistakes.wrong_start(ended.inputs, ended.returned, inputs)
-        received = none_sent(ended.trace) or _received_once(ended, inputs)
-        return {values: complaint, messages: received and (received if complaint else f"the values are right, but {received}")}
+        received = none_sent(ended.trace) or _received_too_much(ended, inputs)
+        return {values: complaint, messages: _messages_besides(received, complaint)}
 
     def cases() -> Iterator[Case]:
         for n in START_SIZES:
-            inputs = _weights(n, secrets.randbits(32))
+            inputs = _weights(n, arena.draws.getrandbits(32))
             yield Case(
                 ranks_in_words(n),
                 lambda inputs=inputs: arena.ranks(fn, inputs),
@@ -73,15 +72,15 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
     """
     values, uneven, messages = AVERAGE
 
-    def examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, Complaint]:
         complaint = replica_mistakes.wrong_mean(ended.inputs, ended.returned, inputs, counts)
         sent = none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
-        held = {values if len(set(counts)) == 1 else uneven: complaint}
-        return {**held, messages: sent and (sent if complaint else f"the values are right, but {sent}")}
+        held = values if len(set(counts)) == 1 else uneven
+        return {held: complaint, messages: _messages_besides(sent, complaint)}
 
     def cases() -> Iterator[Case]:
         for counts in COUNTS:
-            inputs = _gradients(counts, secrets.randbits(32))
+            inputs = _gradients(counts, arena.draws.getrandbits(32))
             yield Case(
                 f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples",
                 lambda inputs=inputs, counts=counts: arena.ranks(fn, inputs, list(counts)),
@@ -98,24 +97,30 @@ def train_replicas(arena: Arena, fn: Callable) -> Verdict:
     [slope] and [intercept], which differ by rank at the start; the loss is the mean squared error. x and y have shape
     [examples].
     """
-    return judge("train_replicas", TRAIN, _trainings(arena, fn, secrets.randbits(32)))
+    return judge("train_replicas", TRAIN, _trainings(arena, fn, arena.draws.getrandbits(32)))
 
 
 # ---- inputs ----------------------------------------------------------------------------------
 
 
 def _weights(n: int, seed: int) -> list[Arrays]:
-    random = np.random.default_rng([seed, n])
-    return [[np.asarray(random.integers(1, 100, s) + 1000 * (r + 1)).astype(d) for s, d in SHAPES] for r in range(n)]
+    generator = np.random.default_rng([seed, n])
+
+    def one(rank: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        return np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1)).astype(dtype)
+
+    return [[one(rank, *tensor) for tensor in SHAPES] for rank in range(n)]
 
 
 def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
     """Whole numbers that differ by rank and element; NaN, as a mean over no examples is, where a rank has none."""
-    random = np.random.default_rng([seed, *counts])
+    generator = np.random.default_rng([seed, *counts])
 
     def one(rank: int, shape: tuple[int, ...]) -> np.ndarray:
-        numbers = random.integers(1, 100, shape) + 1000.0 * (rank + 1)
-        return numbers if counts[rank] else np.full(shape, np.nan)
+        numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1)
+        if counts[rank] == 0:
+            return np.full(shape, np.nan)
+        return numbers
 
     return [[one(rank, shape) for shape in GRADIENT_SHAPES] for rank in range(len(counts))]
 
@@ -123,21 +128,31 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _received_once(ended: ArenaResult, inputs: list[Arrays]) -> str | None:
+def _messages_besides(sent: Complaint, values: Complaint) -> Complaint:
+    """What is wrong about the messages, where the values may be wrong, too."""
+    if sent is None or values:
+        return sent
+    return f"the values are right, but {sent}"
+
+
+def _received_too_much(ended: ArenaResult, inputs: list[Arrays]) -> Complaint:
     size_bytes = sum(x.nbytes for x in inputs[0])
     for rank in range(1, len(inputs)):
         share = ended.trace.received_bytes(rank) / size_bytes
         if share > 1:
             return f"rank {rank} received {times(share)} x the weights; once is enough, and nothing needs adding up."
+
     if ended.trace.received_bytes(0):
         return f"rank 0 received {ended.trace.received_bytes(0)} bytes: the weights come from it, it needs none."
     return None
 
 
-def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> str | None:
+def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> Complaint:
     n, size_bytes = ended.trace.world_size, sum(x.nbytes for x in gradients)
-    least, extra = 2 * (n - 1) * size_bytes, 2 * (n - 1) * COUNT_BYTES * (len(gradients) + 1)
+    least = 2 * (n - 1) * size_bytes
+    extra = 2 * (n - 1) * COUNT_BYTES * (len(gradients) + 1)
     got = ended.trace.total_bytes()
+
     if got <= least + extra:
         return None
     return (
@@ -152,40 +167,52 @@ def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> str | Non
 def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
     """Whole batches first, whose result is known; then batches, which are compared with a rank that is alone."""
     descent, replicas, growth = TRAIN
-    few, many = TrainingRun(seed, 2, 11, 11), TrainingRun(seed, 2, 41, 41)
+    few = TrainingRun(seed, world_size=2, count=11, batch_size=11)
+    many = replace(few, count=41, batch_size=41)
     sent: dict[int, int] = {}
 
-    def known(lesson: TrainingRun, ended: ArenaResult) -> dict[str, str | None]:
+    def examine(lesson: TrainingRun, ended: ArenaResult) -> dict[str, Complaint]:
         sent[lesson.count] = ended.trace.total_bytes()
-        complaint = replica_mistakes.wrong_history(ended.returned, lesson, lesson.descent())
-        found: dict[str, Any] = {(descent if lesson.world_size == 1 else replicas): complaint}
-        return found | ({growth: _grown(sent, few, many)} if lesson is many else {})
+        held = descent if lesson.world_size == 1 else replicas
+        found = {held: replica_mistakes.wrong_history(ended.returned, lesson, lesson.descent())}
+        if lesson is many:
+            found[growth] = _grown(sent, few, many)
 
-    for lesson in (TrainingRun(seed, 1, 12, 12), TrainingRun(seed, 3, 12, 12), few, many):
+        return found
+
+    one = TrainingRun(seed, world_size=1, count=12, batch_size=12)
+    for lesson in (one, replace(one, world_size=3), few, many):
         yield Case(
             f"{lesson}",
             lambda lesson=lesson: lesson.run(arena, fn, lesson.world_size),
-            lambda ended, lesson=lesson: known(lesson, ended),
-        )
-    for lesson in (TrainingRun(seed, 4, 21, 8), TrainingRun(seed, 4, 18, 16)):
-        alone: list[ArenaResult] = []
-        yield Case(
-            f"{lesson}",
-            lambda lesson=lesson, alone=alone: _with_one_alone(arena, fn, lesson, alone),
-            lambda ended, lesson=lesson, alone=alone: {
-                replicas: replica_mistakes.wrong_history(alone[0].returned, lesson, None)
-                or replica_mistakes.wrong_history(ended.returned, lesson, alone[0].returned[0])
-            },
+            lambda ended, lesson=lesson: examine(lesson, ended),
         )
 
+    for count, batch_size in ((21, 8), (18, 16)):
+        lesson = TrainingRun(seed, world_size=4, count=count, batch_size=batch_size)
+        yield _beside_one_alone(arena, fn, lesson, replicas)
 
-def _with_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun, alone: list[ArenaResult]) -> ArenaResult:
+
+def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun, held: str) -> Case:
     """The lesson on all its ranks, after one rank alone had it; the first that does not end well stands for both."""
-    alone[:] = [lesson.run(arena, fn, 1)]
-    return lesson.run(arena, fn, lesson.world_size) if alone[0].state == "done" else alone[0]
+    alone: list[ArenaResult] = []
+
+    def run() -> ArenaResult:
+        alone[:] = [lesson.run(arena, fn, 1)]
+        if alone[0].state != "done":
+            return alone[0]
+        return lesson.run(arena, fn, lesson.world_size)
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        complaint = replica_mistakes.wrong_history(alone[0].returned, lesson, None)
+        if complaint is None:
+            complaint = replica_mistakes.wrong_history(ended.returned, lesson, alone[0].returned[0])
+        return {held: complaint}
+
+    return Case(f"{lesson}", run, examine)
 
 
-def _grown(sent: dict[int, int], few: TrainingRun, many: TrainingRun) -> str | None:
+def _grown(sent: dict[int, int], few: TrainingRun, many: TrainingRun) -> Complaint:
     less, more = sent.get(few.count, 0), sent[many.count]
     if not more:
         return "no message passed through the fabric: ranks that do not talk are no replicas."

@@ -12,13 +12,15 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Literal
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.values import differing
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
 POINTS = {
@@ -29,43 +31,70 @@ POINTS = {
 SAVES, WAITS, RESUMES = POINTS
 KEYS = ("epoch", "model", "optimizer")
 PLANS = ((0, 3), (2, 5), (3, 4))  # (epochs that the file holds, epochs asked for)
+# lists of numbers in float64, which travel as they are; another training's differ by far more
+CLOSE = {"tolerance": 1e-5, "near_zero": 1e-9}
+
+
+@dataclass(frozen=True)
+class RankEvent:
+    """What a rank did, and with what: the epoch that it trained, the checkpoint that it saved."""
+
+    kind: Literal["train", "save", "wait", "load", "end"]
+    what: Any = None
+
+
+WAIT, LOAD = RankEvent("wait"), RankEvent("load")
 
 
 @dataclass
 class RankScript:
-    """One rank's surroundings. `events` are what it did: ("train", epoch), ("save", what), ("wait",), ("load",)."""
+    """One rank's surroundings. `begun` is what the file holds at the start, `events` what the rank did."""
 
     rank: int
     begun: dict | None
     rank_0: RankScript | None = None
-    events: list[tuple] = field(default_factory=list)
+    events: list[RankEvent] = field(default_factory=list)
     trained_on: list[tuple] = field(default_factory=list)
 
     def train_epoch(self, model: Any, optimizer: Any, epoch: Any) -> list[Any]:
-        self.events.append(("train", _whole(epoch)))
+        self.events.append(RankEvent("train", _whole(epoch)))
         self.trained_on.append((copy.deepcopy(model), copy.deepcopy(optimizer)))
         return list(trained(model, optimizer, epoch))
 
     def save(self, checkpoint: Any) -> None:
-        self.events.append(("save", copy.deepcopy(checkpoint)))
+        self.events.append(RankEvent("save", copy.deepcopy(checkpoint)))
 
     def load(self) -> Any:
-        self.events.append(("load",))
+        self.events.append(LOAD)
         return copy.deepcopy(self._file())
 
     def barrier(self) -> None:
-        self.events.append(("wait",))
+        self.events.append(WAIT)
 
     def _file(self) -> Any:
-        if self.rank == 0 or self.rank_0 is None:
+        if self.rank_0 is None:
             written = self.events
         else:  # what rank 0 has written for certain when this rank has passed so many barriers
-            written = _until(self.rank_0.events, sum(e == ("wait",) for e in self.events))
-        return next((e[1] for e in reversed(written) if e[0] == "save"), self.begun)
+            barriers = len(self.all_of("wait"))
+            written = _until(self.rank_0.events, barriers)
 
-    def shared(self) -> list[tuple]:
-        """The events at which ranks meet."""
-        return [e for e in self.events if e[0] in ("train", "wait")]
+        saved = [event.what for event in written if event.kind == "save"]
+        return saved[-1] if saved else self.begun
+
+    def all_of(self, *kinds: str) -> list[RankEvent]:
+        return [event for event in self.events if event.kind in kinds]
+
+    @property
+    def loaded_last(self) -> bool:
+        return bool(self.events) and self.events[-1].kind == "load"
+
+
+def _until(events: list[RankEvent], barriers: int) -> list[RankEvent]:
+    """The events up to the barrier of that number, counted from 1; none for 0."""
+    waits = [place for place, event in enumerate(events) if event.kind == "wait"]
+    if barriers == 0 or barriers > len(waits):
+        return []
+    return events[: waits[barriers - 1] + 1]
 
 
 def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[float]]:
@@ -88,13 +117,13 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
 
     def cases() -> Iterator[Case]:
         for done, epochs in PLANS:
-            start, begun = _states(), _begun(done)
+            start, begun = _states(arena.draws), _begun(done, arena.draws)
             first = RankScript(0, begun)
-            for rank in (0, 1):
-                script = first if rank == 0 else RankScript(rank, begun, first)
-                held = f"a file with {counted(done, 'epoch')}" if done else "no file yet"
+            held = f"a file with {counted(done, 'epoch')}" if done else "no file yet"
+
+            for script in (first, RankScript(1, begun, rank_0=first)):
                 yield Case(
-                    f"rank {rank}, {counted(epochs, 'epoch')}, {held}",
+                    f"rank {script.rank}, {counted(epochs, 'epoch')}, {held}",
                     lambda script=script, epochs=epochs, start=start: _run(arena, fn, script, epochs, start),
                     lambda ended, script=script, epochs=epochs, start=start: _examine(ended, script, epochs, start),
                 )
@@ -102,15 +131,17 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
     return judge("train_resumable", POINTS, cases())
 
 
-def _states() -> tuple[list[float], list[float]]:
-    return [random.uniform(1, 2) for _ in range(3)], [0.0] * 3
+def _states(draws: random.Random) -> tuple[list[float], list[float]]:
+    return [draws.uniform(1, 2) for _ in range(3)], [0.0] * 3
 
 
-def _begun(done: int) -> dict | None:
+def _begun(done: int, draws: random.Random) -> dict | None:
     """A file that some earlier training left: its states follow from nothing that the function is given."""
     if not done:
         return None
-    model, optimizer = ([random.uniform(5, 9) for _ in range(3)] for _ in range(2))
+
+    model = [draws.uniform(5, 9) for _ in range(3)]
+    optimizer = [draws.uniform(5, 9) for _ in range(3)]
     return {"epoch": done, "model": model, "optimizer": optimizer}
 
 
@@ -121,7 +152,7 @@ def _run(arena: Arena, fn: Callable, script: RankScript, epochs: int, start: tup
     )
 
 
-def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, Complaint]:
     held = _right(script.begun, epochs, start)
     return {
         RESUMES: _wrong_training(script, held, start),
@@ -142,30 +173,40 @@ def _right(begun: dict | None, epochs: int, start: tuple) -> list[dict]:
 # ---- what it saved ---------------------------------------------------------------------------
 
 
-def _wrong_saves(script: RankScript, held: list[dict]) -> str | None:
-    saved = [e[1] for e in script.events if e[0] == "save"]
+def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
+    saved = script.all_of("save")
+    if saved and script.rank:
+        return f"rank {script.rank} saved: the ranks would write into one file at once. Rank 0 alone saves."
     if script.rank:
-        return f"rank {script.rank} saved: the ranks would write into one file at once. Rank 0 alone saves." if saved else None
+        return None
+
     if len(saved) != len(held) - 1:
         return (
             f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: after every epoch, so that no more than "
             f"one epoch can be lost."
         )
-    return next((w for got, right in zip(saved, held[1:], strict=True) if (w := _wrong_checkpoint(got, right, held))), None)
+
+    for event, before, right in zip(saved, held, held[1:], strict=False):
+        complaint = _wrong_checkpoint(event.what, before, right)
+        if complaint:
+            return complaint
+
+    return None
 
 
-def _wrong_checkpoint(got: Any, right: dict, held: list[dict]) -> str | None:
-    if not isinstance(got, dict) or any(key not in got for key in KEYS):
+def _wrong_checkpoint(got: Any, before: dict, right: dict) -> Complaint:
+    lacks = _lacks(got)
+    if lacks:
         names = ", ".join(map(str, got)) if isinstance(got, dict) else f"a {type(got).__name__}"
-        lacks = [key for key in KEYS if isinstance(got, dict) and key not in got]
         more = " Without the optimizer's state its momentum begins at zero again." if lacks == ["optimizer"] else ""
         return f'a checkpoint needs "epoch", "model" and "optimizer", got {names}.{more}'
+
     for key in ("model", "optimizer"):
-        if not _same(got[key], right[key]):
-            before = held[right["epoch"] - held[0]["epoch"] - 1]
-            why = "This is what it was before the epoch: save after it." if _same(got[key], before[key]) else ""
+        if not _same_numbers(got[key], right[key]):
+            why = "This is what it was before the epoch: save after it." if _same_numbers(got[key], before[key]) else ""
             return f'after epoch {right["epoch"] - 1} the checkpoint\'s "{key}" is not what train_epoch returned. {why}'.strip()
-    if not _same(got["epoch"], right["epoch"]):
+
+    if not _same_numbers(got["epoch"], right["epoch"]):
         return (
             f'after epoch {right["epoch"] - 1} the checkpoint says "epoch": {got["epoch"]}; expected {right["epoch"]}, how many '
             f"are done, or a new start would train one of them again."
@@ -173,56 +214,66 @@ def _wrong_checkpoint(got: Any, right: dict, held: list[dict]) -> str | None:
     return None
 
 
+def _lacks(got: Any) -> list[str]:
+    """The keys of a checkpoint that it has not."""
+    if not isinstance(got, dict):
+        return list(KEYS)
+    return [key for key in KEYS if key not in got]
+
+
 # ---- how it went on --------------------------------------------------------------------------
 
 
-def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> str | None:
-    done, epochs = held[0]["epoch"], [e[1] for e in script.events if e[0] == "train"]
+def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Complaint:
+    done = held[0]["epoch"]
+    epochs = [event.what for event in script.all_of("train")]
     expected = list(range(done, held[-1]["epoch"]))
     if epochs != expected:
         complaint = f"rank {script.rank} trained the epochs {epochs}, expected {expected}"
         if done and epochs[:1] == [0]:
             return f"{complaint}: it began anew, although load() gave a checkpoint of {counted(done, 'epoch')}."
         return f"{complaint}: the first epoch to train is the number of epochs that are done."
-    for k, (model, optimizer) in enumerate(script.trained_on):
-        for name, got, right in (("model", model, held[k]), ("optimizer", optimizer, held[k])):
-            if not _same(got, right[name]):
-                fresh = _same(got, start[name == "optimizer"])
-                why = "the one that it was given at the start" if fresh else "another"
+
+    for k, states in enumerate(script.trained_on):
+        for name, got, fresh in zip(("model", "optimizer"), states, start, strict=True):
+            if not _same_numbers(got, held[k][name]):
+                why = "the one that it was given at the start" if _same_numbers(got, fresh) else "another"
                 source = "load() gave" if not k else "the epoch before left"
                 return f"rank {script.rank} trained epoch {expected[k]} with {why}, not with the {name} that {source}."
+
     return None
 
 
 # ---- where it waited -------------------------------------------------------------------------
 
 
-def _wrong_meeting(script: RankScript) -> str | None:
+def _wrong_meeting(script: RankScript) -> Complaint:
     """Rank 1's meetings against rank 0's: where they differ, both would wait for ever."""
     if script.rank_0 is None:
         return None
-    theirs, own = script.rank_0.shared(), script.shared()
-    for k in range(max(len(theirs), len(own))):
-        one, other = ([*events, *[("end",)] * (k + 1)][k] for events in (theirs, own))
+
+    theirs, own = script.rank_0.all_of("train", "wait"), script.all_of("train", "wait")
+    for one, other in zip_longest(theirs, own, fillvalue=RankEvent("end")):
         if one != other:
             return (
                 f"rank 0 {_doing(one)} while rank {script.rank} {_doing(other)}: both would wait for ever. "
                 f"barrier() is for all ranks, outside of any `if rank == 0`."
             )
+
     return None
 
 
-def _doing(event: tuple) -> str:
-    return {"wait": "waits at barrier()", "end": "is done"}.get(event[0], f"trains epoch {event[-1]}")
+def _doing(event: RankEvent) -> str:
+    return {"wait": "waits at barrier()", "end": "is done"}.get(event.kind, f"trains epoch {event.what}")
 
 
-def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> str | None:
+def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> Complaint:
     last = held[-1]
-    if not isinstance(got, dict) or any(key not in got for key in KEYS):
-        kind = "None" if got is None else "another dict" if isinstance(got, dict) else f"a {type(got).__name__}"
-        return f"rank {script.rank}: expected the last checkpoint, as load() gives it, got {kind}{_why_none(got, script)}"
-    if all(_same(got[key], last[key]) for key in KEYS):
-        if script.events[-1:] == [("load",)] or len(held) == 1:
+    if _lacks(got):
+        return f"rank {script.rank}: expected the last checkpoint, as load() gives it, got {_what_came(got, script)}"
+
+    if all(_same_numbers(got[key], last[key]) for key in KEYS):
+        if script.loaded_last or len(held) == 1:
             return None
         return f"rank {script.rank}: it returned its own states. Read the file again at the end: load() on every rank."
     return (
@@ -231,31 +282,29 @@ def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> str | None:
     )
 
 
-def _why_none(got: Any, script: RankScript) -> str:
-    if got is None and script.rank and script.events[-1:] == [("load",)]:
-        return ". It read the file before rank 0 had written it for certain: all wait at barrier() after save, and then load."
-    return " (does the function return it?)" if got is None else ""
+def _what_came(got: Any, script: RankScript) -> str:
+    if got is None and script.rank and script.loaded_last:
+        return (
+            "None. It read the file before rank 0 had written it for certain: all wait at barrier() after save, and then load."
+        )
+    if got is None:
+        return "None (does the function return it?)"
+    if isinstance(got, dict):
+        return "another dict"
+    return f"a {type(got).__name__}"
 
 
 # ---- small things ----------------------------------------------------------------------------
 
 
-def _until(events: list[tuple], barriers: int) -> list[tuple]:
-    """The events up to the barrier of that number, counted from 1; none for 0."""
-    passed = 0
-    for k, event in enumerate(events):
-        if passed == barriers:
-            return events[:k]
-        passed += event == ("wait",)
-    return events if passed >= barriers and barriers else []
-
-
-def _same(got: Any, right: Any) -> bool:
+def _same_numbers(got: Any, right: Any) -> bool:
     try:
-        return bool(np.allclose(np.asarray(got, float), np.asarray(right, float), atol=1e-9))
+        return not differing(np.asarray(got, float), np.asarray(right, float), **CLOSE).size
     except (TypeError, ValueError):
         return False
 
 
 def _whole(epoch: Any) -> Any:
-    return int(epoch) if isinstance(epoch, (int, float, np.number)) else str(epoch)
+    if isinstance(epoch, (int, float, np.number)):
+        return int(epoch)
+    return str(epoch)

@@ -7,17 +7,19 @@ The sampler pads so that all ranks take equally many steps: S. Li et al., "PyTor
 
 from __future__ import annotations
 
-import secrets
-from collections import Counter
+import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import number
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.values import differing, number
+from worldsize.checks.replicas.replica_mistakes import alike
+from worldsize.checks.replicas.shards import call_each
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
 SHARE = {
@@ -31,8 +33,11 @@ EXACT = {
     "also where a rank has padding alone": 0.5,
 }
 PLANS = ((4, 18), (3, 12), (4, 2), (1, 9))  # (ranks, examples)
-COUNTS = ((2, 6, 0), (4, 10, 1), (3, 7, 1), (4, 2, 2))  # (ranks, examples, which property)
+EVEN, PADDED, ALL_PADDING = EXACT
+COUNTS = ((2, 6, EVEN), (4, 10, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, which property)
 LABELS = 4
+# float32 is right to 7 digits, and two accuracies over so few examples differ by far more
+ACCURACY = {"tolerance": 1e-5, "near_zero": 1e-6}
 
 Epoch = list[list[int]]  # by rank, the indices that it takes
 
@@ -45,17 +50,19 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
 
     `my_share(count, rank, world_size, seed, epoch)`: the indices that this rank takes in that epoch.
     """
+    return judge("my_share", SHARE, _share_cases(arena, fn))
 
-    def cases() -> Iterator[Case]:
-        for n, count in PLANS:
-            seed, epoch = _telling(count, n)
-            yield Case(
-                f"{ranks_in_words(n)}, {count} examples",
-                lambda n=n, count=count, seed=seed, epoch=epoch: _ask(arena, fn, count, n, seed, epoch),
-                lambda ended, n=n, count=count, seed=seed, epoch=epoch: _examine(ended.returned, count, n, seed, epoch),
-            )
 
-    return judge("my_share", SHARE, cases())
+def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, count in PLANS:
+        seed, epoch = _telling(count, n, arena.draws)
+        asked = [(count, rank, n, seed, epoch) for rank in range(n)]
+        asked.append((count, 0, n, seed, epoch + 1))
+        yield Case(
+            f"{ranks_in_words(n)}, {count} examples",
+            lambda asked=asked: call_each(arena, fn, asked),
+            lambda ended, plan=(count, n, seed, epoch): _examine(ended.returned, *plan),
+        )
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
@@ -65,57 +72,54 @@ def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
     samplers = [DistributedSampler(range(count), n, rank, seed=seed) for rank in range(n)]
     for sampler in samplers:
         sampler.set_epoch(epoch)
+
     return [list(sampler) for sampler in samplers]
 
 
-def _telling(count: int, n: int) -> tuple[int, int]:
+def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
     """A seed and an epoch with which the library's own shares could not be taken for a mistake, as by chance they may."""
     while True:
-        seed, epoch = secrets.randbits(20), 1 + secrets.randbelow(9)
+        seed, epoch = draws.getrandbits(20), 1 + draws.randrange(9)
         shares, later = (library(count, n, seed, when) for when in (epoch, epoch + 1))
-        if not _wrong_order(shares, later[0], count, seed, epoch):
+        if not _wrong_order(shares, later[0], count, epoch):
             return seed, epoch
 
 
-def _ask(arena: Arena, fn: Callable, count: int, n: int, seed: int, epoch: int) -> ArenaResult:
-    """Every rank for this epoch, then rank 0 for the next; the first that does not end well stands for all."""
-    returned = []
-    for rank, when in [*((r, epoch) for r in range(n)), (0, epoch + 1)]:
-        ended = arena.call(fn, count, rank, n, seed, when)
-        if ended.state != "done":
-            return ended
-        returned.append(ended.returned[0])
-    return ArenaResult("done", returned=tuple(returned))
-
-
-def _examine(returned: Sequence[Any], count: int, n: int, seed: int, epoch: int) -> dict[str, str | None]:
+def _examine(returned: Sequence[Any], count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
+    """`returned` is every rank's share of this epoch, then rank 0's of the next."""
     even, shuffled, equal = SHARE
     for rank, got in enumerate(returned):
         complaint = _no_indices(got, rank % n, count)
         if complaint:
             return dict.fromkeys(SHARE, complaint)
-    shares = [[int(i) for i in got] for got in returned[:n]]
-    right = library(count, n, seed, epoch)
+
+    *shares, later = [list(map(int, got)) for got in returned]
     cover = _wrong_cover(shares, count)
-    order = None if cover else _wrong_order(shares, returned[n], count, seed, epoch)
-    return {even: cover, shuffled: order, equal: cover or order or _unlike(shares, right, count)}
+    if cover:
+        return {even: cover, shuffled: None, equal: cover}
+
+    order = _wrong_order(shares, later, count, epoch)
+    if order:
+        return {even: None, shuffled: order, equal: order}
+    return {even: None, shuffled: None, equal: _unlike(shares, library(count, n, seed, epoch), count)}
 
 
-def _no_indices(got: Any, rank: int, count: int) -> str | None:
+def _no_indices(got: Any, rank: int, count: int) -> Complaint:
     if not isinstance(got, (tuple, np.ndarray)):
         kind = "None (does the function return it?)" if got is None else f"a {type(got).__name__}"
         return f"rank {rank}: expected a list of indices, got {kind}"
+
     for place, index in enumerate(got):
         if not isinstance(index, (int, np.integer)) or not 0 <= index < count:
             return f"rank {rank}, place {place}: expected an index from 0 to {count - 1}, got {index}"
+
     return None
 
 
-def _wrong_cover(shares: Epoch, count: int) -> str | None:
-    n, lengths = len(shares), [len(share) for share in shares]
+def _wrong_cover(shares: Epoch, count: int) -> Complaint:
+    n = len(shares)
     each = -(-count // n)
-    times = Counter(i for share in shares for i in share)
-    missing = [i for i in range(count) if not times[i]]
+    lengths = [len(share) for share in shares]
     if lengths == [count] * n and n > 1 and each != count:
         return f"every rank takes all {count} examples: expected {each} each. Deal them out, indices[rank::world_size]."
     if len(set(lengths)) > 1:
@@ -124,8 +128,10 @@ def _wrong_cover(shares: Epoch, count: int) -> str | None:
             f"rank {few} takes {counted(lengths[few], 'example')}, another {max(lengths)}: who has more would wait for the "
             f"others in its last step, for ever. Pad the order before it is dealt out."
         )
+
+    missing = set(range(count)).difference(*shares)
     if missing:
-        return f"example {missing[0]} is taken by no rank. {_why_missing(shares, lengths[0], each)}"
+        return f"example {min(missing)} is taken by no rank. {_why_missing(shares, lengths[0], each)}"
     if lengths[0] != each:
         return f"every rank takes {lengths[0]} examples; expected {each}, the least with which all are taken."
     return None
@@ -142,11 +148,11 @@ def _why_missing(shares: Epoch, got: int, each: int) -> str:
     )
 
 
-def _wrong_order(shares: Epoch, later: Any, count: int, seed: int, epoch: int) -> str | None:
-    order = _dealt(shares, count)
-    if count > 4 and order == list(range(count)):
+def _wrong_order(shares: Epoch, later: list[int], count: int, epoch: int) -> Complaint:
+    """`later` is rank 0's share of the next epoch."""
+    if count > 4 and _dealt(shares, count) == list(range(count)):
         return "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch."
-    if len(shares[0]) > 2 and list(map(int, later)) == shares[0]:
+    if len(shares[0]) > 2 and later == shares[0]:
         return (
             f"rank 0 takes the same examples in the same order in epochs {epoch} and {epoch + 1}. The epoch has to be in "
             f"the seed, or every epoch is the first one again."
@@ -156,19 +162,22 @@ def _wrong_order(shares: Epoch, later: Any, count: int, seed: int, epoch: int) -
 
 def _dealt(shares: Epoch, count: int) -> list[int]:
     """The order that was dealt out like cards to give these shares, without its padding."""
-    return [share[k] for k in range(len(shares[0])) for share in shares][:count]
+    rounds = zip(*shares, strict=True)
+    return list(chain(*rounds))[:count]
 
 
-def _unlike(shares: Epoch, right: Epoch, count: int) -> str | None:
+def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
     if shares == right:
         return None
+
     n, each = len(right), len(right[0])
-    order = [i for i in _dealt(right, n * each)]
-    blocks = [order[r * each : (r + 1) * each] for r in range(n)]
+    order = _dealt(right, n * each)
+    blocks = [order[rank * each : (rank + 1) * each] for rank in range(n)]
     if shares == blocks:
         return f"these are blocks of the order; the library deals it like cards: rank 1 begins with its second, {right[1][0]}."
     if _dealt(shares, count) == _dealt(right, count):
         return f"the order is right, the padding is not: expected it to be filled up from its beginning, {order[:count]} …"
+
     rank = next(r for r in range(n) if shares[r] != right[r])
     return (
         f"rank {rank}: expected {right[rank]}, got {shares[rank]}. The order is torch.randperm(count) of a fresh "
@@ -185,31 +194,34 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
     `exact_accuracy(share, count)`: the accuracy over `count` examples, in a process group.
     `share` is {"predicted": [k], "labels": [k]}, this rank's examples as DistributedSampler deals them unshuffled.
     """
-    names = list(EXACT)
-
-    def cases() -> Iterator[Case]:
-        for n, count, which in COUNTS:
-            right = _outcomes(n, count)
-            shares = _shares(right, n)
-            yield Case(
-                f"{ranks_in_words(n)}, {count} examples",
-                lambda shares=shares, count=count: arena.group(fn, shares, count),
-                lambda ended, right=right, n=n, name=names[which]: {name: _wrong_accuracy(ended.returned, right, n)},
-            )
-
-    return judge("exact_accuracy", EXACT, cases())
+    return judge("exact_accuracy", EXACT, _accuracy_cases(arena, fn))
 
 
-def _outcomes(n: int, count: int) -> np.ndarray:
+def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, count, held in COUNTS:
+        right = _outcomes(n, count, arena.draws)
+        shares = _shares(right, n, arena.draws)
+        yield Case(
+            f"{ranks_in_words(n)}, {count} examples",
+            lambda shares=shares, count=count: arena.group(fn, shares, count),
+            lambda ended, right=right, n=n, held=held: {held: _wrong_accuracy(ended.returned, right, n)},
+        )
+
+
+def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
     """Which examples are predicted right: so that every mistake gives an accuracy of its own, as far as it can."""
     best, most = np.zeros(count, dtype=bool), 0
     for _ in range(60):
-        right = np.array([secrets.randbelow(2) for _ in range(count)], dtype=bool)
-        given = [[float(right.mean())] * n, *_slips(right, n).values()]
-        found = len({tuple(np.round(by_rank, 6)) for by_rank in given})
+        right = np.array([draws.randrange(2) for _ in range(count)], dtype=bool)
         exact, padded = right.mean(), right[_order(count, n)].mean()
-        if 0 < exact < 1 and (count % n == 0 or abs(exact - padded) > 1e-3) and found > most:
+        if exact in (0, 1) or (count % n and abs(exact - padded) <= 1e-3):
+            continue
+
+        given = [[float(exact)] * n, *_slips(right, n).values()]
+        found = len({tuple(np.round(by_rank, 6)) for by_rank in given})
+        if found > most:
             best, most = right, found
+
     return best
 
 
@@ -217,36 +229,45 @@ def _order(count: int, n: int) -> np.ndarray:
     return np.arange(-(-count // n) * n) % count
 
 
-def _shares(right: np.ndarray, n: int) -> list[dict[str, np.ndarray]]:
-    labels = np.array([secrets.randbelow(LABELS) for _ in right])
+def _shares(right: np.ndarray, n: int, draws: random.Random) -> list[dict[str, np.ndarray]]:
+    labels = np.array([draws.randrange(LABELS) for _ in right])
     predicted = np.where(right, labels, (labels + 1) % LABELS)
     order = _order(len(right), n)
     return [{"predicted": predicted[order[r::n]], "labels": labels[order[r::n]]} for r in range(n)]
 
 
-def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, n: int) -> str | None:
-    exact, found = float(right.mean()), [number(got) for got in returned]
+def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, n: int) -> Complaint:
+    found = [number(got) for got in returned]
     for rank, value in enumerate(found):
         if isinstance(value, str):
             return f"rank {rank}: expected the accuracy, one number, {value.replace('the function', 'every rank')}"
-    for rank, value in enumerate(found):
-        if not np.isclose(value, exact, atol=1e-6):
-            slips = _slips(right, n).items()
-            named = next((w for w, by_rank in slips if np.allclose(found, by_rank, atol=1e-6, equal_nan=True)), "")
-            said = f"rank {rank}: expected {right.sum()} of {len(right)} right, {exact:.6f}; got {value:.6f}. {named}"
-            return said.strip()
-    return None
+
+    exact = float(right.mean())
+    wrong = differing(np.array(found), np.full(n, exact), **ACCURACY)
+    if not wrong.size:
+        return None
+
+    rank = int(wrong[0])
+    said = f"rank {rank}: expected {right.sum()} of {len(right)} right, {exact:.6f}; got {found[rank]:.6f}."
+    return f"{said} {_named(found, right)}".strip()
+
+
+def _named(found: Sequence[float], right: np.ndarray) -> str:
+    for complaint, by_rank in _slips(right, len(found)).items():
+        if alike(np.array(found), np.array(by_rank), **ACCURACY):
+            return complaint
+    return ""
 
 
 def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
     """What mistakes give on each rank, with their names."""
     count, order = len(right), _order(len(right), n)
-    padded = [right[order[r::n]] for r in range(n)]
-    own = [right[r::n] for r in range(n)]
-    with np.errstate(invalid="ignore"):
-        means = [float(part.mean()) if len(part) else np.nan for part in own]
-    total, kept = sum(part.sum() for part in padded), [part[:-1] for part in padded]
+    padded = [right[order[rank::n]] for rank in range(n)]
+    total = sum(part.sum() for part in padded)
+    means = [_mean(right[rank::n]) for rank in range(n)]
+    kept = [part[:-1] for part in padded]
     dropped = sum(len(part) for part in kept)
+
     slips = {
         f"The padding was counted: {len(order)} predictions of {count} examples.": [total / len(order)] * n,
         f"The padding was among the right ones, though they were divided by {count}.": [total / count] * n,
@@ -260,4 +281,9 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
     if dropped:
         complaint = "Every rank left its last example out: padding is on some ranks only."
         slips[complaint] = [sum(part.sum() for part in kept) / dropped] * n
+
     return slips
+
+
+def _mean(part: np.ndarray) -> float:
+    return float(part.mean()) if len(part) else np.nan

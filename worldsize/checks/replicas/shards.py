@@ -6,16 +6,15 @@ shares pass, in any order and with any generator. Left out: how well it is shuff
 
 from __future__ import annotations
 
-import secrets
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
 POINTS = {
@@ -40,34 +39,48 @@ def shards(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for world_size, count, batch_size in PLANS:
-        seed = secrets.randbits(31)
-        asked = [(seed, r, world_size) for r in range(world_size)]
-        asked += [(seed, 0, 1)] + [(seed + 1, r, world_size) for r in range(world_size)]
+        seed = arena.draws.getrandbits(31)
+        plan = (world_size, count, batch_size)
+        asked = [(count, batch_size, *whose) for whose in _whose(seed, world_size)]
         yield Case(
             f"{ranks_in_words(world_size)}, {count} examples, batches of {batch_size}",
-            lambda asked=asked, count=count, batch_size=batch_size: _ask(arena, fn, count, batch_size, asked),
-            lambda ended, plan=(world_size, count, batch_size): _examine(ended.returned, *plan),
+            lambda asked=asked: call_each(arena, fn, asked),
+            lambda ended, plan=plan: _examine(ended.returned, *plan),
         )
 
 
-def _ask(arena: Arena, fn: Callable, count: int, batch_size: int, asked: Sequence[tuple[int, int, int]]) -> ArenaResult:
-    """One call after the other; the first that does not end well stands for all."""
+def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
+    """(seed, rank, world size) of each call: all ranks, then a rank that is alone, then all with another seed."""
+    together = [(seed, rank, world_size) for rank in range(world_size)]
+    reseeded = [(seed + 1, rank, world_size) for rank in range(world_size)]
+    return [*together, (seed, 0, 1), *reseeded]
+
+
+def call_each(arena: Arena, fn: Callable, asked: Sequence[tuple]) -> ArenaResult:
+    """For checks of shards and of samplers: `fn(*arguments)` for each of the arguments asked, one call after the other.
+
+    The first call that does not end well stands for all; otherwise `returned` has what each returned.
+    """
     returned = []
-    for more in asked:
-        ended = arena.call(fn, count, batch_size, *more)
+    for arguments in asked:
+        ended = arena.call(fn, *arguments)
         if ended.state != "done":
             return ended
         returned.append(ended.returned[0])
+
     return ArenaResult("done", returned=tuple(returned))
 
 
-def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: int) -> dict[str, str | None]:
-    wrong = next((complaint for r in range(world_size) if (complaint := _no_steps(returned[r], r))), None)
-    if wrong or any(_no_steps(got, 0) for got in returned):
-        return dict.fromkeys(POINTS, wrong or _no_steps(returned[world_size], 0))
-    every = [[[int(i) for i in step] for step in steps] for steps in returned]
+def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: int) -> dict[str, Complaint]:
+    for (_, rank, _), got in zip(_whose(0, world_size), returned, strict=True):
+        complaint = _no_steps(got, rank)
+        if complaint:
+            return dict.fromkeys(POINTS, complaint)
+
+    every = [_whole_numbers(steps) for steps in returned]
     epoch, alone, reseeded = every[:world_size], every[world_size], every[world_size + 1 :]
     lengths = _wrong_lengths(epoch)
+
     return {
         ONCE: _wrong_cover(epoch, count, batch_size),
         SAME: lengths or _wrong_batches(epoch, alone, count, batch_size) or _not_shuffled(epoch, reseeded),
@@ -75,48 +88,65 @@ def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: i
     }
 
 
-def _no_steps(got: Any, rank: int) -> str | None:
+def _no_steps(got: Any, rank: int) -> Complaint:
     """Words where it is no list of steps with lists of whole numbers in them."""
     shape = "a list of steps, each a list of this rank's indices"
     if not isinstance(got, (tuple, np.ndarray)):
         return f"rank {rank}: expected {shape}, got {_kind(got)}"
+
     for step, indices in enumerate(got):
         whole = isinstance(indices, (tuple, np.ndarray)) and all(isinstance(i, (int, np.integer)) for i in indices)
         if not whole:
             return f"rank {rank}, step {step}: expected {shape}, got {_kind(indices)} in place of a list of indices"
+
     return None
 
 
 def _kind(got: Any) -> str:
     if got is None:
         return "None (does the function return it?)"
-    return f"{got} (make it a list)" if isinstance(got, str) else f"a {type(got).__name__}"
+    if isinstance(got, str):
+        return f"{got} (make it a list)"
+    return f"a {type(got).__name__}"
+
+
+def _whole_numbers(steps: Sequence[Sequence[Any]]) -> list[list[int]]:
+    return [list(map(int, indices)) for indices in steps]
 
 
 # ---- every example once ----------------------------------------------------------------------
 
 
-def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> str | None:
-    taken = [(i, rank) for rank, steps in enumerate(epoch) for step in steps for i in step]
-    for i, rank in taken:
-        if not 0 <= i < count:
-            return f"rank {rank} takes example {i}; there are {count}, numbered from 0"
-    times = Counter(i for i, _ in taken)
-    twice = next((i for i in range(count) if times[i] > 1), None)
-    if twice is not None:
-        return _twice(epoch, twice, count, len(taken))
-    missing = [i for i in range(count) if not times[i]]
-    return _missing(missing, count, batch_size, len(epoch)) if missing else None
+def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
+    takers: list[list[int]] = [[] for _ in range(count)]  # by example, the ranks that take it
+    for rank, steps in enumerate(epoch):
+        for example in chain(*steps):
+            if not 0 <= example < count:
+                return f"rank {rank} takes example {example}; there are {count}, numbered from 0"
+            takers[example].append(rank)
+
+    for example, by in enumerate(takers):
+        if len(by) > 1:
+            return f"example {example} is taken {len(by)} times in one epoch, by {_ranks(by)}. {_why_twice(epoch, count)}"
+
+    missing = [example for example, by in enumerate(takers) if not by]
+    if missing:
+        return _missing(missing, count, batch_size, len(epoch))
+    return None
 
 
-def _twice(epoch: Epoch, example: int, count: int, taken: int) -> str:
-    by = [rank for rank, steps in enumerate(epoch) for step in steps for i in step if i == example]
-    complaint = f"example {example} is taken {len(by)} times in one epoch, by {_ranks(by)}. "
+def _why_twice(epoch: Epoch, count: int) -> str:
+    taken = _taken(epoch)
     if taken == count * len(epoch) > count:
-        return complaint + "Every rank takes all examples: each is to take its share of every batch."
+        return "Every rank takes all examples: each is to take its share of every batch."
     if taken == count:
-        return complaint + "The ranks shuffle differently: all must shuffle with the same seed, in a generator of its own."
-    return complaint + f"The ranks take {taken} examples in all, and there are {count}: nothing is to be filled up."
+        return "The ranks shuffle differently: all must shuffle with the same seed, in a generator of its own."
+    return f"The ranks take {taken} examples in all, and there are {count}: nothing is to be filled up."
+
+
+def _taken(epoch: Epoch) -> int:
+    """How many examples all ranks together take."""
+    return sum(len(list(chain(*steps))) for steps in epoch)
 
 
 def _missing(missing: list[int], count: int, batch_size: int, world_size: int) -> str:
@@ -128,26 +158,28 @@ def _missing(missing: list[int], count: int, batch_size: int, world_size: int) -
 
 def _ranks(by: Sequence[int]) -> str:
     different = sorted(set(by))
-    return f"rank {different[0]}" if len(different) == 1 else f"ranks {', '.join(map(str, different))}"
+    if len(different) == 1:
+        return f"rank {different[0]}"
+    return f"ranks {', '.join(map(str, different))}"
 
 
 # ---- the same batches everywhere -------------------------------------------------------------
 
 
-def _wrong_lengths(epoch: Epoch) -> str | None:
+def _wrong_lengths(epoch: Epoch) -> Complaint:
     for rank, steps in enumerate(epoch):
         if len(steps) != len(epoch[0]):
             return (
                 f"rank {rank} has {counted(len(steps), 'step')} and rank 0 has {len(epoch[0])}: who has more would wait "
                 f"for ever. A rank that takes nothing in a step has an empty list there."
             )
+
     return None
 
 
-def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size: int) -> str | None:
+def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size: int) -> Complaint:
     n = len(epoch)
-    for step in range(len(epoch[0])):
-        together = sorted(i for steps in epoch for i in steps[step])
+    for step, together in enumerate(_batches(epoch)):
         expected = min(batch_size, count - step * batch_size)
         if len(together) != expected:
             return (
@@ -159,28 +191,32 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
                 f"step {step}: {ranks_in_words(n)} together take other examples than a rank that is alone. "
                 f"Cut the whole epoch into batches first, then each batch into shares."
             )
+
     return None
 
 
-def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> str | None:
-    enough = sum(len(step) for steps in epoch for step in steps) >= ENOUGH
-    if enough and len(epoch[0]) > 1 and _batches(epoch) == _batches(reseeded):
+def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> Complaint:
+    if _taken(epoch) < ENOUGH or len(epoch[0]) == 1:
+        return None
+    if _batches(epoch) == _batches(reseeded):
         return "two different seeds give the same batches: shuffle the examples, by the seed."
     return None
 
 
 def _batches(epoch: Epoch) -> list[list[int]]:
-    return [sorted(i for steps in epoch for i in steps[step]) for step in range(len(epoch[0]))]
+    """By step, what all ranks together take, in ascending order."""
+    return [sorted(chain(*shares)) for shares in zip(*epoch, strict=False)]
 
 
-def _wrong_shares(epoch: Epoch) -> str | None:
-    for step in range(len(epoch[0])):
-        shares = [len(steps[step]) for steps in epoch]
-        if max(shares) - min(shares) > 1:
-            low, rest = divmod(sum(shares), len(shares))
+def _wrong_shares(epoch: Epoch) -> Complaint:
+    for step, shares in enumerate(zip(*epoch, strict=True)):
+        sizes = [len(share) for share in shares]
+        if max(sizes) - min(sizes) > 1:
+            low, rest = divmod(sum(sizes), len(sizes))
             each = f"{low} or {low + 1}" if rest else str(low)
             return (
-                f"step {step}: the ranks take {', '.join(map(str, shares))} of {sum(shares)} examples; expected {each} "
+                f"step {step}: the ranks take {', '.join(map(str, sizes))} of {sum(sizes)} examples; expected {each} "
                 f"each. The slowest rank decides how long a step takes."
             )
+
     return None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.kit.values import first_difference, same, type_in_words
+from worldsize.checks.verdict import Complaint
 
 ByRank = Sequence[np.ndarray]
 
@@ -36,7 +37,7 @@ def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
     return np.array_split(x, n, axis)
 
 
-def wrong_part(held: Sequence[Any], part: Part) -> str | None:
+def wrong_part(held: Sequence[Any], part: Part) -> Complaint:
     """Words for wrong values: the first rank that does not hold the part that it should of a tensor spread over ranks.
 
     `held[rank]` is what a rank holds; None where all are right.
@@ -44,15 +45,27 @@ def wrong_part(held: Sequence[Any], part: Part) -> str | None:
     for rank, got in enumerate(held):
         complaint = first_difference(got, part.expected[rank], rank, part.name)
         if complaint:
-            slip = next((complaint for complaint, given in part.slips.items() if same(got, given[rank])), "")
-            return f"{complaint}. {slip}".rstrip()
+            return f"{complaint}. {_named(got, part, rank)}".rstrip()
+
     return None
 
 
-def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> str | None:
+def _named(got: Any, part: Part, rank: int) -> str:
+    for slip, given in part.slips.items():
+        if same(got, given[rank]):
+            return slip
+    return ""
+
+
+def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> Complaint:
     """Words for the first rank that did not return all its parts: as many tensors as there are names."""
     for rank, got in enumerate(returned):
         if not isinstance(got, tuple) or len(got) != len(names):
-            shown = "nothing" if got is None else f"{len(got)} values" if isinstance(got, tuple) else f"a {type_in_words(got)}"
-            return f"rank {rank}: expected {len(names)} values ({', '.join(names)}), got {shown}"
+            return f"rank {rank}: expected {len(names)} values ({', '.join(names)}), got {_what_came(got)}"
     return None
+
+
+def _what_came(got: Any) -> str:
+    if got is None:
+        return "nothing"
+    return f"{len(got)} values" if isinstance(got, tuple) else f"a {type_in_words(got)}"

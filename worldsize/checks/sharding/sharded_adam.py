@@ -7,7 +7,6 @@ S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam"
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,9 +14,9 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import same
+from worldsize.checks.kit.values import same, type_in_words
 from worldsize.checks.sharding.parts import Part, cut, wrong_part
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count, times
 
 POINTS = {
@@ -47,23 +46,29 @@ def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for n, length, steps in SIZES:
-        random = np.random.default_rng(secrets.randbits(32))
-        weights = random.normal(size=length)
-        gradients = [[random.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
-        rate = float(random.uniform(0.05, 0.2))
-        yield Case(
-            f"{ranks_in_words(n)}, {length} weights, {count(steps, 'step')}",
-            lambda inputs=[(weights, own) for own in gradients], rate=rate: arena.ranks(fn, inputs, rate),
-            lambda ended, weights=weights, gradients=gradients, rate=rate: _examine(ended, weights, gradients, rate),
-        )
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        weights = generator.normal(size=length)
+        gradients = [[generator.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
+        rate = float(generator.uniform(0.05, 0.2))
+        name = f"{ranks_in_words(n)}, {length} weights, {count(steps, 'step')}"
+        yield _case(name, arena, fn, weights, gradients, rate)
 
 
-def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: float) -> dict[str, str | None]:
-    n, steps, held = len(gradients), len(gradients[0]), [given[0] for given in ended.inputs]
+def _case(name: str, arena: Arena, fn: Callable, weights: np.ndarray, gradients: list, rate: float) -> Case:
+    """`gradients[rank][step]`."""
+    inputs = [(weights, own) for own in gradients]
+    return Case(name, lambda: arena.ranks(fn, inputs, rate), lambda ended: _examine(ended, weights, gradients, rate))
+
+
+def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: float) -> dict[str, Complaint]:
+    n, steps = len(gradients), len(gradients[0])
     averages = [np.mean(step, axis=0) for step in zip(*gradients, strict=True)]
     right = adam(weights, averages, rate)
+
+    held = [given[0] for given in ended.inputs]
     part = Part("the weights", [right[0]] * n, _slips(weights, gradients, averages, rate))
     wrong = _still_the_start(held, weights) or wrong_part(held, part)
+
     return {
         WEIGHTS: wrong,
         STATE: _wrong_state(ended.returned, right, n),
@@ -82,13 +87,14 @@ def adam(weights: np.ndarray, gradients: Sequence[np.ndarray], rate: float) -> H
         square = BETAS[1] * square + (1 - BETAS[1]) * gradient**2
         upright = np.sqrt(square / (1 - BETAS[1] ** step)) + EPSILON
         weights = weights - rate * mean / (1 - BETAS[0] ** step) / upright
+
     return weights, mean, square
 
 
 # ---- weights ---------------------------------------------------------------------------------
 
 
-def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> str | None:
+def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> Complaint:
     if all(same(got, weights) for got in held):
         return "on every rank the weights are as they were: change them in place, weights[…] -= … or a view of them."
     return None
@@ -98,13 +104,21 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
     n = len(gradients)
     right = adam(weights, averages, rate)[0]
     local = [adam(weights, own, rate)[0] for own in gradients]
+    pieced = np.concatenate([cut(own, n)[r] for r, own in enumerate(local)])
+
     anew = weights
     for average in averages:
         anew = adam(anew, [average], rate)[0]
-    pieced = np.concatenate([cut(own, n)[r] for r, own in enumerate(local)])
 
-    def ungathered(of: list[np.ndarray]) -> list[np.ndarray]:
-        return [np.concatenate([cut(of[r] if k == r else weights, n)[k] for k in range(n)]) for r in range(n)]
+    def ungathered(moved: list[np.ndarray]) -> list[np.ndarray]:
+        """The weights at the start, but for each rank's own part, which is that of what it moved to."""
+        held = []
+        for r in range(n):
+            parts = cut(weights, n)
+            parts[r] = cut(moved[r], n)[r]
+            held.append(np.concatenate(parts))
+
+        return held
 
     return {
         "Only this rank's part has moved: the parts of the others have to be gathered after the step.": ungathered([right] * n),
@@ -121,37 +135,51 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
 # ---- state -----------------------------------------------------------------------------------
 
 
-def _wrong_state(returned: Sequence[Any], right: History, n: int) -> str | None:
+def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
     for rank, got in enumerate(returned):
-        if not isinstance(got, dict) or any(name not in got for name in NAMES):
-            shown = "nothing" if got is None else f"a dict with {', '.join(got)}" if isinstance(got, dict) else _kind(got)
-            return f'rank {rank}: expected its state, a dict with "mean" and "square", got {shown}'
+        if not isinstance(got, dict) or not set(NAMES) <= set(got):
+            return f'rank {rank}: expected its state, a dict with "mean" and "square", got {_what_came(got)}'
+
         whole, own = 2 * len(right[0]), 2 * len(cut(right[0], n)[rank])
-        numbers = sum(value.size for value in got.values() if isinstance(value, np.ndarray) and value.ndim)
+        numbers = _numbers_held(got)
         if numbers > own:
             everything = ", as large as for all weights: nothing is saved" if numbers >= whole and n > 1 else ""
             return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
+
     for k, name in enumerate(NAMES, 1):
-        expected = cut(right[k], n)
         summed = {"It was made from the sum of the gradients: divide by the number of ranks.": cut(right[k] * n**k, n)}
-        complaint = wrong_part([got[name] for got in returned], Part(f'"{name}" of its own part', expected, summed))
+        part = Part(f'"{name}" of its own part', cut(right[k], n), summed)
+        complaint = wrong_part([got[name] for got in returned], part)
         if complaint:
             return complaint
+
     return None
 
 
-def _kind(got: Any) -> str:
-    return "a tensor" if isinstance(got, np.ndarray) else f"a {type(got).__name__}"
+def _what_came(got: Any) -> str:
+    if got is None:
+        return "nothing"
+    return f"a dict with {', '.join(map(str, got))}" if isinstance(got, dict) else f"a {type_in_words(got)}"
+
+
+def _numbers_held(state: dict) -> int:
+    """How many numbers the tensors of a state hold; one with no dimension, as a count of steps, is left out."""
+    tensors = [value for value in state.values() if isinstance(value, np.ndarray)]
+    return sum(tensor.size for tensor in tensors if tensor.ndim)
 
 
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, right: bool) -> str | None:
-    one, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
+def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, right: bool) -> Complaint:
     complaint = none_sent(ended.trace)
-    if complaint or got == 2 * one:
-        return complaint and complaint.split(" Write the messages", 1)[0] + " Use reduce_scatter and all_gather."
+    if complaint:
+        return complaint.split(" Write the messages", 1)[0] + " Use reduce_scatter and all_gather."
+
+    one, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
+    if got == 2 * one:
+        return None
+
     told = f"all ranks together sent {times(got / one * (n - 1))} x the weights' bytes a step, expected {2 * (n - 1)} x. "
     lead = "the weights are right, but " if right else ""
     return lead + told + _message_slip(got, one, steps)
@@ -162,5 +190,7 @@ def _message_slip(got: int, one: int, steps: int) -> str:
         return "An all-reduce is a reduce-scatter and an all-gather; of the sum a rank needs its own part alone."
     if got < 2 * one:
         missing = "After every step each rank needs all weights, for its next gradient"
-        return f"{missing}: gather in the loop." if steps > 1 else f"{missing}."
+        if steps > 1:
+            return f"{missing}: gather in the loop."
+        return f"{missing}."
     return "Reduce-scatter the gradient, gather the weights, and send nothing else."

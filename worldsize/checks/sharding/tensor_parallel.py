@@ -8,7 +8,6 @@ M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3. Weights hav
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.sharding.parts import Part, cut, not_a_tuple, wrong_part
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
 
 COLUMN = {
@@ -73,55 +72,67 @@ def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
 
     `parallel_mlp(fabric, (x, up, down, grad))`: y = relu(x upᵀ) downᵀ; every rank is given all.
     """
-    values, messages = MLP
-
-    def cases() -> Iterator[Case]:
-        for n, batch, width, hidden in SIZES:
-            random = np.random.default_rng(secrets.randbits(32))
-            shapes = ((batch, width), (hidden, width), (width, hidden), (batch, width))
-            given = tuple(random.normal(size=shape) for shape in shapes)
-            parts = _mlp_parts(n, *given)
-            needed = 2 * 2 * (n - 1) * given[0].nbytes
-            yield Case(
-                _name(n, batch, width, hidden),
-                lambda n=n, given=given: arena.ranks(fn, [given] * n),
-                lambda ended, parts=parts, needed=needed: _values_first(
-                    {values: _wrong(ended, MLP_NAMES, parts), messages: _wrong_bytes(ended, needed, TWO)}
-                ),
-            )
-
-    return judge("parallel_mlp", MLP, cases())
+    return judge("parallel_mlp", MLP, _mlp_cases(arena, fn))
 
 
 # ---- cases -----------------------------------------------------------------------------------
 
 
 def _cases(arena: Arena, fn: Callable, inputs_of: Callable, parts_of: Callable, points: dict) -> Iterator[Case]:
-    forward, backward, messages = points
     for n, batch, width, outputs in SIZES:
-        random = np.random.default_rng(secrets.randbits(32))
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
         shapes = ((batch, width), (outputs, width), (outputs,), (batch, outputs))
-        given = [random.integers(1, 30, shape).astype("float64") for shape in shapes]
-        y, *gradients = parts_of(n, *given)
-        summed = given[0] if points is COLUMN else given[3]  # x's gradient is as large as x, y as its gradient
-        yield Case(
-            _name(n, batch, width, outputs),
-            lambda n=n, given=given: _advised(arena.ranks(fn, inputs_of(n, *given)), points),
-            lambda ended, n=n, y=y, gradients=gradients, summed=summed: _values_first(
-                {
-                    forward: _wrong(ended, NAMES, [y]),
-                    backward: _wrong(ended, NAMES, gradients, first=1),
-                    messages: _wrong_bytes(ended, 2 * (n - 1) * summed.nbytes, ONE),
-                }
-            ),
-        )
+        given = [generator.integers(1, 30, shape).astype("float64") for shape in shapes]
+        name = _name(n, batch, width, outputs)
+        yield _case(name, arena, fn, inputs_of(n, *given), parts_of(n, *given), points)
+
+
+def _case(name: str, arena: Arena, fn: Callable, inputs: list[tuple], parts: Sequence[Part], points: dict) -> Case:
+    forward, backward, messages = points
+    y, *gradients = parts
+    summed = gradients[0] if points is COLUMN else y
+    needed_bytes = 2 * (len(inputs) - 1) * summed.expected[0].nbytes
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        return _values_first({
+            forward: _wrong(ended, NAMES, [y]),
+            backward: _wrong(ended, NAMES, gradients, first=1),
+            messages: _wrong_bytes(ended, needed_bytes, ONE),
+        })  # fmt: skip
+
+    return Case(name, lambda: _advised(arena.ranks(fn, inputs), points), examine)
+
+
+def _mlp_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, batch, width, hidden in SIZES:
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        shapes = ((batch, width), (hidden, width), (width, hidden), (batch, width))
+        given = tuple(generator.normal(size=shape) for shape in shapes)
+        yield _mlp_case(_name(n, batch, width, hidden), arena, fn, [given] * n)
+
+
+def _mlp_case(name: str, arena: Arena, fn: Callable, inputs: list[tuple]) -> Case:
+    values, messages = MLP
+    n, given = len(inputs), inputs[0]
+    parts = _mlp_parts(n, *given)
+    needed_bytes = 2 * 2 * (n - 1) * given[0].nbytes
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        found = {values: _wrong(ended, MLP_NAMES, parts), messages: _wrong_bytes(ended, needed_bytes, TWO)}
+        return _values_first(found)
+
+    return Case(name, lambda: arena.ranks(fn, inputs), examine)
 
 
 def _advised(ended: ArenaResult, points: dict) -> ArenaResult:
     """Says where to cut after an error about shapes, which tells no more than that they don't fit."""
     if ended.state != "raised" or "shapes cannot be multiplied" not in ended.message:
         return ended
-    dimension, why = (0, "its outputs are spread") if points is COLUMN else (1, "x's columns, its inputs, are spread")
+
+    if points is COLUMN:
+        dimension, why = 0, "its outputs are spread"
+    else:
+        dimension, why = 1, "x's columns, its inputs, are spread"
     advice = f"weight is [outputs, inputs]: cut it along dimension {dimension}, since {why} over the ranks."
     return replace(ended, message=f"{ended.message}\n{advice}")
 
@@ -130,19 +141,25 @@ def _name(n: int, batch: int, width: int, outputs: int) -> str:
     return f"{ranks_in_words(n)}, x [{batch}, {width}], the first weight [{outputs}, {width}]"
 
 
-def _wrong(ended: ArenaResult, names: Sequence[str], parts: Sequence[Part], first: int = 0) -> str | None:
+def _wrong(ended: ArenaResult, names: Sequence[str], parts: Sequence[Part], first: int = 0) -> Complaint:
     complaint = not_a_tuple(ended.returned, names)
+    if complaint:
+        return complaint
+
     for k, part in enumerate(parts, first):
-        complaint = complaint or wrong_part([got[k] for got in ended.returned], part)
-    return complaint
+        complaint = wrong_part([got[k] for got in ended.returned], part)
+        if complaint:
+            return complaint
+
+    return None
 
 
-def _values_first(found: dict[str, str | None]) -> dict[str, str | None]:
+def _values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
     """Messages are spoken of alone where the values are right."""
     *values, messages = found.values()
     if any(values) or not messages:
         return found
-    return {name: complaint and f"the values are right, but {complaint}" for name, complaint in found.items()}
+    return {**found, list(found)[-1]: f"the values are right, but {messages}"}
 
 
 # ---- messages --------------------------------------------------------------------------------
@@ -151,11 +168,15 @@ ONE = "one all-reduce"
 TWO = "two all-reduces, one forwards and one backwards,"
 
 
-def _wrong_bytes(ended: ArenaResult, needed: int, what: str) -> str | None:
+def _wrong_bytes(ended: ArenaResult, needed: int, what: str) -> Complaint:
     """Words for more or less than the bytes of the all-reduces, or for no message at all."""
-    complaint, got = none_sent(ended.trace), ended.trace.total_bytes()
-    if complaint or got == needed:
-        return complaint and f"{complaint.split(' Write the messages', 1)[0]} {_HOW}"
+    complaint = none_sent(ended.trace)
+    if complaint:
+        return f"{complaint.split(' Write the messages', 1)[0]} {_HOW}"
+
+    got = ended.trace.total_bytes()
+    if got == needed:
+        return None
     if got < needed:
         return (
             f"all ranks together sent {got} bytes, and {what} cannot do with less than {needed}. Did a rank compute with weights "
@@ -176,28 +197,34 @@ _HOW = "Each rank is to use its own part of the weights alone, and all_reduce(fa
 def _column_parts(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[Part]:
     rows, columns = cut(weight, n), cut(grad, n, 1)
     y = x @ weight.T + bias
-    inward = [g @ w for g, w in zip(columns, rows, strict=True)]
-    turned = [g.T @ x for g in columns]
+    crossed = _products(cut(x, n, 1), _transposed(cut(weight, n, 1)))
+
+    inward = _products(columns, rows)
+    turned = _products(_transposed(columns), [x] * n)
+    of_bias = [g.sum(0) for g in columns]
+
     return [
         Part("its columns of y", cut(y, n, 1), {
             WHOLE: [y] * n,
             "The bias was left out.": cut(y - bias, n, 1),
             "weight was cut along the wrong dimension: an output of the layer is a row of weight, [outputs, inputs].": [
-                xs @ w.T + bias for xs, w in zip(cut(x, n, 1), cut(weight, n, 1), strict=True)
+                part + bias for part in crossed
             ],
         }),
         Part("the gradient of x", [sum(inward)] * n, {**_alone(inward), DIVIDED: [sum(inward) / n] * n}),
         Part("the gradient of its rows of weight", turned, {WHOLE: [grad.T @ x] * n, **_summed(turned)}),
-        Part("the gradient of its part of bias", [g.sum(0) for g in columns], {
-            WHOLE: [grad.sum(0)] * n, **_summed([g.sum(0) for g in columns]),
-        }),
+        Part("the gradient of its part of bias", of_bias, {WHOLE: [grad.sum(0)] * n, **_summed(of_bias)}),
     ]  # fmt: skip
 
 
 def _row_parts(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[Part]:
     columns, own = cut(weight, n, 1), cut(x, n, 1)
-    outward = [xs @ w.T for xs, w in zip(own, columns, strict=True)]
-    y, inward, turned = sum(outward) + bias, [grad @ w for w in columns], [grad.T @ xs for xs in own]
+    outward = _products(own, _transposed(columns))
+    y = sum(outward) + bias
+
+    inward = _products([grad] * n, columns)
+    turned = _products([grad.T] * n, own)
+
     return [
         Part("y", [y] * n, {
             f"The bias is in it {n} times: every rank added it, and then all were summed. Add it once, after the sum.": [
@@ -221,14 +248,19 @@ def _row_parts(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad
 
 def _mlp_parts(n: int, x: np.ndarray, up: np.ndarray, down: np.ndarray, grad: np.ndarray) -> list[Part]:
     ups, downs = cut(up, n), cut(down, n, 1)
-    hidden = [x @ u.T for u in ups]
-    outward = [np.maximum(h, 0) @ d.T for h, d in zip(hidden, downs, strict=True)]
-    plain = [grad @ d for d in downs]
+    hidden = _products([x] * n, _transposed(ups))
+    active = [np.maximum(h, 0) for h in hidden]
+    outward = _products(active, _transposed(downs))
+    late = _products(hidden, _transposed(downs))
+
+    plain = _products([grad] * n, downs)
     masked = [g * (h > 0) for g, h in zip(plain, hidden, strict=True)]
-    inward = [g @ u for g, u in zip(masked, ups, strict=True)]
-    unmasked = [g @ u for g, u in zip(plain, ups, strict=True)]
+    inward = _products(masked, ups)
+    unmasked = _products(plain, ups)
+    of_up = _products(_transposed(masked), [x] * n)
+    of_down = _products([grad.T] * n, active)
     no_relu = "The gradient passed ReLU as if it were not there: where hidden is not above 0, it is 0."
-    late = [h @ d.T for h, d in zip(hidden, downs, strict=True)]
+
     return [
         Part("y", [sum(outward)] * n, {
             **_alone(outward), DIVIDED: [sum(outward) / n] * n,
@@ -238,16 +270,25 @@ def _mlp_parts(n: int, x: np.ndarray, up: np.ndarray, down: np.ndarray, grad: np
         Part("the gradient of x", [sum(inward)] * n, {
             **_alone(inward), DIVIDED: [sum(inward) / n] * n, no_relu: [sum(unmasked)] * n,
         }),
-        Part("the gradient of its rows of up", [g.T @ x for g in masked], {
-            no_relu: [g.T @ x for g in plain], WHOLE: [np.concatenate(masked, 1).T @ x] * n,
-            **_summed([g.T @ x for g in masked]),
+        Part("the gradient of its rows of up", of_up, {
+            no_relu: _products(_transposed(plain), [x] * n), WHOLE: [np.concatenate(masked, 1).T @ x] * n,
+            **_summed(of_up),
         }),
-        Part("the gradient of its columns of down", [grad.T @ np.maximum(h, 0) for h in hidden], {
-            WHOLE: [grad.T @ np.maximum(np.concatenate(hidden, 1), 0)] * n,
-            "It was taken with the values before ReLU: down sees those after it.": [grad.T @ h for h in hidden],
-            **_summed([grad.T @ np.maximum(h, 0) for h in hidden]),
+        Part("the gradient of its columns of down", of_down, {
+            WHOLE: [grad.T @ np.concatenate(active, 1)] * n,
+            "It was taken with the values before ReLU: down sees those after it.": _products([grad.T] * n, hidden),
+            **_summed(of_down),
         }),
     ]  # fmt: skip
+
+
+def _products(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Each rank's own matrix product."""
+    return [a @ b for a, b in zip(left, right, strict=True)]
+
+
+def _transposed(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [part.T for part in parts]
 
 
 def _alone(parts: Sequence[np.ndarray]) -> dict[str, list[np.ndarray]]:
@@ -257,4 +298,6 @@ def _alone(parts: Sequence[np.ndarray]) -> dict[str, list[np.ndarray]]:
 
 def _summed(parts: Sequence[np.ndarray]) -> dict[str, list[Any]]:
     """The slip of adding up what is each rank's own, where the parts are equally large."""
-    return {SUMMED: [sum(parts)] * len(parts)} if len({part.shape for part in parts}) == 1 else {}
+    if len({part.shape for part in parts}) > 1:
+        return {}
+    return {SUMMED: [sum(parts)] * len(parts)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,8 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.values import same
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.engines.cluster import Cluster
 
 POINTS = {
@@ -39,18 +39,16 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 
     `between_graph(config, build)` on each of two workers; `build(is_chief)` returns (fetches, hooks).
     """
-    counts = random.sample(range(3, 9), WORKERS)
-    inputs: list[Any] = [
-        {"steps": count, "gradient": [float(random.randint(1, 9)) * 10**k for k in (worker, 2, 3)]}
-        for worker, count in enumerate(counts)
-    ]
-    case = Case(
-        f"1 ps and {WORKERS} workers",
-        lambda: _advised(
-            arena.tensorflow(fn, [*inputs, None], driver=drive, cluster=Cluster(worker=WORKERS, ps=1), servers=("ps",))
-        ),
-        lambda ended: _examine(ended.returned[:WORKERS], inputs),
-    )
+    inputs: list[Any] = []
+    for worker, count in enumerate(arena.draws.sample(range(3, 9), WORKERS)):
+        gradient = [float(arena.draws.randint(1, 9)) * 10**k for k in (worker, 2, 3)]
+        inputs.append({"steps": count, "gradient": gradient})
+
+    def run() -> ArenaResult:
+        cluster = Cluster(worker=WORKERS, ps=1)
+        return _advised(arena.tensorflow(fn, [*inputs, None], driver=drive, cluster=cluster, servers=("ps",)))
+
+    case = Case(f"1 ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs))
     return judge("between_graph", POINTS, [case])
 
 
@@ -83,9 +81,13 @@ def drive(fn: Callable, own: dict) -> dict:
         if noted.get("runs", 0) > own["steps"] + TOO_MANY:
             raise RuntimeError(f"{TOO_MANY} steps after a hook said stop, the session still runs: has it the hooks?") from None
         raise
+
     weights = _weights_on("grpc://" + config["cluster"]["ps"][0]) if noted["built"] else None
-    listed = isinstance(returned, (list, tuple))
-    steps = [_number(step) for step in returned] if listed else type(returned).__name__
+    if isinstance(returned, (list, tuple)):
+        steps = [_number(step) for step in returned]
+    else:
+        steps = type(returned).__name__
+
     return {**noted, "returned": steps, "weights": weights}
 
 
@@ -98,9 +100,11 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
     weights = tf.get_variable("weights", [len(own["gradient"])], initializer=tf.zeros_initializer())
     gradient = tf.identity(tf.constant(own["gradient"]), name="gradient")
     train = tf.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, weights)], global_step=version)
+
     noted.update(variable=weights.device, operation=gradient.device)
     if not noted["variable"].startswith("/job:ps") or not noted["operation"].startswith(f"/job:worker/task:{index}"):
         raise _Misplaced
+
     noted["runs"] = 0
 
     def count() -> np.ndarray:
@@ -116,6 +120,7 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
 
     with tf.control_dependencies([train]):
         fetched = tf.numpy_function(count, [], tf.int64)
+
     return fetched, [Stop(), together(is_chief, PATIENCE_S)]
 
 
@@ -126,12 +131,16 @@ def _weights_on(server: str) -> np.ndarray | None:
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         weights = tf.get_variable("weights", [3])
         with tf.Session(server) as session:
-            return session.run(weights.read_value()) if session.run(tf.is_variable_initialized(weights)) else None
+            if not session.run(tf.is_variable_initialized(weights)):
+                return None
+            return session.run(weights.read_value())
 
 
 def _number(step: Any) -> Any:
     found = np.asarray(step)
-    return int(found) if found.size == 1 and found.dtype.kind in "iuf" else type(step).__name__
+    if found.size == 1 and found.dtype.kind in "iuf":
+        return int(found)
+    return type(step).__name__
 
 
 # ---- what is wrong ---------------------------------------------------------------------------
@@ -145,27 +154,32 @@ def _advised(ended: ArenaResult) -> ArenaResult:
     return replace(ended, message=f"{ended.message}\n{advice}")
 
 
-def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, str | None]:
+def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complaint]:
     for worker, one in enumerate(told):
         complaint = _misplaced(worker, one)
         if complaint:
             return {PLACES: complaint}
+
     for worker, one in enumerate(told):
-        if bool(one["chief"]) != (worker == 0) or one["chief"] is None:
-            said = "nothing" if one["chief"] is None else repr(one["chief"])
-            right = "is the chief, who fills the variables: True" if worker == 0 else "is not the chief: False"
-            return {PLACES: None, CHIEF: f"worker {worker}: build was told is_chief = {said}; worker {worker} {right}"}
-    late = [f"worker {worker} {one['waited']}. {LATE}" for worker, one in enumerate(told) if "waited" in one]
-    if late:
-        return {PLACES: None, CHIEF: None, STEPS: late[0]}
-    steps = [_wrong_list(worker, one["returned"], inputs[worker]["steps"]) for worker, one in enumerate(told)]
-    complaint = next((complaint for complaint in steps if complaint), None)
-    return {PLACES: None, CHIEF: None, STEPS: complaint, WEIGHTS: _wrong_weights(told, inputs)}
+        complaint = _wrong_chief(worker, one["chief"])
+        if complaint:
+            return {PLACES: None, CHIEF: complaint}
+
+    for worker, one in enumerate(told):
+        if "waited" in one:
+            return {PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {LATE}"}
+
+    found: dict[str, Complaint] = {PLACES: None, CHIEF: None, STEPS: None, WEIGHTS: _wrong_weights(told, inputs)}
+    for worker, one in enumerate(told):
+        found[STEPS] = found[STEPS] or _wrong_list(worker, one["returned"], inputs[worker]["steps"])
+
+    return found
 
 
-def _misplaced(worker: int, one: dict) -> str | None:
+def _misplaced(worker: int, one: dict) -> Complaint:
     if not one["built"]:
         return f"worker {worker}: build was never called: the graph is its work"
+
     variable, operation = one["variable"] or "no device", one["operation"] or "no device"
     if not one["variable"].startswith("/job:ps"):
         return (
@@ -178,10 +192,20 @@ def _misplaced(worker: int, one: dict) -> str | None:
     return None
 
 
-def _wrong_list(worker: int, returned: Any, steps: int) -> str | None:
+def _wrong_chief(worker: int, is_chief: Any) -> Complaint:
+    if is_chief is not None and bool(is_chief) == (worker == 0):
+        return None
+
+    said = "nothing" if is_chief is None else repr(is_chief)
+    right = "is the chief, who fills the variables: True" if worker == 0 else "is not the chief: False"
+    return f"worker {worker}: build was told is_chief = {said}; worker {worker} {right}"
+
+
+def _wrong_list(worker: int, returned: Any, steps: int) -> Complaint:
     if not isinstance(returned, tuple):
         shown = "None (does the function return it?)" if returned == "NoneType" else f"a {returned}"
         return f"worker {worker}: expected a list of what each step fetched, got {shown}"
+
     if list(returned) == list(range(1, steps + 1)):
         return None
     if len(returned) < steps:
@@ -189,14 +213,19 @@ def _wrong_list(worker: int, returned: Any, steps: int) -> str | None:
     return f"worker {worker}: expected what each of {steps} steps fetched, in order, got {list(returned)!r:.60}"
 
 
-def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> str | None:
-    if all(one["weights"] is None for one in told):
+def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> Complaint:
+    held = [one["weights"] for one in told if one["weights"] is not None]
+    if not held:
         return "nobody filled the weights on the server: has each worker variables of its own?"
-    expected = -sum(own["steps"] * np.array(own["gradient"]) for own in inputs)
-    got = next(one["weights"] for one in told if one["weights"] is not None)
-    if np.allclose(got, expected):
+
+    got = held[0]
+    parts = [-own["steps"] * np.array(own["gradient"]) for own in inputs]
+    expected = sum(parts)
+    if same(got, expected):
         return None
-    for worker, own in enumerate(inputs):
-        if np.allclose(got, -own["steps"] * np.array(own["gradient"])):
+
+    for worker, part in enumerate(parts):
+        if same(got, part):
             return f"the weights on the server hold the steps of worker {worker} alone"
+
     return f"the weights on the server: expected {expected.tolist()} after all steps of all workers, got {got.tolist()}"

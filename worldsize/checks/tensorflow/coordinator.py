@@ -7,14 +7,13 @@ whose worker was lost runs again, and a lost server breaks off `join`. Left out:
 from __future__ import annotations
 
 import random
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 
 SCORE_POINTS = {
     "the score of all examples": 0.5,
@@ -22,6 +21,8 @@ SCORE_POINTS = {
     "all parts are under way before the first answer is needed": 0.25,
 }
 VALUE, TWICE, ASYNC = SCORE_POINTS
+
+Examine = Callable[[str, Any], dict[str, Complaint]]
 
 
 class ScheduledValue:
@@ -31,20 +32,20 @@ class ScheduledValue:
         self._coordinator, self.value = coordinator, None
 
     def fetch(self) -> Any:
-        self._coordinator.wait()
-        return self.value.numpy() if hasattr(self.value, "numpy") else _each(self.value, lambda v: getattr(v, "numpy", v)())
+        return _each(self.get(), lambda value: value.numpy() if hasattr(value, "numpy") else value)
 
     def get(self) -> Any:
         self._coordinator.wait()
         return self.value
 
 
-def _each(value: Any, change: Callable) -> Any:
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same lists, tuples and dicts, with every value in them changed."""
     if isinstance(value, (list, tuple)):
         return type(value)(_each(v, change) for v in value)
     if isinstance(value, dict):
         return {k: _each(v, change) for k, v in value.items()}
-    return change(value) if hasattr(value, "numpy") else value
+    return change(value)
 
 
 class Coordinator:
@@ -64,17 +65,23 @@ class Coordinator:
     def wait(self) -> None:
         if not self._pending:
             return
+
         pending, self._pending = self._pending, []
         self.waves.append(len(pending))
         self._chance.shuffle(pending)
+
         self.running = True
         try:
-            for k, (later, fn, args, kwargs) in enumerate(pending):
-                for _ in range(2 if self._again and k % self._again == 0 else 1):
-                    self._before()
-                    later.value = fn(*args, **kwargs)
+            for k, closure in enumerate(pending):
+                self._run(*closure)
+                if self._again and k % self._again == 0:
+                    self._run(*closure)
         finally:
             self.running = False
+
+    def _run(self, later: ScheduledValue, fn: Callable, args: tuple, kwargs: dict) -> None:
+        self._before()
+        later.value = fn(*args, **kwargs)
 
     join = wait
 
@@ -82,15 +89,28 @@ class Coordinator:
         return not self._pending
 
     def fetch(self, value: Any) -> Any:
-        return value.fetch() if isinstance(value, ScheduledValue) else _each_later(value)
+        return _each(value, lambda later: later.fetch() if isinstance(later, ScheduledValue) else later)
 
 
-def _each_later(value: Any) -> Any:
-    if isinstance(value, ScheduledValue):
-        return value.fetch()
-    if isinstance(value, (list, tuple)):
-        return type(value)(_each_later(v) for v in value)
-    return {k: _each_later(v) for k, v in value.items()} if isinstance(value, dict) else value
+# ---- one run for several cases ----------------------------------------------------------------
+
+
+def cases_of_one_run(run: Callable[[], ArenaResult], names: Iterable[str], examine: Examine) -> Iterator[Case]:
+    """For checks of TensorFlow, which starts slowly: cases that one run answers, row by row, and is made but once.
+
+    The run returns a list with a row for each name; `examine(name, row)` says what is wrong with it.
+    """
+    ran: list[ArenaResult] = []
+
+    def row(k: int) -> ArenaResult:
+        if not ran:
+            ran.append(run())
+        if ran[0].state != "done":
+            return ran[0]
+        return ArenaResult("done", returned=(ran[0].returned[0][k],))
+
+    for k, name in enumerate(names):
+        yield Case(name, lambda k=k: row(k), lambda ended, name=name: examine(name, ended.returned[0]))
 
 
 # ---- an exact score --------------------------------------------------------------------------
@@ -105,19 +125,19 @@ def score(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    draw = random.Random(secrets.randbits(62))
-    sizes = [draw.randrange(3, 9) * (k + 1) for k in range(6)]
-    truth = [[draw.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
-    plans = [{"truth": truth[:1], "again": 0}, {"truth": truth, "again": 0}, {"truth": truth, "again": 2}]
-    seen: list[ArenaResult] = []
+    draws = arena.draws
+    sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
+    truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
+    plans = {
+        "one part": {"truth": truth[:1], "again": 0},
+        "six parts of different size": {"truth": truth, "again": 0},
+        "six parts, and every second closure runs twice": {"truth": truth, "again": 2},
+    }
 
-    def ask(k: int) -> ArenaResult:
-        if not seen:
-            seen.append(arena.tensorflow(fn, [plans], secrets.randbits(31), driver=scored))
-        return seen[0] if seen[0].state != "done" else ArenaResult("done", returned=(seen[0].returned[0][k],))
+    def run() -> ArenaResult:
+        return arena.tensorflow(fn, [list(plans.values())], draws.getrandbits(31), driver=scored)
 
-    for k, name in enumerate(("one part", "six parts of different size", "six parts, and every second closure runs twice")):
-        yield Case(name, lambda k=k: ask(k), lambda ended, k=k: _examine_score(ended.returned[0], plans[k]))
+    return cases_of_one_run(run, plans, lambda name, row: _examine_score(row, plans[name]))
 
 
 def scored(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
@@ -138,27 +158,29 @@ def scored(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
 
         got = fn(coordinator, right_in, list(range(len(plan["truth"]))))
         rows.append({"got": got, "calls": calls, "waves": coordinator.waves, "left": not coordinator.done()})
+
     return rows
 
 
-def _examine_score(row: dict, plan: dict) -> dict[str, str | None]:
+def _examine_score(row: dict, plan: dict) -> dict[str, Complaint]:
     truth, calls = plan["truth"], row["calls"]
     if any(not running for _, running in calls):
         return {ASYNC: "right_in was called on the chief itself: hand it to coordinator.schedule, with args=(part,)"}
     if row["left"] and not calls:
         return {VALUE: "nothing had run when the function returned: `join` waits for what was scheduled"}
+
     parts = [part for part, _ in calls]
-    missing = [part for part in range(len(truth)) if part not in parts]
+    asked = sorted(set(parts))
+    missing = [part for part in range(len(truth)) if part not in asked]
     if missing:
-        late = " Does a lambda in a loop look its part up too late? Give it as args=(part,)." if len(set(parts)) == 1 else ""
-        return {VALUE: f"part {missing[0]} was never asked for; asked were {sorted(set(parts))}.{late}"}
+        late = " Does a lambda in a loop look its part up too late? Give it as args=(part,)." if len(asked) == 1 else ""
+        return {VALUE: f"part {missing[0]} was never asked for; asked were {asked}.{late}"}
+
     held = TWICE if plan["again"] else VALUE
-    found: dict[str, str | None] = {held: _wrong_score(row["got"], truth, parts)}
-    found[ASYNC] = _one_by_one(row["waves"], len(truth))
-    return found
+    return {held: _wrong_score(row["got"], truth, parts), ASYNC: _one_by_one(row["waves"], len(truth))}
 
 
-def _one_by_one(waves: Sequence[int], parts: int) -> str | None:
+def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
     if parts == 1 or waves[0] == parts:
         return None
     return (
@@ -167,14 +189,15 @@ def _one_by_one(waves: Sequence[int], parts: int) -> str | None:
     )
 
 
-def _wrong_score(got: Any, truth: list, parts: list[int]) -> str | None:
+def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
     value = number(got)
     right, of = sum(r for r, _ in truth), sum(n for _, n in truth)
     told = f"{right} of {of} answers are right, so {right / of:.4f}; "
     if isinstance(value, str):
         return told + value
-    if close(value, right / of, 1e-6):
+    if close(value, right / of):
         return None
+
     ran_right, ran_of = sum(truth[p][0] for p in parts), sum(truth[p][1] for p in parts)
     mistakes = {
         "Parts differ in size: divide the sum of right answers by the sum of examples":
@@ -187,4 +210,4 @@ def _wrong_score(got: Any, truth: list, parts: list[int]) -> str | None:
         "That is the last part alone": truth[-1][0] / truth[-1][1],
         "That is the first part alone": truth[0][0] / truth[0][1],
     }  # fmt: skip
-    return f"{told}got {value:.6g}{first_named(value, mistakes, 1e-6)}"
+    return f"{told}got {value:.6g}{first_named(value, mistakes)}"

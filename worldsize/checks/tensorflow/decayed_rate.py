@@ -6,21 +6,45 @@ towers take together. Left out: steps so near a fall that rounding the stairs' l
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import astuple, dataclass, replace
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
 
 POINTS = {"one tower: falls in stairs, by the factor": 0.5, "more towers: an epoch has fewer steps": 0.5}
 ONE, MORE = POINTS
-DEFAULTS = (350, 0.1, 0.1)
-EXACT = 1e-9
+EXACT = 1e-9  # Python's own floats: a factor to a power, however it is multiplied out
 
-DecayPlan = tuple[int, int, int, int, float, float]  # examples, batch, towers, epochs_per_decay, start, factor
+
+@dataclass(frozen=True)
+class DecayPlan:
+    """A rate that begins at `start`, and is multiplied by `factor` after every so many epochs."""
+
+    examples: int
+    batch: int
+    towers: int
+    epochs_per_decay: int = 350
+    start: float = 0.1
+    factor: float = 0.1
+
+    @property
+    def steps(self) -> float:
+        """How many steps a stair is long."""
+        return self.examples * self.epochs_per_decay / (self.batch * self.towers)
+
+    def falls(self, step: int) -> int:
+        return step * self.batch * self.towers // (self.examples * self.epochs_per_decay)
+
+    def rate(self, falls: float) -> float:
+        return self.start * self.factor**falls
+
+    @property
+    def is_default(self) -> bool:
+        return self == DecayPlan(self.examples, self.batch, self.towers)
 
 
 def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
@@ -32,60 +56,56 @@ def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    start, factor = round(random.uniform(0.05, 0.5), 3), round(random.uniform(0.3, 0.8), 2)
-    one: DecayPlan = (600, 6, 1, 2, start, factor)
+    draws = arena.draws
+    start, factor = round(draws.uniform(0.05, 0.5), 3), round(draws.uniform(0.3, 0.8), 2)
+
+    one = DecayPlan(600, 6, towers=1, epochs_per_decay=2, start=start, factor=factor)
     for step in (0, 2650, 199, 200):  # one far on, where no two mistakes give the same, then the edge of a stair
         yield _case(arena, fn, step, one, ONE)
-    four: DecayPlan = (2400, 6, 4, 3, start, factor)
+
+    four = replace(one, examples=2400, towers=4, epochs_per_decay=3)
     for step in (0, 2500, 299, 300):
         yield _case(arena, fn, step, four, MORE)
-    examples, batch, towers, epochs = (random.randint(*span) for span in ((5000, 9000), (10, 50), (2, 8), (2, 9)))
-    length = examples * epochs // (batch * towers)
-    yield _case(arena, fn, 3 * length + length // 2, (examples, batch, towers, epochs, start, factor), MORE)
-    yield _case(arena, fn, 100_000, (50_000, 125, 4, *DEFAULTS), MORE)
+
+    examples, batch, towers, epochs = (draws.randint(*span) for span in ((5000, 9000), (10, 50), (2, 8), (2, 9)))
+    drawn = DecayPlan(examples, batch, towers, epochs, start=start, factor=factor)
+    length = int(drawn.steps)
+    yield _case(arena, fn, 3 * length + length // 2, drawn, MORE)
+    yield _case(arena, fn, 100_000, DecayPlan(50_000, 125, towers=4), MORE)
 
 
 def _case(arena: Arena, fn: Callable, step: int, plan: DecayPlan, kind: str) -> Case:
-    examples, batch, towers, *rest = plan
-    given = (step, examples, batch, towers, *([] if tuple(rest) == DEFAULTS else rest))
-    named = "" if tuple(rest) == DEFAULTS else " every {} epochs, start {}, factor {}".format(*rest)
-    complaint = f"step {step:,}, {examples:,} examples, batches of {batch}, {towers} tower{'s' * (towers > 1)},{named}"
-    return Case(complaint.rstrip(","), lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, step, plan)})
+    given = (step, *astuple(plan))
+    name = f"step {step:,}, {plan.examples:,} examples, batches of {plan.batch}, {count(plan.towers, 'tower')}"
+    if plan.is_default:
+        given = given[:4]
+    else:
+        name += f", every {plan.epochs_per_decay} epochs, start {plan.start}, factor {plan.factor}"
+
+    return Case(name, lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, step, plan)})
 
 
-def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> str | None:
+def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> Complaint:
     got = number(ended.returned[0])
-    wanted = _rate(step, plan)
     if isinstance(got, str):
         return f"expected the rate, one number, {got}"
+
+    falls = plan.falls(step)
+    wanted = plan.rate(falls)
     if close(got / wanted, 1.0, EXACT):
         return None
+
+    # a mistake that would give the right rate here is none
     found = {complaint: value / wanted for complaint, value in _mistakes(step, plan).items()}
-    named = first_named(got / wanted, {complaint: v for complaint, v in found.items() if not close(v, 1.0, EXACT)}, EXACT)
-    return f"expected {wanted:.6g} ({_falls(step, plan)} so far), got {got:.6g}{named}"
+    telling = {complaint: ratio for complaint, ratio in found.items() if not close(ratio, 1.0, EXACT)}
+    named = first_named(got / wanted, telling, EXACT)
+
+    return f"expected {wanted:.6g} ({count(falls, 'fall')} so far), got {got:.6g}{named}"
 
 
-def _falls(step: int, plan: DecayPlan) -> str:
-    falls = _stairs(step, plan)
-    return f"{falls} fall{'s' * (falls != 1)}"
-
-
-def _stairs(step: int, plan: DecayPlan) -> int:
-    examples, batch, towers, epochs, *_ = plan
-    return step * batch * towers // (examples * epochs)
-
-
-def _rate(step: int, plan: DecayPlan) -> float:
-    *_, start, factor = plan
-    return start * factor ** _stairs(step, plan)
-
-
-def _mistakes(step: int, plan: DecayPlan) -> dict[str, Any]:
-    examples, batch, towers, epochs, start, factor = plan
-    falls, length = _stairs(step, plan), examples * epochs / (batch * towers)
-
-    def at(other: float) -> float:
-        return start * factor**other
+def _mistakes(step: int, plan: DecayPlan) -> dict[str, float]:
+    at, length, falls = plan.rate, plan.steps, plan.falls(step)
+    batch, towers, start, factor = plan.batch, plan.towers, plan.start, plan.factor
 
     return {
         "It falls one step too late: when all the steps of the epochs are taken, they are over.": at((step - 1) // length),
@@ -96,8 +116,10 @@ def _mistakes(step: int, plan: DecayPlan) -> dict[str, Any]:
             step // (length * towers**2)
         ),
         "It slides down: in stairs, only epochs that are over count, so the exponent is a whole number.": at(step / length),
-        "It falls after every epoch: epochs_per_decay of them have to be over.": at(step // (length / epochs)),
-        "It falls every epochs_per_decay steps: count epochs.": at(step // epochs),
+        "It falls after every epoch: epochs_per_decay of them have to be over.": at(
+            step // (length / plan.epochs_per_decay)
+        ),
+        "It falls every epochs_per_decay steps: count epochs.": at(step // plan.epochs_per_decay),
         "A batch counts as one example: an epoch has examples / (batch · towers) steps.": at(step // (length * batch)),
         "It falls one stair too early: at step 0 nothing is over yet.": at(falls + 1),
         "It falls once and never again: the factor counts for every time.": at(min(falls, 1)),

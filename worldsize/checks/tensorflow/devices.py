@@ -8,7 +8,6 @@ The tree is the binomial one of Thakur, Rabenseifner and Gropp (IJHPCA 19, 2005)
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,10 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.values import close
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.errors import NotYet
+from worldsize.units import count
 
 MISSING = {"devices that are there, and GPUs that are not": 0.5, "numbers that are too large, other spellings": 0.5}
 PLAIN_CASES = 3
@@ -28,6 +29,7 @@ TREE = {
 }
 FAR = 60  # an index that no machine's GPUs reach
 SIZES = (2, 3, 4, 1, 5, 6, 8)
+MEAN = 1e-3  # of a sum: float32 holds eight powers of ten to 7 digits, and other mistakes are far from it
 
 
 # ---- missing devices -------------------------------------------------------------------------
@@ -38,7 +40,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
 
     `missing_devices(devices)` returns those names that this process has no device for, as they are spelled there.
     """
-    n = 2 + secrets.randbelow(3)
+    n = 2 + arena.draws.randrange(3)
     cases = [
         ["CPU:0", f"CPU:{n - 1}"],
         ["CPU:0", f"GPU:{FAR}"],
@@ -47,12 +49,18 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
         ["/device:CPU:1", f"/gpu:{FAR}", "/cpu:0", f"/device:GPU:{FAR + 2}"],
     ]
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         there, *answers = ended.returned[0]
-        wrong = [_wrong_names(asked, got, set(there)) for asked, got in zip(cases, answers, strict=True)]
-        said = [complaint and f"missing_devices({asked}): {complaint}" for asked, complaint in zip(cases, wrong, strict=True)]
-        parts = said[:PLAIN_CASES], said[PLAIN_CASES:]
-        return {name: next(filter(None, part), None) for name, part in zip(MISSING, parts, strict=True)}
+        plain, odd = MISSING
+        found: dict[str, Complaint] = {plain: None, odd: None}
+
+        for k, (asked, got) in enumerate(zip(cases, answers, strict=True)):
+            held = plain if k < PLAIN_CASES else odd
+            complaint = _wrong_names(asked, got, set(there))
+            if complaint and not found[held]:
+                found[held] = f"missing_devices({asked}): {complaint}"
+
+        return found
 
     run = Case(
         f"{n} logical CPUs",
@@ -79,31 +87,31 @@ def answer(fn: Callable, case: list[str]) -> Any:
         return {"raised": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
-def _wrong_names(asked: list[str], got: Any, there: set[str]) -> str | None:
+def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
     expected = [name for name in asked if _plain(name) not in there]
     if isinstance(got, dict) and "raised" in got:
         return f"expected {expected}, got {got['raised']}"
     if not isinstance(got, tuple) or not all(isinstance(name, str) for name in got):
         shown = "None (does the function return it?)" if got is None else repr(got)[:60]
         return f"expected a list of names, {expected}, got {shown}"
+
     if list(got) == expected:
         return None
     return _called_missing(asked, got, there) or _not_noticed(expected, got)
 
 
-def _called_missing(asked: list[str], got: tuple[str, ...], there: set[str]) -> str | None:
-    wrong = next((name for name in got if name in asked and _plain(name) in there), None)
-    if wrong is None:
+def _called_missing(asked: list[str], got: tuple[str, ...], there: set[str]) -> Complaint:
+    wrong = [name for name in got if name in asked and _plain(name) in there]
+    if not wrong:
         return None
-    complaint = f"{wrong} is there, and you call it missing. "
-    if wrong != _plain(wrong):
-        return (
-            complaint
-            + f"It is another spelling of {_plain(wrong)}: compare kinds and numbers, as tf.DeviceSpec reads them."
-        )
-    return (
-        complaint + "The machine has one physical CPU; ask for logical devices, or make a variable and look at its .device."
-    )
+
+    name, plain = wrong[0], _plain(wrong[0])
+    if name != plain:
+        why = f"It is another spelling of {plain}: compare kinds and numbers, as tf.DeviceSpec reads them."
+    else:
+        why = "The machine has one physical CPU; ask for logical devices, or make a variable and look at its .device."
+
+    return f"{name} is there, and you call it missing. {why}"
 
 
 def _not_noticed(expected: list[str], got: tuple[str, ...]) -> str:
@@ -120,7 +128,9 @@ def _not_noticed(expected: list[str], got: tuple[str, ...]) -> str:
 def _plain(name: str) -> str:
     """'/device:cpu:1' -> 'CPU:1'."""
     found = re.search(r"(\w+):(\d+)$", name)
-    return f"{found[1].upper()}:{found[2]}" if found else name
+    if found is None:
+        return name
+    return f"{found[1].upper()}:{found[2]}"
 
 
 # ---- a sum that meets in a tree --------------------------------------------------------------
@@ -132,11 +142,11 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
     `tree_sum(copies, devices)` returns the sum of the copies, once for each device; copy k is on device k.
     """
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         for n, row in zip(SIZES, ended.returned[0], strict=True):
-            complaint = [f"{n} device{'s' * (n > 1)}: {said}" if said else None for said in _wrong_tree(n, row)]
-            if any(complaint):
-                return dict(zip(TREE, complaint, strict=True))
+            found = _wrong_tree(n, row)
+            if any(found.values()):
+                return {held: f"{count(n, 'device')}: {said}" if said else None for held, said in found.items()}
         return dict.fromkeys(TREE)
 
     run = Case(
@@ -163,6 +173,7 @@ def _traced_sum(fn: Callable, n: int) -> dict[str, Any]:
         with tf.device(name):
             held.append(tf.Variable(tf.fill([3], 10.0**k)))
             results.append(tf.Variable(tf.zeros([3])))
+
     said = {}
 
     @tf.function(autograph=False)
@@ -171,10 +182,15 @@ def _traced_sum(fn: Callable, n: int) -> dict[str, Any]:
         for name, variable in zip(names, held, strict=True):
             with tf.device(name):
                 copies.append(variable.read_value())
+
         sums = fn(copies, list(names))
-        if not isinstance(sums, (list, tuple)) or len(sums) != n:
-            said["kind"] = f"{len(sums)} of them" if isinstance(sums, (list, tuple)) else f"a {type(sums).__name__}"
+        if not isinstance(sums, (list, tuple)):
+            said["kind"] = f"a {type(sums).__name__}"
             return
+        if len(sums) != n:
+            said["kind"] = f"{len(sums)} of them"
+            return
+
         for name, variable, value in zip(names, results, sums, strict=True):
             with tf.device(name):
                 variable.assign(value)
@@ -182,6 +198,7 @@ def _traced_sum(fn: Callable, n: int) -> dict[str, Any]:
     traced = step.get_concrete_function()
     if said:
         return said
+
     step()
     moves, depth = _moves(traced.graph)
     return {"sums": [variable.numpy() for variable in results], "moves": moves, "depth": depth}
@@ -194,15 +211,19 @@ def _moves(graph: Any) -> tuple[list[tuple[int, int]], int]:
     """
     moves, depths = {}, {}
     used = _used(graph)
-    for op in (op for op in graph.get_operations() if op.name in used):  # inputs come first
+    for op in graph.get_operations():  # inputs come first
+        if op.name not in used:
+            continue
+
         here = _number(op.device)
         depths[op.name] = 0
         for tensor in op.inputs:
-            made = tensor.op
-            away = _number(made.device) != here and made.type != "Const" and tensor.dtype.name != "resource"
-            depths[op.name] = max(depths[op.name], depths[made.name] + away)
+            there = _number(tensor.op.device)
+            away = there != here and tensor.op.type != "Const" and tensor.dtype.name != "resource"
+            depths[op.name] = max(depths[op.name], depths[tensor.op.name] + away)
             if away:
-                moves[tensor.name, here] = (_number(made.device), here)
+                moves[tensor.name, here] = (there, here)
+
     return list(moves.values()), max(depths.values(), default=0)
 
 
@@ -215,6 +236,7 @@ def _used(graph: Any) -> set[str]:
         if op.name not in found:
             found.add(op.name)
             waiting += [tensor.op for tensor in op.inputs]
+
     return found
 
 
@@ -224,51 +246,65 @@ def _number(device: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _wrong_tree(n: int, row: dict[str, Any]) -> list[str | None]:
+def _wrong_tree(n: int, row: dict[str, Any]) -> dict[str, Complaint]:
     """Words for each property of TREE; a pattern counts where the sums are right."""
     if "kind" in row:
-        return [f"expected a list of {n} sums, one for each device, got {row['kind']}"] * len(TREE)
-    values = _wrong_sums(n, row["sums"])
-    if values:
-        return [values] * len(TREE)
+        return dict.fromkeys(TREE, f"expected a list of {n} sums, one for each device, got {row['kind']}")
+
+    wrong = _wrong_sums(n, row["sums"])
+    if wrong:
+        return dict.fromkeys(TREE, wrong)
+
+    sums, load, depth = TREE
     rounds = (n - 1).bit_length()
-    patterns = _wrong_load(n, row["moves"], rounds), _wrong_depth(row["depth"], rounds)
-    return [None, *(complaint and f"the sums are right, but {complaint}" for complaint in patterns)]
+    return {sums: None, load: _wrong_load(n, row["moves"], rounds), depth: _wrong_depth(row["depth"], rounds)}
 
 
-def _wrong_sums(n: int, sums: tuple[np.ndarray, ...]) -> str | None:
+def _wrong_sums(n: int, sums: tuple[np.ndarray, ...]) -> Complaint:
     expected = sum(10**k for k in range(n))
     for k, got in enumerate(sums):
         value = float(got[0])
         if value == expected:
             continue
+
         complaint = f"copy k is 10^k, and device {k} holds {value:g}; expected {expected:g}. "
-        if value * n == expected or abs(value * n - expected) < 1e-3 * expected:
+        if close(value * n, expected, MEAN):
             return complaint + "That is the mean: add up, and do not divide."
         if not np.isfinite(value) or value < 0 or value >= 10**n or value != int(value):
             return complaint
-        digits = f"{int(value):0{n}d}"[::-1]
-        twice = [j for j, digit in enumerate(digits) if digit not in "01"]
-        if twice:
-            return complaint + f"The copy of device {twice[0]} is in it {digits[twice[0]]} times."
-        lacks = [str(j) for j, digit in enumerate(digits) if digit == "0"]
-        return complaint + f"The copy of device {', '.join(lacks)} is not in it."
+        return complaint + _miscounted(f"{int(value):0{n}d}"[::-1])
+
     return None
 
 
-def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> str | None:
-    for way, what in ((1, "takes in"), (0, "gives out")):
-        counts = [sum(move[way] == k for move in moves) for k in range(n)]
+def _miscounted(digits: str) -> str:
+    """By the digits of a sum, whose copy is in it several times, or not at all."""
+    for device, digit in enumerate(digits):
+        if digit not in "01":
+            return f"The copy of device {device} is in it {digit} times."
+
+    lacks = [str(device) for device, digit in enumerate(digits) if digit == "0"]
+    return f"The copy of device {', '.join(lacks)} is not in it."
+
+
+def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
+    sources, targets = [source for source, _ in moves], [target for _, target in moves]
+    for devices, what in ((targets, "takes in"), (sources, "gives out")):
+        counts = [devices.count(k) for k in range(n)]
         busiest = int(np.argmax(counts))
         if counts[busiest] > rounds:
             return (
-                f"device {busiest} {what} {counts[busiest]} copies, at most {rounds} in a tree. Let pairs of devices meet, "
-                f"each `with tf.device(…)` of its own, and then pairs of pairs."
+                f"the sums are right, but device {busiest} {what} {counts[busiest]} copies, at most {rounds} in a tree. "
+                f"Let pairs of devices meet, each `with tf.device(…)` of its own, and then pairs of pairs."
             )
+
     return None
 
 
-def _wrong_depth(depth: int, rounds: int) -> str | None:
+def _wrong_depth(depth: int, rounds: int) -> Complaint:
     if depth <= 2 * rounds:
         return None
-    return f"{depth} moves wait for each other, at most {2 * rounds} in a tree ({rounds} up, {rounds} down): is it a chain?"
+    return (
+        f"the sums are right, but {depth} moves wait for each other, at most {2 * rounds} in a tree ({rounds} up, {rounds} "
+        f"down): is it a chain?"
+    )

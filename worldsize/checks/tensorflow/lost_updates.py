@@ -6,20 +6,21 @@ updates, and why (lab 09 runs it).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"what the counter lost": 0.5, "what the weights lost": 0.5}
 COUNTER, WEIGHTS = POINTS
 NAMES = {"counter": COUNTER, "weights": WEIGHTS}
+WHOLE = 1e-9  # a number of updates is whole
+UNROUNDED = 1e-3  # what a mistake gives may not have been rounded, and comes from float32
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def audit(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for run in _runs():
+    for run in _runs(arena.draws.getrandbits(62)):
         args = (list(run.made), sum(run.made) - run.counter, run.before, run.after, run.rate, run.gradient)
         yield Case(
             run.name,
@@ -58,22 +59,28 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _runs() -> Iterator[PlayedRun]:
-    draw = np.random.default_rng(secrets.randbits(62))
+def _runs(seed: int) -> Iterator[PlayedRun]:
+    generator = np.random.default_rng(seed)
     ones, zeros = np.ones((3, 1), "float32"), np.zeros((3, 1), "float32")
-    steps = int(draw.integers(60, 90))
-    yield PlayedRun("nothing is lost", [1] * steps, 0, 0, ones, 0.125, zeros)
-    yield PlayedRun("the counter loses", [1] * steps, int(draw.integers(5, 40)), 0, ones, 0.5, zeros)
+    steps = int(generator.integers(60, 90))
+
+    plain = PlayedRun("nothing is lost", [1] * steps, counter=0, weights=0, gradient=ones, rate=0.125, before=zeros)
+    yield plain
+    yield replace(plain, name="the counter loses", counter=int(generator.integers(5, 40)), rate=0.5)
+
     uneven, signs = np.array([[[2.0], [0.0], [-3.0]], [[1.0], [1.0], [-1.0]]], "float32")
-    start = signs * draw.integers(1, 9, (3, 1)).astype("float32")  # with the gradient's signs: no mean of them is nothing
-    lost = int(draw.integers(5, 19))  # less than a third, so that no two mistakes give the same number
-    yield PlayedRun("the weights lose, and the gradient has a 0", [1] * steps, 3, lost, uneven, 0.5, start)
-    several = draw.integers(1, 6, 30).tolist()
-    small = np.array([0.3, -0.7], "float32")
-    yield PlayedRun("closures of several updates each", several, 7, 4, small, 0.01, np.zeros(2, "float32"))
+    start = signs * generator.integers(1, 9, (3, 1)).astype("float32")  # with the gradient's signs: no mean of them is nothing
+    lost = int(generator.integers(5, 19))  # less than a third, so that no two mistakes give the same number
+    name = "the weights lose, and the gradient has a 0"
+    yield PlayedRun(name, [1] * steps, counter=3, weights=lost, gradient=uneven, rate=0.5, before=start)
+
+    several = generator.integers(1, 6, 30).tolist()
+    small, nothing = np.array([0.3, -0.7], "float32"), np.zeros(2, "float32")
+    name = "closures of several updates each"
+    yield PlayedRun(name, several, counter=7, weights=4, gradient=small, rate=0.01, before=nothing)
 
 
-def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, Complaint]:
     got = ended.returned[0]
     if not isinstance(got, dict) or not set(NAMES) <= set(got):
         shown = "None (does the function return it?)" if got is None else repr(got)[:60]
@@ -81,17 +88,21 @@ def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, str | None]:
     return {held: _wrong(name, got[name], run) for name, held in NAMES.items()}
 
 
-def _wrong(name: str, got: object, run: PlayedRun) -> str | None:
-    lost, made = getattr(run, name), sum(run.made)
+def _wrong(name: str, got: object, run: PlayedRun) -> Complaint:
     value = number(got)
     if isinstance(value, str):
         return f'"{name}": expected how many updates are lost, one number, {value}'
-    if close(value, lost, 1e-9):
+
+    lost, made = getattr(run, name), sum(run.made)
+    if close(value, lost, WHOLE):
         return None
+
     told = f'"{name}": {made} updates were made and {made - lost} are there, so {lost} are lost; got {value:g}'
     if not np.isfinite(value):
         return f"{told}. Where the gradient is 0 the weight does not move: leave that element out"
-    return told + (first_named(value, _mistakes(run, lost, name, value), 1e-3) or ". Is it a whole number of updates?")
+
+    named = first_named(value, _mistakes(run, lost, name, value), UNROUNDED)
+    return told + (named or ". Is it a whole number of updates?")
 
 
 def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, float]:
@@ -104,9 +115,16 @@ def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, f
     }
     if name == "counter":
         return every
-    moved, used = (run.before - run.after).astype(float), run.gradient != 0
-    each, start = moved[used] / (run.rate * run.gradient[used]), -run.after[used] / (run.rate * run.gradient[used])
-    begun = min((made - round(float(there)) for there in (start[0], start[-1], start.mean())), key=lambda b: abs(b - value))
+
+    used = run.gradient != 0
+    moved = (run.before - run.after).astype(float)
+    update = run.rate * run.gradient[used]
+    each = moved[used] / update
+
+    start = -run.after[used] / update
+    from_zero = [made - round(float(there)) for there in (start[0], start[-1], start.mean())]
+    begun = min(from_zero, key=lambda b: abs(b - value))
+
     return every | {
         "Floats are a little off, and int cuts 41.999 down to 41: round": made - int(each.min()),
         "One update moves a weight by rate times its gradient, and the gradient is not 1 here":

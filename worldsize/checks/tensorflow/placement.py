@@ -6,7 +6,6 @@ the fewest bytes at that moment. Any of several equal ones will do. Left out: va
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"a server for each variable, in their order": 0.5, "the one that holds the fewest bytes": 1.0}
 
@@ -28,9 +27,10 @@ def place_variables(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    random = np.random.default_rng(secrets.randbits(32))
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
     fixed = [([40, 8, 8, 8, 8], 2), ([400, 4, 900, 4, 100, 4], 2), ([8, 8, 8, 64, 8, 8], 3), ([5, 7], 4), ([9, 3], 1)]
-    drawn = [(random.choice(5000, length, replace=False).tolist(), n) for length, n in ((7, 2), (12, 3), (16, 4))]
+    drawn = [(generator.choice(5000, length, replace=False).tolist(), n) for length, n in ((7, 2), (12, 3), (16, 4))]
+
     for sizes, servers in fixed + drawn:
         yield Case(
             f"sizes {sizes}, {servers} server{'s' * (servers > 1)}",
@@ -39,22 +39,27 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _examine(got: Any, sizes: Sequence[int], servers: int) -> dict[str, str | None]:
+def _examine(got: Any, sizes: Sequence[int], servers: int) -> dict[str, Complaint]:
     each, lightest = POINTS
     complaint = _no_servers(got, sizes, servers)
-    return {each: complaint} if complaint else {each: None, lightest: _wrong_choice([int(k) for k in got], sizes, servers)}
+    if complaint:
+        return {each: complaint}
+    return {each: None, lightest: _wrong_choice(list(map(int, got)), sizes, servers)}
 
 
-def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> str | None:
+def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:
     if got is None:
         return "expected a list of numbers of servers, got None (does the function return it?)"
     if isinstance(got, np.ndarray):
         got = tuple(got.tolist())
-    if not isinstance(got, tuple) or not all(isinstance(k, (int, np.integer)) and not isinstance(k, bool) for k in got):
+
+    if not isinstance(got, tuple) or not all(map(_is_whole, got)):
         return f"expected a list of numbers of servers, got {got!r:.60}"
+
     if len(got) != len(sizes):
         hint = ": is this what the servers hold? A server's number is wanted for each variable" if len(got) == servers else ""
         return f"expected {len(sizes)} numbers, one for each variable, got {len(got)}{hint}"
+
     outside = [k for k in got if not 0 <= k < servers]
     if outside:
         first = " The first server is number 0" if min(got) >= 1 else ""
@@ -62,13 +67,18 @@ def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> str | None:
     return None
 
 
-def _wrong_choice(got: list[int], sizes: Sequence[int], servers: int) -> str | None:
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _wrong_choice(got: list[int], sizes: Sequence[int], servers: int) -> Complaint:
     held = [0] * servers
     for k, (server, size) in enumerate(zip(got, sizes, strict=True)):
         if held[server] > min(held):
             complaint = f"variable {k} ({size} bytes) went to server {server}; the servers held {held} bytes then"
             return f"{complaint}, so {held.index(min(held))} has the fewest. {_mistake(got, sizes, servers)}".rstrip()
         held[server] += size
+
     return None
 
 

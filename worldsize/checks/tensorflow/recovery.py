@@ -6,15 +6,14 @@ lost server breaks off `join` with UnavailableError, and what it held is gone. L
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.tensorflow.coordinator import Coordinator
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.tensorflow.coordinator import Coordinator, cases_of_one_run
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 
 POINTS = {
@@ -47,19 +46,16 @@ def train_through(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    seen: list[ArenaResult] = []
+    held = {plan["name"]: (plan, name) for plan, name in zip(PLANS, HELD, strict=True)}
 
-    def ask(k: int) -> ArenaResult:
-        if not seen:
-            seen.append(arena.tensorflow(fn, [[dict(plan) for plan in PLANS]], secrets.randbits(31), driver=played))
-        return seen[0] if seen[0].state != "done" else ArenaResult("done", returned=(seen[0].returned[0][k],))
+    def run() -> ArenaResult:
+        return arena.tensorflow(fn, [[dict(plan) for plan in PLANS]], arena.draws.getrandbits(31), driver=played)
 
-    for k, plan in enumerate(PLANS):
-        yield Case(
-            plan["name"],
-            lambda k=k: ask(k),
-            lambda ended, k=k: {HELD[k]: _wrong(ended.returned[0], PLANS[k])},
-        )
+    def examine(name: str, row: dict) -> dict[str, Complaint]:
+        plan, point = held[name]
+        return {point: _wrong(row, plan)}
+
+    return cases_of_one_run(run, held, examine)
 
 
 # ---- in the task -----------------------------------------------------------------------------
@@ -70,7 +66,8 @@ class LossScript:
 
     def __init__(self, folder: str, lost: tuple[int, ...], seed: int) -> None:
         self.folder, self.lost, self.seed = folder, lost, seed
-        self.tried = self.since_saved = self.most_unsaved = 0
+        self.tried = 0  # steps, whether the server was there or not
+        self.since_saved = self.most_unsaved = 0
         self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
         self.starts = 0
         self._newest: str | None = None
@@ -81,6 +78,7 @@ class LossScript:
         self.starts, self.since_saved = self.starts + 1, 0
         if self.starts > MOST_STARTS:
             raise TooOften
+
         state = {"step": tf.Variable(0, dtype=tf.int64), "weights": tf.Variable(tf.zeros(3))}
         alive, used = [True], [False]
 
@@ -91,12 +89,14 @@ class LossScript:
                 alive[0] = False
                 state["step"].assign(GONE)
                 state["weights"].assign([float(GONE)] * 3)
+
             if not alive[0]:
                 if self.tried > 200:
                     raise TooOften
                 raise tf.errors.UnavailableError(None, None, "failed to connect to all addresses; Connection refused")
             if not used[0]:
                 self.began.append([int(state["step"]), self.saved_step()])
+
             used[0] = True
 
         def step() -> None:
@@ -121,6 +121,7 @@ class LossScript:
         path = tf.train.latest_checkpoint(self.folder)
         if path is None:
             return -1
+
         names = [name for name, shape in tf.train.list_variables(path) if "step" in name.split("/") and not shape]
         return int(tf.train.load_variable(path, names[0])) if names else -1
 
@@ -136,6 +137,7 @@ def played(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
             if plan["first"]:
                 _run(fn, LossScript(folder, (), seed), plan["first"], plan["every"])
             rows.append(_run(fn, LossScript(folder, tuple(plan["lost"]), seed), plan["steps"], plan["every"]))
+
     return rows
 
 
@@ -145,11 +147,15 @@ def _run(fn: Callable, play: LossScript, steps: int, every: int) -> dict[str, An
     row: dict[str, Any] = {"ended": "returned", "state": None}
     try:
         state = fn(play.start, steps, every, play.folder)
-        row["state"] = {k: v.numpy() for k, v in state.items()} if isinstance(state, dict) else type(state).__name__
+        if isinstance(state, dict):
+            row["state"] = {k: v.numpy() for k, v in state.items()}
+        else:
+            row["state"] = type(state).__name__
     except tf.errors.UnavailableError:
         row["ended"] = "unavailable"
     except TooOften:
         row["ended"] = "endless"
+
     tried = {"tried": play.tried, "starts": play.starts, "began": play.began, "unsaved": play.most_unsaved}
     return row | tried | {"saved": play.saved_step()}
 
@@ -157,7 +163,7 @@ def _run(fn: Callable, play: LossScript, steps: int, every: int) -> dict[str, An
 # ---- in words --------------------------------------------------------------------------------
 
 
-def _wrong(row: dict, plan: dict) -> str | None:
+def _wrong(row: dict, plan: dict) -> Complaint:
     if row["ended"] == "unavailable":
         return "the server was lost, and UnavailableError came through: catch it round join, then start() again"
     if row["ended"] == "endless":
@@ -165,14 +171,16 @@ def _wrong(row: dict, plan: dict) -> str | None:
             f"{count(row['starts'] - 1, 'start')}, and no end. After a loss, take all three that the new start() returns: the "
             f"old coordinator, step and state belong to a server that is gone."
         )
+
     state = row["state"]
     if not isinstance(state, dict) or "step" not in state:
         shown = "None (does the function return it?)" if state in (None, "NoneType") else f"a {state}"
         return f"expected the state, as start() gave it, got {shown}"
-    return _wrong_beginning(row, plan) or _wrong_end(row, plan, int(state["step"])) or _wrong_checkpoints(row, plan)
+
+    return _wrong_beginning(row) or _wrong_end(row, plan, int(state["step"])) or _wrong_checkpoints(row, plan)
 
 
-def _wrong_beginning(row: dict, plan: dict) -> str | None:
+def _wrong_beginning(row: dict) -> Complaint:
     for first, saved in row["began"]:
         if saved > 0 and first == 0:
             return (
@@ -181,24 +189,27 @@ def _wrong_beginning(row: dict, plan: dict) -> str | None:
             )
         if first == GONE or saved == GONE:
             return "a checkpoint was written after the server was lost: save after a join that came to its end, and then only"
+
     return None
 
 
-def _wrong_end(row: dict, plan: dict, step: int) -> str | None:
+def _wrong_end(row: dict, plan: dict, step: int) -> Complaint:
     if step == plan["steps"]:
         return None
+
     told = f'expected state["step"] to be {plan["steps"]} at the end, got {step}. '
     if step == GONE:
         return told + "That state was lost with its server."
+    if step > plan["steps"] and (plan["first"] or plan["lost"]):
+        return f"{told}Steps that a checkpoint holds are done: schedule min(every, what is left)."
     if step > plan["steps"]:
-        where = "Steps that a checkpoint holds are done" if plan["first"] or plan["lost"] else "The last round may be shorter"
-        return f"{told}{where}: schedule min(every, what is left)."
+        return f"{told}The last round may be shorter: schedule min(every, what is left)."
     if plan["lost"]:
         return told + 'Steps since the last checkpoint are lost. Go by state["step"], not by a number of your own.'
     return told + "Is the last, shorter round left out?"
 
 
-def _wrong_checkpoints(row: dict, plan: dict) -> str | None:
+def _wrong_checkpoints(row: dict, plan: dict) -> Complaint:
     if row["unsaved"] > plan["every"]:
         return (
             f"{row['unsaved']} steps ran without a checkpoint between them, every={plan['every']}: schedule no more than "

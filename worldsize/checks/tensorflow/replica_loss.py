@@ -6,7 +6,6 @@ is named by what it would have given. Left out: gradients (`mirrored_step`). Why
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,8 @@ from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.tensorflow.devices import answer
 from worldsize.checks.tensorflow.mirrored_step import TOLERANCE, on_cpus, per_replica
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count as counted
 
 LOSS = {
     "equal shares: adds up to the mean over all": 0.5,
@@ -25,6 +25,7 @@ LOSS = {
     "the penalty counts once": 0.5,
 }
 EVEN, UNEVEN = ((4, 4), (3, 3, 3), (5,)), ((4, 3), (3, 2, 1), (2, 1, 0))
+PENALIZED = ((4, 4), (3, 2, 1))
 
 
 def replica_loss(arena: Arena, fn: Callable) -> Verdict:
@@ -32,19 +33,18 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
 
     `replica_loss(losses, penalty, global_batch)`: what the replicas return adds up to mean + penalty.
     """
-    random = np.random.default_rng(secrets.randbits(64))
+    generator = np.random.default_rng(arena.draws.getrandbits(64))
     even, uneven, once = LOSS
-    cases = []
-    for what, shares, penalty in (
-        [(even, s, 0.0) for s in EVEN]
-        + [(uneven, s, 0.0) for s in UNEVEN]
-        + [(once, s, float(np.round(random.uniform(2, 9), 2))) for s in ((4, 4), (3, 2, 1))]
-    ):
-        losses = [np.round(random.uniform(1, 9, count), 2).astype("float32") for count in shares]
-        cases.append({"what": what, "losses": losses, "penalty": penalty})
+    plans = [(even, shares, 0.0) for shares in EVEN] + [(uneven, shares, 0.0) for shares in UNEVEN]
+    plans += [(once, shares, float(np.round(generator.uniform(2, 9), 2))) for shares in PENALIZED]
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
+    cases = []
+    for held, shares, penalty in plans:
+        losses = [np.round(generator.uniform(1, 9, count), 2).astype("float32") for count in shares]
+        cases.append({"what": held, "losses": losses, "penalty": penalty})
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        found: dict[str, Complaint] = {}
         for case, got in zip(cases, ended.returned[0], strict=True):
             found[case["what"]] = found.get(case["what"]) or _wrong_loss(case, got)
         return found
@@ -70,24 +70,29 @@ def _losses(fn: Callable, case: dict) -> list[Any]:
     losses = per_replica(strategy, case["losses"])
     everybody = tf.constant(float(sum(map(len, case["losses"]))))
     returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
+
     return list(strategy.experimental_local_results(returned))
 
 
-def _wrong_loss(case: dict, got: Any) -> str | None:
+def _wrong_loss(case: dict, got: Any) -> Complaint:
     shares, penalty = case["losses"], case["penalty"]
-    n, count, total = len(shares), sum(map(len, shares)), float(sum(share.sum() for share in shares))
-    name = f"{n} replica{'s' * (n > 1)} with {', '.join(str(len(share)) for share in shares)} examples: "
+    n, counts = len(shares), [len(share) for share in shares]
+    name = f"{counted(n, 'replica')} with {', '.join(map(str, counts))} examples: "
     if isinstance(got, dict):
         return name + got["raised"]
+
     values = [number(value) if np.ndim(value) == 0 else f"got {np.size(value)} numbers" for value in got]
     for replica, value in enumerate(values):
         if isinstance(value, str):
             return f"{name}replica {replica}: expected one number, {value}"
         if np.isnan(value):
             return f"{name}replica {replica} returned NaN: the mean of no examples is 0/0. Add up, and divide by global_batch."
+
+    count, total = sum(counts), float(sum(share.sum() for share in shares))
     added, expected = sum(values), total / count + penalty
     if close(added, expected, TOLERANCE):
         return None
+
     means = sum(float(share.mean()) if len(share) else 0.0 for share in shares)
     mistakes = {
         "This is the mean of each replica added up: divide by all examples of the step, global_batch, not by a replica's own": (
@@ -110,4 +115,5 @@ def _wrong_loss(case: dict, got: Any) -> str | None:
         "The penalty is left out": total / count,
     }
     complaint = f"{name}the replicas' losses add up to {added:.6g}, expected {expected:.6g}"
+
     return complaint + first_named(added, mistakes, TOLERANCE)

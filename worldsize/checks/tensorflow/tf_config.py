@@ -6,13 +6,12 @@ Every rank is asked for its own text, on hosts with fresh names. Left out: wheth
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"the cluster has every host in its place": 0.5, "each task names itself": 0.5}
 CLUSTER, TASK = POINTS
@@ -31,7 +30,7 @@ def cluster_config(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for count, ps in PLANS:
-        hosts = [f"node{secrets.randbelow(90) + 10}{letter}:2222" for letter in "abcdef"[:count]]
+        hosts = [f"node{arena.draws.randrange(10, 100)}{letter}:2222" for letter in "abcdef"[:count]]
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
         for rank in range(count):
             yield Case(
@@ -41,56 +40,68 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
             )
 
 
-def _examine(ended: ArenaResult, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Complaint]:
     text = ended.returned[0]
     if not isinstance(text, str):
         kind = "None (does the function return it?)" if text is None else f"a {type(text).__name__}"
         return {CLUSTER: f"expected text, as an environment variable holds it, got {kind}. json.dumps makes it."}
+
     try:
         said = json.loads(text)
     except ValueError:
         return {CLUSTER: f"this text is no JSON: {text[:60]!r}. Python's own text of a dict has other quotes; use json.dumps."}
+
     if not isinstance(said, dict) or not {"cluster", "task"} <= set(said):
         keys = ", ".join(map(repr, said)) if isinstance(said, dict) else type(said).__name__
         return {CLUSTER: f"expected the keys 'cluster' and 'task', got {keys}"}
     return {CLUSTER: _wrong_cluster(said["cluster"], jobs), TASK: _wrong_task(said["task"], hosts, jobs, rank)}
 
 
-def _wrong_cluster(said: Any, jobs: Jobs) -> str | None:
+def _wrong_cluster(said: Any, jobs: Jobs) -> Complaint:
     if not isinstance(said, dict):
         return f"'cluster': expected a dict from a type to its addresses, got a {type(said).__name__}"
+
     for name in said:
         if name not in jobs:
             return f"'cluster' has the type {name!r}; TensorFlow's types are here {', '.join(map(repr, jobs))}"
+
     for name, addresses in jobs.items():
         got = said.get(name, [])
         if got != addresses:
             return f"'cluster': expected {name!r} to be {addresses}, got {got!r}. {_why(name, got, jobs)}"
+
     return None
 
 
 def _why(name: str, got: Any, jobs: Jobs) -> str:
     if not isinstance(got, list):
         return "Also one address stands in a list."
-    other = next((o for o, addresses in jobs.items() if o != name and set(addresses) & set(got)), None)
-    if other:
-        return f"There is a host of {other!r} in it: every host has one place."
+
+    for other, addresses in jobs.items():
+        if other != name and set(addresses) & set(got):
+            return f"There is a host of {other!r} in it: every host has one place."
+
     if name == "worker" and not jobs["ps"] and not got:
         return "With ps=0 a slice that ends at -ps is hosts[1:0], which is empty."
-    return "Is a host left out?" if len(got) < len(jobs[name]) else "The order counts: an index is a place in this list."
+    if len(got) < len(jobs[name]):
+        return "Is a host left out?"
+    return "The order counts: an index is a place in this list."
 
 
-def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> str | None:
+def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint:
     if not isinstance(said, dict) or not {"type", "index"} <= set(said):
         return f"'task': expected a dict with 'type' and 'index', got {said!r}"
-    kind = next(name for name, addresses in jobs.items() if hosts[rank] in addresses)
+
+    [kind] = [name for name, addresses in jobs.items() if hosts[rank] in addresses]
     index = jobs[kind].index(hosts[rank])
     if said["type"] != kind:
         return f"'task': {hosts[rank]} is a {kind}, got the type {said['type']!r}"
+
     try:
         got = int(said["index"])
     except (TypeError, ValueError):
         return f"'task': expected the index as a whole number, got {said['index']!r}"
+
     if got != index:
         place = " It is counted within its own type, not over all hosts." if got == rank else ""
         return f"'task': {hosts[rank]} is {kind} {index}, got index {got}.{place}"

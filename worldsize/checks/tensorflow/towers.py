@@ -6,7 +6,6 @@ comes back as arrays, and which variable stood beside each. Left out: on which d
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, same
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
     "a (gradient, variable) for each variable, in their order": 0.25,
@@ -24,7 +23,7 @@ POINTS = {
 }
 SHAPES = ((3,), (2, 4), (), (2, 2, 3))
 MOST_TOWERS = 4
-EXACT = 1e-6
+EXACT = 1e-6  # of the largest weight: the weights are float32 after a few steps
 STEPS, RATE, FEATURES, ROWS = 5, 0.1, 3, 8
 
 
@@ -33,32 +32,35 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
 
     It gets lists of (gradient, variable), one a tower; one such list comes back.
     """
-    random = np.random.default_rng(secrets.randbits(32))
-    cases = [_gradients(random, n) for n in (1, 2, 3, MOST_TOWERS)]
-    x = random.normal(size=(ROWS * MOST_TOWERS, FEATURES))
-    lesson = {"x": x, "y": x @ random.normal(size=FEATURES) + 1, "start": random.normal(size=FEATURES + 1)}
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
+    cases = [_gradients(generator, n) for n in (1, 2, 3, MOST_TOWERS)]
+    x = generator.normal(size=(ROWS * MOST_TOWERS, FEATURES))
+    lesson = {"x": x, "y": x @ generator.normal(size=FEATURES) + 1, "start": generator.normal(size=FEATURES + 1)}
+
     return judge("average_tower_gradients", POINTS, [_case(arena, fn, cases, lesson)])
 
 
-def _gradients(random: np.random.Generator, n: int) -> list[list[np.ndarray]]:
+def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]:
     """[tower][variable], whole numbers that differ by tower and element."""
-    return [[(random.integers(1, 100, shape) + 1000.0 * k).astype("float32") for shape in SHAPES] for k in range(n)]
+    return [[(generator.integers(1, 100, shape) + 1000.0 * k).astype("float32") for shape in SHAPES] for k in range(n)]
 
 
 def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
     pairs, means, steps = POINTS
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got, weights, broke = ended.returned[0]
-        found: dict[str, str | None] = {pairs: None, means: None}
+        found: dict[str, Complaint] = {pairs: None, means: None}
         for towers, told in zip(cases, got, strict=True):
             where = f"{len(towers)} tower{'s' * (len(towers) > 1)}: "
             complaint = _wrong_pairs(told)
             if complaint:
                 return {pairs: where + complaint}
+
             complaint = _wrong_mean(told, towers)
             if complaint:
                 return {**found, means: where + complaint}
+
         return {**found, steps: _wrong_steps(weights, broke, lesson)}
 
     devices = MOST_TOWERS + 1
@@ -78,8 +80,9 @@ def drive(fn: Callable, cases: list, lesson: dict) -> tuple[list, Any, str]:
     The third value says why that training broke off, empty where it did not.
     """
     got = [_told(fn, towers) for towers in cases]
-    if any(isinstance(told, str) or -1 in told["variables"] or len(told["variables"]) != len(SHAPES) for told in got):
+    if any(_wrong_pairs(told) for told in got):
         return got, None, ""
+
     try:
         return got, _train(fn, lesson), ""
     except Exception as error:
@@ -93,10 +96,14 @@ def _told(fn: Callable, towers: list) -> Any:
     told: list[Any] = []
 
     def step() -> list:
-        given = [[(tf.constant(g), v) for g, v in zip(own, variables, strict=True)] for own in towers]
+        given = [list(zip(map(tf.constant, own), variables, strict=True)) for own in towers]
         complaint, rows = _rows(fn(given))
-        told.append(complaint or [next((k for k, v in enumerate(variables) if v is row[1]), -1) for row in rows])
-        return [] if complaint else [tf.convert_to_tensor(row[0]) for row in rows]
+        if complaint:
+            told.append(complaint)
+            return []
+
+        told.append([_place(variable, variables) for _, variable in rows])
+        return [tf.convert_to_tensor(gradient) for gradient, _ in rows]
 
     tensors = tf.function(step, autograph=False)()
     if isinstance(told[-1], str):
@@ -104,22 +111,35 @@ def _told(fn: Callable, towers: list) -> Any:
     return {"variables": told[-1], "gradients": [np.asarray(tensor) for tensor in tensors]}
 
 
+def _place(variable: Any, variables: list) -> int:
+    """Which of the variables it is; -1 where it is none of them."""
+    for k, one in enumerate(variables):
+        if one is variable:
+            return k
+    return -1
+
+
 def _rows(got: Any) -> tuple[str, list]:
     """What came back as a list of pairs, or words that say what came instead."""
     if got is None:
         return "expected a list of (gradient, variable), got None (does the function return it?)", []
+
     try:
         rows = [tuple(row) for row in got]
     except Exception:
         return f"expected a list of (gradient, variable), got {_kind(got)}", []
+
     for k, row in enumerate(rows):
         if len(row) != 2:
             return f"row {k}: expected (gradient, variable), got {len(row)} values", []
+
     return "", rows
 
 
 def _kind(got: Any) -> str:
-    return "a list of tensors: where are the variables?" if isinstance(got, (list, tuple)) else f"a {type(got).__name__}"
+    if isinstance(got, (list, tuple)):
+        return "a list of tensors: where are the variables?"
+    return f"a {type(got).__name__}"
 
 
 def _train(fn: Callable, lesson: dict) -> np.ndarray:
@@ -128,6 +148,7 @@ def _train(fn: Callable, lesson: dict) -> np.ndarray:
 
     with tf.device("CPU:0"):
         slope, offset = tf.Variable(lesson["start"][:-1], dtype="float32"), tf.Variable(lesson["start"][-1], dtype="float32")
+
     parts = [tf.split(tf.constant(lesson[name], tf.float32), MOST_TOWERS) for name in "xy"]
 
     def tower(k: int) -> list:
@@ -144,15 +165,17 @@ def _train(fn: Callable, lesson: dict) -> np.ndarray:
     for _ in range(STEPS):
         take()
         history.append([*slope.numpy(), offset.numpy()])
+
     return np.array(history)
 
 
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
-def _wrong_pairs(told: Any) -> str | None:
+def _wrong_pairs(told: Any) -> Complaint:
     if isinstance(told, str):
         return told
+
     found, wanted = list(told["variables"]), list(range(len(SHAPES)))
     if found == wanted:
         return None
@@ -163,12 +186,15 @@ def _wrong_pairs(told: Any) -> str | None:
     return f"expected the variables in the order {wanted}, got {found}"
 
 
-def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> str | None:
+def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> Complaint:
     for k, got in enumerate(told["gradients"]):
         own = [tower[k] for tower in towers]
-        complaint = first_difference(got, np.mean(own, axis=0, dtype="float64").astype("float32"), 0, "the mean over the towers")
+        mean = np.mean(own, axis=0, dtype="float64").astype("float32")
+        complaint = first_difference(got, mean, 0, "the mean over the towers")
         if complaint:
-            return f"variable {k}: {complaint.removeprefix('rank 0, ').removeprefix('rank 0: ')}. {_mistake(got, own)}".rstrip()
+            said = complaint.removeprefix("rank 0, ").removeprefix("rank 0: ")
+            return f"variable {k}: {said}. {_mistake(got, own)}".rstrip()
+
     return None
 
 
@@ -177,6 +203,7 @@ def _mistake(got: np.ndarray, own: Sequence[np.ndarray]) -> str:
     halves = own[0]
     for gradient in own[1:]:
         halves = (halves + gradient) / 2
+
     slips = {
         "These are the gradients added up: nobody divided by the number of towers.": sum(own),
         "This is tower 0's own gradient: the others count too.": own[0],
@@ -189,14 +216,18 @@ def _mistake(got: np.ndarray, own: Sequence[np.ndarray]) -> str:
         "Divided by the number of variables, not of towers.": sum(own) / len(SHAPES),
         "Divided twice.": sum(own) / n**2,
     }
-    given = {complaint: np.asarray(slip, "float32") for complaint, slip in slips.items()}
-    return next((complaint for complaint, slip in given.items() if same(got, slip)), "")
+    for complaint, slip in slips.items():
+        if same(got, np.asarray(slip, "float32")):
+            return complaint
+
+    return ""
 
 
-def _wrong_steps(weights: Any, broke: str, lesson: dict) -> str | None:
+def _wrong_steps(weights: Any, broke: str, lesson: dict) -> Complaint:
     where = f"a training with {MOST_TOWERS} towers"
     if broke:
         return f"{where} broke off: {broke}"
+
     x, y, line = lesson["x"], lesson["y"], lesson["start"].astype("float64")
     for step in range(STEPS):
         error = x @ line[:-1] + line[-1] - y
@@ -204,4 +235,5 @@ def _wrong_steps(weights: Any, broke: str, lesson: dict) -> str | None:
         apart = np.abs(weights[step] - line).max()
         if not apart <= EXACT * max(1.0, np.abs(line).max()):
             return f"{where}, step {step}: a weight is {apart:.1e} from that of one device with the whole batch"
+
     return None

@@ -6,15 +6,16 @@ batch passes. Left out: how a strategy feeds it to replicas.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.tensorflow.coordinator import cases_of_one_run
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
 POINTS = {
@@ -33,25 +34,20 @@ def worker_share(arena: Arena, fn: Callable) -> Verdict:
 
     `worker_share(dataset, global_batch, workers, index)`: the batched data set of one worker.
     """
-    first = secrets.randbelow(900) + 100
-    return judge("worker_share", POINTS, _cases(arena, fn, first))
+    return judge("worker_share", POINTS, _cases(arena, fn))
 
 
-def _cases(arena: Arena, fn: Callable, first: int) -> Iterator[Case]:
-    read: list[ArenaResult] = []
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    first = arena.draws.randrange(100, 1000)
+    plans = {}
+    for plan in PLANS:
+        examples, batch, workers = plan
+        plans[f"{examples} examples, global batches of {batch}, {counted(workers, 'worker')}"] = plan
 
-    def ask(k: int) -> ArenaResult:
-        if not read:
-            read.append(arena.tensorflow(fn, [{"plans": PLANS, "first": first}], driver=readings))
-        ended = read[0]
-        return ended if ended.state != "done" else ArenaResult("done", returned=(ended.returned[0][k],))
+    def run() -> ArenaResult:
+        return arena.tensorflow(fn, [{"plans": PLANS, "first": first}], driver=readings)
 
-    for k, (examples, batch, workers) in enumerate(PLANS):
-        yield Case(
-            f"{examples} examples, global batches of {batch}, {counted(workers, 'worker')}",
-            lambda k=k: ask(k),
-            lambda ended, k=k: _examine(ended.returned[0], first, *PLANS[k]),
-        )
+    return cases_of_one_run(run, plans, lambda name, tables: _examine(tables, first, *plans[name]))
 
 
 def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
@@ -76,11 +72,13 @@ def _plain(element: Any) -> Any:
     return [np.asarray(part).tolist() for part in parts]
 
 
-def _examine(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, str | None]:
-    wrong = next((f"worker {w}: {complaint}" for w, table in enumerate(tables) if (complaint := _no_steps(table))), None)
-    if wrong:
-        return {STEPS: wrong}
-    taken = [[[int(n) - first for n in numbers] for numbers, _ in table] for table in tables]
+def _examine(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, Complaint]:
+    for worker, table in enumerate(tables):
+        complaint = _no_steps(table)
+        if complaint:
+            return {STEPS: f"worker {worker}: {complaint}"}
+
+    taken = [_taken(table, first) for table in tables]
     return {
         STEPS: _wrong_lengths(taken, examples // batch),
         BATCH: _wrong_batches(taken, examples, batch),
@@ -88,13 +86,23 @@ def _examine(tables: Sequence[Any], first: int, examples: int, batch: int, worke
     }
 
 
-def _no_steps(table: Any) -> str | None:
+def _taken(table: Any, first: int) -> list[list[int]]:
+    """By step, the examples that a worker takes, counted from 0."""
+    return [[int(number) - first for number in numbers] for numbers, _ in table]
+
+
+def _no_steps(table: Any) -> Complaint:
     """Words where it is no list of steps, each with numbers and labels."""
     if isinstance(table, str):
-        return f"{table} (does the function return it?)" if table.endswith("None") else table
+        if table.endswith("None"):
+            return f"{table} (does the function return it?)"
+        return table
+
+
     for step, parts in enumerate(table):
         if len(parts) != 2:
             return f"step {step}: expected pairs of examples and labels, as in the data set given, got {len(parts)} part"
+
         numbers, labels = parts
         if not isinstance(numbers, (tuple, list)) or not isinstance(labels, (tuple, list)):
             return f"step {step}: got a single example, expected a batch: is `batch` missing?"
@@ -102,10 +110,11 @@ def _no_steps(table: Any) -> str | None:
             return f"step {step}: these are batches of batches; batch once"
         if [FACTOR * n for n in numbers] != list(labels):
             return f"step {step}: examples {list(numbers)} came with labels {list(labels)}, which are not theirs"
+
     return None
 
 
-def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> str | None:
+def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> Complaint:
     lengths = [len(steps) for steps in taken]
     if len(set(lengths)) > 1:
         more, less = int(np.argmax(lengths)), int(np.argmin(lengths))
@@ -115,22 +124,29 @@ def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> str | None:
         )
     if lengths[0] == expected:
         return None
-    if lengths[0] == expected + 1:
-        why = " The last global batch is incomplete, and is to be left out."
-    elif len(taken) > 1 and lengths[0] <= expected // len(taken) + 1:
-        why = " Each step takes a global batch for every worker: global_batch is for all of them together."
-    else:
-        why = " Does every worker go through all examples?" if lengths[0] > expected else ""
+
+    why = _why_so_many(lengths[0], expected, len(taken))
     return f"expected {counted(expected, 'step')}, the whole global batches there are; got {lengths[0]}.{why}"
 
 
-def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> str | None:
-    for step in range(min(map(len, taken))):
-        together = [n for steps in taken for n in steps[step]]
+def _why_so_many(steps: int, expected: int, workers: int) -> str:
+    if steps == expected + 1:
+        return " The last global batch is incomplete, and is to be left out."
+    if workers > 1 and steps <= expected // workers + 1:
+        return " Each step takes a global batch for every worker: global_batch is for all of them together."
+    if steps > expected:
+        return " Does every worker go through all examples?"
+    return ""
+
+
+def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> Complaint:
+    for step, parts in enumerate(zip(*taken, strict=False)):
+        together = list(chain(*parts))
         wanted = list(range(step * batch, min((step + 1) * batch, examples)))
         if sorted(together) == wanted:
             continue
-        shown = "; ".join(f"worker {w} takes {steps[step]}" for w, steps in enumerate(taken))
+
+        shown = "; ".join(f"worker {worker} takes {part}" for worker, part in enumerate(parts))
         told = f"step {step}: expected examples {wanted[0]} to {wanted[-1]} (counted from 0), each once; {shown}. "
         twice = sorted({n for n in together if together.count(n) > 1})
         if twice:
@@ -140,12 +156,13 @@ def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> s
         if len(together) < len(wanted):
             return told + "Some of the batch is taken by nobody."
         return told + "Cut global batches first, then share each one out; nothing is to be shuffled here."
+
     return None
 
 
-def _wrong_parts(taken: list[list[list[int]]], expected: int) -> str | None:
-    for step in range(min(map(len, taken))):
-        for worker, steps in enumerate(taken):
-            if len(steps[step]) != expected:
-                return f"step {step}: worker {worker} takes {counted(len(steps[step]), 'example')}, expected {expected}"
+def _wrong_parts(taken: list[list[list[int]]], expected: int) -> Complaint:
+    for step, parts in enumerate(zip(*taken, strict=False)):
+        for worker, part in enumerate(parts):
+            if len(part) != expected:
+                return f"step {step}: worker {worker} takes {counted(len(part), 'example')}, expected {expected}"
     return None
