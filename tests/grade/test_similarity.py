@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from worldsize import cli
 from worldsize.grade import course
 from worldsize.grade.reports import similarity as comparing
 from worldsize.grade.reports import similarity_page
-from worldsize.grade.reports.similarity import Compared, compare, given_runs, similarity
+from worldsize.grade.reports.similarity import Compared, Similarity, compare, given_runs, similarity
 
 RING = "06_ring_all_reduce"
 COPY = re.compile(r"\b(handle|bounds|start|stop|chunk|step|left|right|received)\b")
@@ -123,6 +124,28 @@ def test_the_page_has_no_script_and_no_name_or_code_as_markup(handed_in):
     assert "&lt;b&gt;anna" in page and "<b>anna" not in page and "<script" not in page
     assert "default-src 'none'" in page and "http" not in page.replace("http-equiv", "")
     assert "This proves nothing by itself." in page
+
+
+@pytest.mark.parametrize("text", ["</style><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202etxt.exe\x1b[31m"])
+def test_no_word_of_a_student_becomes_a_tag_or_a_control_character(lab, text):
+    code = "def f(x):\n" + f"    total[x + 1] = work(x, 2) * other(x)  # {text}\n" * 3
+    found = compared(lab, "all_gather", **{text: code, f"2{text}": f"# {text}\n{code}"})
+    whole = comparing.SimilarStudents(text, text, text, 0.5, 1)
+    page = similarity_page.page(Similarity((replace(found, lab=text, title=text),), (whole,), (text,)))
+    tags = {"html", "head", "meta", "title", "style", "body", "header", "main", "h1", "h2", "h3", "p", "strong", "code"}
+    tags |= {"ul", "li", "table", "tr", "th", "td", "bdi", "svg", "rect", "details", "summary", "div", "pre", "mark"}
+    assert set(re.findall(r"<(\w+)", page)) == tags
+    assert not set("\x1b\u202e") & set(page)
+
+
+def test_the_page_shows_the_whole_of_both_codes_with_what_they_share_marked(lab):
+    shared = "    total[x + 1] = work(x, 2) * other(x)\n" * 3
+    found = compared(lab, "all_gather", ann=f"def f(x):\n{shared}", bob=f"def f(x):\n    if x:\n        x = 5\n{shared}")
+    codes = re.findall(r"<pre>(.*?)</pre>", similarity_page.page(Similarity((found,), (), ())), re.DOTALL)
+    for code, answer in zip(codes, (found.pairs[0].one, found.pairs[0].other), strict=True):
+        marked = "".join(re.findall("<mark>(.*?)</mark>", code, re.DOTALL))
+        assert re.sub("</?mark>", "", code) == answer.fingerprint.raw_code
+        assert "= work(x, 2) * other(x)" in marked and "if x" not in marked
 
 
 def test_the_command_writes_the_page_and_says_the_most_alike(handed_in, tmp_path):

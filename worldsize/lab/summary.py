@@ -6,16 +6,14 @@ pictures. The HTML sets no colours, so that light and dark themes both read.
 
 from __future__ import annotations
 
-import html
 import textwrap
 from dataclasses import dataclass
 
-from worldsize import units
+from worldsize import pages, units
 
 CLOSE_RATIO = 1.05
 HEADS = ("question", "predicted", "measured", "comparison")
 QUESTION_COLUMNS = 40
-LEFT = 'style="text-align:left"'
 
 
 @dataclass(frozen=True)
@@ -116,13 +114,8 @@ class Summary:
         return [line for row in cells for line in _lines_of(row, widths)]
 
     def _repr_html_(self) -> str:
-        escape = html.escape
-        head = "".join(f'<th scope="col" {LEFT}>{name}</th>' for name in HEADS)
-        body = "".join(_html_of(row) for row in self.rows) or '<tr><td colspan="4">no predictions</td></tr>'
-        points = "<br>".join(escape(line) for line in self.point_lines())
-        return (
-            f"<table><caption>{escape(self.heading)}</caption><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table><p>{points}</p>"
+        return pages.render(
+            "summary.html", heading=self.heading, heads=HEADS, rows=self.rows, points=self.point_lines()
         )
 
 
@@ -134,10 +127,3 @@ def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
     first, *more = textwrap.wrap(cells[0], QUESTION_COLUMNS) or [""]
     others = "  ".join(cell.ljust(width) for cell, width in zip(cells[1:], widths, strict=True))
     return [f"{first.ljust(QUESTION_COLUMNS)}  {others}".rstrip(), *more]
-
-
-def _html_of(row: SummaryRow) -> str:
-    first, *others = map(html.escape, row.cells)
-    question = f'<th scope="row" {LEFT[:-1]};font-weight:normal">{first}</th>'
-    whole = f'{LEFT[:-1]};white-space:nowrap"'
-    return f"<tr>{question}{''.join(f'<td {whole}>{cell}</td>' for cell in others)}</tr>"
