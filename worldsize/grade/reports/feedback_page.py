@@ -89,6 +89,7 @@ def notes(row: GradeRow) -> Iterator[str]:
         yield f"This could not be graded: {row.reason or 'the file could not be read'}."
     elif row.state in _NOTES:
         yield _NOTES[row.state]
+
     if row.unsafe:
         yield "This was graded without a sandbox: your instructor looks at the points before they count."
 
@@ -102,9 +103,11 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
         yield "Open your notebook in Jupyter, see that it is whole, save it, and hand in the .ipynb file itself."
         yield "If it opens and runs there, write to your instructor."
         return
+
     by_state: dict[str, list[str]] = {}
     for e in row.exercises:
         by_state.setdefault(e.state, []).append(titles.get(e.id, e.title))
+
     for state, told in _STEPS.items():
         if state in by_state:
             yield told.format(titles="; ".join(by_state[state]))

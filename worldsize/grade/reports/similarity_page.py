@@ -1,6 +1,7 @@
 """Similarity as one HTML file: for each exercise the spread of all pairs, then the most alike, side by side.
 
-Nothing in it is a link or a script, and all that students wrote, their names too, is escaped. Left out: the comparison.
+Nothing in it is a link or a script, and all that students wrote, their names too, is escaped (`pages`). Left out: the
+comparison.
 """
 
 from __future__ import annotations
@@ -54,12 +55,13 @@ def lines(found: Similarity) -> list[str]:
     """
     said = []
     for one in found.compared:
-        best = one.pairs[0] if one.pairs else None
         words = f"{one.lab} {one.exercise}: {len(one.shares)} pairs"
-        if best:
+        if one.pairs:
+            best = one.pairs[0]
             words += f", median {statistics.median(one.shares):.2f}, highest {best.share:.2f}"
             words += f" ({best.one.student!a} and {best.other.student!a})"
         said.append(words)
+
     said += [f"{p.lab}, whole lab: {p.one!a} and {p.other!a} {p.share:.2f}" for p in found.whole[:5]]
     return [*said, *(f"not compared: {words!a}" for words in found.unread)]
 
