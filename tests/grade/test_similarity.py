@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shutil
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -133,7 +134,7 @@ def test_no_word_of_a_student_becomes_a_tag_or_a_control_character(lab, text):
     whole = comparing.SimilarStudents(text, text, text, 0.5, 1)
     page = similarity_page.page(Similarity((replace(found, lab=text, title=text),), (whole,), (text,)))
     tags = {"html", "head", "meta", "title", "style", "body", "header", "main", "h1", "h2", "h3", "p", "strong", "code"}
-    tags |= {"ul", "li", "table", "tr", "th", "td", "bdi", "svg", "rect", "details", "summary", "div", "pre", "mark"}
+    tags |= {"ul", "li", "table", "thead", "tr", "th", "td", "bdi", "svg", "rect", "details", "summary", "div", "pre", "mark"}
     assert set(re.findall(r"<(\w+)", page)) == tags
     assert not set("\x1b\u202e") & set(page)
 
@@ -155,3 +156,25 @@ def test_the_command_writes_the_page_and_says_the_most_alike(handed_in, tmp_path
     assert done.exit_code == 0, done.output
     assert f"{RING}, whole lab: '<b>anna' and 'bert'" in done.output
     assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_page_in_light_and_dark_and_its_policy_stops_nothing_of_it(handed_in, tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    made = tmp_path / "similarity.html"
+    made.write_text(similarity_page.page(similarity(handed_in, ROOT)), encoding="utf-8")
+    seen, papers = [], set()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        for scheme in ("light", "dark"):
+            tab = browser.new_context(color_scheme=scheme, viewport={"width": 1000, "height": 800}).new_page()
+            tab.on("console", lambda message: seen.append(message.text))
+            tab.on("request", lambda request: seen.append(request.url) if request.url.startswith("http") else None)
+            tab.goto(made.as_uri())
+            papers.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+            widths = tab.evaluate("[...document.querySelectorAll('rect')].map(rect => rect.getBoundingClientRect().width)")
+            assert max(widths) == 240
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 1000
+        browser.close()
+    assert seen == [] and papers == {"rgb(255, 255, 255)", "rgb(22, 24, 27)"}
