@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.marking import submission, submissions_folder
 from worldsize.grade.marking.submission import Ungradable
+
+if TYPE_CHECKING:
+    from copydetect import CodeFingerprint
 
 RUN = 15  # characters; a name, a string, a function's name are one each
 LEAST = 2 * RUN  # characters of one's own: fewer come from where two given pieces meet, and say nothing
@@ -37,7 +40,7 @@ class Answer:
     """A student's answer; `fingerprint` is of what is left when the release's code is taken off."""
 
     student: str
-    fingerprint: Any  # copydetect.CodeFingerprint
+    fingerprint: CodeFingerprint
 
     @property
     def size(self) -> int:
@@ -231,7 +234,7 @@ def _runs(sources: Iterable[str]) -> frozenset[int]:
     return frozenset(found)
 
 
-def fingerprint(source: str, given: frozenset[int] = frozenset()) -> Any:
+def fingerprint(source: str, given: frozenset[int] = frozenset()) -> CodeFingerprint:
     """For similarity, copydetect's fingerprint of an answer's `source`, without the runs in `given`.
 
     They are taken off here and not by copydetect, whose way (0.5.0) takes off a run too that a file merely has twice.

@@ -75,8 +75,10 @@ def closing_line(batch: Batch, out: Path) -> str:
 
 def summary(rows: Sequence[GradeRow]) -> str:
     """Below the table of a batch, for each lab: how many of each state, mean, median, spread, and a histogram."""
-    labs = sorted({row.lab for row in rows})
-    return "\n\n".join(_of_lab(lab, [row for row in rows if row.lab == lab]) for lab in labs)
+    by_lab: dict[str, list[GradeRow]] = {}
+    for row in rows:
+        by_lab.setdefault(row.lab, []).append(row)
+    return "\n\n".join(_of_lab(lab, by_lab[lab]) for lab in sorted(by_lab))
 
 
 def _of_lab(lab: str, rows: list[GradeRow]) -> str:
