@@ -145,9 +145,9 @@ def test_no_requirement_stands_twice() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-def test_the_package_ships_its_scripts() -> None:
+def test_the_package_ships_its_scripts_and_templates() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert config["tool"]["setuptools"]["package-data"] == {"*": ["*.js"]}
+    assert config["tool"]["setuptools"]["package-data"] == {"*": ["*.js", "templates/*.html", "templates/*.css"]}
 
 
 def test_ci_runs_what_the_readme_calls() -> None:

@@ -12,10 +12,11 @@ from worldsize import data, figures
 from worldsize.checks.verdict import Verdict
 from worldsize.doctor import CapabilitySheet, examine
 from worldsize.errors import Deadlock, Interrupted, LaunchError, NotYet, RankFailed, RunTimedOut
-from worldsize.lab.checker import Checker, notebook_shell, verdict_html
+from worldsize.lab.checker import Checker, notebook_shell
 from worldsize.lab.knobs import knobs
 from worldsize.lab.lab import Lab
 from worldsize.lab.terminal import terminal
+from worldsize.lab.verdict_view import verdict_html
 from worldsize.launch import Run, last_run, launch, quiet_launch, warm
 from worldsize.launch.run import observe
 from worldsize.links import Link

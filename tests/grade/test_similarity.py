@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shutil
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from worldsize import cli
 from worldsize.grade import course
 from worldsize.grade.reports import similarity as comparing
 from worldsize.grade.reports import similarity_page
-from worldsize.grade.reports.similarity import Compared, compare, given_runs, similarity
+from worldsize.grade.reports.similarity import Compared, Similarity, compare, given_runs, similarity
 
 RING = "06_ring_all_reduce"
 COPY = re.compile(r"\b(handle|bounds|start|stop|chunk|step|left|right|received)\b")
@@ -125,6 +127,28 @@ def test_the_page_has_no_script_and_no_name_or_code_as_markup(handed_in):
     assert "This proves nothing by itself." in page
 
 
+@pytest.mark.parametrize("text", ["</style><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202etxt.exe\x1b[31m"])
+def test_no_word_of_a_student_becomes_a_tag_or_a_control_character(lab, text):
+    code = "def f(x):\n" + f"    total[x + 1] = work(x, 2) * other(x)  # {text}\n" * 3
+    found = compared(lab, "all_gather", **{text: code, f"2{text}": f"# {text}\n{code}"})
+    whole = comparing.SimilarStudents(text, text, text, 0.5, 1)
+    page = similarity_page.page(Similarity((replace(found, lab=text, title=text),), (whole,), (text,)))
+    tags = {"html", "head", "meta", "title", "style", "body", "header", "main", "h1", "h2", "h3", "p", "strong", "code"}
+    tags |= {"ul", "li", "table", "thead", "tr", "th", "td", "bdi", "svg", "rect", "details", "summary", "div", "pre", "mark"}
+    assert set(re.findall(r"<(\w+)", page)) == tags
+    assert not set("\x1b\u202e") & set(page)
+
+
+def test_the_page_shows_the_whole_of_both_codes_with_what_they_share_marked(lab):
+    shared = "    total[x + 1] = work(x, 2) * other(x)\n" * 3
+    found = compared(lab, "all_gather", ann=f"def f(x):\n{shared}", bob=f"def f(x):\n    if x:\n        x = 5\n{shared}")
+    codes = re.findall(r"<pre>(.*?)</pre>", similarity_page.page(Similarity((found,), (), ())), re.DOTALL)
+    for code, answer in zip(codes, (found.pairs[0].one, found.pairs[0].other), strict=True):
+        marked = "".join(re.findall("<mark>(.*?)</mark>", code, re.DOTALL))
+        assert re.sub("</?mark>", "", code) == answer.fingerprint.raw_code
+        assert "= work(x, 2) * other(x)" in marked and "if x" not in marked
+
+
 def test_the_command_writes_the_page_and_says_the_most_alike(handed_in, tmp_path):
     done = CliRunner().invoke(
         cli.app, ["similarity", str(handed_in), "--out", str(tmp_path / "out.html"), "--course", str(ROOT)]
@@ -132,3 +156,25 @@ def test_the_command_writes_the_page_and_says_the_most_alike(handed_in, tmp_path
     assert done.exit_code == 0, done.output
     assert f"{RING}, whole lab: '<b>anna' and 'bert'" in done.output
     assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_page_in_light_and_dark_and_its_policy_stops_nothing_of_it(handed_in, tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    made = tmp_path / "similarity.html"
+    made.write_text(similarity_page.page(similarity(handed_in, ROOT)), encoding="utf-8")
+    seen, papers = [], set()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        for scheme in ("light", "dark"):
+            tab = browser.new_context(color_scheme=scheme, viewport={"width": 1000, "height": 800}).new_page()
+            tab.on("console", lambda message: seen.append(message.text))
+            tab.on("request", lambda request: seen.append(request.url) if request.url.startswith("http") else None)
+            tab.goto(made.as_uri())
+            papers.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+            widths = tab.evaluate("[...document.querySelectorAll('rect')].map(rect => rect.getBoundingClientRect().width)")
+            assert max(widths) == 240
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 1000
+        browser.close()
+    assert seen == [] and papers == {"rgb(255, 255, 255)", "rgb(22, 24, 27)"}

@@ -24,6 +24,7 @@ NAMED = (
 )
 PATTERNS = (
     *("labs/[0-9][0-9]_*.ipynb", "worldsize/**/*.py", "worldsize/**/*.js"),
+    *("worldsize/**/*.html", "worldsize/**/*.css"),
     *("datasets/*.npz", "datasets/*.LICENSE", "datasets/*.json"),
 )
 TOP = "worldsize"  # the folder that the zip unpacks to

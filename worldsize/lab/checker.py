@@ -1,17 +1,16 @@
-"""`check.<exercise>(fn)` in a notebook: the function as it would be handed in, its check, its points, its verdict in HTML.
+"""`check.<exercise>(fn)` in a notebook: the function as it would be handed in, its check, its points.
 
 A student's function is rebuilt from the cells that count before its check runs, so that what passes here passes for a
-grade; what would not be handed in is named. Left out: what is checked (`checks`), and keeping points (`lab`).
+grade; what would not be handed in is named. Left out: what is checked (`checks`), keeping points (`lab`), and showing
+the verdict (`verdict_view`).
 """
 
 from __future__ import annotations
 
-import html
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from worldsize import figures
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.verdict import Verdict
@@ -127,30 +126,3 @@ def notebook_shell() -> Any:
     from IPython import get_ipython
 
     return get_ipython()
-
-
-def verdict_html(verdict: Verdict) -> str:
-    """How the lab's checker shows the verdict of `check.<exercise>(fn)` in the notebook: a small HTML table.
-
-    Marks and words say it, colour is not needed.
-    """
-    head, *_ = str(verdict).splitlines()
-    if verdict.state == "pass":
-        return f"<p><strong>{html.escape(head)}</strong></p>"
-    marks = {True: "✔ holds", False: "✘ does not hold", None: "– not reached"}
-    rows = "".join(
-        f'<tr><td style="text-align:left">{html.escape(p.name)}</td><td>{marks[p.passed]}</td><td>{p.points:g}</td></tr>'
-        for p in verdict.properties
-        if verdict.state != "not yet"
-    )
-    names = '<tr><th style="text-align:left">property</th><th>result</th><th>points</th></tr>'
-    table = f"<table>{names}{rows}</table>" if rows else ""
-    words = f'<pre style="white-space:pre-wrap;word-break:normal">{html.escape(verdict.mismatch or "")}</pre>'
-    return f"<p><strong>{html.escape(head)}</strong></p>{table}{words if rows else ''}{_messages_html(verdict)}"
-
-
-def _messages_html(verdict: Verdict) -> str:
-    if verdict.state == "not yet" or verdict.trace is None or not verdict.trace.transfers:
-        return ""
-    picture = figures.messages(verdict.trace)._repr_html_()
-    return f"<details><summary>the messages of that run</summary>{picture}</details>"

@@ -1,21 +1,19 @@
 """The table at a lab's end: what was predicted beside what was measured, and the points so far.
 
 Plain data and its two texts (HTML for a notebook, lines for a terminal). Left out: keeping the numbers,
-pictures. The HTML sets no colours, so that light and dark themes both read.
+pictures. The HTML (`pages`) sets no colours, so that light and dark themes both read.
 """
 
 from __future__ import annotations
 
-import html
 import textwrap
 from dataclasses import dataclass
 
-from worldsize import units
+from worldsize import pages, units
 
 CLOSE_RATIO = 1.05
 HEADS = ("question", "predicted", "measured", "comparison")
 QUESTION_COLUMNS = 40
-LEFT = 'style="text-align:left"'
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,9 @@ class SummaryRow:
 
     @property
     def predicted_text(self) -> str:
-        return "no prediction" if self.predicted is None else units.number(self.predicted, self.unit)
+        if self.predicted is None:
+            return "no prediction"
+        return units.number(self.predicted, self.unit)
 
     @property
     def measured_text(self) -> str:
@@ -48,6 +48,7 @@ class SummaryRow:
         """The measurement against the prediction, in words; empty where there are not two numbers."""
         if self.predicted is None or self.measured is None:
             return ""
+
         if self.unit != self.measured_unit:
             return "different units"
         return compare(self.predicted, self.measured, self.unit)
@@ -60,6 +61,7 @@ def compare(predicted: float, measured: float, unit: str = "") -> str:
     if predicted * measured <= 0:
         side = "above" if measured > predicted else "below"
         return f"{units.number(abs(measured - predicted), unit)} {side} the prediction"
+
     ratio = measured / predicted
     if 1 / CLOSE_RATIO <= ratio <= CLOSE_RATIO:
         return f"as predicted, within {round((CLOSE_RATIO - 1) * 100)} %"
@@ -98,6 +100,7 @@ class Summary:
         """`points: 4 of 6`, then one line for each exercise that misses some."""
         lines = [f"points: {units.number(self.points)} of {units.number(self.possible)}"]
         lines += [str(score) for score in self.scores if score.earned < score.possible]
+
         unchecked = self.possible - sum(score.possible for score in self.scores)
         if unchecked > 0:
             lines.append(f"not checked yet: exercises worth {_points(unchecked)}")
@@ -111,33 +114,29 @@ class Summary:
     def _table(self) -> list[str]:
         if not self.rows:
             return ["no predictions yet"]
+
         cells = [HEADS, *(row.cells for row in self.rows)]
-        widths = [max(len(cell) for cell in column) for column in list(zip(*cells, strict=True))[1:]]
-        return [line for row in cells for line in _lines_of(row, widths)]
+        _, *columns = zip(*cells, strict=True)
+        widths = [max(map(len, column)) for column in columns]
+        lines = []
+        for row in cells:
+            lines += _lines_of(row, widths)
+        return lines
 
     def _repr_html_(self) -> str:
-        escape = html.escape
-        head = "".join(f'<th scope="col" {LEFT}>{name}</th>' for name in HEADS)
-        body = "".join(_html_of(row) for row in self.rows) or '<tr><td colspan="4">no predictions</td></tr>'
-        points = "<br>".join(escape(line) for line in self.point_lines())
-        return (
-            f"<table><caption>{escape(self.heading)}</caption><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table><p>{points}</p>"
+        return pages.render(
+            "summary.html", heading=self.heading, heads=HEADS, rows=self.rows, points=self.point_lines()
         )
 
 
 def _points(count: float) -> str:
-    return f"{units.number(count)} point{'' if count == 1 else 's'}"
+    plural = "" if count == 1 else "s"
+    return f"{units.number(count)} point{plural}"
 
 
 def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
-    first, *more = textwrap.wrap(cells[0], QUESTION_COLUMNS) or [""]
-    others = "  ".join(cell.ljust(width) for cell, width in zip(cells[1:], widths, strict=True))
-    return [f"{first.ljust(QUESTION_COLUMNS)}  {others}".rstrip(), *more]
-
-
-def _html_of(row: SummaryRow) -> str:
-    first, *others = map(html.escape, row.cells)
-    question = f'<th scope="row" {LEFT[:-1]};font-weight:normal">{first}</th>'
-    whole = f'{LEFT[:-1]};white-space:nowrap"'
-    return f"<tr>{question}{''.join(f'<td {whole}>{cell}</td>' for cell in others)}</tr>"
+    """A row in a terminal: the question in as many lines as it needs, the other cells beside its first."""
+    question, *others = cells
+    first, *more = textwrap.wrap(question, QUESTION_COLUMNS) or [""]
+    padded = [cell.ljust(width) for cell, width in zip(others, widths, strict=True)]
+    return [f"{first.ljust(QUESTION_COLUMNS)}  {'  '.join(padded)}".rstrip(), *more]

@@ -40,9 +40,15 @@ def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
     kept = list(rows)
     if not kept:
         raise ValueError("export: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
+
     labs = sorted({row.lab for row in kept if row.lab})
-    possible = {row.lab: row.possible for row in sorted(kept, key=lambda row: row.possible)}
-    points = {(row.student, row.lab): f"{row.points:g}" for row in kept if row.state != "ungradable"}
+    possible = dict.fromkeys(labs, 0.0)
+    points: dict[tuple[str, str], str] = {}
+    for row in kept:
+        if row.lab:
+            possible[row.lab] = max(possible[row.lab], row.possible)
+        if row.state != "ungradable":
+            points[row.student, row.lab] = f"{row.points:g}"
 
     def line(student: str, name: str, id: str) -> list[str]:
         return [name, id, "", "", "", *(points.get((student, lab), "") for lab in labs)]
@@ -64,6 +70,7 @@ def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
     if not kept:
         known = ", ".join(sorted({row.lab for row in everything if row.lab})) or "no lab at all"
         raise ValueError(f"export: expected a lab that was graded ({known}), got {lab!r}.")
+
     by_student = {row.student: row for row in kept}
 
     def line(student: str, name: str, id: str) -> list[str]:
@@ -78,14 +85,16 @@ def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
     file = io.StringIO()
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    unknown = []
     writer.writerows(heads)
+
+    unknown = []
     for student in sorted({row.student for row in rows}):
         name, _, id = student.rpartition("_")
         if not (name and id.isascii() and id.isdigit()) or name == _GRADESCOPE:
             unknown.append(student)
             continue
         writer.writerow(map(_safe, line(student, name, id)))
+
     return MarkSheet(file.getvalue(), tuple(unknown), tuple(_unsure(rows)))
 
 
@@ -102,13 +111,20 @@ def _is_number(text: str) -> bool:
 
 
 def _comment(row: GradeRow) -> str:
-    lines = [f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip() for e in row.exercises]
-    return "\n".join([*([row.reason] if row.reason else []), *lines])
+    lines = [row.reason] if row.reason else []
+    for e in row.exercises:
+        lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip())
+
+    return "\n".join(lines)
 
 
 def _unsure(rows: Iterable[GradeRow]) -> Iterator[str]:
     """A person should see these before the marks go out."""
     for row in rows:
-        if row.state == "ungradable" or row.unsafe or row.tamper:
-            why = "graded without a sandbox" if row.unsafe else row.reason or "; ".join(row.tamper) or row.state
-            yield f"{row.student}, {row.lab or row.path}: {why}"
+        if row.unsafe:
+            why = "graded without a sandbox"
+        elif row.state == "ungradable" or row.tamper:
+            why = row.reason or "; ".join(row.tamper) or row.state
+        else:
+            continue
+        yield f"{row.student}, {row.lab or row.path}: {why}"

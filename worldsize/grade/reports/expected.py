@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from worldsize.checks import run_check
 from worldsize.files import PRIVATE, write_whole
@@ -43,31 +43,38 @@ class Expected:
     def trace(self, row: GradeRow, found: ExerciseRow) -> Trace | None:
         """What should have been sent; None where the course has no answer, or no message is part of it."""
         lab = self._labs.get(row.lab)
-        exercise = next((e for e in lab.exercises if e.id == found.id), None) if lab else None
-        if exercise is None or not found.run or any(e.reference is None for e in lab.exercises):
+        if lab is None or not found.run or any(e.reference is None for e in lab.exercises):
             return None
+        exercise = next((e for e in lab.exercises if e.id == found.id), None)
+        if exercise is None:
+            return None
+
         path = self._folder / f"{_key(row, found, lab)}.json"
         with suppress(OSError, ValueError, TypeError):
-            return _trace(json.loads(path.read_text(encoding="utf-8")))
+            return _trace(*json.loads(path.read_text(encoding="utf-8")))
+
         try:
             ranks, messages = messages_of(self._run(row, found.run, lab, exercise))
         except Exception:  # a picture that cannot be had keeps nobody's feedback back
             return None
         write_whole(path, json.dumps([ranks, messages]), PRIVATE)
-        return _trace([ranks, messages])
+        return _trace(ranks, messages)
 
     def _run(self, row: GradeRow, last: int, lab: CourseLab, exercise: Exercise) -> Trace | None:
         sandbox = self._started()
         sandbox.preload(lab.modules)
+
         seed = derived(row.seed, lab.stem, row.digest)
         cells = [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
         cells += [[e.title, e.reference] for e in lab.exercises]
         draws = random.Random(derived(seed, exercise.id))
         arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, derived(seed, "ranks"), draws)
+
         try:
             run_check(exercise.id, CountingArena(arena, last), *map(Submitted, exercise.functions))
         except LastRunReached as enough:
-            return enough.ended.trace if enough.ended.state == "done" else None
+            if enough.ended.state == "done":
+                return enough.ended.trace
         finally:
             sandbox.settle()
         return None
@@ -85,6 +92,7 @@ def _key(row: GradeRow, found: ExerciseRow, lab: CourseLab) -> str:
     return f"{lab.stem}.{found.id}.{mark}"
 
 
-def _trace(kept: Any) -> Trace | None:
-    ranks, messages = kept
-    return Trace(ranks, tuple(Transfer(*m) for m in messages)) if messages else None
+def _trace(ranks: int, messages: Sequence[Sequence]) -> Trace | None:
+    if not messages:
+        return None
+    return Trace(ranks, tuple(Transfer(*message) for message in messages))

@@ -43,23 +43,26 @@ def write(
     every = list(rows)
     if not every:
         raise ValueError("feedback: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
-    places = []
+
+    written = []
     with Expected(dict(labs), kept) as expected:
-        for done, (row, place) in enumerate(placed(every), 1):
-            titles = titles_of(labs.get(row.lab))
-            pairs = {e.id: pair for e in row.exercises if (pair := _pair(row, e, expected))}
-            write_whole(to / place, page(row, titles, pairs, seed_too), 0o644)  # nbgrader's release keeps the mode
-            for name, text in _tickets(row, submissions):
-                write_whole((to / place).with_name(name), text, PRIVATE)
-            places.append(to / place)
+        for row, place in placed(every):
+            path = to / place
+            text = page(row, titles_of(labs.get(row.lab)), _pictures(row, expected), seed_too)
+            write_whole(path, text, 0o644)  # nbgrader's release keeps the mode
+            if submissions is not None:
+                for name, ticket in _tickets(row, submissions):
+                    write_whole(path.with_name(name), ticket, PRIVATE)
+
+            written.append(path)
             if progress is not None:
-                progress(done, len(every), row)
-    return places
+                progress(len(written), len(every), row)
+    return written
 
 
-def _tickets(row: GradeRow, submissions: Path | None) -> Iterator[tuple[str, str]]:
+def _tickets(row: GradeRow, submissions: Path) -> Iterator[tuple[str, str]]:
     """The files that `nbgrader submit` made beside the notebook: (name, text)."""
-    for name in _TICKETS if submissions else ():
+    for name in _TICKETS:
         with suppress(Ungradable, UnicodeDecodeError):
             yield name, submission.read((submissions / row.path).parent / name)[:1000].decode()
 
@@ -67,17 +70,26 @@ def _tickets(row: GradeRow, submissions: Path | None) -> Iterator[tuple[str, str
 # ---- pictures --------------------------------------------------------------------------------
 
 
-def _pair(row: GradeRow, e: ExerciseRow, expected: Expected) -> MessagePictures | None:
-    if e.state in ("pass", "not yet", "missing") and not (e.helped and e.ranks) or not e.ranks:
-        return None
-    wanted = expected.trace(row, e)
-    if wanted is not None and wanted.world_size != e.ranks:
-        wanted = None
-    sent, due = on_logical_clock(e.trace), on_logical_clock(wanted) if wanted else None
-    return MessagePictures(drawn(sent), drawn(due) if due else None, due is not None and _told(sent) == _told(due))
+def _pictures(row: GradeRow, expected: Expected) -> dict[str, MessagePictures]:
+    """Those of a row, by exercise: of each that has a case to show."""
+    found = {}
+    for e in row.exercises:
+        failed = e.state not in ("pass", "not yet", "missing")
+        if e.ranks and (failed or e.helped):
+            found[e.id] = _message_pictures(e, expected.trace(row, e))
+    return found
 
 
-def _told(trace: Trace) -> list[tuple]:
+def _message_pictures(e: ExerciseRow, wanted: Trace | None) -> MessagePictures:
+    sent = on_logical_clock(e.trace)
+    if wanted is None or wanted.world_size != e.ranks:
+        return MessagePictures(sent=drawn(sent), expected=None)
+
+    due = on_logical_clock(wanted)
+    return MessagePictures(sent=drawn(sent), expected=drawn(due), same=_moves(sent) == _moves(due))
+
+
+def _moves(trace: Trace) -> list[tuple]:
     """Which sizes went over each link, in their order there. Who comes first at a rank that takes from anyone is chance."""
     by_link = sorted(trace.transfers, key=lambda t: (t.src, t.dst, t.start_s))
     return [(t.src, t.dst, t.size_bytes) for t in by_link]
@@ -94,6 +106,7 @@ def drawn(trace: Trace) -> PagePicture | None:
 
     if not trace.transfers:
         return None
+
     picture = figures.messages(trace, in_steps=True)
     width, height = (round(inches * SHOWN_DPI) for inches in picture.get_size_inches())
     return PagePicture(picture.png(), picture.alt, width, height)
@@ -115,11 +128,12 @@ def placed(rows: Iterable[GradeRow]) -> Iterator[tuple[GradeRow, PurePosixPath]]
 
 def _place(row: GradeRow) -> PurePosixPath:
     *folders, name = PurePosixPath(row.path).parts or (row.student,)
-    stem = name[: -len(".ipynb")] if name.lower().endswith(".ipynb") else ""
-    if not stem:  # a folder without a notebook
+    if len(name) <= len(".ipynb") or not name.lower().endswith(".ipynb"):  # a folder without a notebook
         folders, stem = [*folders, name], "feedback"
     elif folders and row.lab:
         stem = row.lab
+    else:
+        stem = name[: -len(".ipynb")]
     return PurePosixPath(*map(_part, folders), f"{_part(stem)}.html")
 
 
@@ -132,11 +146,15 @@ def _part(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    harmless = all(c in " .,'()+@_-" or unicodedata.category(c) in _HARMLESS for c in text)
-    return bool(
-        text and harmless and text[0] not in " .-" and text[-1] not in " ." and len(text.encode()) <= _MOST_BYTES
-        and not _RESERVED.fullmatch(text) and not text.lower().endswith(".html")
-    )  # fmt: skip
+    if not text or not all(map(_is_harmless, text)):
+        return False
+    if text[0] in " .-" or text[-1] in " ." or text.lower().endswith(".html"):
+        return False
+    return len(text.encode()) <= _MOST_BYTES and not _RESERVED.fullmatch(text)
+
+
+def _is_harmless(character: str) -> bool:
+    return character in " .,'()+@_-" or unicodedata.category(character) in _HARMLESS
 
 
 def _folded(place: PurePosixPath) -> str:

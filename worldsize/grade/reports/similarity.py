@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.marking import submission, submissions_folder
 from worldsize.grade.marking.submission import Ungradable
+
+if TYPE_CHECKING:
+    from copydetect import CodeFingerprint
 
 RUN = 15  # characters; a name, a string, a function's name are one each
 LEAST = 2 * RUN  # characters of one's own: fewer come from where two given pieces meet, and say nothing
@@ -37,7 +40,7 @@ class Answer:
     """A student's answer; `fingerprint` is of what is left when the release's code is taken off."""
 
     student: str
-    fingerprint: Any  # copydetect.CodeFingerprint
+    fingerprint: CodeFingerprint
 
     @property
     def size(self) -> int:
@@ -100,12 +103,18 @@ class SharedSums:
         self.shared: Counter[tuple[str, str]] = Counter()
         self.exercises: Counter[tuple[str, str]] = Counter()
 
+    def add(self, pair: SimilarAnswers) -> None:
+        students = (pair.one.student, pair.other.student)
+        self.shared[students] += pair.shared
+        self.exercises[students] += 1
+
     def pairs(self, lab: str) -> list[SimilarStudents]:
         """The most alike."""
-        found = [
-            SimilarStudents(lab, one, other, shared / (self.sizes[one] + self.sizes[other]), self.exercises[one, other])
-            for (one, other), shared in self.shared.items()
-        ]
+        found = []
+        for (one, other), shared in self.shared.items():
+            share = shared / (self.sizes[one] + self.sizes[other])
+            exercises = self.exercises[one, other]
+            found.append(SimilarStudents(lab=lab, one=one, other=other, share=share, exercises=exercises))
         return sorted(found, key=lambda pair: (-pair.share, pair.one, pair.other))[:SHOWN]
 
 
@@ -116,18 +125,22 @@ def similarity(folder: Path, root: Path | None = None, progress: OnProgress | No
     """
     if find_spec("copydetect") is None:
         raise ValueError("similarity: expected the package copydetect, got none. Install it: pip install '.[instructor]'")
+
     labs = course.load((root or course.default_root()).resolve())
     papers, unread = _read(folder, labs)
-    todo = [(labs[stem], exercise) for stem in sorted(papers) for exercise in labs[stem].exercises]
-    compared, whole = [], []
+    total = sum(len(labs[stem].exercises) for stem in papers)
+    compared: list[Compared] = []
+    whole: list[SimilarStudents] = []
     for stem in sorted(papers):
-        tally, given = SharedSums(), given_runs(labs[stem])
+        tally = SharedSums()
+        given = given_runs(labs[stem])
         for exercise in labs[stem].exercises:
             compared.append(compare(labs[stem], exercise, papers[stem], given, tally))
             if progress is not None:
-                progress(len(compared), len(todo))
+                progress(len(compared), total)
         whole += tally.pairs(stem)
-    return Similarity(tuple(compared), tuple(whole), tuple(unread))
+
+    return Similarity(compared=tuple(compared), whole=tuple(whole), unread=tuple(unread))
 
 
 def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str, dict]], list[str]]:
@@ -146,6 +159,7 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
         except Ungradable as error:
             unread.append(f"{student}: {error}")
             continue
+
         papers.setdefault(lab.stem, {}).setdefault(student, submission.repair(cells, lab).sources)
     return papers, unread
 
@@ -161,25 +175,35 @@ def compare(
     tally: SharedSums | None = None,
 ) -> Compared:
     """The similarity of every pair of answers to one exercise; the pairs go into `tally` too."""
-    answers = [Answer(name, fingerprint(found[exercise.id] or "", given)) for name, found in sorted(sources.items())]
-    own = [answer for answer in answers if answer.size >= LEAST]
     tally = tally or SharedSums()
-    tally.sizes.update({answer.student: answer.size for answer in own})
-    shares, best = [], []
-    for number, (one, other) in enumerate(combinations(own, 2)):
-        pair = pair_of(one, other)
-        shares.append(pair.share)
-        heapq.heappush(best, (pair.share, -number, pair))
-        if len(best) > SHOWN:
-            heapq.heappop(best)
-        tally.shared[one.student, other.student] += pair.shared
-        tally.exercises[one.student, other.student] += 1
+    own, empty = [], []
+    for name, found in sorted(sources.items()):
+        answer = Answer(name, fingerprint(found[exercise.id] or "", given))
+        if answer.size < LEAST:
+            empty.append(name)
+        else:
+            own.append(answer)
+            tally.sizes[name] += answer.size
+
+    pairs = [pair_of(one, other) for one, other in combinations(own, 2)]
+    for pair in pairs:
+        tally.add(pair)
+
     reference = Answer(COURSE, fingerprint(exercise.reference or "", given))
-    to_course = {answer.student: pair_of(answer, reference) for answer in own} if reference.size else {}
+    to_course = {}
+    if reference.size:
+        to_course = {answer.student: pair_of(answer, reference) for answer in own}
+
     return Compared(
-        lab.stem, exercise.id, exercise.title, len(answers), tuple(a.student for a in answers if a.size < LEAST),
-        tuple(shares), tuple(pair for _, _, pair in sorted(best, reverse=True)), to_course,
-    )  # fmt: skip
+        lab=lab.stem,
+        exercise=exercise.id,
+        title=exercise.title,
+        students=len(sources),
+        empty=tuple(empty),
+        shares=tuple(pair.share for pair in pairs),
+        pairs=tuple(heapq.nlargest(SHOWN, pairs, key=lambda pair: pair.share)),
+        to_course=to_course,
+    )
 
 
 def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
@@ -187,6 +211,7 @@ def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
 
     if one.fingerprint.hashes.isdisjoint(other.fingerprint.hashes):
         return SimilarAnswers(one, other, 0.0)
+
     _, (of_one, of_other), _ = compare_files(one.fingerprint, other.fingerprint)
     return SimilarAnswers(one, other, float(of_one * one.size + of_other * other.size))
 
@@ -209,7 +234,7 @@ def _runs(sources: Iterable[str]) -> frozenset[int]:
     return frozenset(found)
 
 
-def fingerprint(source: str, given: frozenset[int] = frozenset()) -> Any:
+def fingerprint(source: str, given: frozenset[int] = frozenset()) -> CodeFingerprint:
     """For similarity, copydetect's fingerprint of an answer's `source`, without the runs in `given`.
 
     They are taken off here and not by copydetect, whose way (0.5.0) takes off a run too that a file merely has twice.
@@ -219,6 +244,7 @@ def fingerprint(source: str, given: frozenset[int] = frozenset()) -> Any:
 
     code = io.StringIO(source[:MOST_CHARACTERS])
     made = CodeFingerprint("answer.py", RUN, 1, language="python", fp=code)
+
     made.hash_idx = {run: places for run, places in made.hash_idx.items() if run not in given}
     made.hashes = set(made.hash_idx)
     made.token_coverage = get_token_coverage(made.hash_idx, RUN, len(made.filtered_code))

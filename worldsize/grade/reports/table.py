@@ -13,34 +13,47 @@ from worldsize.units import count, number
 
 BAR_COLUMNS = 40
 BINS = 6
+_WAYS = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
 
 
 def table(rows: Sequence[GradeRow]) -> str:
     """The table that a grading prints: students down, with lab, state, points and a remark in one line."""
-    heads = ("student", "lab", "state", "points", "")
-    body = [(_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows]
-    widths = [max(len(line[k]) for line in (heads, *body)) for k in range(4)]
-    lines = ("  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[4]]) for line in (heads, *body))
-    return "\n".join(line.rstrip() for line in lines)
+    cells = [("student", "lab", "state", "points", "")]
+    for row in rows:
+        points = f"{number(row.points)} of {number(row.possible)}"
+        cells.append((_shown(row.student), row.lab, row.state, points, _remark(row)))
 
-
-def _points(row: GradeRow) -> str:
-    return f"{number(row.points)} of {number(row.possible)}"
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for line in cells:
+        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
 
 
 def _remark(row: GradeRow) -> str:
-    remarks = [row.reason] if row.reason else []
-    remarks += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
-    remarks += [f"changed: {_changed(row)}"] if row.tamper else []
-    remarks += ["UNSAFE: no sandbox"] if row.unsafe else []
-    return _shown("; ".join([*remarks, *([row.handed_in] if row.handed_in else [])]))[:160]
+    remarks = [row.reason]
+    for e in row.exercises:
+        if e.state != "pass":
+            remarks.append(f"{e.id}: {e.state}")
+    if row.tamper:
+        remarks.append(f"changed: {_changed(row)}")
+    if row.unsafe:
+        remarks.append("UNSAFE: no sandbox")
+    remarks.append(row.handed_in)
+
+    return _shown("; ".join(filter(None, remarks)))[:160]
 
 
 def _changed(row: GradeRow) -> str:
     """Set-up cells are named apart: graded with the release's, they are why a check may differ from the student's."""
     setups = sum("set-up cell" in remarks for remarks in row.tamper)
     others = len(row.tamper) - setups
-    return " and ".join([*([count(setups, "set-up cell")] if setups else []), *([count(others, "thing")] if others else [])])
+    if not setups:
+        return count(others, "thing")
+    if not others:
+        return count(setups, "set-up cell")
+    return f"{count(setups, 'set-up cell')} and {count(others, 'thing')}"
 
 
 def _shown(text: str) -> str:
@@ -54,27 +67,30 @@ def closing_line(batch: Batch, out: Path) -> str:
     It says too how many were kept from before, in which sandboxes, and where the rows are.
     """
     kept = len(batch.rows) - batch.graded
-    ways = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
     return (
-        f"{count(batch.graded, 'submission')} graded, {kept} kept from before ({ways[batch.mode]}); rows: {out / 'rows'}. "
+        f"{count(batch.graded, 'submission')} graded, {kept} kept from before ({_WAYS[batch.mode]}); rows: {out / 'rows'}. "
         f"To replay a row: --seed {batch.seed}"
     )
 
 
 def summary(rows: Sequence[GradeRow]) -> str:
     """Below the table of a batch, for each lab: how many of each state, mean, median, spread, and a histogram."""
-    labs = sorted({row.lab for row in rows})
-    return "\n\n".join(_of_lab(lab, [row for row in rows if row.lab == lab]) for lab in labs)
+    by_lab: dict[str, list[GradeRow]] = {}
+    for row in rows:
+        by_lab.setdefault(row.lab, []).append(row)
+    return "\n\n".join(_of_lab(lab, by_lab[lab]) for lab in sorted(by_lab))
 
 
 def _of_lab(lab: str, rows: list[GradeRow]) -> str:
     states = Counter(row.state for row in rows)
     told = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
     head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({told})"
+
     possible = max(row.possible for row in rows)
     counted = [row.points for row in rows if row.state != "ungradable"]
     if not counted or not possible:
         return head
+
     spread = statistics.pstdev(counted)
     figures = (
         f"  mean {number(statistics.fmean(counted))}, median {number(statistics.median(counted))}, standard deviation "
@@ -86,11 +102,13 @@ def _of_lab(lab: str, rows: list[GradeRow]) -> str:
 def _histogram(points: list[float], possible: float) -> list[str]:
     """A row for each sixth of the points; the full score has its own."""
     bins = Counter(BINS if p >= possible else int(BINS * p / possible) for p in points)
-    most = max(bins.values())
     names = [f"{number(possible * k / BINS)} to {number(possible * (k + 1) / BINS)}" for k in range(BINS)]
     names.append(f"all {number(possible)}")
+
+    most = max(bins.values())
     width = max(map(len, names))
-    return [
-        f"  {name.rjust(width)}  {'█' * round(BAR_COLUMNS * bins[k] / most)} {bins[k] or ''}".rstrip()
-        for k, name in enumerate(names)
-    ]
+    lines = []
+    for k, name in enumerate(names):
+        bar = "█" * round(BAR_COLUMNS * bins[k] / most)
+        lines.append(f"  {name.rjust(width)}  {bar} {bins[k] or ''}".rstrip())
+    return lines
