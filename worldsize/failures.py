@@ -62,8 +62,10 @@ class Failure:
         return self.type in _PEER_LOST_TYPES or _PEER_LOST.search(self.message) is not None
 
 
-_PEER_LOST_TYPES = ("UnavailableError", "AbortedError")  # TensorFlow's, for an address that no longer answers
+# the fabric's, and TensorFlow's for an address that no longer answers
+_PEER_LOST_TYPES = ("PeerLost", "UnavailableError", "AbortedError")
 
+# what torch.distributed says, of whose calls in a student's code nobody makes a PeerLost
 _PEER_LOST = re.compile(
     r"connection (was )?(closed|reset|refused|aborted)|closed by peer|broken pipe|remote process|"
     r"peer (has )?(closed|exited)|NCCL (communicator|WARN|error)",

@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from worldsize.fabric.interface import SMALL_BYTES, Arrival, Pending
+from worldsize.fabric.interface import SMALL_BYTES, Arrival, PeerLost, Pending
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -34,12 +34,22 @@ def gloo_group(store: dist.Store, rank: int, world_size: int) -> dist.ProcessGro
 
 
 class _GlooPending:
-    def __init__(self, works: list[dist.Work], keep: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, works: list[dist.Work], keep: tuple[torch.Tensor, ...], peer: int) -> None:
         self._works, self._keep = works, keep  # gloo reads the tensors until the works are done
+        self._peer = peer
 
     def wait(self) -> None:
-        for work in self._works:
-            work.wait()
+        try:
+            for work in self._works:
+                work.wait()
+        except RuntimeError as error:
+            raise _peer_lost("send to", self._peer) from error
+
+
+def _peer_lost(doing: str, peer: int | None) -> PeerLost:
+    """What gloo's error means, whatever it says: its calls fail only where a connection does."""
+    whom = "another rank" if peer is None else f"rank {peer}"
+    return PeerLost(f"{doing} {whom}: it has ended, and the connection with it")
 
 
 class GlooWire:
@@ -59,16 +69,26 @@ class GlooWire:
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         header = _header(x, stamp_s)
-        if x.nbytes <= SMALL_BYTES:
-            both = torch.cat([header, raw(x)])
-            return _GlooPending([self._group.send([both], to, _header_tag(tag))], (both,))
-        works = [
-            self._group.send([header], to, _header_tag(tag)),
-            self._group.send([x], to, _payload_tag(tag, x.nbytes)),
-        ]
-        return _GlooPending(works, (header, x))
+        try:
+            if x.nbytes <= SMALL_BYTES:
+                both = torch.cat([header, raw(x)])
+                return _GlooPending([self._group.send([both], to, _header_tag(tag))], (both,), to)
+
+            works = [
+                self._group.send([header], to, _header_tag(tag)),
+                self._group.send([x], to, _payload_tag(tag, x.nbytes)),
+            ]
+        except RuntimeError as error:
+            raise _peer_lost("send to", to) from error
+        return _GlooPending(works, (header, x), to)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
+        try:
+            return self._take(out, frm, tag)
+        except RuntimeError as error:
+            raise _peer_lost("recv from", frm) from error
+
+    def _take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         landing, words = self._landings.pop() if self._landings else _landing()
         payload = None
         if frm is None:
@@ -79,10 +99,13 @@ class GlooWire:
             header = self._group.recv([landing], frm, _header_tag(tag))
             payload = self._ask(out, frm, tag)  # before the header is here: saves a way to and fro
             header.wait()
+
         stamp_ns, *kind = _HEADER.unpack_from(words)
         if not _fits(kind, out):
-            self._unmet += [payload] if payload else []  # it must outlive its tensor
+            if payload is not None:
+                self._unmet.append(payload)  # it must outlive its tensor
             raise ValueError(mismatch(kind, out, self.rank, frm, tag))
+
         if out.nbytes <= SMALL_BYTES:
             raw(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
         else:

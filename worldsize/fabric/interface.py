@@ -22,8 +22,15 @@ MAX_TAG = 2**15  # what MPI promises at least
 SMALL_BYTES = 2**17  # to here a message travels in one piece: copying beside its header is cheaper than a second message
 
 
+class PeerLost(ConnectionError):
+    """The other rank of a message has ended. Seldom the first failure of a run: that rank's own is."""
+
+
 class Pending(Protocol):
-    def wait(self) -> None: ...
+    """A message on its way."""
+
+    def wait(self) -> None:
+        """Block until the receiver has taken the message. Raises PeerLost."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +43,33 @@ class Arrival:
 
 
 class Wire(Protocol):
-    """The seam below the fabric: it moves one tensor's bytes and knows what time it is."""
+    """The seam below the fabric: it moves one tensor's bytes and knows what time it is.
+
+    `Fabric` has checked ranks and tags, and gives contiguous tensors in this machine's memory. A wire may be used by
+    several threads of its rank, one at a time each.
+    """
 
     rank: int
     world_size: int
 
-    def now(self) -> float: ...
-    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending: ...
-    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival: ...
-    def compute(self, seconds: float) -> None: ...
+    def now(self) -> float:
+        """Seconds on the wire's clock, which all ranks share."""
+
+    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
+        """Begin to send `x`, and return at once; `x` must not change before the message was taken.
+
+        `stamp_s` travels along: when the message is posted, or, where a shaper stands above, when its first byte leaves.
+        Raises ValueError for a tensor that cannot travel, and PeerLost.
+        """
+
+    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
+        """Block until a message of that rank, or of any, is in `out`.
+
+        Raises ValueError where its dtype or shape is another, and PeerLost.
+        """
+
+    def compute(self, seconds: float) -> None:
+        """Block for `seconds` of the wire's clock."""
 
 
 class Handle:
