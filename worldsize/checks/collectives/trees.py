@@ -8,7 +8,6 @@ communication operations in MPICH", IJHPCA 19, 2005.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -93,7 +92,7 @@ def tree_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable, sizes: Sizes, names: Iterable[str], examine: Examine) -> Iterator[Case]:
-    seed = secrets.randbits(32)
+    seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
         inputs, root = inputs_for(world_size, length, seed), length % world_size
         yield Case(

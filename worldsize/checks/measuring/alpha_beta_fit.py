@@ -7,7 +7,6 @@ relative to the time is the exercise. The model is R. Hockney's (Parallel Comput
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -49,23 +48,23 @@ def fit_alpha_beta(arena: Arena, fn: Callable) -> Verdict:
 
     `fit_alpha_beta(sizes, seconds)` returns (α in seconds, B in bytes a second) of the line through the times.
     """
-    return judge("fit_alpha_beta", FIT, _cases(arena, fn, np.random.default_rng(secrets.randbits(64))))
+    return judge("fit_alpha_beta", FIT, _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64))))
 
 
-def _cases(arena: Arena, fn: Callable, random: np.random.Generator) -> Iterator[Case]:
+def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:
     exact, scale, noisy = FIT
-    truth = Truth(random.uniform(1e-3, 5e-3), random.uniform(10e6, 50e6))
+    truth = Truth(generator.uniform(1e-3, 5e-3), generator.uniform(10e6, 50e6))
     yield _case(arena, fn, f"no noise, {truth}", np.geomspace(1e3, 1e7, 9), truth, exact)
-    two = random.uniform(1e3, 2e3), random.uniform(1e6, 2e6)
+    two = generator.uniform(1e3, 2e3), generator.uniform(1e6, 2e6)
     yield _case(arena, fn, f"two sizes alone, {truth}", np.array(two), truth, exact)
     for alpha_s, bandwidth, most in ((0.3, 5e3, 1e6), (2e-6, 4e10, 1e10)):
-        truth = Truth(alpha_s * random.uniform(0.8, 1.2), bandwidth * random.uniform(0.8, 1.2))
-        sizes = random.permutation(np.repeat(np.geomspace(most / 1e7, most, 11), 2))
+        truth = Truth(alpha_s * generator.uniform(0.8, 1.2), bandwidth * generator.uniform(0.8, 1.2))
+        sizes = generator.permutation(np.repeat(np.geomspace(most / 1e7, most, 11), 2))
         yield _case(arena, fn, f"no noise, {truth}, sizes mixed", sizes, truth, scale)
     for _ in range(DRAWS):
-        truth = Truth(random.uniform(1e-4, 1e-3), random.uniform(10e6, 50e6))
+        truth = Truth(generator.uniform(1e-4, 1e-3), generator.uniform(10e6, 50e6))
         sizes = np.tile(np.geomspace(100, 1e8, 13), REPEATS)
-        noise = random.uniform(1 - NOISE, 1 + NOISE, len(sizes))
+        noise = generator.uniform(1 - NOISE, 1 + NOISE, len(sizes))
         yield _case(arena, fn, f"times off by up to {NOISE:.0%}, {truth}", sizes, truth, noisy, noise)
 
 

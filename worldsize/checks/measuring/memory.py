@@ -6,7 +6,6 @@ Left out: what a framework allocates besides (caches, buffers of messages).
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,9 +39,9 @@ def training_bytes(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    a, b, c = (random.randint(5, 9) for _ in range(3))
+    a, b, c = (arena.draws.randint(5, 9) for _ in range(3))
     layer: Shapes = [(a, b), (a,)]
-    yield _case(arena, fn, "a linear layer", layer, [((b,), 4), ((a,), 4)], random.randint(5, 9), ())
+    yield _case(arena, fn, "a linear layer", layer, [((b,), 4), ((a,), 4)], arena.draws.randint(5, 9), ())
     cnn: Shapes = [(c, 1, 3, 3), (c,), (10, c, 7), (), (10,)]
     yield _case(arena, fn, "a small CNN", cnn, [((1, 28, 28), 4), ((c, 14, 14), 8), ((), 8), ((10,), 4)], 32, ())
     yield _case(arena, fn, "mixed precision", layer, [((b,), 2), ((a, 3), 1)], 1, (MIXED, MIXED_ADAM))

@@ -8,9 +8,9 @@ A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33, 1990,
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from statistics import fmean
 
 import numpy as np
@@ -35,11 +35,12 @@ WORKERS = (1, 2, 3, 4, 6, 8)
 class Law:
     """A law, what a function that fits it is handed, and what it shows to have gone wrong.
 
-    `speedup(n, f)`; `handed(workers, speedups)` are the arguments; `one_point(n, s)` is the fraction that one point says.
+    `speedup(n, f)`; `handed(workers, speedups, draws)` are the arguments, with what they need drawn at random; `one_point(n, s)`
+    is the fraction that one point says.
     """
 
     speedup: Callable[[float, float], float]
-    handed: Callable[[list[int], list[float]], tuple]
+    handed: Callable[[list[int], list[float], Random], tuple]
     one_point: Callable[[float, float], float]
     other: Callable[[float, float], float]
     other_words: str
@@ -52,7 +53,7 @@ def amdahl_fit(arena: Arena, fn: Callable) -> Verdict:
     `amdahl_fit(workers, speedups)` returns the serial fraction f of S = 1 / (f + (1 − f)/n).
     """
     law = Law(
-        scaling.amdahl, lambda workers, speedups: (workers, speedups), _amdahl_point, _gustafson_point,
+        scaling.amdahl, lambda workers, speedups, draws: (workers, speedups), _amdahl_point, _gustafson_point,
         "This is the fraction by Gustafson's law, for a job that grows", "more than n times as fast",
     )  # fmt: skip
     return judge("amdahl_fit", POINTS, _cases(arena, fn, law))
@@ -78,8 +79,8 @@ def _gustafson_point(n: float, s: float) -> float:
     return (n - s) / (n - 1) if n > 1 else math.nan
 
 
-def _seconds(workers: list[int], speedups: list[float]) -> tuple[list[int], list[float], list[float]]:
-    together_s = [random.uniform(0.3, 0.7) for _ in workers]
+def _seconds(workers: list[int], speedups: list[float], draws: Random) -> tuple[list[int], list[float], list[float]]:
+    together_s = [draws.uniform(0.3, 0.7) for _ in workers]
     return workers, [s * t for s, t in zip(speedups, together_s, strict=True)], together_s
 
 
@@ -88,7 +89,7 @@ def _seconds(workers: list[int], speedups: list[float]) -> tuple[list[int], list
 
 def _cases(arena: Arena, fn: Callable, law: Law) -> Iterator[Case]:
     for workers, low, high in (([1, 2, 4, 8], 0.05, 0.3), ([6, 2, 3], 0.3, 0.8), ([16, 1, 4, 2], 0.01, 0.05)):
-        yield _exact(arena, fn, law, workers, random.uniform(low, high))
+        yield _exact(arena, fn, law, workers, arena.draws.uniform(low, high))
     for odd in range(1, len(WORKERS)):
         usual, other = (0.1, 0.3) if odd % 2 else (0.3, 0.1)
         yield _odd_one(arena, fn, law, odd, usual, other)
@@ -99,7 +100,7 @@ def _cases(arena: Arena, fn: Callable, law: Law) -> Iterator[Case]:
 
 
 def _case(arena: Arena, fn: Callable, law: Law, name: str, workers: list[int], speedups: list[float], examine) -> Case:
-    handed = law.handed(workers, speedups)
+    handed = law.handed(workers, speedups, arena.draws)
     return Case(name, lambda: _with_advice(arena.call(fn, *handed)), examine)
 
 

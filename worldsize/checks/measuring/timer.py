@@ -6,7 +6,6 @@ how good a real measurement is.
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -27,10 +26,10 @@ UNSCRIPTED_S = 0.125  # a call after the script's end
 
 
 class TimerScript:
-    """A step that takes the next of `lasts_s` at each call, and the clock that it moves on."""
+    """A step that takes the next of `lasts_s` at each call, and the clock that it moves on from `start_s`."""
 
-    def __init__(self, lasts_s: Sequence[float]) -> None:
-        self._lasts_s, self._now_s = list(lasts_s), random.uniform(1000.0, 2000.0)
+    def __init__(self, lasts_s: Sequence[float], start_s: float) -> None:
+        self._lasts_s, self._now_s = list(lasts_s), start_s
         self.calls = self.reads = 0
 
     def step(self) -> None:
@@ -51,7 +50,7 @@ def seconds_per_step(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    noise = [random.uniform(0.2, 0.4) for _ in range(9)]
+    noise = [arena.draws.uniform(0.2, 0.4) for _ in range(9)]
     yield _case(arena, fn, [1.9, 1.3], [0.25] * 5, WARM, "2 slow calls, then 5 of 0.25 s")
     yield _case(arena, fn, [1.5], [0.2, 6.0, 0.35, 0.3, 0.25], MEDIAN, "one of 5 steps takes 6 s")
     yield _case(arena, fn, [], [0.5, 0.2, 0.3, 0.9], MEDIAN, "no warm-up, 4 steps")
@@ -59,7 +58,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _case(arena: Arena, fn: Callable, warm: list[float], counted: list[float], value: str, name: str) -> Case:
-    script = TimerScript(warm + counted)
+    script = TimerScript(warm + counted, arena.draws.uniform(1000.0, 2000.0))
     return Case(
         f"warm_up={len(warm)}, steps={len(counted)} ({name})",
         lambda: arena.call(fn, script.step, script.clock, len(warm), len(counted)),

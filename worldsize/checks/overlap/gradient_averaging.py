@@ -9,7 +9,6 @@ speed. S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -124,7 +123,7 @@ def _with(training: tuple[str, int, Given], **more: Any) -> tuple[str, int, Give
 def _cases(
     arena: Arena, fn: Callable, trainings: Sequence[tuple[str, int, Given]], properties: dict[str, Callable]
 ) -> Iterator[Case]:
-    seed = secrets.randbits(32)
+    seed = arena.draws.getrandbits(32)
     for name, world_size, given in trainings:
         training = OverlapTraining(task(sizes=SIZES, dtype="float64", seed=seed, **given), world_size)
         yield Case(

@@ -8,7 +8,6 @@ arXiv:1811.06965, 2019).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -49,7 +48,7 @@ def run_stage(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for ranks, micro_batches, reverse in SIZES:
-        generator = np.random.default_rng(secrets.randbits(32))
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
         parts = _parts(ranks, micro_batches, generator)
         orders = _orders(ranks, micro_batches, reverse, generator)
         yield Case(

@@ -8,7 +8,6 @@ in "Memory-efficient pipeline-parallel DNN training", ICML 2021, and Megatron-LM
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -208,7 +207,7 @@ def balanced_cuts(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    generator = np.random.default_rng(secrets.randbits(32))
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
     seconds = [[3, 1, 1, 3], [4, 4, 4, 4, 4], [1, 1, 1, 1, 8], [9, 1, 2, 6, 5, 1]]
     seconds += [generator.integers(1, 20, layers).tolist() for layers in (6, 8, 9)]
     for layers, stages in zip(seconds, (2, 3, 3, 4, 3, 4, 1), strict=True):
