@@ -17,7 +17,7 @@ from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.all_reduce_transfers import Ring
 from worldsize.checks.collectives.chunks import Slice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import inputs_for
+from worldsize.checks.kit.values import differing, inputs_for, same
 from worldsize.checks.verdict import Verdict
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements)
@@ -208,13 +208,13 @@ def _wrong_slices(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> str | Non
     expected = chunks.total(inputs)
     for rank, part in enumerate(ended.returned):
         got = ended.inputs[rank]
-        if chunks.same(got[slice(*part)], expected[slice(*part)]):
+        if same(got[slice(*part)], expected[slice(*part)]):
             continue
         complaint = chunks.mismatch(f"rank {rank}, its slice {part} ({chunks.elements(part)})", got, expected, part)
-        summed = np.flatnonzero(np.isclose(got, expected, rtol=1e-6, atol=0))
+        summed = np.setdiff1d(np.arange(len(expected)), differing(got, expected))
         if len(summed):
             return complaint + f"x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
-        if chunks.same(got[slice(*part)], expected[slice(*part)] / len(inputs)):
+        if same(got[slice(*part)], expected[slice(*part)] / len(inputs)):
             return complaint + "This is the mean, not the sum: nothing is to be divided."
         return complaint + chunks.whose(got[slice(*part)], rank, [x[slice(*part)] for x in inputs])
     return None
@@ -250,7 +250,7 @@ def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Seque
         expected[slice(*part)] = inputs[owner][slice(*part)]
     for rank, got in enumerate(ended.inputs):
         for owner, part in enumerate(bounds):
-            if not chunks.same(got[slice(*part)], expected[slice(*part)]):
+            if not same(got[slice(*part)], expected[slice(*part)]):
                 where = f"rank {rank}, {chunks.elements(part)}, which rank {owner} owns"
                 return chunks.mismatch(where, got, expected, part) + _stale(got, rank, owner, part, inputs)
     return None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import first_difference
+from worldsize.checks.kit.values import differing, first_difference, same
 
 Slice = tuple[int, int]  # (start, stop), in elements
 _MAX_RANKS_TRIED = 8
@@ -60,12 +60,8 @@ def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice) -> 
 
     The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ".
     """
-    i = next(i for i in range(*part) if not same(got[i], expected[i]))
+    i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)])[0])
     return f"{where}: expected {expected[i]:.10g} in element {i}, got {got[i]:.10g}. "
-
-
-def same(got: np.ndarray, expected: np.ndarray) -> bool:
-    return bool(np.allclose(got, expected, rtol=1e-6, atol=0))
 
 
 def elements(part: Slice) -> str:
@@ -90,7 +86,7 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     if all(map(_one_rank_alone, _cut(held, inputs))):
         return f"Every chunk of every rank holds one rank's values alone: what arrived was copied, not added{lost}."
     rest = length % n
-    wrong = [np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=0)) for got in held]
+    wrong = [differing(got, expected) for got in held]
     if rest and all(np.array_equal(w, np.arange(length - rest, length)) for w in wrong):
         left_out = f"The last {rest} of {length} elements were left out"
         return f"{left_out}: {length} does not divide by {n}, so chunks differ in length."

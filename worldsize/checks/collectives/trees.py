@@ -15,7 +15,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import first_difference, inputs_for
+from worldsize.checks.kit.values import first_difference, inputs_for, same
 from worldsize.checks.verdict import Verdict
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is the remainder of the two
@@ -126,20 +126,20 @@ def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -
         return "the root's tensor was returned, but x itself does not hold it: receive into x."
     if root and _all_are(ended.inputs, inputs[0]):
         return f"every rank has rank 0's tensor, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
-    rank = next(r for r, got in enumerate(ended.inputs) if not _is(got, expected))
+    rank = next(r for r, got in enumerate(ended.inputs) if not same(got, expected))
     complaint = first_difference(ended.inputs[rank], expected, rank, f"the tensor of rank {root}, the root")
     return f"{complaint}. {_whose_copy(ended.inputs[rank], inputs, rank, root)}"
 
 
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
-    owner = next((r for r, x in enumerate(inputs) if _is(got, x)), None)
+    owner = next((r for r, x in enumerate(inputs) if same(got, x)), None)
     if rank == root:
         return "The root's own x was overwritten: it has nothing to receive."
     if owner == rank:
         return f"These are still rank {rank}'s own values: nothing arrived in its x."
     if owner is not None:
         return f"These are rank {owner}'s own values: it passed on its x before the root's had arrived."
-    if _is(got, chunks.total(inputs)):
+    if same(got, chunks.total(inputs)):
         return "This is the sum of all ranks: a broadcast copies, it adds nothing."
     return ""
 
@@ -149,15 +149,15 @@ def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: 
 
 def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> str | None:
     expected, got = chunks.total(inputs), ended.inputs[root]
-    if _is(got, expected):
+    if same(got, expected):
         return None
-    if _is(ended.returned[root], expected):
+    if same(ended.returned[root], expected):
         return f"rank {root} returned the sum, but its x does not hold it: add up in place, x += …"
-    holder = next((r for r, x in enumerate(ended.inputs) if len(inputs) > 1 and _is(x, expected)), None)
+    holder = next((r for r, x in enumerate(ended.inputs) if len(inputs) > 1 and same(x, expected)), None)
     if holder is not None:
         return f"rank {holder} holds the sum, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
     complaint = first_difference(got, expected, root, "the sum, on the root")
-    if len(inputs) > 1 and chunks.same(got, expected / len(inputs)):
+    if len(inputs) > 1 and same(got, expected / len(inputs)):
         return f"{complaint}. This is the mean, not the sum: nothing is to be divided."
     return f"{complaint}. {chunks.whose(got, root, inputs)}".rstrip()
 
@@ -169,19 +169,19 @@ def _wrong_rows(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> 
     expected = np.stack(inputs)
     holders = [r for r, got in enumerate(ended.returned) if got is not None]
     got = ended.returned[root]
-    if got is None and any(_is(ended.returned[r], expected) for r in holders):
+    if got is None and any(same(ended.returned[r], expected) for r in holders):
         return f"rank {holders[0]} returned the blocks, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
     if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (expected.shape, expected.dtype):
         return first_difference(got, expected, root, "all blocks")
     for row in range(len(inputs)):
-        if not _is(got[row], expected[row]):
+        if not same(got[row], expected[row]):
             return f"rank {root}, row {row}: expected rank {row}'s block. {_whose_row(got, inputs, row)}"
     other = next((r for r in holders if r != root), None)
     return None if other is None else f"rank {other} returned something; expected None: rank {root}, the root, has it all."
 
 
 def _whose_row(got: np.ndarray, inputs: Sequence[np.ndarray], row: int) -> str:
-    owners = [next((r for r, x in enumerate(inputs) if _is(part, x)), None) for part in got]
+    owners = [next((r for r, x in enumerate(inputs) if same(part, x)), None) for part in got]
     if sorted(r for r in owners if r is not None) == list(range(len(inputs))):
         return f"It holds rank {owners[row]}'s: all blocks are there, in the order of the tree. Put them in that of the ranks."
     if owners[row] is not None:
@@ -194,9 +194,5 @@ def _whose_row(got: np.ndarray, inputs: Sequence[np.ndarray], row: int) -> str:
 # ---- of all ----------------------------------------------------------------------------------
 
 
-def _is(got: object, expected: np.ndarray) -> bool:
-    return isinstance(got, np.ndarray) and got.shape == expected.shape and chunks.same(got, expected)
-
-
 def _all_are(held: Sequence[object], expected: np.ndarray) -> bool:
-    return all(_is(got, expected) for got in held)
+    return all(same(got, expected) for got in held)

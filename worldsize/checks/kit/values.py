@@ -50,12 +50,16 @@ def number(value: Any) -> float | str:
     return f"got {_size_in_words(value)}" if found is None else found
 
 
-def close(got: float, expected: float, tolerance: float = TOLERANCE) -> bool:
+def close(got: float, expected: float, tolerance: float = TOLERANCE, near_zero: float | None = None) -> bool:
     """Whether a returned value equals the expected one but for rounding.
 
-    `tolerance` is absolute for small numbers and relative for large ones.
+    `tolerance` is relative for large numbers. For small ones a difference may be `near_zero`, which is `tolerance` again
+    where it is not given.
     """
-    return math.isclose(got, expected, rel_tol=tolerance, abs_tol=tolerance)
+    if near_zero is None:
+        near_zero = tolerance
+
+    return math.isclose(got, expected, rel_tol=tolerance, abs_tol=near_zero)
 
 
 def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]], tolerance: float = TOLERANCE) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import close
 from worldsize.checks.verdict import Verdict
 
 FIT = {
@@ -22,11 +24,13 @@ FIT = {
     "links of any speed, sizes in any order": 0.5,
     "noisy times: at most 15 % off at sizes left out": 0.5,
 }
-EXACT = 1e-4
+EXACT = 1e-4  # relative
 HELD_OUT = 0.15
 NOISE = 0.2
 DRAWS = 16  # so many that a line through two of the points does not pass by luck
 REPEATS = 8  # of each size, so many that a right line does not fail by bad luck
+
+_close = partial(close, tolerance=EXACT, near_zero=0.0)  # an α is some millionths of a second
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,3 @@ def _off_where_left_out(found: Truth, truth: Truth) -> str | None:
     if small <= HELD_OUT:
         return complaint + "The small sizes are met: what makes the line care for nothing but them?"
     return complaint
-
-
-def _close(got: float, expected: float) -> bool:
-    return abs(got - expected) <= EXACT * abs(expected)

@@ -26,6 +26,8 @@ PARTS = {"weights": WEIGHTS, "gradients": WEIGHTS, "optimizer": OPTIMIZER, "acti
 KINDS = {1: "int8", 2: "float16", 4: "float32", 8: "int64"}
 FLOAT32, ADAM, MIXED, MIXED_ADAM = 4, 8, 2, 12
 
+WHOLE = 1e-12  # bytes are whole numbers, which a float holds exactly
+
 Shapes = list[tuple[int, ...]]
 Saved = list[tuple[tuple[int, ...], int]]
 
@@ -95,9 +97,9 @@ def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[st
     value = number(got[part])
     if isinstance(value, str):
         return f'"{part}": expected bytes, one number, {value}'
-    if close(value, expected, 1e-12):
+    if close(value, expected, WHOLE):
         return None
-    return f'"{part}": arrays of these shapes have {expected:,} bytes, got {value:,.10g}{first_named(value, mistakes, 1e-12)}'
+    return f'"{part}": arrays of these shapes have {expected:,} bytes, got {value:,.10g}{first_named(value, mistakes, WHOLE)}'
 
 
 def _mistakes(

@@ -23,6 +23,7 @@ POINTS = {
 }
 CALLS, WARM, MEDIAN = POINTS
 UNSCRIPTED_S = 0.125  # a call after the script's end
+ROUNDING_S = 1e-6  # the clock shows thousands of seconds
 
 
 class TimerScript:
@@ -83,11 +84,11 @@ def _wrong_value(ended: ArenaResult, script: TimerScript, warm: list[float], cou
     if not script.reads:
         return "the clock was never read: call clock(), the one that is handed in, before and after a step"
     lowest, highest = statistics.median_low(counted), statistics.median_high(counted)
-    if lowest - 1e-6 <= got <= highest + 1e-6:
+    if lowest - ROUNDING_S <= got <= highest + ROUNDING_S:
         return None
     expected = statistics.median(counted)
     complaint = f"expected {expected:.6g} s, got {got:.6g} s"
-    return complaint + first_named(got, _mistakes(warm, counted), 1e-6) + _odd(got)
+    return complaint + first_named(got, _mistakes(warm, counted)) + _odd(got)
 
 
 def _mistakes(warm: list[float], counted: list[float]) -> dict[str, Any]:

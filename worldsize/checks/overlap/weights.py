@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from worldsize.checks.kit.values import differing, same
 from worldsize.pytorch import timed_network
 from worldsize.pytorch.timed_network import Network, TrainingTask
 from worldsize.units import number
 
 SIGNATURES_AFTER_STEPS = 1  # later ones mix too much
+NEAR_ZERO = 1e-9  # weights and steps are about 1, sums over ranks in any order: float64 errs by far less
+
+_same = partial(same, near_zero=NEAR_ZERO)
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def _no_weights(result: Any, rank: int, training: OverlapTraining) -> str | None
 
 
 def _element(got: np.ndarray, expected: np.ndarray, rank: int, layers: list[int]) -> str:
-    i = int(np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=1e-9).reshape(-1))[0])
+    i = int(differing(got, expected, near_zero=NEAR_ZERO)[0])
     whose = " and ".join(map(str, layers))
     return (
         f"rank {rank}, weight of layer {whose}, element {i}: expected {expected.reshape(-1)[i]:.6g}, which one process "
@@ -187,7 +191,3 @@ def _partly_unused(step: np.ndarray, own: list[np.ndarray], without: list[int], 
     if _same(step, np.mean(own, axis=0)):
         return None
     return f"{unused}. All ranks have to begin the same all-reduces in the same order."
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-6, atol=1e-9))
