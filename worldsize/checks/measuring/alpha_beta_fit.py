@@ -16,8 +16,8 @@ import numpy as np
 from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.values import close, shown
+from worldsize.checks.verdict import Complaint, Verdict
 
 FIT = {
     "times without noise give α and B back": 0.5,
@@ -61,10 +61,12 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     yield _case(arena, fn, f"no noise, {truth}", np.geomspace(1e3, 1e7, 9), truth, exact)
     two = generator.uniform(1e3, 2e3), generator.uniform(1e6, 2e6)
     yield _case(arena, fn, f"two sizes alone, {truth}", np.array(two), truth, exact)
+
     for alpha_s, bandwidth, most in ((0.3, 5e3, 1e6), (2e-6, 4e10, 1e10)):
         truth = Truth(alpha_s * generator.uniform(0.8, 1.2), bandwidth * generator.uniform(0.8, 1.2))
         sizes = generator.permutation(np.repeat(np.geomspace(most / 1e7, most, 11), 2))
         yield _case(arena, fn, f"no noise, {truth}, sizes mixed", sizes, truth, scale)
+
     for _ in range(DRAWS):
         truth = Truth(generator.uniform(1e-4, 1e-3), generator.uniform(10e6, 50e6))
         sizes = np.tile(np.geomspace(100, 1e8, 13), REPEATS)
@@ -76,14 +78,19 @@ def _case(
     arena: Arena, fn: Callable, name: str, sizes: np.ndarray, truth: Truth, what: str, noise: np.ndarray | None = None
 ) -> Case:
     sizes = np.maximum(1, np.round(sizes))
-    seconds = truth.seconds(sizes) * (1 if noise is None else noise)
+    seconds = truth.seconds(sizes)
+    if noise is not None:
+        seconds = seconds * noise
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         complaint = _no_pair(ended.returned[0])
-        if complaint is None:
-            found = Truth(*map(float, ended.returned[0]))
-            complaint = _not_exact(found, truth, sizes) if noise is None else _off_where_left_out(found, truth)
-        return {what: complaint}
+        if complaint:
+            return {what: complaint}
+
+        found = Truth(*map(float, ended.returned[0]))
+        if noise is None:
+            return {what: _not_exact(found, truth, sizes)}
+        return {what: _off_where_left_out(found, truth)}
 
     return Case(name, lambda: arena.call(fn, sizes.copy(), seconds.copy()), examine)
 
@@ -91,12 +98,14 @@ def _case(
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
-def _no_pair(got: object) -> str | None:
-    numbers = got.tolist() if isinstance(got, np.ndarray) and got.shape == (2,) else got
-    if isinstance(numbers, tuple | list) and len(numbers) == 2 and all(_is_number(value) for value in numbers):
+def _no_pair(got: object) -> Complaint:
+    numbers = got
+    if isinstance(got, np.ndarray) and got.shape == (2,):
+        numbers = got.tolist()
+    if isinstance(numbers, tuple | list) and len(numbers) == 2 and all(map(_is_number, numbers)):
         return None
-    shown = "None (does the function return it?)" if got is None else repr(got)[:60]
-    return f"expected two finite numbers, (α in seconds, B in bytes a second), got {shown}"
+
+    return f"expected two finite numbers, (α in seconds, B in bytes a second), got {shown(got)}"
 
 
 def _is_number(value: object) -> bool:
@@ -105,9 +114,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and bool(np.isfinite(value))
 
 
-def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> str | None:
+def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
     if _close(found.alpha_s, truth.alpha_s) and _close(found.bandwidth, truth.bandwidth):
         return None
+
     got = f"got α = {found.alpha_s:.4g} s, B = {found.bandwidth:.4g} bytes/s"
     complaint = f"expected α = {truth.alpha_s:.4g} s, B = {truth.bandwidth:.4g} bytes/s, {got}. "
     if _close(found.alpha_s, truth.bandwidth) and _close(found.bandwidth, truth.alpha_s):
@@ -123,19 +133,23 @@ def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> str | None:
     return complaint + "Without noise, every point lies on the line."
 
 
-def _off_where_left_out(found: Truth, truth: Truth) -> str | None:
+def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
     """The error at sizes between those that were fitted, relative to the line without noise."""
     sizes = np.round(np.geomspace(150, 0.8e8, 17))
-    errors = found.seconds(sizes) / truth.seconds(sizes) - 1 if found.bandwidth else np.full(len(sizes), np.inf)
-    worst = int(np.argmax(np.abs(errors)))
-    if abs(errors[worst]) <= HELD_OUT:
+    wanted_s, said_s = truth.seconds(sizes), np.full(len(sizes), np.inf)
+    if found.bandwidth:
+        said_s = found.seconds(sizes)
+
+    errors = np.abs(said_s / wanted_s - 1)
+    worst = int(np.argmax(errors))
+    if errors[worst] <= HELD_OUT:
         return None
-    said, wanted = (float(t.seconds(sizes[worst])) if t.bandwidth else np.inf for t in (found, truth))
+
     complaint = (
-        f"for a message of {units.size(sizes[worst])}, which was left out, your line says {units.seconds(said)}; "
-        f"expected about {units.seconds(wanted)}, at most {HELD_OUT:.0%} off. "
+        f"for a message of {units.size(sizes[worst])}, which was left out, your line says {units.seconds(float(said_s[worst]))}; "
+        f"expected about {units.seconds(float(wanted_s[worst]))}, at most {HELD_OUT:.0%} off. "
     )
-    small, large = np.abs(errors[: len(errors) // 2]).max(), np.abs(errors[-3:]).max()
+    small, large = errors[: len(errors) // 2].max(), errors[-3:].max()
     if small > HELD_OUT and large <= max(HELD_OUT, small / 10):
         return complaint + f"The largest sizes are met within {large:.0%}: what makes the line care for nothing but them?"
     if small <= HELD_OUT:
