@@ -7,7 +7,6 @@ The ring is P. Patarasuk's and X. Yuan's (J. Parallel and Distributed Computing 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,12 +16,12 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.all_reduce_transfers import Ring
 from worldsize.checks.collectives.chunks import Slice
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import inputs_for
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.values import differing, inputs_for, same, shown
+from worldsize.checks.verdict import Complaint, Verdict
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements)
-Examine = Callable[[ArenaResult, list[np.ndarray]], dict[str, str | None]]
+Examine = Callable[[ArenaResult, list[np.ndarray]], dict[str, Complaint]]
 
 # Three ranks first: with two, a ring and a server look alike, and a mistake would get a less helpful name.
 SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5))
@@ -52,10 +51,10 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
     """
     values, messages = SERVER
 
-    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         return {
             values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
-            messages: _sent(ended) or all_reduce_transfers.server(ended.trace, inputs[0].nbytes),
+            messages: none_sent(ended.trace) or all_reduce_transfers.wrong_at_server(ended.trace, inputs[0].nbytes),
         }
 
     return judge("parameter_server", SERVER, _cases(arena, fn, sizes, examine))
@@ -68,12 +67,10 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
     """
     values, messages = SHARDED
 
-    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
-        want = _ring(inputs, 2)
-        served = all_reduce_transfers.shards(ended.trace, want.chunk_bytes) or all_reduce_transfers.sums(ended.trace, want)
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         return {
             values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
-            messages: _sent(ended) or served,
+            messages: none_sent(ended.trace) or all_reduce_transfers.wrong_at_shards(ended.trace, _ring(inputs, 2)),
         }
 
     return judge("sharded_parameter_server", SHARDED, _cases(arena, fn, sizes, examine))
@@ -86,15 +83,15 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     """
     values, cover, messages = SCATTER
 
-    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
-        slices = _no_slices(ended.returned, len(inputs[0]))
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         want = _ring(inputs, 1)
-        round_the_ring = all_reduce_transfers.ring(ended.trace, want) or all_reduce_transfers.shares(ended.trace, want)
-        return {
-            values: slices or _with_hint(_wrong_slices(ended, inputs), ended, want),
-            cover: slices or _wrong_cover(ended.returned, inputs),
-            messages: _sent(ended) or round_the_ring,
-        }
+        sent = all_reduce_transfers.wrong_half(ended.trace, want)
+        complaint = _no_slices(ended.returned, len(inputs[0]))
+        if complaint:
+            return {values: complaint, cover: complaint, messages: sent}
+
+        wrong = _with_hint(_wrong_slices(ended, inputs), ended, want)
+        return {values: wrong, cover: _wrong_cover(ended.returned, inputs), messages: sent}
 
     return judge("reduce_scatter", SCATTER, _cases(arena, fn, sizes, examine))
 
@@ -114,14 +111,14 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
     """
     values, messages, share = RING
 
-    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         want = _ring(inputs, 2)
-        sent = _sent(ended)
+        sent = none_sent(ended.trace)
         wrong = _not_in_place(ended, inputs) or chunks.wrong_sum(ended.inputs, inputs, "x", LOST)
         return {
             values: _with_hint(wrong, ended, want),
-            messages: sent or all_reduce_transfers.ring(ended.trace, want),
-            share: sent or all_reduce_transfers.shares(ended.trace, want),
+            messages: sent or all_reduce_transfers.off_the_ring(ended.trace, want),
+            share: sent or all_reduce_transfers.wrong_shares(ended.trace, want),
         }
 
     return judge("ring_all_reduce", RING, _cases(arena, fn, sizes, examine))
@@ -131,7 +128,7 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
 
 
 def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
-    seed = secrets.randbits(32)
+    seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
         inputs = inputs_for(world_size, length, seed)
         yield Case(
@@ -142,12 +139,12 @@ def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterat
 
 
 def _gather_cases(arena: Arena, fn: Callable, sizes: Sizes) -> Iterator[Case]:
-    seed = secrets.randbits(32)
+    seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
         inputs = inputs_for(world_size, length, seed)
         owner = np.random.default_rng([seed, world_size, length]).permutation(world_size)
         parts = chunks.even_split(length, world_size)
-        bounds = [parts[owner[rank]] for rank in range(world_size)]
+        bounds = [parts[k] for k in owner]
         yield Case(
             f"{_name(world_size, length)}, bounds {bounds}",
             lambda inputs=inputs, bounds=bounds: arena.ranks(fn, inputs, bounds),
@@ -156,114 +153,133 @@ def _gather_cases(arena: Arena, fn: Callable, sizes: Sizes) -> Iterator[Case]:
 
 
 def _name(world_size: int, length: int) -> str:
-    uneven = " (chunks differ in length)" if length % world_size else ""
+    uneven = " (chunks differ in length)" * bool(length % world_size)
     return f"{ranks_in_words(world_size)}, {length} elements{uneven}"
 
 
-def _values_first(found: dict[str, str | None]) -> dict[str, str | None]:
+def _values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
     """Says of wrong messages that the values are right, where they are."""
     values, *_ = found.values()
     if values:
         return found
-    return {name: complaint and f"the values are right, but {complaint}" for name, complaint in found.items()}
+
+    return {name: though_right("the values", complaint) for name, complaint in found.items()}
 
 
 def _ring(inputs: Sequence[np.ndarray], halves: int) -> Ring:
     n, x = len(inputs), inputs[0]
     chunk_bytes = chunks.largest_chunk(len(x), n) * x.itemsize
-    return Ring(n, halves, x.nbytes, chunk_bytes)
+    return Ring(world_size=n, halves=halves, tensor_bytes=x.nbytes, chunk_bytes=chunk_bytes)
 
 
-def _with_hint(complaint: str | None, ended: ArenaResult, want: Ring) -> str | None:
-    return complaint and complaint.rstrip() + all_reduce_transfers.too_few(ended.trace, want)
+def _with_hint(complaint: Complaint, ended: ArenaResult, want: Ring) -> Complaint:
+    if not complaint:
+        return complaint
 
-
-def _sent(ended: ArenaResult) -> str | None:
-    return none_sent(ended.trace)
+    return complaint.rstrip() + all_reduce_transfers.too_few(ended.trace, want)
 
 
 # ---- values ----------------------------------------------------------------------------------
 
 
-def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> str | None:
+def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
     """Words where the sum was returned and x left as it was."""
-    if len(inputs) > 1 and chunks.wrong_sum(ended.returned, inputs, "x") is None:
-        wrong = chunks.wrong_sum(ended.inputs, inputs, "x")
-        return wrong and "the sum was returned, but x itself does not hold it: work in place, x[start:stop] += …"
+    if len(inputs) == 1 or chunks.wrong_sum(ended.returned, inputs, "x"):
+        return None
+
+    if chunks.wrong_sum(ended.inputs, inputs, "x"):
+        return "the sum was returned, but x itself does not hold it: work in place, x[start:stop] += …"
     return None
 
 
-def _no_slices(returned: Sequence[Any], length: int) -> str | None:
+def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
     """Words where a rank did not return a (start, stop) of x."""
     for rank, got in enumerate(returned):
-        whole = isinstance(got, tuple) and len(got) == 2 and all(isinstance(i, (int, np.integer)) for i in got)
-        if not whole:
-            shown = "nothing" if got is None else repr(got)[:60]
-            return f"rank {rank}: expected (start, stop), the slice of x that it owns, got {shown}"
+        if not _is_pair(got):
+            came = "nothing" if got is None else shown(got)
+            return f"rank {rank}: expected (start, stop), the slice of x that it owns, got {came}"
         if not 0 <= got[0] <= got[1] <= length:
             return f"rank {rank}: expected (start, stop) with 0 ≤ start ≤ stop ≤ {length}, got {tuple(map(int, got))}"
+
     return None
 
 
-def _wrong_slices(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> str | None:
+def _is_pair(got: Any) -> bool:
+    if not isinstance(got, tuple) or len(got) != 2:
+        return False
+
+    return all(isinstance(i, (int, np.integer)) for i in got)
+
+
+def _wrong_slices(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
     expected = chunks.total(inputs)
-    for rank, part in enumerate(ended.returned):
-        got = ended.inputs[rank]
-        if chunks.same(got[slice(*part)], expected[slice(*part)]):
+    for rank, (x, part) in enumerate(zip(ended.inputs, ended.returned, strict=True)):
+        got, wanted = x[slice(*part)], expected[slice(*part)]
+        if same(got, wanted):
             continue
-        complaint = chunks.mismatch(f"rank {rank}, its slice {part} ({chunks.elements(part)})", got, expected, part)
-        summed = np.flatnonzero(np.isclose(got, expected, rtol=1e-6, atol=0))
-        if len(summed):
-            return complaint + f"x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
-        if chunks.same(got[slice(*part)], expected[slice(*part)] / len(inputs)):
-            return complaint + "This is the mean, not the sum: nothing is to be divided."
-        return complaint + chunks.whose(got[slice(*part)], rank, [x[slice(*part)] for x in inputs])
+
+        complaint = chunks.mismatch(f"rank {rank}, its slice {part} ({chunks.elements(part)})", x, expected, part)
+        summed = np.setdiff1d(np.arange(len(expected)), differing(x, expected))
+        if summed.size:
+            return f"{complaint}x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
+        if same(got, wanted / len(inputs)):
+            return f"{complaint}This is the mean, not the sum: nothing is to be divided."
+        return complaint + chunks.whose(got, rank, chunks.cut(inputs, part))
+
     return None
 
 
-def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> str | None:
+def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Complaint:
     n, length = len(inputs), len(inputs[0])
-    owners = [[r for r in range(n) if slices[r][0] <= i < slices[r][1]] for i in range(length)]
-    for i, who in enumerate(owners):
-        if not who:
+    for i in range(length):
+        owners = [rank for rank, (start, stop) in enumerate(slices) if start <= i < stop]
+        if not owners:
             return f"element {i} is in no rank's slice. The ranks returned {', '.join(map(str, slices))}"
-        if len(who) > 1:
-            return f"element {i} is in the slices of ranks {who[0]} and {who[1]}; expected one owner for each"
-    largest = max(range(n), key=lambda r: slices[r][1] - slices[r][0])
-    size = slices[largest][1] - slices[largest][0]
-    if size > chunks.largest_chunk(length, n):
-        return f"rank {largest} owns {size} of {length} elements; expected about {length / n:.3g}, one chunk for every rank"
+        if len(owners) > 1:
+            return f"element {i} is in the slices of ranks {owners[0]} and {owners[1]}; expected one owner for each"
+
+    sizes = [stop - start for start, stop in slices]
+    most = max(sizes)
+    if most > chunks.largest_chunk(length, n):
+        whose = f"rank {sizes.index(most)} owns {most} of {length} elements"
+        return f"{whose}; expected about {length / n:.3g}, one chunk for every rank"
     return None
 
 
-def _examine_gather(ended: ArenaResult, inputs: list[np.ndarray], bounds: list[Slice]) -> dict[str, str | None]:
+def _examine_gather(ended: ArenaResult, inputs: list[np.ndarray], bounds: list[Slice]) -> dict[str, Complaint]:
     values, messages = GATHER
-    n, x = len(inputs), inputs[0]
-    want = Ring(n, 1, x.nbytes, max(stop - start for start, stop in bounds) * x.itemsize)
-    sent = _sent(ended) or all_reduce_transfers.ring(ended.trace, want) or all_reduce_transfers.shares(ended.trace, want)
-    return {values: _with_hint(_wrong_whole(ended, inputs, bounds), ended, want), messages: sent}
+    x = inputs[0]
+    largest = max(stop - start for start, stop in bounds)
+    want = Ring(world_size=len(inputs), halves=1, tensor_bytes=x.nbytes, chunk_bytes=largest * x.itemsize)
+    return {
+        values: _with_hint(_wrong_whole(ended, inputs, bounds), ended, want),
+        messages: all_reduce_transfers.wrong_half(ended.trace, want),
+    }
 
 
-def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> str | None:
+def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> Complaint:
     """The first rank and slice that does not hold what the slice's owner had."""
     expected = np.empty_like(inputs[0])
     for owner, part in enumerate(bounds):
         expected[slice(*part)] = inputs[owner][slice(*part)]
+
     for rank, got in enumerate(ended.inputs):
         for owner, part in enumerate(bounds):
-            if not chunks.same(got[slice(*part)], expected[slice(*part)]):
+            if not same(got[slice(*part)], expected[slice(*part)]):
                 where = f"rank {rank}, {chunks.elements(part)}, which rank {owner} owns"
                 return chunks.mismatch(where, got, expected, part) + _stale(got, rank, owner, part, inputs)
+
     return None
 
 
 def _stale(got: np.ndarray, rank: int, owner: int, part: Slice, inputs: Sequence[np.ndarray]) -> str:
-    counts = chunks.makings(got[slice(*part)], [x[slice(*part)] for x in inputs]) or ()
+    counts = chunks.makings(got[slice(*part)], chunks.cut(inputs, part)) or ()
     within = [r for r, count in enumerate(counts) if count]
+    if not within:
+        return ""
+
     if len(within) > 1:
         return "Values of several ranks were added up here: an all-gather copies what arrives."
     if within == [rank]:
         return f"These are still rank {rank}'s own: rank {owner}'s slice never arrived."
-    if within:
-        return f"These are rank {within[0]}'s, which does not own them: a rank passed on a slice that it had not received yet."
-    return ""
+    return f"These are rank {within[0]}'s, which does not own them: a rank passed on a slice that it had not received yet."

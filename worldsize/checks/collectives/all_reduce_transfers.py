@@ -7,8 +7,12 @@ neighbours, counts, sizes, totals and each rank's share are looked at. Left out:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, permutations
 
+from worldsize.checks.kit.judge import none_sent
+from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace, Transfer
 from worldsize.units import count, times
 
@@ -43,14 +47,16 @@ class Ring:
         In each half a rank sends all chunks but one, and that one may be empty or the largest.
         """
         even, largest = 1 / self.world_size, self.chunk_bytes / self.tensor_bytes
-        chunks_are_equal = self.chunk_bytes * self.world_size == self.tensor_bytes
-        return even if chunks_are_equal else self.halves * max(even, largest - even)
+        if self.chunk_bytes * self.world_size == self.tensor_bytes:
+            return even
+
+        return self.halves * max(even, largest - even)
 
 
 # ---- one server ------------------------------------------------------------------------------
 
 
-def server(trace: Trace, tensor_bytes: int) -> str | None:
+def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
     """Words for wrong transfers of an all-reduce by a parameter server: each worker sends rank 0 a tensor and gets one back.
 
     Nothing else is sent.
@@ -58,17 +64,21 @@ def server(trace: Trace, tensor_bytes: int) -> str | None:
     for t in _by_sender(trace):
         if 0 not in (t.src, t.dst):
             return f"rank {t.src} sent a message to rank {t.dst}: a worker talks to rank 0, the server, alone."
+
     for worker in range(1, trace.world_size):
-        complaint = _one_tensor(trace, worker, 0, tensor_bytes) or _one_tensor(trace, 0, worker, tensor_bytes)
-        if complaint:
-            return complaint
+        for src, dst in ((worker, 0), (0, worker)):
+            complaint = _not_one_tensor(trace, src, dst, tensor_bytes)
+            if complaint:
+                return complaint
+
     return None
 
 
-def _one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> str | None:
-    sizes = [t.size_bytes for t in _sent(trace, src) if t.dst == dst]
+def _not_one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> Complaint:
+    sizes = [t.size_bytes for t in trace.transfers if (t.src, t.dst) == (src, dst)]
     if sizes == [tensor_bytes]:
         return None
+
     moved = f"{count(len(sizes), 'message')}, {sum(sizes)} bytes in all"
     return f"rank {src} sent rank {dst} {moved}; expected 1 message with the whole tensor, {tensor_bytes} bytes."
 
@@ -76,88 +86,95 @@ def _one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> str | No
 # ---- every rank a server ---------------------------------------------------------------------
 
 
-def shards(trace: Trace, chunk_bytes: int) -> str | None:
+def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
     """Words for wrong transfers where every rank is the server of one chunk: on each link at most two messages.
 
     One is a chunk on its way to its server, the other a sum on its way back.
     """
-    n = trace.world_size
-    centre = hub(trace)
+    centre = _hub(trace)
     if centre is not None:
         return f"rank {centre} serves every chunk: all messages go to it or come from it. Rank k is the server of chunk k."
+
     links = Counter((t.src, t.dst) for t in trace.transfers if t.size_bytes)
-    for src, dst in ((s, d) for s in range(n) for d in range(n) if s != d):
+    for src, dst in permutations(range(trace.world_size), 2):
         if links[src, dst] > 2:
             return (
                 f"rank {src} sent {links[src, dst]} messages to rank {dst}; expected at most 2: "
                 f"chunk {dst} to its server, and the sum of chunk {src} back."
             )
-    return too_large(trace, chunk_bytes)
+
+    return _too_large(trace, want.chunk_bytes) or _wrong_total(trace, want)
 
 
 # ---- a ring ----------------------------------------------------------------------------------
 
 
-def ring(trace: Trace, want: Ring) -> str | None:
+def wrong_half(trace: Trace, want: Ring) -> Complaint:
+    """Words for wrong transfers of a reduce-scatter or an all-gather alone, or where none went over the fabric."""
+    return none_sent(trace) or off_the_ring(trace, want) or wrong_shares(trace, want)
+
+
+def off_the_ring(trace: Trace, want: Ring) -> Complaint:
     """Words for wrong transfers round the ranks: each sends at most `want.steps` messages, all to a neighbour.
 
     They go one way first, and perhaps then the other.
     """
-    n = trace.world_size
-    centre = hub(trace)
+    centre = _hub(trace)
     if centre is not None:
         return (
             f"rank {centre} gathers and broadcasts: all {count(len(trace.transfers), 'message')} go to it or come from "
             f"it. On a ring every rank sends as much as every other."
         )
-    for rank in range(n):
+
+    for rank in range(trace.world_size):
         targets = [t.dst for t in _sent(trace, rank)]
-        right, left = (rank + 1) % n, (rank - 1) % n
-        for target in targets:
-            if target not in (left, right):
-                return f"rank {rank} sent a message to rank {target}; its neighbours on the ring are {left} and {right}."
-        turns = sum(a != b for a, b in zip(targets, targets[1:], strict=False))
-        if turns > 1:
-            return f"rank {rank} sends to both neighbours, {left} and {right}, in turn: choose one way round the ring."
+        complaint = _wrong_way(rank, targets, trace.world_size)
+        if complaint:
+            return complaint
         if len(targets) > want.steps:
             return _uneven(trace, want) or f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
+
     return None
 
 
-def shares(trace: Trace, want: Ring) -> str | None:
+def _wrong_way(rank: int, targets: Sequence[int], world_size: int) -> Complaint:
+    """Words where a rank sends to one who is no neighbour, or changes its way more than once."""
+    right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    for target in targets:
+        if target not in (left, right):
+            return f"rank {rank} sent a message to rank {target}; its neighbours on the ring are {left} and {right}."
+
+    turns = sum(a != b for a, b in pairwise(targets))
+    if turns > 1:
+        return f"rank {rank} sends to both neighbours, {left} and {right}, in turn: choose one way round the ring."
+    return None
+
+
+def wrong_shares(trace: Trace, want: Ring) -> Complaint:
     """Words for wrong sizes of transfers: a message over a chunk, a wrong total, or a rank with an uneven part.
 
     The total must be exact, and each rank's share of it right within one chunk.
     """
-    whole = [t for t in _by_sender(trace) if t.size_bytes >= want.tensor_bytes > want.chunk_bytes]
-    if whole:
-        sent = trace.sent_bytes(whole[0].src) / want.tensor_bytes
-        return (
-            f"messages hold the whole tensor: rank {whole[0].src} sends {times(sent)} x the tensor, "
-            f"where {times(want.share)} x is enough. Send one chunk at a time."
-        )
-    return too_large(trace, want.chunk_bytes) or sums(trace, want) or _uneven(trace, want)
+    for t in _by_sender(trace):
+        if t.size_bytes >= want.tensor_bytes > want.chunk_bytes:
+            sent = trace.sent_bytes(t.src) / want.tensor_bytes
+            return (
+                f"messages hold the whole tensor: rank {t.src} sends {times(sent)} x the tensor, "
+                f"where {times(want.share)} x is enough. Send one chunk at a time."
+            )
+
+    return _too_large(trace, want.chunk_bytes) or _wrong_total(trace, want) or _uneven(trace, want)
 
 
-def _uneven(trace: Trace, want: Ring) -> str | None:
+def _uneven(trace: Trace, want: Ring) -> Complaint:
     sent = [trace.sent_bytes(rank) / want.tensor_bytes for rank in range(trace.world_size)]
     if all(abs(share - want.share) <= want.slack + _ROUNDING for share in sent):
         return None
+
     most, least = sent.index(max(sent)), sent.index(min(sent))
     return (
         f"rank {most} sent {times(sent[most])} x the tensor and rank {least} {times(sent[least])} x; on a ring every rank "
         f"sends {times(want.share)} x, one chunk more or less. A gather and a broadcast, passed from neighbour to neighbour?"
-    )
-
-
-def sums(trace: Trace, want: Ring) -> str | None:
-    """Words for a wrong total of the transfers: the bytes that all ranks together send must be exact."""
-    got, expected = trace.total_bytes(), want.steps * want.tensor_bytes
-    if got == expected:
-        return None
-    return (
-        f"all ranks together sent {times(got / want.tensor_bytes)} x the tensor ({got} bytes); expected "
-        f"{want.steps} x ({expected} bytes)."
     )
 
 
@@ -169,32 +186,47 @@ def too_few(trace: Trace, want: Ring) -> str:
     most = max(len(_sent(trace, rank)) for rank in range(trace.world_size))
     if not 0 < most < want.steps:
         return ""
+
     return f" No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last one missing?"
 
 
 # ---- of all ----------------------------------------------------------------------------------
 
 
-def hub(trace: Trace) -> int | None:
-    """The one rank that all checked transfers go to or come from, as through a server; None where there is none.
+def _hub(trace: Trace) -> int | None:
+    """The one rank that all transfers go to or come from, as through a server; None where there is none.
 
     None also with fewer than three ranks, or with messages on one link alone, where it would say nothing.
     """
     pairs = {(t.src, t.dst) for t in trace.transfers}
     if trace.world_size < 3 or len(pairs) < 2:
         return None
-    centres = set.intersection(*({src, dst} for src, dst in pairs))
+
+    centres = set.intersection(*map(set, pairs))
     return centres.pop() if len(centres) == 1 else None
 
 
-def too_large(trace: Trace, chunk_bytes: int) -> str | None:
+def _too_large(trace: Trace, chunk_bytes: int) -> Complaint:
     for t in _by_sender(trace):
         if t.size_bytes > chunk_bytes:
             return (
                 f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; expected at most one chunk, "
                 f"{chunk_bytes} bytes."
             )
+
     return None
+
+
+def _wrong_total(trace: Trace, want: Ring) -> Complaint:
+    """Words where the bytes that all ranks together send are not exact."""
+    got, expected = trace.total_bytes(), want.steps * want.tensor_bytes
+    if got == expected:
+        return None
+
+    return (
+        f"all ranks together sent {times(got / want.tensor_bytes)} x the tensor ({got} bytes); expected "
+        f"{want.steps} x ({expected} bytes)."
+    )
 
 
 def _by_sender(trace: Trace) -> list[Transfer]:

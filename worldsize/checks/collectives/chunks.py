@@ -8,16 +8,20 @@ are named too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import first_difference
+from worldsize.checks.kit.values import differing, first_difference, same
+from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
 _MAX_RANKS_TRIED = 8
+
+
+# ---- a split ---------------------------------------------------------------------------------
 
 
 def even_split(length: int, parts: int) -> list[Slice]:
@@ -33,26 +37,48 @@ def largest_chunk(length: int, parts: int) -> int:
     return length // parts + length % parts
 
 
+def cut(tensors: Sequence[np.ndarray], part: Slice) -> list[np.ndarray]:
+    """The same chunk of all tensors."""
+    return [x[slice(*part)] for x in tensors]
+
+
+def elements(part: Slice) -> str:
+    """A chunk of a tensor in words, by the places it covers: the slice (2, 4) is "elements 2 to 3"."""
+    start, stop = part
+    if stop - start == 1:
+        return f"element {start}"
+    return f"elements {start} to {stop - 1}"
+
+
+# ---- sums ------------------------------------------------------------------------------------
+
+
 def total(inputs: Sequence[np.ndarray]) -> np.ndarray:
     return np.sum(inputs, axis=0, dtype=inputs[0].dtype)
 
 
-def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost: str = "") -> str | None:
+def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost: str = "") -> Complaint:
     """Words for the first wrong chunk: of `held` (by rank), one that is not the sum of `inputs`; None where all are right.
 
     `what` names the tensor in the reader's words, such as "x"; `lost` says how else a whole sum can be nowhere.
     """
     expected = total(inputs)
     for rank, got in enumerate(held):
-        if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (expected.shape, expected.dtype):
+        if not is_like(got, expected):
             return first_difference(got, expected, rank, f"the sum as {what}")
-    everywhere = _pattern(held, inputs, lost)
+
     for rank, got in enumerate(held):
         for number, part in enumerate(even_split(len(expected), len(inputs))):
             if not same(got[slice(*part)], expected[slice(*part)]):
                 complaint = mismatch(f"rank {rank}, {_chunk(number, inputs, part)}", got, expected, part)
-                return complaint + (everywhere or _diagnosis(rank, part, held, inputs, lost))
+                return complaint + (_pattern(held, inputs, lost) or _diagnosis(rank, part, held, inputs, lost))
+
     return None
+
+
+def is_like(got: Any, expected: np.ndarray) -> bool:
+    """Whether it is a tensor of the expected shape and dtype, whatever its values."""
+    return isinstance(got, np.ndarray) and (got.shape, got.dtype) == (expected.shape, expected.dtype)
 
 
 def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice) -> str:
@@ -60,22 +86,14 @@ def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice) -> 
 
     The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ".
     """
-    i = next(i for i in range(*part) if not same(got[i], expected[i]))
+    i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)])[0])
     return f"{where}: expected {expected[i]:.10g} in element {i}, got {got[i]:.10g}. "
 
 
-def same(got: np.ndarray, expected: np.ndarray) -> bool:
-    return bool(np.allclose(got, expected, rtol=1e-6, atol=0))
-
-
-def elements(part: Slice) -> str:
-    """A chunk of a tensor in words, by the places it covers: the slice (2, 4) is "elements 2 to 3"."""
-    start, stop = part
-    return f"element {start}" if stop - start == 1 else f"elements {start} to {stop - 1}"
-
-
 def _chunk(number: int, inputs: Sequence[np.ndarray], part: Slice) -> str:
-    return f"chunk {number} ({elements(part)})" if len(inputs) > 1 else elements(part)
+    if len(inputs) == 1:
+        return elements(part)
+    return f"chunk {number} ({elements(part)})"
 
 
 def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
@@ -85,40 +103,52 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
         return "A rank that is alone has the sum already."
     if all(same(got, expected / n) for got in held):
         return "This is the mean, not the sum: nothing is to be divided."
-    if all(same(got, own) for got, own in zip(held, inputs, strict=True)):
+    if all(map(same, held, inputs)):
         return "Every rank still has its own values: nothing was added, or the sum is not where it should be."
-    if all(map(_one_rank_alone, _cut(held, inputs))):
+    if _are_copies(held, inputs):
         return f"Every chunk of every rank holds one rank's values alone: what arrived was copied, not added{lost}."
+
     rest = length % n
-    wrong = [np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=0)) for got in held]
-    if rest and all(np.array_equal(w, np.arange(length - rest, length)) for w in wrong):
+    last = np.arange(length - rest, length)
+    if rest and all(np.array_equal(differing(got, expected), last) for got in held):
         left_out = f"The last {rest} of {length} elements were left out"
         return f"{left_out}: {length} does not divide by {n}, so chunks differ in length."
+
     return ""
 
 
-def _cut(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """Every chunk of every rank beside the same chunk of all inputs; empty ones left out."""
-    parts = [part for part in even_split(len(inputs[0]), len(inputs)) if part[0] < part[1]]
-    return ((got[slice(*part)], [x[slice(*part)] for x in inputs]) for got in held for part in parts)
+def _are_copies(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> bool:
+    """Whether every chunk of every rank, but for empty ones, is the same chunk of one rank's inputs."""
+    for part in even_split(len(inputs[0]), len(inputs)):
+        alone = cut(inputs, part)
+        for chunk in cut(held, part):
+            if chunk.size and not any(same(chunk, own) for own in alone):
+                return False
 
-
-def _one_rank_alone(cut: tuple[np.ndarray, list[np.ndarray]]) -> bool:
-    got, inputs = cut
-    return any(same(got, x) for x in inputs)
+    return True
 
 
 def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
-    expected = total(inputs)
-    complaint = whose(held[rank][slice(*part)], rank, [x[slice(*part)] for x in inputs])
-    for number, other in enumerate(even_split(len(expected), len(inputs))):
-        alike = other != part and other[1] - other[0] == part[1] - part[0]
-        if not complaint and alike and same(held[rank][slice(*part)], expected[slice(*other)]):
-            complaint = f"This is the sum of chunk {number}: chunks are mixed up. "
-    whole = [r for r, got in enumerate(held) if same(got[slice(*part)], expected[slice(*part)])]
-    if whole:
-        return complaint + f"Rank {whole[0]} has the whole sum of this chunk, but it did not get to rank {rank}."
+    expected, got = total(inputs), held[rank][slice(*part)]
+    complaint = whose(got, rank, cut(inputs, part)) or _other_chunk(got, part, expected, len(inputs))
+
+    for other, chunk in enumerate(cut(held, part)):
+        if same(chunk, expected[slice(*part)]):
+            return f"{complaint}Rank {other} has the whole sum of this chunk, but it did not get to rank {rank}."
+
     return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
+
+
+def _other_chunk(got: np.ndarray, part: Slice, expected: np.ndarray, parts: int) -> str:
+    """Words where `got`, held in place of the chunk `part`, is the sum of another chunk; empty where it is none."""
+    for number, other in enumerate(even_split(len(expected), parts)):
+        if other != part and same(got, expected[slice(*other)]):
+            return f"This is the sum of chunk {number}: chunks are mixed up. "
+
+    return ""
+
+
+# ---- whose values ----------------------------------------------------------------------------
 
 
 def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
@@ -129,20 +159,21 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
     counts = makings(got, inputs)
     if counts is None:
         return ""
+
     within = [r for r, count in enumerate(counts) if count]
-    missing = [r for r, count in enumerate(counts) if not count]
-    twice = [r for r, count in enumerate(counts) if count > 1]
     if not within:
         return "These are zeros. "
-    if twice:
-        return f"Rank {twice[0]}'s values were added twice. "
+    if max(counts) > 1:
+        return f"Rank {counts.index(2)}'s values were added twice. "
     if within == [rank]:
         return f"These are still rank {rank}'s own values. "
     if len(within) == 1:
         return f"These are rank {within[0]}'s values alone. "
-    if rank in missing:
+    if not counts[rank]:
         return f"Rank {rank}'s own values were never added. "
-    return f"Rank {missing[0]}'s values are not in this sum. " if missing else ""
+    if 0 in counts:
+        return f"Rank {counts.index(0)}'s values are not in this sum. "
+    return ""
 
 
 def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | None:
@@ -152,6 +183,11 @@ def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | 
     """
     if not len(got) or len(inputs) > _MAX_RANKS_TRIED:
         return None
+
     tables = np.asarray(inputs, dtype="float64")
     tried = sorted(product((0, 1, 2), repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))
-    return next((counts for counts in tried if np.array_equal(np.asarray(counts) @ tables, got)), None)
+    for counts in tried:
+        if np.array_equal(np.asarray(counts) @ tables, got):
+            return counts
+
+    return None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
 from worldsize.checks.kit.values import first_difference, inputs_for
-from worldsize.checks.verdict import Verdict
-from worldsize.trace import Trace, ring_links, stray
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.trace import Trace, Transfer, ring_links, stray
 
 POINTS = {
     "every rank returns its left neighbour's tensor": 2.0,
@@ -31,9 +31,10 @@ def pass_right(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    seed = secrets.randbits(32)
+    seed = arena.draws.getrandbits(32)
     for world_size, length in (*SIZES[1:], SIZES[0]):
-        inputs = inputs_for(world_size, length, seed, "int64" if world_size == 3 else "float32")
+        dtype = "int64" if world_size == 3 else "float32"
+        inputs = inputs_for(world_size, length, seed, dtype)
         yield Case(
             ranks_in_words(world_size),
             lambda inputs=inputs: arena.ranks(fn, inputs),
@@ -41,36 +42,51 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
+    value = first_complaint(_wrong_value(got, inputs, rank) for rank, got in enumerate(ended.returned))
+    if len(inputs) == 1:
+        return {ALONE: value or _message_alone(ended.trace)}
+    return {VALUES: value, MESSAGES: _wrong_messages(ended.trace)}
+
+
+def _wrong_value(got: object, inputs: list[np.ndarray], rank: int) -> Complaint:
     n = len(inputs)
-    wrong = (_wrong_value(ended.returned[r], inputs, r) for r in range(n))
-    value = next((complaint for complaint in wrong if complaint), None)
     if n == 1:
-        return {ALONE: value or _strays(ended.trace)}
-    return {VALUES: value, MESSAGES: _strays(ended.trace)}
+        return first_difference(got, inputs[0], rank, "its own tensor")
 
+    left, right = (rank - 1) % n, (rank + 1) % n
+    complaint = first_difference(got, inputs[left], rank, f"what rank {left} sent")
+    if complaint is None or not isinstance(got, np.ndarray):
+        return complaint
 
-def _wrong_value(got: object, inputs: list[np.ndarray], rank: int) -> str | None:
-    n = len(inputs)
-    left = (rank - 1) % n
-    complaint = first_difference(got, inputs[left], rank, f"what rank {left} sent" if n > 1 else "its own tensor")
-    if complaint and n > 1 and isinstance(got, np.ndarray):
-        if np.array_equal(got, inputs[rank]):
-            complaint += ". This is the rank's own tensor: return the one that was received"
-        elif n > 2 and np.array_equal(got, inputs[(rank + 1) % n]):
-            complaint += ". This is the right neighbour's tensor: the ring turns the wrong way"
+    if np.array_equal(got, inputs[rank]):
+        return f"{complaint}. This is the rank's own tensor: return the one that was received"
+    if n > 2 and np.array_equal(got, inputs[right]):
+        return f"{complaint}. This is the right neighbour's tensor: the ring turns the wrong way"
     return complaint
 
 
-def _strays(trace: Trace) -> str | None:
-    n = trace.world_size
-    wrong = stray(trace, ring_links(n)) if n > 1 else list(trace.transfers)
-    if wrong:
-        t = min(wrong, key=lambda t: (t.src, t.dst))  # not the first in time, which differs from run to run
-        right = f"only to the right neighbour, rank {(t.src + 1) % n}"
-        return f"rank {t.src} sent a message to rank {t.dst}; expected one {right}"
-    for rank in range(n if n > 1 else 0):
-        count = sum(t.src == rank for t in trace.transfers)
-        if count != 1:
-            return f"rank {rank} sent {count} messages; expected exactly 1"
+def _message_alone(trace: Trace) -> Complaint:
+    if trace.transfers:
+        return _stray_message(trace.transfers, 1)
     return None
+
+
+def _wrong_messages(trace: Trace) -> Complaint:
+    n = trace.world_size
+    strays = stray(trace, ring_links(n))
+    if strays:
+        return _stray_message(strays, n)
+
+    sent = Counter(t.src for t in trace.transfers)
+    for rank in range(n):
+        if sent[rank] != 1:
+            return f"rank {rank} sent {sent[rank]} messages; expected exactly 1"
+
+    return None
+
+
+def _stray_message(strays: Sequence[Transfer], world_size: int) -> str:
+    first = min(strays, key=lambda t: (t.src, t.dst))  # not the first in time, which differs from run to run
+    right = f"only to the right neighbour, rank {(first.src + 1) % world_size}"
+    return f"rank {first.src} sent a message to rank {first.dst}; expected one {right}"

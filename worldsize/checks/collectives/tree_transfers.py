@@ -8,9 +8,10 @@ order in which a rank receives, which with `recv` from anyone is not its own cho
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Iterable
 
-from worldsize.trace import Trace, Transfer
+from worldsize.checks.verdict import Complaint
+from worldsize.trace import Trace
 from worldsize.units import count
 
 
@@ -25,7 +26,7 @@ def enough(world_size: int) -> int:
 # ---- from the root down ----------------------------------------------------------------------
 
 
-def one_to_each(trace: Trace, root: int, tensor_bytes: int) -> str | None:
+def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
     """Words for wrong transfers of a broadcast tree, where each rank but the root receives the whole tensor once.
 
     That is one message; the root receives none.
@@ -36,7 +37,8 @@ def one_to_each(trace: Trace, root: int, tensor_bytes: int) -> str | None:
             return f"rank {into[0].src} sent a message to rank {root}, the root, which has the tensor already."
         if rank != root and len(into) != 1:
             return f"rank {rank} received {count(len(into), 'message')}; expected 1 message with the whole tensor."
-    return _whole_tensors(trace, tensor_bytes)
+
+    return _not_whole(trace, tensor_bytes)
 
 
 def rounds_down(trace: Trace, root: int) -> int:
@@ -47,20 +49,22 @@ def rounds_down(trace: Trace, root: int) -> int:
     got, last = {root: 0}, defaultdict(int)
     for t in sorted(trace.transfers, key=lambda t: t.start_s):
         got[t.dst] = last[t.src] = max(got.get(t.src, 0), last[t.src]) + 1
+
     return max(got.values())
 
 
-def slow_down(trace: Trace, root: int) -> str | None:
+def slow_down(trace: Trace, root: int) -> Complaint:
     """Words where the transfers of a broadcast tree take more rounds than they have to."""
     taken, best = rounds_down(trace, root), enough(trace.world_size)
     if taken <= best:
         return None
+
     sent = Counter(t.src for t in trace.transfers)
     if len(sent) == 1:
         return f"{_rounds(taken, best)} Rank {root} sends to all others, one after the other: this is a star. {_HELP}"
     if max(sent.values()) == 1:
         return f"{_rounds(taken, best)} Every rank passes it on to one other: this is a chain. {_HELP}"
-    if _fewest(root, _neighbours(trace, lambda t: (t.src, t.dst))) <= best:
+    if _fewest(root, _below((t.src, t.dst) for t in trace.transfers)) <= best:
         return (
             f"{_rounds(taken, best)} The tree is good, but a rank first serves one that has nobody to pass it on to. "
             f"Serve those first that have most ranks below them."
@@ -74,8 +78,12 @@ _HELP = "In every round, let each rank that has the tensor send it to one that h
 # ---- up to the root --------------------------------------------------------------------------
 
 
-def one_from_each(trace: Trace, root: int) -> str | None:
-    """Words for wrong transfers of a reduce or gather tree, where each rank but the root sends one message."""
+def wrong_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
+    """Words for wrong transfers of a reduce tree, where each rank but the root sends one whole tensor."""
+    return _not_one_from_each(trace, root) or _not_whole(trace, tensor_bytes)
+
+
+def _not_one_from_each(trace: Trace, root: int) -> Complaint:
     sent = Counter(t.src for t in trace.transfers)
     for rank in range(trace.world_size):
         if rank == root and sent[rank]:
@@ -83,42 +91,45 @@ def one_from_each(trace: Trace, root: int) -> str | None:
             return f"rank {root}, the root, sent a message to rank {to}; it has nothing to do but receive."
         if rank != root and sent[rank] != 1:
             return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, when it has all that it waits for."
+
     return None
 
 
-def whole_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> str | None:
-    return one_from_each(trace, root) or _whole_tensors(trace, tensor_bytes)
-
-
-def blocks_up(trace: Trace, root: int, block_bytes: int) -> str | None:
+def wrong_blocks_up(trace: Trace, root: int, block_bytes: int) -> Complaint:
     """Words for wrong transfers of a gather tree, where each rank sends its own block and those it received.
 
     It sends no more and no less.
     """
-    complaint = one_from_each(trace, root)
+    complaint = _not_one_from_each(trace, root)
     if complaint:
         return complaint
+
+    whole_blocks = all(t.size_bytes % block_bytes == 0 for t in trace.transfers)
     for t in sorted(trace.transfers, key=lambda t: t.src):
-        had = block_bytes + sum(u.size_bytes for u in trace.transfers if u.dst == t.src)
-        if t.size_bytes != had and _holds_whole_blocks(trace, block_bytes):
+        had = block_bytes + trace.received_bytes(t.src)
+        if t.size_bytes == had:
+            continue
+
+        if whole_blocks:
             sends, has = t.size_bytes // block_bytes, had // block_bytes
             return (
                 f"rank {t.src} sent {count(sends, 'block')} to rank {t.dst}, but had {has}: its own and what it "
                 f"received. Send exactly those."
             )
-        if t.size_bytes != had:
-            return f"rank {t.src} sent {t.size_bytes} bytes to rank {t.dst}; expected its own and what it received, {had}."
+        return f"rank {t.src} sent {t.size_bytes} bytes to rank {t.dst}; expected its own and what it received, {had}."
+
     return None
 
 
-def slow_up(trace: Trace, root: int) -> str | None:
+def slow_up(trace: Trace, root: int) -> Complaint:
     """Words where the transfers of a reduce or gather tree take more rounds than they have to.
 
     They do so however receives are ordered.
     """
-    taken, best = _fewest(root, _neighbours(trace, lambda t: (t.dst, t.src))), enough(trace.world_size)
+    taken, best = _fewest(root, _below((t.dst, t.src) for t in trace.transfers)), enough(trace.world_size)
     if taken <= best:
         return None
+
     received = Counter(t.dst for t in trace.transfers)
     if len(received) == 1:
         return f"{_rounds(taken, best)} Rank {root} takes every message, one after the other: this is a star. {_PAIRS}"
@@ -133,11 +144,12 @@ _PAIRS = "In every round, let the ranks that still hold something pair up: one o
 # ---- of both ---------------------------------------------------------------------------------
 
 
-def _neighbours(trace: Trace, ends: Callable[[Transfer], tuple[int, int]]) -> dict[int, list[int]]:
-    """{rank: those below it}; `ends` gives the upper and the lower rank of a message."""
+def _below(links: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """{rank: those below it}, from the upper and the lower rank of every message."""
     below: dict[int, list[int]] = defaultdict(list)
-    for upper, lower in map(ends, trace.transfers):
+    for upper, lower in links:
         below[upper].append(lower)
+
     return below
 
 
@@ -145,25 +157,25 @@ def _fewest(rank: int, below: dict[int, list[int]], seen: frozenset[int] = froze
     """The fewest rounds in which a tree can be gone up to `rank`, or down from it."""
     if rank in seen:
         return 0  # a circle; the values have told
+
     done = 0
     for ready in sorted(_fewest(lower, below, seen | {rank}) for lower in below[rank]):
         done = max(done, ready) + 1
+
     return done
 
 
 def _rounds(taken: int, best: int) -> str:
-    return f"it takes {count(taken, 'round')} of messages where ⌈log2 n⌉ = {best} {'is' if best == 1 else 'are'} enough."
+    verb = "is" if best == 1 else "are"
+    return f"it takes {count(taken, 'round')} of messages where ⌈log2 n⌉ = {best} {verb} enough."
 
 
-def _whole_tensors(trace: Trace, tensor_bytes: int) -> str | None:
+def _not_whole(trace: Trace, tensor_bytes: int) -> Complaint:
     for t in sorted(trace.transfers, key=lambda t: (t.src, t.start_s)):
         if t.size_bytes != tensor_bytes:
             return (
                 f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; expected the whole tensor, "
                 f"{tensor_bytes} bytes."
             )
+
     return None
-
-
-def _holds_whole_blocks(trace: Trace, block_bytes: int) -> bool:
-    return all(t.size_bytes % block_bytes == 0 for t in trace.transfers)

@@ -8,21 +8,19 @@ communication operations in MPICH", IJHPCA 19, 2005.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import first_difference, inputs_for
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.values import first_difference, inputs_for, same
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.trace import Trace
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is the remainder of the two
-Words = str | None
-# what is wrong with the values and with the messages; rounds are asked for where both are right
-Examine = Callable[[ArenaResult, list[np.ndarray], int], tuple[Words, Words, Callable[[], Words]]]
 
 # Four ranks first: with three, a star and a chain are as quick as a tree. Eight tell a good tree from a middling one.
 SIZES: Sizes = ((4, 8), (4, 5), (3, 5), (2, 5), (1, 3), (5, 7), (8, 6))
@@ -44,20 +42,26 @@ GATHER = {
 }
 
 
+@dataclass(frozen=True)
+class TreeRules:
+    """What one of the trees must do: the properties' points, and the functions that say what is wrong with a run.
+
+    `wrong_values(ended, inputs, root)`, `wrong_messages(trace, root, bytes of an input)`, `slow(trace, root)`.
+    """
+
+    points: dict[str, float]
+    wrong_values: Callable[[ArenaResult, Sequence[np.ndarray], int], Complaint]
+    wrong_messages: Callable[[Trace, int, int], Complaint]
+    slow: Callable[[Trace, int], Complaint]
+
+
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
     """Check of a broadcast down or up one of the trees.
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
-
-    def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
-        return (
-            _wrong_copies(ended, inputs, root),
-            none_sent(ended.trace) or tree_transfers.one_to_each(ended.trace, root, inputs[0].nbytes),
-            lambda: tree_transfers.slow_down(ended.trace, root),
-        )
-
-    return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, BROADCAST, examine))
+    rules = TreeRules(BROADCAST, _wrong_copies, tree_transfers.wrong_tensors_down, tree_transfers.slow_down)
+    return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, rules))
 
 
 def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
@@ -65,15 +69,8 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
-
-    def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
-        return (
-            _wrong_total(ended, inputs, root),
-            none_sent(ended.trace) or tree_transfers.whole_tensors_up(ended.trace, root, inputs[0].nbytes),
-            lambda: tree_transfers.slow_up(ended.trace, root),
-        )
-
-    return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, REDUCE, examine))
+    rules = TreeRules(REDUCE, _wrong_total, tree_transfers.wrong_tensors_up, tree_transfers.slow_up)
+    return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, rules))
 
 
 def tree_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
@@ -81,36 +78,42 @@ def tree_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_gather(fabric, x, root)` returns all x, of shape [world size, elements], on the root, None elsewhere.
     """
-
-    def examine(ended: ArenaResult, inputs: list[np.ndarray], root: int) -> tuple[Words, Words, Callable[[], Words]]:
-        return (
-            _wrong_rows(ended, inputs, root),
-            none_sent(ended.trace) or tree_transfers.blocks_up(ended.trace, root, inputs[0].nbytes),
-            lambda: tree_transfers.slow_up(ended.trace, root),
-        )
-
-    return judge("tree_gather", GATHER, _cases(arena, fn, sizes, GATHER, examine))
+    rules = TreeRules(GATHER, _wrong_rows, tree_transfers.wrong_blocks_up, tree_transfers.slow_up)
+    return judge("tree_gather", GATHER, _cases(arena, fn, sizes, rules))
 
 
-def _cases(arena: Arena, fn: Callable, sizes: Sizes, names: Iterable[str], examine: Examine) -> Iterator[Case]:
-    seed = secrets.randbits(32)
+def _cases(arena: Arena, fn: Callable, sizes: Sizes, rules: TreeRules) -> Iterator[Case]:
+    seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
         inputs, root = inputs_for(world_size, length, seed), length % world_size
         yield Case(
             f"{ranks_in_words(world_size)}, root {root}, {length} elements",
             lambda inputs=inputs, root=root: arena.ranks(fn, inputs, root),
-            lambda ended, inputs=inputs, root=root: _found(names, *examine(ended, inputs, root)),
+            lambda ended, inputs=inputs, root=root: _examine(ended, inputs, root, rules),
         )
 
 
-def _found(names: Iterable[str], wrong: Words, traffic_words: Words, slow: Callable[[], Words]) -> dict[str, Words]:
-    """By property. Says of wrong messages that the values are right, where they are."""
-    values, messages, rounds = names
+def _examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int, rules: TreeRules) -> dict[str, Complaint]:
+    """By property. Rounds are counted where values and messages are right; words on either say that the values are."""
+    values, messages, rounds = rules.points
+    wrong = rules.wrong_values(ended, inputs, root)
+    sent = none_sent(ended.trace) or rules.wrong_messages(ended.trace, root, inputs[0].nbytes)
     if wrong:
-        return {values: wrong, messages: traffic_words}
-    complaint = traffic_words or slow()
-    but = complaint and f"the values are right, but {complaint}"
-    return {values: None, messages: but} if traffic_words else {values: None, messages: None, rounds: but}
+        return {values: wrong, messages: sent}
+    if sent:
+        return {values: None, messages: though_right("the values", sent)}
+
+    slow = rules.slow(ended.trace, root)
+    return {values: None, messages: None, rounds: though_right("the values", slow)}
+
+
+def _owner(got: object, inputs: Sequence[np.ndarray]) -> int | None:
+    """The rank whose own tensor this is, or None."""
+    for rank, x in enumerate(inputs):
+        if same(got, x):
+            return rank
+
+    return None
 
 
 _COUNT_FROM_THE_ROOT = "Count ranks from the root: (rank − root) % n."
@@ -119,28 +122,35 @@ _COUNT_FROM_THE_ROOT = "Count ranks from the root: (rank − root) % n."
 # ---- a broadcast's values --------------------------------------------------------------------
 
 
-def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> str | None:
+def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> Complaint:
     expected = inputs[root]
-    if _all_are(ended.inputs, expected):
+    wrong = [rank for rank, got in enumerate(ended.inputs) if not same(got, expected)]
+    if not wrong:
         return None
+
     if _all_are(ended.returned, expected):
         return "the root's tensor was returned, but x itself does not hold it: receive into x."
     if root and _all_are(ended.inputs, inputs[0]):
         return f"every rank has rank 0's tensor, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
-    rank = next(r for r, got in enumerate(ended.inputs) if not _is(got, expected))
+
+    rank = wrong[0]
     complaint = first_difference(ended.inputs[rank], expected, rank, f"the tensor of rank {root}, the root")
     return f"{complaint}. {_whose_copy(ended.inputs[rank], inputs, rank, root)}"
 
 
+def _all_are(held: Sequence[object], expected: np.ndarray) -> bool:
+    return all(same(got, expected) for got in held)
+
+
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
-    owner = next((r for r, x in enumerate(inputs) if _is(got, x)), None)
+    owner = _owner(got, inputs)
     if rank == root:
         return "The root's own x was overwritten: it has nothing to receive."
     if owner == rank:
         return f"These are still rank {rank}'s own values: nothing arrived in its x."
     if owner is not None:
         return f"These are rank {owner}'s own values: it passed on its x before the root's had arrived."
-    if _is(got, chunks.total(inputs)):
+    if same(got, chunks.total(inputs)):
         return "This is the sum of all ranks: a broadcast copies, it adds nothing."
     return ""
 
@@ -148,56 +158,56 @@ def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: 
 # ---- a reduce's values -----------------------------------------------------------------------
 
 
-def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> str | None:
+def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> Complaint:
     expected, got = chunks.total(inputs), ended.inputs[root]
-    if _is(got, expected):
+    if same(got, expected):
         return None
-    if _is(ended.returned[root], expected):
+    if same(ended.returned[root], expected):
         return f"rank {root} returned the sum, but its x does not hold it: add up in place, x += …"
-    holder = next((r for r, x in enumerate(ended.inputs) if len(inputs) > 1 and _is(x, expected)), None)
-    if holder is not None:
-        return f"rank {holder} holds the sum, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
+
     complaint = first_difference(got, expected, root, "the sum, on the root")
-    if len(inputs) > 1 and chunks.same(got, expected / len(inputs)):
-        return f"{complaint}. This is the mean, not the sum: nothing is to be divided."
+    if len(inputs) > 1:
+        for rank, x in enumerate(ended.inputs):
+            if same(x, expected):
+                return f"rank {rank} holds the sum, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
+
+        if same(got, expected / len(inputs)):
+            return f"{complaint}. This is the mean, not the sum: nothing is to be divided."
+
     return f"{complaint}. {chunks.whose(got, root, inputs)}".rstrip()
 
 
 # ---- a gather's values -----------------------------------------------------------------------
 
 
-def _wrong_rows(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> str | None:
+def _wrong_rows(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> Complaint:
     expected = np.stack(inputs)
-    holders = [r for r, got in enumerate(ended.returned) if got is not None]
     got = ended.returned[root]
-    if got is None and any(_is(ended.returned[r], expected) for r in holders):
-        return f"rank {holders[0]} returned the blocks, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
-    if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (expected.shape, expected.dtype):
+    others = [rank for rank, held in enumerate(ended.returned) if rank != root and held is not None]
+    if got is None and any(same(ended.returned[rank], expected) for rank in others):
+        return f"rank {others[0]} returned the blocks, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
+    if not chunks.is_like(got, expected):
         return first_difference(got, expected, root, "all blocks")
+
     for row in range(len(inputs)):
-        if not _is(got[row], expected[row]):
+        if not same(got[row], expected[row]):
             return f"rank {root}, row {row}: expected rank {row}'s block. {_whose_row(got, inputs, row)}"
-    other = next((r for r in holders if r != root), None)
-    return None if other is None else f"rank {other} returned something; expected None: rank {root}, the root, has it all."
+
+    if others:
+        return f"rank {others[0]} returned something; expected None: rank {root}, the root, has it all."
+    return None
 
 
 def _whose_row(got: np.ndarray, inputs: Sequence[np.ndarray], row: int) -> str:
-    owners = [next((r for r, x in enumerate(inputs) if _is(part, x)), None) for part in got]
-    if sorted(r for r in owners if r is not None) == list(range(len(inputs))):
-        return f"It holds rank {owners[row]}'s: all blocks are there, in the order of the tree. Put them in that of the ranks."
-    if owners[row] is not None:
-        return f"It holds rank {owners[row]}'s, and rank {row}'s is in row {owners.index(row)}." if row in owners else (
-            f"It holds rank {owners[row]}'s; rank {row}'s never arrived."
-        )  # fmt: skip
-    return "It holds zeros: that block never arrived." if not got[row].any() else f"It holds no rank's block: {got[row][:3]} …"
+    owners = [_owner(block, inputs) for block in got]
+    owner = owners[row]
+    if owner is None and not got[row].any():
+        return "It holds zeros: that block never arrived."
+    if owner is None:
+        return f"It holds no rank's block: {got[row][:3]} …"
 
-
-# ---- of all ----------------------------------------------------------------------------------
-
-
-def _is(got: object, expected: np.ndarray) -> bool:
-    return isinstance(got, np.ndarray) and got.shape == expected.shape and chunks.same(got, expected)
-
-
-def _all_are(held: Sequence[object], expected: np.ndarray) -> bool:
-    return all(_is(got, expected) for got in held)
+    if set(owners) == set(range(len(inputs))):
+        return f"It holds rank {owner}'s: all blocks are there, in the order of the tree. Put them in that of the ranks."
+    if row in owners:
+        return f"It holds rank {owner}'s, and rank {row}'s is in row {owners.index(row)}."
+    return f"It holds rank {owner}'s; rank {row}'s never arrived."

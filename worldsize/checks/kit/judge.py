@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from worldsize.checks.arena import ArenaResult
-from worldsize.checks.verdict import Property, Verdict
+from worldsize.checks.verdict import Complaint, Property, Verdict
 from worldsize.trace import Trace
+from worldsize.units import count
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Case:
 
     name: str
     run: Callable[[], ArenaResult]
-    examine: Callable[[ArenaResult], dict[str, str | None]]
+    examine: Callable[[ArenaResult], dict[str, Complaint]]
 
 
 def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Verdict:
@@ -36,16 +37,20 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
     for case in cases:
         ended = case.run()
         if ended.state == "not yet":
-            return _verdict(exercise, "not yet", points, {}, ended.message, ended)
+            return _verdict(exercise, "not yet", points, {}, ended.message, ended.trace)
         if ended.state != "done":
             complaint = f"{case.name}: {ended.message}{_advice(ended)}"
-            return _verdict(exercise, "fail", points, {}, complaint, ended)
-        wrong = case.examine(ended)
-        tried.update({name: tried.get(name, True) and complaint is None for name, complaint in wrong.items()})
-        first = next((complaint for complaint in wrong.values() if complaint), None)
+            return _verdict(exercise, "fail", points, {}, complaint, ended.trace)
+
+        found = case.examine(ended)
+        for name, complaint in found.items():
+            tried[name] = tried.get(name, True) and complaint is None
+
+        first = first_complaint(found.values())
         if first:
-            return _verdict(exercise, "fail", points, tried, f"{case.name}: {first}", ended)
-    return _verdict(exercise, "pass", points, tried, None, None)
+            return _verdict(exercise, "fail", points, tried, f"{case.name}: {first}", ended.trace)
+
+    return _verdict(exercise, "pass", points, tried)
 
 
 def _advice(ended: ArenaResult) -> str:
@@ -55,24 +60,45 @@ def _advice(ended: ArenaResult) -> str:
     return ""
 
 
-def _verdict(exercise: str, state: str, points: dict, tried: dict, complaint: str | None, ended: ArenaResult | None) -> Verdict:
+def _verdict(
+    exercise: str, state: str, points: dict, tried: dict, complaint: Complaint = None, trace: Trace | None = None
+) -> Verdict:
     properties = tuple(Property(name, value, tried.get(name)) for name, value in points.items())
-    return Verdict(exercise, state, properties, complaint, ended.trace if ended else None)
+    return Verdict(exercise, state, properties, complaint, trace)
+
+
+# ---- what examiners share --------------------------------------------------------------------
+
+
+def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
+    return next(filter(None, complaints), None)
+
+
+def though_right(what: str, complaint: Complaint) -> Complaint:
+    """A complaint about something else, where `what` is right: it says so first. None stays None."""
+    if not complaint:
+        return complaint
+
+    return f"{what} are right, but {complaint}"
 
 
 def ranks_in_words(world_size: int) -> str:
-    return f"{world_size} rank{'s' if world_size > 1 else ''}"
+    return count(world_size, "rank")
 
 
-def none_sent(trace: Trace) -> str | None:
+def none_sent(trace: Trace) -> Complaint:
     """For judging any run over the fabric: words where nothing was sent, or the framework's collective did the work.
 
     Also where such a collective was called besides.
     """
     ops = sorted({c.op for c in trace.collectives})
+    if ops and trace.transfers:
+        return f"the fabric was not all that was used: dist.{ops[0]} did it. {_BY_HAND}"
     if ops:
-        passed = "no message passed through the fabric" if not trace.transfers else "the fabric was not all that was used"
-        return f"{passed}: dist.{ops[0]} did it. Write the messages yourself, with fabric.isend, send and recv."
+        return f"no message passed through the fabric: dist.{ops[0]} did it. {_BY_HAND}"
     if not trace.transfers and trace.world_size > 1:
-        return "no message passed through the fabric. Write the messages yourself, with fabric.isend, send and recv."
+        return f"no message passed through the fabric. {_BY_HAND}"
     return None
+
+
+_BY_HAND = "Write the messages yourself, with fabric.isend, send and recv."

@@ -8,11 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from worldsize.checks.verdict import Complaint
+
 TOLERANCE = 1e-6  # relative: float32 holds 7 digits
+
+
+# ---- arrays ----------------------------------------------------------------------------------
+
+
+def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:
+    """The ranks' inputs of a case to be judged: whole numbers that differ by rank and by element.
+
+    So sums are exact and a swap shows. Each has shape [length].
+    """
+    generator = np.random.default_rng([seed, world_size, length])
+    inputs = []
+    for rank in range(world_size):
+        drawn = generator.integers(1, 100, length)
+        inputs.append((drawn + 1000 * rank + 7 * np.arange(length)).astype(dtype))
+
+    return inputs
 
 
 def differing(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> np.ndarray:
@@ -33,29 +53,88 @@ def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero
     return not differing(got, expected, tolerance, near_zero).size
 
 
+def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> Complaint:
+    """Judges one rank's tensor by the expected one: the first element that differs, in words, or None.
+
+    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype.
+    """
+    if not isinstance(got, np.ndarray):
+        return f"rank {rank}: expected {what} as a tensor of shape {list(expected.shape)}, got {kind_in_words(got)}"
+    if got.shape != expected.shape:
+        return f"rank {rank}: expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
+    if got.dtype != expected.dtype:
+        return f"rank {rank}: expected {what} as {expected.dtype}, got {got.dtype}"
+
+    where = differing(got, expected)
+    if not where.size:
+        return None
+
+    i = int(where[0])
+    return (
+        f"rank {rank}, element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
+        f" ({where.size} of {expected.size} elements differ)"
+    )
+
+
+# ---- what came instead, in words -------------------------------------------------------------
+
+NOTHING = "None (does the function return it?)"
+
+
 def type_in_words(got: Any) -> str:
-    return "tensor" if isinstance(got, np.ndarray) else type(got).__name__
+    if isinstance(got, np.ndarray):
+        return "tensor"
+    return type(got).__name__
+
+
+def kind_in_words(got: Any) -> str:
+    if got is None:
+        return NOTHING
+    return f"a {type(got).__name__}"
+
+
+def shown(got: Any, most: int = 60) -> str:
+    """What came back, as Python writes it: `most` letters of it."""
+    if got is None:
+        return NOTHING
+    return repr(got)[:most]
+
+
+# ---- numbers ---------------------------------------------------------------------------------
 
 
 def number(value: Any) -> float | str:
     """The one value that a student's function returned, as a float, or words that say what came instead."""
     if value is None:
-        return "got None (does the function return it?)"
+        return f"got {NOTHING}"
     if isinstance(value, (bool, np.bool_, str)):
         return f"got {value!r}"
-    try:
-        found = float(np.asarray(value, dtype=float).reshape(-1)[0]) if np.size(value) == 1 else None
-    except (TypeError, ValueError):
-        found = None
-    return f"got {_size_in_words(value)}" if found is None else found
+
+    with suppress(TypeError, ValueError):
+        if np.size(value) == 1:
+            return float(np.asarray(value, dtype=float).reshape(-1)[0])
+
+    return f"got {_size_in_words(value)}"
 
 
-def close(got: float, expected: float, tolerance: float = TOLERANCE) -> bool:
+def _size_in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{len(value)} values"
+    if isinstance(value, (tuple, list, np.ndarray)):
+        return f"{np.size(value)} values"
+    return f"a {type(value).__name__}"
+
+
+def close(got: float, expected: float, tolerance: float = TOLERANCE, near_zero: float | None = None) -> bool:
     """Whether a returned value equals the expected one but for rounding.
 
-    `tolerance` is absolute for small numbers and relative for large ones.
+    `tolerance` is relative for large numbers. For small ones a difference may be `near_zero`, which is `tolerance` again
+    where it is not given.
     """
-    return math.isclose(got, expected, rel_tol=tolerance, abs_tol=tolerance)
+    if near_zero is None:
+        near_zero = tolerance
+
+    return math.isclose(got, expected, rel_tol=tolerance, abs_tol=near_zero)
 
 
 def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]], tolerance: float = TOLERANCE) -> str:
@@ -67,48 +146,5 @@ def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]],
         found = value() if callable(value) else value
         if math.isfinite(found) and close(got, found, tolerance):
             return f". {complaint}"
+
     return ""
-
-
-def _size_in_words(value: Any) -> str:
-    if isinstance(value, (tuple, list, dict, np.ndarray)):
-        return f"{np.size(value) if not isinstance(value, dict) else len(value)} values"
-    return f"a {type(value).__name__}"
-
-
-def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:
-    """The ranks' inputs of a case to be judged: whole numbers that differ by rank and by element.
-
-    So sums are exact and a swap shows. Each has shape [length].
-    """
-    generator = np.random.default_rng([seed, world_size, length])
-    return [
-        (generator.integers(1, 100, length) + 1000 * rank + 7 * np.arange(length)).astype(dtype)
-        for rank in range(world_size)
-    ]
-
-
-def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> str | None:
-    """Judges one rank's tensor by the expected one: the first element that differs, in words, or None.
-
-    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype.
-    """
-    if not isinstance(got, np.ndarray):
-        return f"rank {rank}: expected {what} as a tensor of shape {list(expected.shape)}, got {_what_came(got)}"
-    if got.shape != expected.shape:
-        return f"rank {rank}: expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
-    if got.dtype != expected.dtype:
-        return f"rank {rank}: expected {what} as {expected.dtype}, got {got.dtype}"
-
-    where = differing(got, expected)
-    if not where.size:
-        return None
-    i = int(where[0])
-    return (
-        f"rank {rank}, element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
-        f" ({where.size} of {expected.size} elements differ)"
-    )
-
-
-def _what_came(value: Any) -> str:
-    return "None (does the function return it?)" if value is None else f"a {type(value).__name__}"

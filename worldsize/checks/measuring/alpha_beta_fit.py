@@ -7,27 +7,30 @@ relative to the time is the exercise. The model is R. Hockney's (Parallel Comput
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.values import close, shown
+from worldsize.checks.verdict import Complaint, Verdict
 
 FIT = {
     "times without noise give α and B back": 0.5,
     "links of any speed, sizes in any order": 0.5,
     "noisy times: at most 15 % off at sizes left out": 0.5,
 }
-EXACT = 1e-4
+EXACT = 1e-4  # relative
 HELD_OUT = 0.15
 NOISE = 0.2
 DRAWS = 16  # so many that a line through two of the points does not pass by luck
 REPEATS = 8  # of each size, so many that a right line does not fail by bad luck
+
+_close = partial(close, tolerance=EXACT, near_zero=0.0)  # an α is some millionths of a second
 
 
 @dataclass(frozen=True)
@@ -49,23 +52,25 @@ def fit_alpha_beta(arena: Arena, fn: Callable) -> Verdict:
 
     `fit_alpha_beta(sizes, seconds)` returns (α in seconds, B in bytes a second) of the line through the times.
     """
-    return judge("fit_alpha_beta", FIT, _cases(arena, fn, np.random.default_rng(secrets.randbits(64))))
+    return judge("fit_alpha_beta", FIT, _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64))))
 
 
-def _cases(arena: Arena, fn: Callable, random: np.random.Generator) -> Iterator[Case]:
+def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:
     exact, scale, noisy = FIT
-    truth = Truth(random.uniform(1e-3, 5e-3), random.uniform(10e6, 50e6))
+    truth = Truth(generator.uniform(1e-3, 5e-3), generator.uniform(10e6, 50e6))
     yield _case(arena, fn, f"no noise, {truth}", np.geomspace(1e3, 1e7, 9), truth, exact)
-    two = random.uniform(1e3, 2e3), random.uniform(1e6, 2e6)
+    two = generator.uniform(1e3, 2e3), generator.uniform(1e6, 2e6)
     yield _case(arena, fn, f"two sizes alone, {truth}", np.array(two), truth, exact)
+
     for alpha_s, bandwidth, most in ((0.3, 5e3, 1e6), (2e-6, 4e10, 1e10)):
-        truth = Truth(alpha_s * random.uniform(0.8, 1.2), bandwidth * random.uniform(0.8, 1.2))
-        sizes = random.permutation(np.repeat(np.geomspace(most / 1e7, most, 11), 2))
+        truth = Truth(alpha_s * generator.uniform(0.8, 1.2), bandwidth * generator.uniform(0.8, 1.2))
+        sizes = generator.permutation(np.repeat(np.geomspace(most / 1e7, most, 11), 2))
         yield _case(arena, fn, f"no noise, {truth}, sizes mixed", sizes, truth, scale)
+
     for _ in range(DRAWS):
-        truth = Truth(random.uniform(1e-4, 1e-3), random.uniform(10e6, 50e6))
+        truth = Truth(generator.uniform(1e-4, 1e-3), generator.uniform(10e6, 50e6))
         sizes = np.tile(np.geomspace(100, 1e8, 13), REPEATS)
-        noise = random.uniform(1 - NOISE, 1 + NOISE, len(sizes))
+        noise = generator.uniform(1 - NOISE, 1 + NOISE, len(sizes))
         yield _case(arena, fn, f"times off by up to {NOISE:.0%}, {truth}", sizes, truth, noisy, noise)
 
 
@@ -73,14 +78,19 @@ def _case(
     arena: Arena, fn: Callable, name: str, sizes: np.ndarray, truth: Truth, what: str, noise: np.ndarray | None = None
 ) -> Case:
     sizes = np.maximum(1, np.round(sizes))
-    seconds = truth.seconds(sizes) * (1 if noise is None else noise)
+    seconds = truth.seconds(sizes)
+    if noise is not None:
+        seconds = seconds * noise
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         complaint = _no_pair(ended.returned[0])
-        if complaint is None:
-            found = Truth(*map(float, ended.returned[0]))
-            complaint = _not_exact(found, truth, sizes) if noise is None else _off_where_left_out(found, truth)
-        return {what: complaint}
+        if complaint:
+            return {what: complaint}
+
+        found = Truth(*map(float, ended.returned[0]))
+        if noise is None:
+            return {what: _not_exact(found, truth, sizes)}
+        return {what: _off_where_left_out(found, truth)}
 
     return Case(name, lambda: arena.call(fn, sizes.copy(), seconds.copy()), examine)
 
@@ -88,12 +98,14 @@ def _case(
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
-def _no_pair(got: object) -> str | None:
-    numbers = got.tolist() if isinstance(got, np.ndarray) and got.shape == (2,) else got
-    if isinstance(numbers, tuple | list) and len(numbers) == 2 and all(_is_number(value) for value in numbers):
+def _no_pair(got: object) -> Complaint:
+    numbers = got
+    if isinstance(got, np.ndarray) and got.shape == (2,):
+        numbers = got.tolist()
+    if isinstance(numbers, tuple | list) and len(numbers) == 2 and all(map(_is_number, numbers)):
         return None
-    shown = "None (does the function return it?)" if got is None else repr(got)[:60]
-    return f"expected two finite numbers, (α in seconds, B in bytes a second), got {shown}"
+
+    return f"expected two finite numbers, (α in seconds, B in bytes a second), got {shown(got)}"
 
 
 def _is_number(value: object) -> bool:
@@ -102,9 +114,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and bool(np.isfinite(value))
 
 
-def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> str | None:
+def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
     if _close(found.alpha_s, truth.alpha_s) and _close(found.bandwidth, truth.bandwidth):
         return None
+
     got = f"got α = {found.alpha_s:.4g} s, B = {found.bandwidth:.4g} bytes/s"
     complaint = f"expected α = {truth.alpha_s:.4g} s, B = {truth.bandwidth:.4g} bytes/s, {got}. "
     if _close(found.alpha_s, truth.bandwidth) and _close(found.bandwidth, truth.alpha_s):
@@ -120,25 +133,25 @@ def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> str | None:
     return complaint + "Without noise, every point lies on the line."
 
 
-def _off_where_left_out(found: Truth, truth: Truth) -> str | None:
+def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
     """The error at sizes between those that were fitted, relative to the line without noise."""
     sizes = np.round(np.geomspace(150, 0.8e8, 17))
-    errors = found.seconds(sizes) / truth.seconds(sizes) - 1 if found.bandwidth else np.full(len(sizes), np.inf)
-    worst = int(np.argmax(np.abs(errors)))
-    if abs(errors[worst]) <= HELD_OUT:
+    wanted_s, said_s = truth.seconds(sizes), np.full(len(sizes), np.inf)
+    if found.bandwidth:
+        said_s = found.seconds(sizes)
+
+    errors = np.abs(said_s / wanted_s - 1)
+    worst = int(np.argmax(errors))
+    if errors[worst] <= HELD_OUT:
         return None
-    said, wanted = (float(t.seconds(sizes[worst])) if t.bandwidth else np.inf for t in (found, truth))
+
     complaint = (
-        f"for a message of {units.size(sizes[worst])}, which was left out, your line says {units.seconds(said)}; "
-        f"expected about {units.seconds(wanted)}, at most {HELD_OUT:.0%} off. "
+        f"for a message of {units.size(sizes[worst])}, which was left out, your line says {units.seconds(float(said_s[worst]))}; "
+        f"expected about {units.seconds(float(wanted_s[worst]))}, at most {HELD_OUT:.0%} off. "
     )
-    small, large = np.abs(errors[: len(errors) // 2]).max(), np.abs(errors[-3:]).max()
+    small, large = errors[: len(errors) // 2].max(), errors[-3:].max()
     if small > HELD_OUT and large <= max(HELD_OUT, small / 10):
         return complaint + f"The largest sizes are met within {large:.0%}: what makes the line care for nothing but them?"
     if small <= HELD_OUT:
         return complaint + "The small sizes are met: what makes the line care for nothing but them?"
     return complaint
-
-
-def _close(got: float, expected: float) -> bool:
-    return abs(got - expected) <= EXACT * abs(expected)

@@ -6,8 +6,7 @@ Left out: what a framework allocates besides (caches, buffers of messages).
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
     "weights and gradients": 0.5,
@@ -26,6 +25,8 @@ WEIGHTS, OPTIMIZER, ACTIVATIONS = POINTS
 PARTS = {"weights": WEIGHTS, "gradients": WEIGHTS, "optimizer": OPTIMIZER, "activations": ACTIVATIONS}
 KINDS = {1: "int8", 2: "float16", 4: "float32", 8: "int64"}
 FLOAT32, ADAM, MIXED, MIXED_ADAM = 4, 8, 2, 12
+
+WHOLE = 1e-12  # bytes are whole numbers, which a float holds exactly
 
 Shapes = list[tuple[int, ...]]
 Saved = list[tuple[tuple[int, ...], int]]
@@ -40,9 +41,9 @@ def training_bytes(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    a, b, c = (random.randint(5, 9) for _ in range(3))
+    a, b, c = (arena.draws.randint(5, 9) for _ in range(3))
     layer: Shapes = [(a, b), (a,)]
-    yield _case(arena, fn, "a linear layer", layer, [((b,), 4), ((a,), 4)], random.randint(5, 9), ())
+    yield _case(arena, fn, "a linear layer", layer, [((b,), 4), ((a,), 4)], arena.draws.randint(5, 9), ())
     cnn: Shapes = [(c, 1, 3, 3), (c,), (10, c, 7), (), (10,)]
     yield _case(arena, fn, "a small CNN", cnn, [((1, 28, 28), 4), ((c, 14, 14), 8), ((), 8), ((10,), 4)], 32, ())
     yield _case(arena, fn, "mixed precision", layer, [((b,), 2), ((a, 3), 1)], 1, (MIXED, MIXED_ADAM))
@@ -53,8 +54,6 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, batch: int, widths: tuple) -> Case:
     weight_bytes, optimizer_bytes = widths or (FLOAT32, ADAM)
-    shapes = "" if len(weights) > 9 else f", weights {weights}, saved {saved}, batch {batch}"
-    more = f", weight_bytes={weight_bytes}, optimizer_bytes={optimizer_bytes}" if widths else ""
     measured = {
         "weights": sum(_measured(shape, weight_bytes) for shape in weights),
         "gradients": sum(_measured(shape, weight_bytes) for shape in weights),
@@ -62,8 +61,13 @@ def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, 
         "activations": sum(_measured((batch, *shape), width) for shape, width in saved),
     }
     mistakes = {part: _mistakes(part, measured, weights, saved, batch, weight_bytes, optimizer_bytes) for part in PARTS}
+
+    if len(weights) <= 9:
+        name += f", weights {weights}, saved {saved}, batch {batch}"
+    if widths:
+        name += f", weight_bytes={weight_bytes}, optimizer_bytes={optimizer_bytes}"
     return Case(
-        f"{name}{shapes}{more}",
+        name,
         lambda: arena.call(fn, weights, saved, batch, *widths),
         lambda ended: _examine(ended, measured, mistakes),
     )
@@ -74,31 +78,38 @@ def _measured(shape: Sequence[int], width: int) -> int:
     return np.broadcast_to(np.zeros((), KINDS[width]), tuple(shape)).nbytes
 
 
-def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, dict]) -> dict[str, str | None]:
+def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, dict]) -> dict[str, Complaint]:
     got = ended.returned[0]
     if not isinstance(got, dict):
         names = ", ".join(f'"{part}"' for part in PARTS)
         return {WEIGHTS: f"expected a dict with {names}, {_instead(got)}"}
-    found: dict[str, str | None] = dict.fromkeys(POINTS)
+
+    found: dict[str, Complaint] = dict.fromkeys(POINTS)
     for part, expected in measured.items():
-        found[PARTS[part]] = found[PARTS[part]] or _wrong_part(part, got, expected, mistakes[part])
+        if not found[PARTS[part]]:
+            found[PARTS[part]] = _wrong_part(part, got, expected, mistakes[part])
+
     return found
 
 
 def _instead(got: Any) -> str:
     found = number(got)
-    return found if isinstance(found, str) else f"got the number {found:g}"
+    if isinstance(found, str):
+        return found
+    return f"got the number {found:g}"
 
 
-def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[str, float]) -> str | None:
+def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[str, float]) -> Complaint:
     if part not in got:
-        return f'the dict has no "{part}"; it has {", ".join(map(repr, got)) or "nothing"}'
+        names = ", ".join(map(repr, got)) or "nothing"
+        return f'the dict has no "{part}"; it has {names}'
+
     value = number(got[part])
     if isinstance(value, str):
         return f'"{part}": expected bytes, one number, {value}'
-    if close(value, expected, 1e-12):
+    if close(value, expected, WHOLE):
         return None
-    return f'"{part}": arrays of these shapes have {expected:,} bytes, got {value:,.10g}{first_named(value, mistakes, 1e-12)}'
+    return f'"{part}": arrays of these shapes have {expected:,} bytes, got {value:,.10g}{first_named(value, mistakes, WHOLE)}'
 
 
 def _mistakes(
@@ -106,16 +117,18 @@ def _mistakes(
 ) -> dict[str, float]:
     """What slips in this part would have given."""
     count = measured["weights"] // width
-    no_scalars = sum(int(np.prod(shape)) for shape in weights if shape)
+    no_scalars = _numbers(shape for shape in weights if shape)
+    each = batch if part == "activations" else width
     every = {
         "It is 0: has this part been left out?": 0,
-        "These are numbers, not bytes: each has some bytes": measured[part] / (batch if part == "activations" else width),
+        "These are numbers, not bytes: each has some bytes": measured[part] / each,
         "Dimensions were added up; a tensor has as many numbers as their product": sum(map(sum, weights)) * width,
         "A tensor of shape () is one number too": no_scalars * width,
-        "Vectors were left out; a bias has numbers too": sum(int(np.prod(s)) for s in weights if len(s) > 1) * width,
+        "Vectors were left out; a bias has numbers too": _numbers(shape for shape in weights if len(shape) > 1) * width,
         "Weights do not grow with the batch": count * width * batch,
-        "Dimensions of more than two were left out": sum(int(np.prod(shape[:2])) for shape in weights) * width,
+        "Dimensions of more than two were left out": _numbers(shape[:2] for shape in weights) * width,
     }
+
     if part == "optimizer":
         return {
             "optimizer_bytes is per parameter already: not times weight_bytes": count * kept * width,
@@ -125,8 +138,9 @@ def _mistakes(
             "A tensor of shape () is one number too": no_scalars * kept,
             **every,
         }
+
     if part == "activations":
-        numbers = sum(int(np.prod(shape)) for shape, _ in saved)
+        numbers = _numbers(shape for shape, _ in saved)
         return {
             "It is for one example; the step has a whole batch": measured[part] / batch,
             "Every number was taken for 4 bytes; saved says how many each has": numbers * batch * FLOAT32,
@@ -134,8 +148,13 @@ def _mistakes(
             "The numbers were counted; saved says how many bytes each has": numbers * batch,
             "It is 0: has this part been left out?": 0,
         }
+
     return {
         "Every weight was taken for 4 bytes; use weight_bytes": count * FLOAT32,
         "Weights and gradients were added up: one entry for each": 2 * count * width,
         **every,
     }
+
+
+def _numbers(shapes: Iterable[tuple[int, ...]]) -> int:
+    return sum(int(np.prod(shape)) for shape in shapes)

@@ -8,9 +8,9 @@ A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33, 1990,
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from statistics import fmean
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import scaling
 
 POINTS = {
@@ -35,15 +35,15 @@ WORKERS = (1, 2, 3, 4, 6, 8)
 class Law:
     """A law, what a function that fits it is handed, and what it shows to have gone wrong.
 
-    `speedup(n, f)`; `handed(workers, speedups)` are the arguments; `one_point(n, s)` is the fraction that one point says.
+    `speedup(n, f)`; `handed(workers, speedups, draws)` are the arguments, what they need besides drawn at random;
+    `one_point(n, s)` is the fraction that one point says, `other` the other law's.
     """
 
     speedup: Callable[[float, float], float]
-    handed: Callable[[list[int], list[float]], tuple]
+    handed: Callable[[list[int], list[float], Random], tuple]
     one_point: Callable[[float, float], float]
     other: Callable[[float, float], float]
     other_words: str
-    above: str  # what too good a speedup is, in words
 
 
 def amdahl_fit(arena: Arena, fn: Callable) -> Verdict:
@@ -52,9 +52,12 @@ def amdahl_fit(arena: Arena, fn: Callable) -> Verdict:
     `amdahl_fit(workers, speedups)` returns the serial fraction f of S = 1 / (f + (1 − f)/n).
     """
     law = Law(
-        scaling.amdahl, lambda workers, speedups: (workers, speedups), _amdahl_point, _gustafson_point,
-        "This is the fraction by Gustafson's law, for a job that grows", "more than n times as fast",
-    )  # fmt: skip
+        speedup=scaling.amdahl,
+        handed=lambda workers, speedups, draws: (workers, speedups),
+        one_point=_amdahl_point,
+        other=_gustafson_point,
+        other_words="This is the fraction by Gustafson's law, for a job that grows",
+    )
     return judge("amdahl_fit", POINTS, _cases(arena, fn, law))
 
 
@@ -64,22 +67,29 @@ def gustafson_fit(arena: Arena, fn: Callable) -> Verdict:
     `gustafson_fit(workers, alone_s, together_s)` returns the serial fraction f of S = f + (1 − f) n.
     """
     law = Law(
-        scaling.gustafson, _seconds, _gustafson_point, _amdahl_point,
-        "This is the fraction by Amdahl's law, for a job of fixed size", "more than n times as fast",
-    )  # fmt: skip
+        speedup=scaling.gustafson,
+        handed=_seconds,
+        one_point=_gustafson_point,
+        other=_amdahl_point,
+        other_words="This is the fraction by Amdahl's law, for a job of fixed size",
+    )
     return judge("gustafson_fit", POINTS, _cases(arena, fn, law))
 
 
 def _amdahl_point(n: float, s: float) -> float:
-    return (1 / s - 1 / n) / (1 - 1 / n) if n > 1 else math.nan
+    if n == 1:
+        return math.nan
+    return (1 / s - 1 / n) / (1 - 1 / n)
 
 
 def _gustafson_point(n: float, s: float) -> float:
-    return (n - s) / (n - 1) if n > 1 else math.nan
+    if n == 1:
+        return math.nan
+    return (n - s) / (n - 1)
 
 
-def _seconds(workers: list[int], speedups: list[float]) -> tuple[list[int], list[float], list[float]]:
-    together_s = [random.uniform(0.3, 0.7) for _ in workers]
+def _seconds(workers: list[int], speedups: list[float], draws: Random) -> tuple[list[int], list[float], list[float]]:
+    together_s = [draws.uniform(0.3, 0.7) for _ in workers]
     return workers, [s * t for s, t in zip(speedups, together_s, strict=True)], together_s
 
 
@@ -88,35 +98,46 @@ def _seconds(workers: list[int], speedups: list[float]) -> tuple[list[int], list
 
 def _cases(arena: Arena, fn: Callable, law: Law) -> Iterator[Case]:
     for workers, low, high in (([1, 2, 4, 8], 0.05, 0.3), ([6, 2, 3], 0.3, 0.8), ([16, 1, 4, 2], 0.01, 0.05)):
-        yield _exact(arena, fn, law, workers, random.uniform(low, high))
+        yield _exact(arena, fn, law, workers, arena.draws.uniform(low, high))
+
     for odd in range(1, len(WORKERS)):
         usual, other = (0.1, 0.3) if odd % 2 else (0.3, 0.1)
         yield _odd_one(arena, fn, law, odd, usual, other)
+
     yield _exact(arena, fn, law, [1, 2, 4], 0.0)
     yield _exact(arena, fn, law, [1, 2, 4], 1.0)
-    yield _bound(arena, fn, law, [1.0, 2.3, 4.6], 0.0, law.above)
+    yield _bound(arena, fn, law, [1.0, 2.3, 4.6], 0.0, "more than n times as fast")
     yield _bound(arena, fn, law, [1.0, 0.8, 0.7], 1.0, "slower than one worker")
 
 
-def _case(arena: Arena, fn: Callable, law: Law, name: str, workers: list[int], speedups: list[float], examine) -> Case:
-    handed = law.handed(workers, speedups)
+Examine = Callable[[ArenaResult], dict[str, Complaint]]
+
+
+def _case(
+    arena: Arena, fn: Callable, law: Law, name: str, workers: list[int], speedups: list[float], examine: Examine
+) -> Case:
+    handed = law.handed(workers, speedups, arena.draws)
     return Case(name, lambda: _with_advice(arena.call(fn, *handed)), examine)
 
 
 def _with_advice(ended: ArenaResult) -> ArenaResult:
     """What to do about n = 1, which every law's one-point formula divides by zero."""
-    if ended.state == "raised" and any(w in ended.message for w in ("ZeroDivisionError", "divide by zero", "invalid value")):
+    if ended.state != "raised":
+        return ended
+
+    if any(words in ended.message for words in _DIVIDED_BY_ZERO):
         return replace(ended, message=f"{ended.message}. {_ALONE}")
     return ended
 
 
+_DIVIDED_BY_ZERO = ("ZeroDivisionError", "divide by zero", "invalid value")
 _ALONE = "One worker tells nothing of the fraction (n − 1 is 0): do not divide there, or leave n = 1 out"
 
 
 def _exact(arena: Arena, fn: Callable, law: Law, workers: list[int], f: float) -> Case:
     speedups = [law.speedup(n, f) for n in workers]
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
         if isinstance(got, str):
             return {EXACT: f"expected a fraction, one number, {got}"}
@@ -132,22 +153,25 @@ def _exact(arena: Arena, fn: Callable, law: Law, workers: list[int], f: float) -
 
 def _odd_one(arena: Arena, fn: Callable, law: Law, odd: int, usual: float, other: float) -> Case:
     """All points follow the law with one fraction, but one of them another."""
-    speedups = [law.speedup(n, other if i == odd else usual) for i, n in enumerate(WORKERS)]
+    speedups = [law.speedup(n, usual) for n in WORKERS]
+    speedups[odd] = law.speedup(WORKERS[odd], other)
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
-        alone = isinstance(got, str) or abs(got - other) <= DECIDES * abs(usual - other)
+        if not isinstance(got, str) and not abs(got - other) <= DECIDES * abs(usual - other):
+            return {ALL: None}
+
         complaint = (
             f"{WORKERS[odd]} workers alone decided: they say {other:g}, the others {usual:g}, and the answer is {got}"
-            f"{_which(odd, usual, other)}. Let every point have its say, for example by least squares"
+            f"{_which(odd)}. Let every point have its say, for example by least squares"
         )
-        return {ALL: complaint if alone else None}
+        return {ALL: complaint}
 
     name = f"workers {list(WORKERS)}, speedups {_said(speedups)}"
     return _case(arena, fn, law, name, list(WORKERS), speedups, examine)
 
 
-def _which(odd: int, usual: float, other: float) -> str:
+def _which(odd: int) -> str:
     if odd == len(WORKERS) - 1:
         return " (is it the last point only?)"
     return " (is it the first point only, or the largest or smallest fraction?)"
@@ -156,12 +180,13 @@ def _which(odd: int, usual: float, other: float) -> str:
 def _bound(arena: Arena, fn: Callable, law: Law, speedups: list[float], expected: float, complaint: str) -> Case:
     workers = [1, 2, 4]
 
-    def examine(ended: ArenaResult) -> dict[str, str | None]:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
         if not isinstance(got, str) and close(got, expected):
             return {BOUNDS: None}
-        shown = got if isinstance(got, str) else f"got {got:.4g}"
-        return {BOUNDS: f"noise made it {complaint}: expected {expected:g}, {shown}. Keep the fraction from 0 to 1"}
+
+        came = got if isinstance(got, str) else f"got {got:.4g}"
+        return {BOUNDS: f"noise made it {complaint}: expected {expected:g}, {came}. Keep the fraction from 0 to 1"}
 
     return _case(arena, fn, law, f"workers {workers}, speedups {_said(speedups)}", workers, speedups, examine)
 
@@ -188,8 +213,12 @@ def _mistakes(law: Law, workers: Sequence[int], speedups: Sequence[float], f: fl
 
 def _least_squares(one_point: Callable[[float, float], float], points: Sequence[tuple[float, float]]) -> float:
     """One-point fractions weighted as least squares weigh them."""
-    power = (lambda n: (n - 1) ** 2) if one_point is _gustafson_point else (lambda n: (1 - 1 / n) ** 2)
-    return float(np.average([one_point(*p) for p in points], weights=[power(n) for n, _ in points]))
+    n = np.array([n for n, _ in points])
+    weights = (1 - 1 / n) ** 2
+    if one_point is _gustafson_point:
+        weights = (n - 1) ** 2
+
+    return float(np.average([one_point(*point) for point in points], weights=weights))
 
 
 def _said(speedups: Sequence[float]) -> str:

@@ -9,19 +9,19 @@ speed. S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import compress, product
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.overlap import weights
 from worldsize.checks.overlap.weights import OverlapTraining
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.links import Link
 from worldsize.pytorch.timed_network import task
-from worldsize.trace import Trace
+from worldsize.trace import Span, Trace
 from worldsize.units import count
 
 VALUES = "every rank ends with the weights of one process"
@@ -41,14 +41,29 @@ SIZES = [3, 5, 5, 5, 4]
 SLOW = Link("100 MB/s", "3 ms")  # slow enough that a sum is not there the moment after it was begun
 BACKWARD_S = 0.006
 
-Given = dict[str, Any]
-PLAIN: tuple[str, int, Given] = ("all layers learn", 3, {})
-TIED = ("layers 1 and 2 are tied", 2, {"tied": [[1, 2]]})
-FROZEN = ("layer 1 is frozen", 4, {"frozen": [1]})
-UNUSED = ("rank 1 does not use layer 2", 3, {"unused": {"1": [2]}})
-NEVER = ("nobody uses layer 2", 2, {"unused": {"0": [2], "1": [2]}})
-LONGER = ("3 steps", 2, {"steps": 3})
-ALONE = ("alone", 1, {"steps": 2})
+Examine = Callable[[Trace, OverlapTraining], Complaint]
+
+
+@dataclass(frozen=True)
+class TrainingKind:
+    """A training that a case tries, by its name in the reader's words; `given` is what `task` is told of it."""
+
+    name: str
+    world_size: int
+    given: dict[str, Any]
+
+    def also(self, **more: Any) -> TrainingKind:
+        return replace(self, given=self.given | more)
+
+
+PLAIN = TrainingKind("all layers learn", 3, {})
+TIED = TrainingKind("layers 1 and 2 are tied", 2, {"tied": [[1, 2]]})
+FROZEN = TrainingKind("layer 1 is frozen", 4, {"frozen": [1]})
+UNUSED = TrainingKind("rank 1 does not use layer 2", 3, {"unused": {"1": [2]}})
+NEVER = TrainingKind("nobody uses layer 2", 2, {"unused": {"0": [2], "1": [2]}})
+LONGER = TrainingKind("3 steps", 2, {"steps": 3})
+DECLARED = TrainingKind("work of declared length in every layer's backward", 2, {"steps": 3, "backward_s": BACKWARD_S})
+ALONE = TrainingKind("alone", 1, {"steps": 2})
 EVERY = (PLAIN, TIED, FROZEN, UNUSED, LONGER, ALONE)
 
 HINTS = {
@@ -61,7 +76,7 @@ HINTS = {
 
 def naive(arena: Arena, fn: Callable) -> Verdict:
     """Check of gradient averaging after backward: `naive(fabric, task)` trains with one all-reduce a tensor."""
-    return judge("naive", NAIVE, _cases(arena, fn, EVERY, {BYTES: _bytes}))
+    return judge("naive", NAIVE, _cases(arena, fn, EVERY, {BYTES: _wrong_bytes}))
 
 
 def flattened(arena: Arena, fn: Callable) -> Verdict:
@@ -69,7 +84,7 @@ def flattened(arena: Arena, fn: Callable) -> Verdict:
 
     It trains, with that one all-reduce at each step.
     """
-    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _at_most(1, "one all-reduce of all of them")}))
+    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _more_than(1, "one all-reduce of all of them")}))
 
 
 def overlapped(arena: Arena, fn: Callable) -> Verdict:
@@ -77,31 +92,32 @@ def overlapped(arena: Arena, fn: Callable) -> Verdict:
 
     It trains; each tensor's all-reduce begins in its hook. All ranks use the same layers.
     """
-    during = ("work of declared length in every layer's backward", 2, {"steps": 3, "backward_s": BACKWARD_S})
-    trainings = (PLAIN, TIED, FROZEN, NEVER, LONGER, during, ALONE)
-    return judge("overlapped", OVERLAPPED, _cases(arena, fn, trainings, {INSIDE: _inside}))
+    trainings = (PLAIN, TIED, FROZEN, NEVER, LONGER, DECLARED, ALONE)
+    return judge("overlapped", OVERLAPPED, _cases(arena, fn, trainings, {INSIDE: _not_inside}))
 
 
 def bucketed(arena: Arena, fn: Callable) -> Verdict:
     """Check of gradient averaging inside backward, where hooks begin an all-reduce for several gradients together.
 
-    Check of gradient averaging in buckets, inside backward: `bucketed(fabric, task)` trains.
-
-    task["buckets"] are lists of numbers of learning tensors, in their order; each is one all-reduce.
+    `bucketed(fabric, task)` trains. task["buckets"] are lists of numbers of learning tensors, in their order;
+    each is one all-reduce.
     """
     whole, three = [[3, 2], [1, 0]], [[2], [1, 0]]
     trainings = (
-        _with(PLAIN, buckets=whole), _with(TIED, buckets=three), _with(FROZEN, buckets=three),
-        _with(UNUSED, buckets=[[3], [2], [1, 0]]), _with(NEVER, buckets=whole), _with(LONGER, buckets=[[3, 2, 1], [0]]),
-        ("work of declared length in every layer's backward", 2,
-         {"steps": 3, "backward_s": BACKWARD_S, "buckets": [[3], [2, 1], [0]]}),
-        _with(ALONE, buckets=whole),
-    )  # fmt: skip
+        PLAIN.also(buckets=whole),
+        TIED.also(buckets=three),
+        FROZEN.also(buckets=three),
+        UNUSED.also(buckets=[[3], [2], [1, 0]]),
+        NEVER.also(buckets=whole),
+        LONGER.also(buckets=[[3, 2, 1], [0]]),
+        DECLARED.also(buckets=[[3], [2, 1], [0]]),
+        ALONE.also(buckets=whole),
+    )
 
-    def one_a_bucket(trace: Trace, training: OverlapTraining) -> str | None:
-        return _at_most(len(training.task["buckets"]), "one for each bucket")(trace, training)
+    def not_one_a_bucket(trace: Trace, training: OverlapTraining) -> Complaint:
+        return _more_than(len(training.task["buckets"]), "one for each bucket")(trace, training)
 
-    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: one_a_bucket, INSIDE: _inside}))
+    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: not_one_a_bucket, INSIDE: _not_inside}))
 
 
 def accumulate(arena: Arena, fn: Callable) -> Verdict:
@@ -109,26 +125,21 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
 
     It trains with task["parts"] micro-batches a step; the average is over the ranks.
     """
-    trainings = [_with(given, parts=4) for given in (PLAIN, TIED, FROZEN, UNUSED, LONGER, ALONE)]
-    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: _bytes}))
+    trainings = [kind.also(parts=4) for kind in EVERY]
+    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: _wrong_bytes}))
 
 
 # ---- cases -----------------------------------------------------------------------------------
 
 
-def _with(training: tuple[str, int, Given], **more: Any) -> tuple[str, int, Given]:
-    name, world_size, given = training
-    return name, world_size, given | more
-
-
 def _cases(
-    arena: Arena, fn: Callable, trainings: Sequence[tuple[str, int, Given]], properties: dict[str, Callable]
+    arena: Arena, fn: Callable, trainings: Iterable[TrainingKind], properties: dict[str, Examine]
 ) -> Iterator[Case]:
-    seed = secrets.randbits(32)
-    for name, world_size, given in trainings:
-        training = OverlapTraining(task(sizes=SIZES, dtype="float64", seed=seed, **given), world_size)
+    seed = arena.draws.getrandbits(32)
+    for kind in trainings:
+        training = OverlapTraining(task(sizes=SIZES, dtype="float64", seed=seed, **kind.given), kind.world_size)
         yield Case(
-            f"{ranks_in_words(world_size)}, {name}",
+            f"{ranks_in_words(kind.world_size)}, {kind.name}",
             lambda training=training: _run(arena, fn, training),
             lambda ended, training=training: _examine(ended, training, properties),
         )
@@ -137,81 +148,86 @@ def _cases(
 def _run(arena: Arena, fn: Callable, training: OverlapTraining) -> ArenaResult:
     ended = arena.ranks(fn, [training.task] * training.world_size, link=SLOW)
     hints = [complaint for kind, complaint in HINTS.items() if training.task[kind]]
-    if ended.state in ("raised", "deadlock", "timeout") and hints:
+    if hints and ended.state in ("raised", "deadlock", "timeout"):
         return replace(ended, message=f"{ended.message}\n{hints[0]}")
     return ended
 
 
-def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str, Callable]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {VALUES: weights.wrong_weights(ended.returned, training)}
-    for name, property in properties.items():
+def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str, Examine]) -> dict[str, Complaint]:
+    wrong = weights.wrong_weights(ended.returned, training)
+    found = {VALUES: wrong}
+    for name, examine in properties.items():
         if name == INSIDE and not training.task["backward_s"]:
             continue
-        complaint = _silent(ended.trace) or property(ended.trace, training)
-        found[name] = complaint if found[VALUES] or not complaint else f"the weights are right, but {complaint}"
+
+        complaint = _silent(ended.trace) or examine(ended.trace, training)
+        found[name] = complaint if wrong else though_right("the weights", complaint)
+
     return found
 
 
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _silent(trace: Trace) -> str | None:
+def _silent(trace: Trace) -> Complaint:
     if trace.world_size > 1 and not trace.transfers:
         return "no message passed through the fabric."
     return None
 
 
-def _bytes(trace: Trace, training: OverlapTraining) -> str | None:
+def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
     """Once all weights to every rank, and at each step one all-reduce of what learns: the exact sum."""
-    n, steps = training.world_size, training.task["steps"]
+    others, steps = training.world_size - 1, training.task["steps"]
     sizes = [w.nbytes for w in training.expected]
-    learning = sum(size for size, learns in zip(sizes, training.learns, strict=True) if learns)
-    extra = trace.total_bytes() - (n - 1) * sum(sizes) - steps * 2 * (n - 1) * learning
-    if not extra:
+    learning = sum(compress(sizes, training.learns))
+    sent, at_the_start = trace.total_bytes(), others * sum(sizes)
+    extra = sent - at_the_start - steps * 2 * others * learning
+    if extra == 0:
         return None
-    return _too_many(extra, n, steps, training, sizes, learning) if extra > 0 else _too_few(trace, n, sizes)
+
+    if extra < 0:
+        return (
+            f"all ranks together sent {sent} bytes, fewer than {at_the_start} for the weights at the "
+            f"start and an all-reduce of each gradient at each step."
+        )
+
+    told = _told_by_size(extra / (others * steps), training, sizes, learning)
+    return told or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
-def _too_few(trace: Trace, n: int, sizes: list[int]) -> str:
-    return (
-        f"all ranks together sent {trace.total_bytes()} bytes, fewer than {(n - 1) * sum(sizes)} for the weights at the "
-        f"start and an all-reduce of each gradient at each step."
-    )
-
-
-def _too_many(extra: int, n: int, steps: int, training: OverlapTraining, sizes: list[int], learning: int) -> str:
-    each = extra / (2 * (n - 1) * steps)
+def _told_by_size(each: float, training: OverlapTraining, sizes: list[int], learning: int) -> Complaint:
+    """Words where the bytes too many, `each` a step and rank but one, are just those of a known mistake."""
     parts = training.task["parts"]
     shared = sum(size for k, size in enumerate(sizes) if len(training.layers(k)) > 1)
-    complaint = {
+    mistakes = {
         2 * (parts - 1) * learning: f"the gradients travel {parts} times a step, after every micro-batch: once is enough.",
         2 * (sum(sizes) - learning): "frozen tensors are added up at every step, although they have no gradient.",
         2 * shared: "the tensor that two layers share is added up twice a step: model.parameters() gives it once.",
         2 * learning: "every gradient is added up twice a step.",
         sum(sizes): "the weights travel at every step too: once at the start is enough.",
     }
-    told = next((said for size, said in complaint.items() if size and size == 2 * each), None)
-    return told or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
+    return mistakes.get(each)
 
 
-def _at_most(most: int, wanted: str) -> Callable[[Trace, OverlapTraining], str | None]:
-    """At most so many all-reduces a step, and the exact bytes. The last rank has nothing to send at the start."""
+def _more_than(most: int, wanted: str) -> Examine:
+    """Words for more than so many all-reduces a step, or wrong bytes. The last rank has nothing to send at the start."""
 
-    def examine(trace: Trace, training: OverlapTraining) -> str | None:
+    def examine(trace: Trace, training: OverlapTraining) -> Complaint:
         n, steps = training.world_size, training.task["steps"]
         sent = sum(t.src == n - 1 for t in trace.transfers)
         each = sent / max(1, 2 * (n - 1) * steps)
         if each > most:
             tensors = sum(training.learns)
-            why = f" The network has {tensors} learning tensors: is that one for each?" if round(each) == tensors else ""
+            why = f" The network has {tensors} learning tensors: is that one for each?" * (round(each) == tensors)
             return f"rank {n - 1} takes part in {count(round(each), 'all-reduce')} a step; expected {wanted}.{why}"
-        return _bytes(trace, training)
+
+        return _wrong_bytes(trace, training)
 
     return examine
 
 
-def _inside(trace: Trace, training: OverlapTraining) -> str | None:
-    """On every rank, a message and declared work at the same time, at least once."""
+def _not_inside(trace: Trace, training: OverlapTraining) -> Complaint:
+    """Words for a rank on which no message and no declared work are ever at the same time."""
     layers, steps = len(training.task["sizes"]) - 1, training.task["steps"]
     for rank in range(trace.world_size):
         spans = [s for s in trace.spans if s.rank == rank]
@@ -219,12 +235,18 @@ def _inside(trace: Trace, training: OverlapTraining) -> str | None:
         messages = [s for s in spans if s.kind in ("send", "recv")]
         if len(work) != layers * steps:
             return f"rank {rank} did the declared work of a backward {len(work)} times; expected {layers * steps}."
-        if not any(m.start_s < w.end_s and w.start_s < m.end_s for m in messages for w in work):
-            first = next((m.start_s for m in messages if m.start_s > work[0].start_s), work[-1].end_s)
-            if first < work[layers - 1].start_s:
+
+        if not _meet(messages, work):
+            after = [m for m in messages if m.start_s > work[0].start_s]
+            if after and after[0].start_s < work[layers - 1].start_s:
                 return (
                     f"on rank {rank} backward stands still while messages travel: begin a sum in the hook, and wait for "
                     f"it after backward."
                 )
             return f"on rank {rank} no message travels before backward has ended: begin each sum in its hook."
+
     return None
+
+
+def _meet(messages: list[Span], work: list[Span]) -> bool:
+    return any(m.start_s < w.end_s and w.start_s < m.end_s for m, w in product(messages, work))

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
+from worldsize.checks.kit.values import differing, same
+from worldsize.checks.verdict import Complaint
 from worldsize.pytorch import timed_network
 from worldsize.pytorch.timed_network import Network, TrainingTask
 from worldsize.units import number
 
 SIGNATURES_AFTER_STEPS = 1  # later ones mix too much
+NEAR_ZERO = 1e-9  # weights and steps are about 1, sums over ranks in any order: float64 errs by far less
+
+_same = partial(same, near_zero=NEAR_ZERO)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,9 @@ class OverlapTraining:
             self._backward(networks, range(self.world_size), step)
             with torch.no_grad():
                 for p in networks[0].parameters():
-                    p -= self.task["rate"] * (0 if p.grad is None else p.grad)
+                    if p.grad is not None:
+                        p -= self.task["rate"] * p.grad
+
         return _arrays(networks[0])
 
     @cached_property
@@ -60,7 +68,8 @@ class OverlapTraining:
         networks, found = self._sharing(), []
         for rank in range(self.world_size):
             self._backward(networks, [rank], 0)
-            found.append([np.zeros(p.shape) if p.grad is None else p.grad.numpy() for p in networks[0].parameters()])
+            found.append([_gradient(p) for p in networks[0].parameters()])
+
         return found
 
     @property
@@ -82,12 +91,15 @@ class OverlapTraining:
         networks = [Network(_Alone(rank), self.task) for rank in range(self.world_size)]
         for network in networks:
             network.weights = networks[0].weights
+
         return networks
 
     def _backward(self, networks: list[Network], ranks: Sequence[int], step: int) -> None:
         networks[0].zero_grad()
-        parts = [(rank, part) for rank in ranks for part in range(self.task["parts"])]
-        losses = [timed_network.loss(self.task, rank, networks[rank], step, part) for rank, part in parts]
+        losses = []
+        for rank, part in product(ranks, range(self.task["parts"])):
+            losses.append(timed_network.loss(self.task, rank, networks[rank], step, part))
+
         torch.stack(losses).mean().backward()
 
 
@@ -95,12 +107,18 @@ def _arrays(network: Network) -> list[np.ndarray]:
     return [p.detach().numpy().copy() for p in network.parameters()]
 
 
-def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> str | None:
+def _gradient(parameter: torch.nn.Parameter) -> np.ndarray:
+    if parameter.grad is None:
+        return np.zeros(parameter.shape)
+    return parameter.grad.numpy()
+
+
+def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> Complaint:
     """Words for wrong weights after a training that overlaps: the first rank and tensor that are not one process's."""
     for rank, result in enumerate(returned):
-        complaint = _no_weights(result, rank, training)
-        if complaint:
-            return complaint
+        if not _has_weights(result, training):
+            return f"rank {rank}: expected what `train` returns; leave the given last line as it is"
+
     held = [result["weights"] for result in returned]
     for k in sorted(range(len(training.expected)), key=lambda k: training.learns[k]):  # frozen ones spoil the others
         expected = training.expected[k]
@@ -108,19 +126,21 @@ def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> str | N
             if not _same(weights[k], expected):
                 mistake = _mistake(held, training, rank, k)
                 return f"{_element(weights[k], expected, rank, training.layers(k))}. {mistake}"
+
     return None
 
 
-def _no_weights(result: Any, rank: int, training: OverlapTraining) -> str | None:
-    weights = result.get("weights") if isinstance(result, dict) else None
+def _has_weights(result: Any, training: OverlapTraining) -> bool:
+    if not isinstance(result, dict):
+        return False
+
+    weights = result.get("weights")
     shapes = [w.shape for w in training.expected]
-    if not isinstance(weights, tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
-        return f"rank {rank}: expected what `train` returns; leave the given last line as it is"
-    return None
+    return isinstance(weights, tuple) and [getattr(w, "shape", None) for w in weights] == shapes
 
 
 def _element(got: np.ndarray, expected: np.ndarray, rank: int, layers: list[int]) -> str:
-    i = int(np.flatnonzero(~np.isclose(got, expected, rtol=1e-6, atol=1e-9).reshape(-1))[0])
+    i = int(differing(got, expected, near_zero=NEAR_ZERO)[0])
     whose = " and ".join(map(str, layers))
     return (
         f"rank {rank}, weight of layer {whose}, element {i}: expected {expected.reshape(-1)[i]:.6g}, which one process "
@@ -137,9 +157,14 @@ def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, ra
         if _same(got, starts[rank][k]):
             return f"It is frozen, and still rank {rank}'s own: frozen weights have to begin as rank 0's too. Broadcast all."
         return "It is frozen: no step should change it."
-    moves = [held[r][k] - starts[r][k] for r in range(training.world_size)]
-    if training.world_size > 1 and all(_same(move, moves[0]) for move in moves) and moves[0].any():
-        return "All ranks take the same steps, each from random weights of its own: broadcast rank 0's before the first step."
+
+    if training.world_size > 1:
+        moves = [weights[k] - start[k] for weights, start in zip(held, starts, strict=True)]
+        if moves[0].any() and all(_same(move, moves[0]) for move in moves):
+            return (
+                "All ranks take the same steps, each from random weights of its own: broadcast rank 0's before the first step."
+            )
+
     if training.task["steps"] > SIGNATURES_AFTER_STEPS:
         return "Is one step right and the next not? Something may be left over from the step before: a handle, a set, a sum."
     return _first_step(training, rank, k, (starts[0][k] - got) / training.task["rate"])
@@ -148,18 +173,33 @@ def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, ra
 def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) -> str:
     """`step`: what the rank's weight has moved by, as a gradient."""
     n, parts, own = training.world_size, training.task["parts"], [gradients[k] for gradients in training.own]
-    mean, layers = np.mean(own, axis=0), training.layers(k)
-    tied = f" Layers {layers[0]} and {layers[1]} share one tensor: it has one gradient." if len(layers) > 1 else ""
-    without = training.without(k)
+    layers, without = training.layers(k), training.without(k)
     if 0 < len(without) < n:
-        told = _partly_unused(step, own, without, layers)
-        if told:
-            return told
+        complaint = _partly_unused(step, own, without, layers)
+        if complaint:
+            return complaint
+
     if n > 1 and _same(step, own[rank]):
         return (
             f"Rank {rank} steps by its own gradient alone. If anything was averaged, it was not p.grad: weights that are "
             f"alike stay alike when they are averaged."
         )
+
+    tied = ""
+    if len(layers) > 1:
+        tied = f" Layers {layers[0]} and {layers[1]} share one tensor: it has one gradient."
+
+    complaint = _wrong_length(step, np.mean(own, axis=0), n, parts)
+    if complaint:
+        return f"{complaint}{tied}"
+    if not step.any():
+        return f"It has not moved, and one process moves it.{tied}"
+    if parts > 1:
+        return f"{parts} micro-batches count alike: is a gradient zeroed, or averaged over the ranks, between them?"
+    return f"The gradient should be the mean over the ranks' gradients.{tied}"
+
+
+def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Complaint:
     lengths = [
         (n, "the gradients were added up, and nobody divided by the number of ranks."),
         (1 / n, "divided twice by the number of ranks."),
@@ -169,15 +209,12 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
     ]
     for length, complaint in lengths:
         if length != 1 and _same(step, length * mean):
-            return f"The step is {number(length)} times the mean gradient: {complaint}{tied}"
-    if not step.any():
-        return f"It has not moved, and one process moves it.{tied}"
-    if parts > 1:
-        return f"{parts} micro-batches count alike: is a gradient zeroed, or averaged over the ranks, between them?"
-    return f"The gradient should be the mean over the ranks' gradients.{tied}"
+            return f"The step is {number(length)} times the mean gradient: {complaint}"
+
+    return None
 
 
-def _partly_unused(step: np.ndarray, own: list[np.ndarray], without: list[int], layers: list[int]) -> str | None:
+def _partly_unused(step: np.ndarray, own: list[np.ndarray], without: list[int], layers: list[int]) -> Complaint:
     n, missing = len(own), " and ".join(map(str, without))
     unused = f"The loss of rank {missing} passes layer {layers[0]} by, so its p.grad is None there: it counts as zeros"
     if not step.any():
@@ -187,7 +224,3 @@ def _partly_unused(step: np.ndarray, own: list[np.ndarray], without: list[int], 
     if _same(step, np.mean(own, axis=0)):
         return None
     return f"{unused}. All ranks have to begin the same all-reduces in the same order."
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-6, atol=1e-9))

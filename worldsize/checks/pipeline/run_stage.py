@@ -8,8 +8,8 @@ arXiv:1811.06965, 2019).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from torch.nn import functional
 
 from worldsize.arrays import plain
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.verdict import Verdict
-from worldsize.formulas.pipeline import BACKWARD, FORWARD, needed
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.values import kind_in_words, same
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, needed
 from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Trace
 from worldsize.units import count
@@ -34,9 +35,10 @@ GRADIENTS, MESSAGES, ORDER = POINTS
 # (ranks, micro-batches, whether backwards go from the last micro-batch to the first)
 SIZES = ((3, 1, False), (2, 3, False), (3, 4, True), (4, 4, False), (1, 2, False))
 ROWS = 2
-TOLERANCE = 1e-5  # float32, relative to the largest gradient
+TOLERANCE = 1e-5  # float32, relative to the largest gradient of the tensor: small ones are sums of large terms
+SMALLEST = 1e-3  # a tensor whose gradients are all smaller counts as if it had one of these
 
-Schedules = list[list[tuple[str, int]]]
+Schedules = list[list[Action]]
 
 
 def run_stage(arena: Arena, fn: Callable) -> Verdict:
@@ -49,7 +51,7 @@ def run_stage(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for ranks, micro_batches, reverse in SIZES:
-        generator = np.random.default_rng(secrets.randbits(32))
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
         parts = _parts(ranks, micro_batches, generator)
         orders = _orders(ranks, micro_batches, reverse, generator)
         yield Case(
@@ -64,20 +66,22 @@ def _parts(ranks: int, micro_batches: int, generator: np.random.Generator) -> li
     layers = [int(n) for n in generator.integers(1, 3, ranks)]
     widths = [int(w) for w in 3 + generator.permutation(sum(layers) + 1)]
     torch_generator = torch.Generator().manual_seed(int(generator.integers(2**31)))
-    model = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)))
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in pairwise(widths)))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.uniform_(-0.6, 0.9, generator=torch_generator)  # few ReLUs are shut
+
     rows = ROWS * micro_batches
     x = torch.randn(rows, widths[0], generator=torch_generator)
     y = torch.randint(widths[-1], (rows,), generator=torch_generator)
-    edges = [sum(layers[:stage]) for stage in range(ranks + 1)]
+    edges = list(accumulate(layers, initial=0))
     return [_arrays(part) for part in cut(model, edges, x, y, micro_batches)]
 
 
 def _arrays(part: dict[str, Any]) -> dict[str, Any]:
     layers = [{name: plain(value) for name, value in layer.items()} for layer in part["layers"]]
-    return {"layers": layers, "xs": [plain(x) for x in part["xs"]], "ys": [plain(y) for y in part["ys"]]}
+    return {"layers": layers, "xs": list(map(plain, part["xs"])), "ys": list(map(plain, part["ys"]))}
 
 
 def _orders(ranks: int, micro_batches: int, reverse: bool, generator: np.random.Generator) -> Schedules:
@@ -89,49 +93,71 @@ def _orders(ranks: int, micro_batches: int, reverse: bool, generator: np.random.
     backwards = [(BACKWARD, k) for k in range(micro_batches)]
     if reverse:
         return [forwards + backwards[::-1] for _ in range(ranks)]
+
     orders: Schedules = [[] for _ in range(ranks)]
-    over: set[tuple[int, tuple[str, int]]] = set()
+    over: set[tuple[int, Action]] = set()
     while len(over) < 2 * ranks * micro_batches:
-        ready = [
-            (rank, action)
-            for rank in range(ranks)
-            for left in ([a for a in way if (rank, a) not in over][:1] for way in (forwards, backwards))
-            for action in left
-            if all(need in over for need in needed(rank, action, ranks))
-        ]
-        first = [pair for pair in ready if pair[0] == 0 and pair[1][0] == FORWARD]
-        eager = [pair for pair in ready if pair[1][0] == BACKWARD and pair[0] == ranks - 1]
-        choice = first or eager or ready
+        choice = _next_ones(over, ranks, (forwards, backwards))
         rank, action = choice[int(generator.integers(len(choice)))]
         orders[rank].append(action)
         over.add((rank, action))
+
     return orders
+
+
+def _next_ones(over: set[tuple[int, Action]], ranks: int, ways: Sequence[list[Action]]) -> list[tuple[int, Action]]:
+    """(rank, action) of all that can be done now and goes before the rest.
+
+    The first rank's forwards come first, the last rank's backwards next.
+    """
+    ready = []
+    for rank in range(ranks):
+        for way in ways:
+            left = [action for action in way if (rank, action) not in over]
+            if left and over.issuperset(needed(rank, left[0], ranks)):
+                ready.append((rank, left[0]))
+
+    for first in ((0, FORWARD), (ranks - 1, BACKWARD)):
+        found = [(rank, action) for rank, action in ready if (rank, action[0]) == first]
+        if found:
+            return found
+
+    return ready
 
 
 # ---- gradients -------------------------------------------------------------------------------
 
 
-def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, str | None]:
-    wrong = _wrong_gradients(ended.returned, parts)
+def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, Complaint]:
     sent = none_sent(ended.trace) or _wrong_messages(ended.trace, parts)
-    order = None if sent else _out_of_order(ended.trace, orders)
-    if not wrong:
-        sent, order = (complaint and f"the gradients are right, but {complaint}" for complaint in (sent, order))
-    return {GRADIENTS: wrong, MESSAGES: sent, ORDER: order}
+    order = None
+    if not sent:
+        order = _out_of_order(ended.trace, orders)
+
+    wrong = _wrong_gradients(ended.returned, parts)
+    if wrong:
+        return {GRADIENTS: wrong, MESSAGES: sent, ORDER: order}
+    return {
+        GRADIENTS: None,
+        MESSAGES: though_right("the gradients", sent),
+        ORDER: though_right("the gradients", order),
+    }
 
 
-def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> str | None:
+def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> Complaint:
     by_micro = [_unsplit(parts, k) for k in range(len(parts[-1]["ys"]))]
-    m = len(by_micro)
     for rank in reversed(range(len(parts))):  # a mistake travels backward, so the last wrong rank is the first to blame
-        expected = [sum(grads[rank][i] for grads in by_micro) / m for i in range(len(by_micro[0][rank]))]
+        by_parameter = list(zip(*(gradients[rank] for gradients in by_micro), strict=True))
+        expected = [sum(grads) / len(grads) for grads in by_parameter]
         complaint = _wrong_list(returned[rank], expected, rank)
         if complaint:
             return complaint
+
         for i, (got, want) in enumerate(zip(returned[rank], expected, strict=True)):
             if not _close(got, want):
                 where = f"rank {rank}, the gradient of {_name(i)}"
-                return f"{_first_mismatch(where, got, want)}. {_why(got, [g[rank][i] for g in by_micro], rank, len(parts))}"
+                return f"{_first_mismatch(where, got, want)}. {_why(got, by_parameter[i], rank, len(parts))}"
+
     return None
 
 
@@ -141,36 +167,48 @@ def _unsplit(parts: list[dict], micro: int) -> list[list[np.ndarray]]:
     out = torch.from_numpy(parts[0]["xs"][micro])
     for stage in stages:
         out = stage(out)
-    functional.cross_entropy(out, torch.from_numpy(parts[-1]["ys"][micro])).backward()
+
+    labels = torch.from_numpy(parts[-1]["ys"][micro])
+    functional.cross_entropy(out, labels).backward()
     return [[p.grad.numpy() for p in stage.parameters()] for stage in stages]
 
 
 def _tensors(part: dict) -> dict:
-    as_tensor = {"weight": torch.from_numpy, "bias": torch.from_numpy, "relu": bool}
-    return {"layers": [{name: as_tensor[name](value) for name, value in layer.items()} for layer in part["layers"]]}
+    layers = []
+    for layer in part["layers"]:
+        weight, bias = torch.from_numpy(layer["weight"]), torch.from_numpy(layer["bias"])
+        layers.append({"weight": weight, "bias": bias, "relu": bool(layer["relu"])})
+
+    return {"layers": layers}
 
 
-def _wrong_list(got: Any, expected: list[np.ndarray], rank: int) -> str | None:
+def _wrong_list(got: Any, expected: list[np.ndarray], rank: int) -> Complaint:
     if not isinstance(got, tuple):
-        shown = "None (does the function return it?)" if got is None else f"a {type(got).__name__}"
-        return f"rank {rank}: expected a list of {count(len(expected), 'gradient')}, got {shown}"
+        return f"rank {rank}: expected a list of {count(len(expected), 'gradient')}, got {kind_in_words(got)}"
     if len(got) != len(expected):
         return f"rank {rank}: expected {count(len(expected), 'gradient')}, one for each weight and bias, got {len(got)}"
+
     for i, (one, want) in enumerate(zip(got, expected, strict=True)):
         if one is None:
             return f"rank {rank}: the gradient of {_name(i)} is None: no backward reached this stage's layers"
-        if not isinstance(one, np.ndarray) or one.shape != want.shape:
-            shown = f"shape {list(one.shape)}" if isinstance(one, np.ndarray) else f"a {type(one).__name__}"
-            return f"rank {rank}: expected the gradient of {_name(i)} with shape {list(want.shape)}, got {shown}"
+
+        wanted = f"rank {rank}: expected the gradient of {_name(i)} with shape {list(want.shape)}"
+        if not isinstance(one, np.ndarray):
+            return f"{wanted}, got {kind_in_words(one)}"
+        if one.shape != want.shape:
+            return f"{wanted}, got shape {list(one.shape)}"
+
     return None
 
 
 def _name(index: int) -> str:
-    return f"layer {index // 2}'s {('weight', 'bias')[index % 2]}"
+    layer, which = divmod(index, 2)
+    return f"layer {layer}'s {('weight', 'bias')[which]}"
 
 
 def _close(got: np.ndarray, want: np.ndarray) -> bool:
-    return bool(np.all(np.abs(got - want) <= TOLERANCE * max(float(np.abs(want).max()), 1e-3)))
+    largest = max(float(np.abs(want).max()), SMALLEST)
+    return same(got, want, tolerance=0.0, near_zero=TOLERANCE * largest)
 
 
 def _first_mismatch(where: str, got: np.ndarray, want: np.ndarray) -> str:
@@ -178,15 +216,12 @@ def _first_mismatch(where: str, got: np.ndarray, want: np.ndarray) -> str:
     return f"{where}, element {i}: expected {want.reshape(-1)[i]:.4g}, got {got.reshape(-1)[i]:.4g}"
 
 
-def _why(got: np.ndarray, by_micro: list[np.ndarray], rank: int, ranks: int) -> str:
-    m, total = len(by_micro), sum(by_micro)
-    if m > 1 and _close(got, total):
-        return f"It is {m} times too large: a batch's loss is the mean of its {m} micro-batches' losses."
-    for k, grad in enumerate(by_micro):
-        if m > 1 and (_close(got, grad) or _close(got, grad / m)):
-            return f"This is micro-batch {k}'s gradient alone: those of all micro-batches have to add up."
-    if m > 1 and any(_close(got, (total - grad) / m) for grad in by_micro):
-        return "One micro-batch's gradient is missing in the sum."
+def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int) -> str:
+    if len(by_micro) > 1:
+        complaint = _wrong_micros(got, by_micro)
+        if complaint:
+            return complaint
+
     if not got.any():
         return "It is zero everywhere: no gradient came back to this stage."
     if rank == ranks - 1:
@@ -197,41 +232,68 @@ def _why(got: np.ndarray, by_micro: list[np.ndarray], rank: int, ranks: int) -> 
     )
 
 
+def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
+    """Words where the micro-batches' gradients are there, but not all, or not their mean."""
+    m, total = len(by_micro), sum(by_micro)
+    if _close(got, total):
+        return f"It is {m} times too large: a batch's loss is the mean of its {m} micro-batches' losses."
+
+    for k, grad in enumerate(by_micro):
+        if _close(got, grad) or _close(got, grad / m):
+            return f"This is micro-batch {k}'s gradient alone: those of all micro-batches have to add up."
+
+    if any(_close(got, (total - grad) / m) for grad in by_micro):
+        return "One micro-batch's gradient is missing in the sum."
+    return None
+
+
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _wrong_messages(trace: Trace, parts: list[dict]) -> str | None:
-    m = len(parts[0]["xs"])
+def _wrong_messages(trace: Trace, parts: list[dict]) -> Complaint:
     for t in sorted(trace.transfers, key=lambda t: (t.src, t.start_s)):
         if abs(t.src - t.dst) != 1:
             return f"rank {t.src} sent a message to rank {t.dst}: a stage talks to its neighbours alone, without a ring."
-    for rank in range(len(parts) - 1):
-        want_bytes = parts[rank + 1]["xs"][0].nbytes
-        for src, dst, what in ((rank, rank + 1, "activation"), (rank + 1, rank, "gradient")):
+
+    for left, right in pairwise(range(len(parts))):
+        xs = parts[right]["xs"]
+        for src, dst, what in ((left, right, "activation"), (right, left, "gradient")):
             sizes = [t.size_bytes for t in trace.transfers if (t.src, t.dst) == (src, dst)]
-            if sizes != [want_bytes] * m:
+            if sizes != [x.nbytes for x in xs]:
                 moved = f"{count(len(sizes), 'message')}, {sum(sizes)} bytes in all"
-                each = f"{count(m, what)} of {want_bytes} bytes"
+                each = f"{count(len(xs), what)} of {xs[0].nbytes} bytes"
                 return f"rank {src} sent rank {dst} {moved}; expected {each}, one for each micro-batch."
+
     return None
 
 
-def _out_of_order(trace: Trace, orders: Schedules) -> str | None:
-    """An action is seen in what it sends, or where it sends nothing, in what it received before."""
-    last = trace.world_size - 1
-    for rank in range(trace.world_size if last else 0):
-        seen = []
-        for t in trace.transfers:
-            if t.src == rank:
-                seen.append((t.start_s, FORWARD if t.dst > rank else BACKWARD))
-            elif t.dst == rank and rank in (0, last):
-                seen.append((t.end_s, BACKWARD if rank == 0 else FORWARD))
-        ways = [way for _, way in sorted(seen)]
-        expected = [way for way, _ in orders[rank]]
-        for place, (got, want) in enumerate(zip(ways, expected, strict=True)):
+def _out_of_order(trace: Trace, orders: Schedules) -> Complaint:
+    if trace.world_size == 1:
+        return None
+
+    for rank, order in enumerate(orders):
+        for place, (got, (want, _)) in enumerate(zip(_ways_seen(trace, rank), order, strict=True)):
             if got != want:
                 return (
                     f"rank {rank} went {got} as its action {place}, where its schedule says {want}: "
-                    f"{' '.join(f'{way[0].upper()}{k}' for way, k in orders[rank])}"
+                    f"{' '.join(f'{way[0].upper()}{k}' for way, k in order)}"
                 )
+
     return None
+
+
+def _ways_seen(trace: Trace, rank: int) -> list[str]:
+    """A rank's forwards and backwards in their order.
+
+    An action is seen in what it sends, or where it sends nothing, in what it received before.
+    """
+    seen = []
+    for t in trace.transfers:
+        if t.src == rank:
+            seen.append((t.start_s, FORWARD if t.dst > rank else BACKWARD))
+        elif t.dst == rank == 0:
+            seen.append((t.end_s, BACKWARD))
+        elif t.dst == rank == trace.world_size - 1:
+            seen.append((t.end_s, FORWARD))
+
+    return [way for _, way in sorted(seen)]

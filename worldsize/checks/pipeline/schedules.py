@@ -8,21 +8,22 @@ in "Memory-efficient pipeline-parallel DNN training", ICML 2021, and Megatron-LM
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.verdict import Verdict
+from worldsize.checks.kit.values import shown
+from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import pipeline
-from worldsize.formulas.pipeline import BACKWARD, FORWARD, Stuck
+from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, Stuck
 from worldsize.units import count
 
-WAYS = (FORWARD, BACKWARD)
+STEPS = {FORWARD: 1, BACKWARD: -1}  # what an action does to the number of micro-batches in flight
+WAYS = tuple(STEPS)
 FORWARD_S, BACKWARD_S = 1, 2  # on paper a backward takes twice as long, as it does for matrices
 SIZES = ((2, 4), (3, 5), (4, 8), (4, 2), (2, 1), (1, 2))  # (stages, micro-batches)
 
@@ -45,10 +46,11 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
     """
     complete, filled = GPIPE
 
-    def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
         if wrong:
             return {complete: wrong}
+
         return {complete: None, filled: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
 
     return judge("gpipe", GPIPE, _cases(arena, fn, examine))
@@ -61,10 +63,11 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
     """
     complete, filled, held = ONE_F_ONE_B
 
-    def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, str | None]:
+    def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
         if wrong:
             return {complete: wrong}
+
         return {
             complete: None,
             filled: _slow(ended.returned, micro_batches),
@@ -91,81 +94,110 @@ def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> ArenaResult:
         if ended.state != "done":
             return ended
         returned += ended.returned
+
     return ArenaResult("done", returned=tuple(returned))
 
 
 # ---- a schedule ------------------------------------------------------------------------------
 
 
-def _incomplete(returned: Sequence[Any], micro_batches: int) -> str | None:
+def _incomplete(returned: Sequence[Any], micro_batches: int) -> Complaint:
     for stage, actions in enumerate(returned):
-        complaint = _no_actions(actions, micro_batches) or _no_once(actions, micro_batches)
+        complaint = _no_actions(actions, micro_batches) or _not_once(actions, micro_batches)
         if complaint:
             return f"stage {stage}: {complaint}"
+
     return None
 
 
-def _no_actions(actions: Any, micro_batches: int) -> str | None:
+def _no_actions(actions: Any, micro_batches: int) -> Complaint:
     if not isinstance(actions, tuple):
-        got = "None (does the function return it?)" if actions is None else f"{actions!r:.40}"
-        return f"expected a list of actions, got {got}"
+        return f"expected a list of actions, got {shown(actions, 40)}"
+
     for place, action in enumerate(actions):
-        if not (isinstance(action, tuple) and len(action) == 2 and action[0] in WAYS and _whole(action[1])):
+        if not _is_action(action):
             return f'entry {place} is {action!r:.40}; expected ("forward", k) or ("backward", k)'
         if not 0 <= action[1] < micro_batches:
             return f"{action[0]} {action[1]} is no micro-batch: they are numbered from 0 to {micro_batches - 1}"
+
     return None
 
 
-def _no_once(actions: Sequence[tuple], micro_batches: int) -> str | None:
+def _is_action(action: Any) -> bool:
+    if not isinstance(action, tuple) or len(action) != 2:
+        return False
+
+    way, micro = action
+    return way in WAYS and _is_whole(micro)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _not_once(actions: Sequence[Action], micro_batches: int) -> Complaint:
     for way in WAYS:
-        micros = [int(k) for name, k in actions if name == way]
+        micros = _micros(actions, way)
         for k in range(micro_batches):
-            if micros.count(k) != 1:
-                times = "never" if k not in micros else f"{micros.count(k)} times"
+            found = micros.count(k)
+            if found != 1:
+                times = f"{found} times" if found else "never"
                 return f"micro-batch {k} goes {way} {times}; expected once. The list: {_short(actions)}"
+
     return None
 
 
-def _stuck(returned: Sequence[Sequence[tuple]]) -> str | None:
+def _micros(actions: Sequence[Action], way: str) -> list[int]:
+    return [k for name, k in actions if name == way]
+
+
+def _stuck(returned: Sequence[Sequence[Action]]) -> Complaint:
     """Words for a wait that never ends, or for two stages that take the same messages in different orders."""
     for stage, actions in enumerate(returned):
         before: set[int] = set()
         for way, k in actions:
-            if way == BACKWARD and k not in before:
+            if way == FORWARD:
+                before.add(k)
+            elif k not in before:
                 return f"stage {stage}: backward {k} stands before forward {k}. The list: {_short(actions)}"
-            before |= {k} if way == FORWARD else set()
+
     try:
         pipeline.play(returned, FORWARD_S, BACKWARD_S)
     except Stuck as stuck:
         return f"deadlock: {stuck}"
+
     for stage, (one, other) in enumerate(pairwise(returned)):
         for way in WAYS:
-            orders = [[k for name, k in actions if name == way] for actions in (one, other)]
-            if orders[0] != orders[1]:
+            first, second = _micros(one, way), _micros(other, way)
+            if first != second:
                 return (
-                    f"stages {stage} and {stage + 1} go {way} in different orders, {orders[0]} and {orders[1]}: "
+                    f"stages {stage} and {stage + 1} go {way} in different orders, {first} and {second}: "
                     f"messages arrive in the order in which they were sent"
                 )
+
     return None
 
 
-def _mixed(returned: Sequence[Sequence[tuple]]) -> str | None:
+def _mixed(returned: Sequence[Sequence[Action]]) -> Complaint:
     for stage, actions in enumerate(returned):
-        ways = [way for way, _ in actions]
-        if FORWARD in ways[ways.index(BACKWARD) :]:
-            k = next(k for way, k in actions[ways.index(BACKWARD) :] if way == FORWARD)
-            return f"stage {stage} goes forward with {k} after its first backward; GPipe goes forward with all first"
+        backward_seen = False
+        for way, k in actions:
+            if way == BACKWARD:
+                backward_seen = True
+            elif backward_seen:
+                return f"stage {stage} goes forward with {k} after its first backward; GPipe goes forward with all first"
+
     return None
 
 
-def _slow(returned: Sequence[Sequence[tuple]], micro_batches: int) -> str | None:
+def _slow(returned: Sequence[Sequence[Action]], micro_batches: int) -> Complaint:
     """Words where it takes longer than m + p − 1 times a forward and a backward."""
     stages, each_s = len(returned), FORWARD_S + BACKWARD_S
     trace = pipeline.play(returned, FORWARD_S, BACKWARD_S)
     took, least = pipeline.makespan_s(trace) / each_s, micro_batches + stages - 1
     if took <= least:
         return None
+
     complaint = f"takes {took:.3g} times a forward and a backward, where m + p − 1 = {least} are enough: stages wait needlessly"
     if took == stages * micro_batches:
         complaint += ". One micro-batch at a time is in the whole pipeline"
@@ -174,26 +206,27 @@ def _slow(returned: Sequence[Sequence[tuple]], micro_batches: int) -> str | None
     return f"{complaint}. Stage 0: {_short(returned[0])}; stage {stages - 1}: {_short(returned[-1])}"
 
 
-def _holds_too_many(returned: Sequence[Sequence[tuple]], micro_batches: int) -> str | None:
+def _holds_too_many(returned: Sequence[Sequence[Action]], micro_batches: int) -> Complaint:
     stages = len(returned)
     for stage, actions in enumerate(returned):
-        peak = held = 0
-        for way, _ in actions:
-            held += 1 if way == FORWARD else -1
-            peak = max(peak, held)
+        peak = max(accumulate(STEPS[way] for way, _ in actions))
         if peak > stages - stage:
-            all_first = " All forwards first: that is GPipe." if peak == micro_batches else ""
+            all_first = " All forwards first: that is GPipe." * (peak == micro_batches)
             return (
                 f"stage {stage} holds {peak} micro-batches at once, gone forward and not yet backward; "
                 f"expected at most {stages - stage}.{all_first} Its list: {_short(actions)}"
             )
+
     return None
 
 
-def _short(actions: Sequence[tuple]) -> str:
+def _short(actions: Sequence[Action]) -> str:
     """F0 F1 B0 …"""
+    if not actions:
+        return "nothing"
+
     said = " ".join(f"{way[0].upper()}{k}" for way, k in actions[:12])
-    return said + " …" * (len(actions) > 12) or "nothing"
+    return said + " …" * (len(actions) > 12)
 
 
 # ---- cuts ------------------------------------------------------------------------------------
@@ -208,7 +241,7 @@ def balanced_cuts(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    generator = np.random.default_rng(secrets.randbits(32))
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
     seconds = [[3, 1, 1, 3], [4, 4, 4, 4, 4], [1, 1, 1, 1, 8], [9, 1, 2, 6, 5, 1]]
     seconds += [generator.integers(1, 20, layers).tolist() for layers in (6, 8, 9)]
     for layers, stages in zip(seconds, (2, 3, 3, 4, 3, 4, 1), strict=True):
@@ -219,50 +252,54 @@ def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _examine_cuts(got: Any, layers: list[int], stages: int) -> dict[str, str | None]:
+def _examine_cuts(got: Any, layers: list[int], stages: int) -> dict[str, Complaint]:
     covered, fast = CUTS
     complaint = _no_cuts(got, len(layers), stages)
-    return {covered: complaint} if complaint else {covered: None, fast: _unbalanced(got, layers, stages)}
+    if complaint:
+        return {covered: complaint}
+    return {covered: None, fast: _unbalanced(list(map(int, got)), layers, stages)}
 
 
-def _no_cuts(got: Any, layers: int, stages: int) -> str | None:
-    if not isinstance(got, tuple) or not all(_whole(edge) for edge in got):
-        shown = "None (does the function return it?)" if got is None else f"{got!r:.60}"
-        return f"expected a list of {stages + 1} whole numbers, got {shown}"
+def _no_cuts(got: Any, layers: int, stages: int) -> Complaint:
+    if not isinstance(got, tuple) or not all(map(_is_whole, got)):
+        return f"expected a list of {stages + 1} whole numbers, got {shown(got)}"
+
     edges = list(map(int, got))
     if len(edges) != stages + 1:
         return f"expected {stages + 1} edges for {count(stages, 'stage')}, 0 and {layers} among them, got {edges}"
     if edges[0] != 0 or edges[-1] != layers:
         return f"expected the edges to begin with 0 and to end with {layers}, the number of layers, got {edges}"
+
     for stage, (start, stop) in enumerate(pairwise(edges)):
         if stop <= start:
             return f"stage {stage} has no layer: its edges are {start} and {stop} in {edges}"
+
     return None
 
 
-def _unbalanced(edges: Sequence[int], layers: list[int], stages: int) -> str | None:
+def _unbalanced(edges: list[int], layers: list[int], stages: int) -> Complaint:
     sums = [sum(layers[start:stop]) for start, stop in pairwise(edges)]
-    slowest = max(range(stages), key=sums.__getitem__)
-    if _stages_within(layers, sums[slowest] - 1) > stages:
+    most = max(sums)
+    if _stages_within(layers, most - 1) > stages:
         return None
-    by_count = ""
-    if max(stop - start for start, stop in pairwise(edges)) - min(stop - start for start, stop in pairwise(edges)) <= 1:
-        by_count = " Every stage has as many layers: it is their seconds that count."
+
+    counts = [stop - start for start, stop in pairwise(edges)]
+    by_count = " Every stage has as many layers: it is their seconds that count." * (max(counts) - min(counts) <= 1)
     return (
-        f"the stages {list(map(int, edges))} take {sums} ms; stage {slowest} is the slowest with {sums[slowest]} ms, "
+        f"the stages {edges} take {sums} ms; stage {sums.index(most)} is the slowest with {most} ms, "
         f"and there are cuts whose slowest stage takes less.{by_count}"
     )
 
 
 def _stages_within(layers: Sequence[int], limit: int) -> float:
     """How many stages are needed if none may take more than `limit`; infinite where one layer does."""
-    needed, filled = 1, 0
+    if max(layers) > limit:
+        return float("inf")
+
+    stages, filled = 1, 0
     for layer in layers:
-        if layer > limit:
-            return float("inf")
-        needed, filled = (needed, filled + layer) if filled + layer <= limit else (needed + 1, layer)
-    return needed
+        filled += layer
+        if filled > limit:
+            stages, filled = stages + 1, layer
 
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return stages
