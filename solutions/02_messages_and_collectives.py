@@ -155,6 +155,12 @@ figures.messages(run)
 # One card works, all others are idle. A message of m bytes takes α + m/B, with latency α and bandwidth B. The star's
 # n − 1 messages leave one after the other through one card: α + (n − 1) m/B. (The latencies overlap: the second
 # message leaves while the first is still on its way.)
+#
+# A picture has room for a short run. For a long one, save the record and open the file at https://ui.perfetto.dev: a
+# row for each rank, an arrow for each message, and you can zoom. (That page needs a network; the course does not.)
+
+# %%
+run.save_trace("star_broadcast.json")
 
 # %% [markdown]
 # ## Let the others help

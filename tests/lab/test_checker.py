@@ -57,11 +57,11 @@ def test_the_right_answer_with_an_import_of_its_own_raises_no_alarm(said):
     assert said(f"{TITLE}\n{RIGHT}").strip() == "✔ pass_right: 4 of 4 points"
 
 
-@pytest.mark.parametrize(("one", "other"), [("isend", "send"), ("rank - 1", "rank + 1"), ("torch.empty_like", "torch.ones_like")])
+@pytest.mark.parametrize(("one", "other"), [("x * 2", "x * 3"), ("fabric.isend(x, 0)", "fabric.send(x, 0)")])
 def test_a_function_that_differs_by_one_name_or_number_is_told_to_be_another(said, one, other):
-    told = said(f"{TITLE}\n{RIGHT}", RIGHT.replace(one, other))
+    cell = "def pass_right(fabric, x):\n    return {}"
+    told = said(f"{TITLE}\n{cell.format(one)}", cell.format(other))
     assert "`pass_right` was defined again elsewhere; the one in the exercise's own cell was checked" in told
-    assert "✔ pass_right: 4 of 4 points" in told
 
 
 def test_the_same_function_run_again_elsewhere_is_no_other(said):
