@@ -69,8 +69,8 @@ class Picture(Figure):
 
         image = PIL.Image.fromarray(np.asarray(self.canvas.buffer_rgba())).convert("RGB")
         small = image.quantize(palette=_palette(), dither=PIL.Image.Dither.NONE)
-        file = io.BytesIO()
 
+        file = io.BytesIO()
         small.save(file, "PNG", optimize=True)
         return file.getvalue()
 
@@ -145,7 +145,6 @@ def hatch(index: int) -> str:
 def headline(ax: Axes, text: str, small: str = "") -> None:
     """A picture's finding as the title at the left of its axes, with a quiet line under it."""
     ax.set_title(text, loc="left", fontsize=11, color=INK, pad=22 if small else 8, wrap=True)
-
     if small:
         ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9, color=QUIET_INK)
 
@@ -172,7 +171,6 @@ def rank_mark(ax: Axes, rank: int, y: float, x: float = -0.012) -> None:
 def notice(text: str, alt: str | None = None) -> Picture:
     """A `Picture` that holds words alone, for where there is nothing to draw."""
     picture = Picture(WIDTH_IN, 1.1)
-
     picture.alt = alt or text
     picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=12, color=INK, wrap=True)
     picture.patch.set_edgecolor(QUIET_INK)
@@ -183,5 +181,4 @@ def notice(text: str, alt: str | None = None) -> Picture:
 def not_yet(text: str) -> Picture:
     """The plain `Picture` on which every figure falls back for an exercise not yet written: "not yet: Exercise 6.2 …"."""
     words = text if text.startswith("not yet") else f"not yet: {text}"
-
     return notice(words, f"{words}. The picture comes once the exercise is written.")

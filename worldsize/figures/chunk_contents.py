@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
@@ -17,7 +18,7 @@ from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.step_through.steps import Held
 
-Counts = Sequence[int]  # how often each rank's number is in a sum
+Counts = list[int]  # how often each rank's number is in a sum
 
 
 def contributions(run: Any) -> Picture:
@@ -49,7 +50,7 @@ def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
 
 def _whole(found: Counts | None, n: int) -> bool:
     """Whether every rank's number is in a sum, and once."""
-    return found is not None and list(found) == [1] * n
+    return found == [1] * n
 
 
 def _row_text(row: Sequence[Counts | None], n: int) -> str:
@@ -89,8 +90,8 @@ def _cell(ax: Axes, rank: int, chunk: int, found: Counts | None, n: int) -> None
 def _axes(ax: Axes, n: int, chunks: int) -> None:
     ax.set_xlim(0, chunks)
     ax.set_ylim(n, 0)
-    ax.set_xticks([c + 0.5 for c in range(chunks)], [f"chunk {c}" for c in range(chunks)])
-    ax.set_yticks([r + 0.5 for r in range(n)], [f"rank {r}" for r in range(n)])
+    ax.set_xticks(np.arange(chunks) + 0.5, [f"chunk {chunk}" for chunk in range(chunks)])
+    ax.set_yticks(np.arange(n) + 0.5, [f"rank {rank}" for rank in range(n)])
     ax.tick_params(axis="y", pad=16)
     ax.spines["bottom"].set_visible(False)
 
@@ -116,5 +117,5 @@ def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
 
 def whole_sums(held: Sequence[Held]) -> int:
     """How many chunks contain the whole sum, that is every rank's number once."""
-    n = len(held)
-    return sum(_whole(counts(value, n), n) for row in held for value in row)
+    whole = [1] * len(held)
+    return sum(counts(value, len(held)) == whole for row in held for value in row)

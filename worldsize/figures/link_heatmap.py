@@ -96,22 +96,17 @@ def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
 
 
 def _axes(ax: Axes, n: int) -> None:
-    ticks = list(range(n))
-    sent, received = list(map(str, ticks)), list(map(str, ticks))
-    room = 0
-    if n > MOST_NUMBERED_RANKS:
-        ticks = list(range(0, n, max(1, n // 8)))
-        sent = received = list(map(str, ticks))
+    if n <= MOST_NUMBERED_RANKS:
+        ranks, edge = range(n + 1), n + 0.5  # with the sums beside the last one
+        ax.set_xticks(ranks, [*map(str, range(n)), "sent"])
+        ax.set_yticks(ranks, [*map(str, range(n)), "received"])
     else:
-        ticks.append(n)
-        sent.append("sent")
-        received.append("received")
-        room = 1
+        ranks, edge = range(0, n, max(1, n // 8)), n - 0.5
+        ax.set_xticks(ranks, list(map(str, ranks)))
+        ax.set_yticks(ranks, list(map(str, ranks)))
+    ax.set_xlim(-0.5, edge)
+    ax.set_ylim(edge, -0.5)
 
-    ax.set_xticks(ticks, sent)
-    ax.set_yticks(ticks, received)
-    ax.set_xlim(-0.5, n - 0.5 + room)
-    ax.set_ylim(n - 0.5 + room, -0.5)
     ax.set_xlabel("to rank", fontsize=9, color=base.INK)
     ax.set_ylabel("from rank", fontsize=9, color=base.INK)
     ax.spines["bottom"].set_visible(False)

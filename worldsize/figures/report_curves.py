@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ Curves = dict[int, list[ReportPoint]]  # by rank
 
 def names(reports: Rows) -> list[str]:
     """For the picture of report curves, its panels: all that some rank reported but steps, epochs and times."""
-    return report_series.curve_names(row for rows in reports for row in rows)
+    return report_series.curve_names(chain(*reports))
 
 
 def reports(of: Any) -> Picture:
@@ -119,7 +119,7 @@ def _lost(ax: Axes, points: list[ReportPoint]) -> None:
 
 def _x_name(reports: Rows) -> str:
     for place in report_series.PLACES:
-        if any(place in row for rows in reports for row in rows):
+        if any(place in row for row in chain(*reports)):
             return place
     return "time since the launch (s)"
 

@@ -47,7 +47,9 @@ def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     shown = _legible(trace)
     spans = [s for s in trace.spans if s.kind in ("compute", "wait")]
     start_s = min(e.start_s for e in (*shown, *spans))
-    end_s = max(e.end_s for e in (*shown, *(spans if len(shown) == len(trace.transfers) else ())))
+    end_s = max(t.end_s for t in shown)
+    if len(shown) == len(trace.transfers):
+        end_s = max([end_s, *(s.end_s for s in spans)])
 
     scale, unit = (1.0, "") if in_steps else units.time_unit(end_s - start_s)
     picture = Picture(base.WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
@@ -87,16 +89,16 @@ def _legible(trace: Any) -> list[Any]:
 
 
 def _totals(trace: Any, shown: Sequence[Any], unit: str, scale: float, start_s: float) -> str:
-    count, sizes = len(trace.transfers), {units.size(t.size_bytes) for t in trace.transfers}
-    whole_s = max(t.end_s for t in trace.transfers) - start_s
-    each = f", {sizes.pop()} each" if len(sizes) == 1 and count > 1 else ""
-    total = units.size(sum(t.size_bytes for t in trace.transfers))
-    lasting = units.seconds(whole_s) if unit else units.count(round(whole_s), "step")
+    count, sizes = len(trace.transfers), [t.size_bytes for t in trace.transfers]
+    text = units.count(count, "message")
+    if count > 1 and len(set(map(units.size, sizes))) == 1:
+        text += f", {units.size(sizes[0])} each"
 
-    text = f"{units.count(count, 'message')}{each}, {total} in all, {lasting}"
+    whole_s = max(t.end_s for t in trace.transfers) - start_s
+    lasting = units.seconds(whole_s) if unit else units.count(round(whole_s), "step")
+    text += f", {units.size(sum(sizes))} in all, {lasting}"
 
     if len(shown) < count:
-
         drawn = units.number((max(t.end_s for t in shown) - start_s) * scale, unit or "steps")
         text += f"; only the first {len(shown):,} are drawn ({drawn})"
     return text

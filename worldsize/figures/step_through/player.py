@@ -155,7 +155,7 @@ def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, find
     return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {said}."
 
 
-# ---- what stepper.js reads -------------------------------------------------------------------
+# ---- what player.js reads --------------------------------------------------------------------
 
 
 def _data(

@@ -141,6 +141,7 @@ def _resting(trace: Trace, rounds: list[list[Transfer]], begun: Begun) -> list[d
         start_s, end_s = min(t.start_s for t in messages), max(t.end_s for t in messages)
         active = {t.src for t in messages} | {t.dst for t in messages}
         doing = {}
+
         for rank in sorted(set(range(trace.world_size)) - active):
             waits = [wait for wait in pending[rank] if wait.round > number and wait.since_s < end_s]
             own = [s for s in work if s.rank == rank and s.start_s < end_s and s.end_s > start_s]

@@ -6,6 +6,7 @@ The cells have no hatch here: so small, it is the rows that tell ranks apart. Le
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -36,11 +37,9 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     """
     chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS)})
     across = min(COLUMNS, len(chosen))
-    rows = -(-len(chosen) // across)
-
+    rows = math.ceil(len(chosen) / across)
     panel_in = base.WIDTH_IN / COLUMNS * stage.height / WIDTH + HEAD_IN
     high_in = TITLE_IN + rows * panel_in
-
     picture = Picture(base.WIDTH_IN, high_in)
     picture.set_layout_engine("none")  # every panel's place is known, and finding it takes seconds
     picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=11, color=base.INK)
