@@ -42,6 +42,7 @@ def plain(value: Any) -> Any:
         return _plain_array(value.numpy())
     if isinstance(getattr(value, "values", None), tuple):  # TensorFlow's PerReplica
         return tuple(plain(v) for v in value.values)
+
     return f"<{type(value).__name__}>"
 
 
@@ -51,6 +52,7 @@ def _plain_array(value: Any) -> Any:
         return value.decode(errors="replace")
     if not isinstance(value, np.ndarray):
         return value
+
     if value.dtype == object:
         return plain(value.tolist())
     return value.astype(np.float32) if value.dtype.kind == "V" else np.array(value)

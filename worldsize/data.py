@@ -89,6 +89,7 @@ def load(name: str, *, download: bool = False) -> Dataset:
         return load_fashion_mnist(data_folders())
     if name == "cifar10":
         return load_cifar10([*data_folders(), cache_folder()], download=download)
+
     raise ValueError(
         f"data.load: expected the name of a data set, 'fashion-mnist' or 'cifar10', got {name!r}. "
         "Pass one of these two names."
@@ -99,6 +100,7 @@ def data_folders() -> list[Path]:
     """Where files are looked for: the folder that WORLDSIZE_DATA names, then the checkout's."""
     named = os.environ.get("WORLDSIZE_DATA")
     folders = [Path(named).expanduser()] if named else []
+
     # Our README is the mark: beside an installed package, `datasets` may be somebody else's package.
     if (CHECKOUT_FOLDER / "README.md").is_file():
         folders.append(CHECKOUT_FOLDER)
@@ -115,23 +117,26 @@ def cache_folder() -> Path:
 def find(file: DataFile, folders: Sequence[Path]) -> Path | None:
     """The first of `folders` that holds `file`, checked; None when none holds it."""
     for folder in folders:
-        if (folder / file.name).is_file():
-            check_digest(folder / file.name, file)
-            return folder / file.name
+        path = folder / file.name
+        if path.is_file():
+            check_digest(path, file)
+            return path
     return None
 
 
 def check_digest(path: Path, file: DataFile) -> None:
     """Raise ValueError unless `path` holds exactly the bytes of `file`."""
-    got_bytes = path.stat().st_size
     with path.open("rb") as stream:
         got = hashlib.file_digest(stream, file.algorithm).hexdigest()
-    if got != file.digest:
-        short = "it is cut short, " if got_bytes < file.size_bytes else ""
-        raise ValueError(
-            f"data.load: {path} is damaged: {short}expected {file.size_bytes:,} bytes with {file.algorithm} "
-            f"{file.digest}, got {got_bytes:,} bytes with {file.algorithm} {got}. {file.remedy}"
-        )
+    if got == file.digest:
+        return
+
+    got_bytes = path.stat().st_size
+    short = "it is cut short, " if got_bytes < file.size_bytes else ""
+    raise ValueError(
+        f"data.load: {path} is damaged: {short}expected {file.size_bytes:,} bytes with {file.algorithm} "
+        f"{file.digest}, got {got_bytes:,} bytes with {file.algorithm} {got}. {file.remedy}"
+    )
 
 
 def load_fashion_mnist(folders: Sequence[Path], file: DataFile = FASHION_MNIST) -> Dataset:
@@ -142,10 +147,16 @@ def load_fashion_mnist(folders: Sequence[Path], file: DataFile = FASHION_MNIST) 
             f"data.load('fashion-mnist'): expected the file {file.name}, looked in {listed(folders)}. It is "
             "in datasets/ of the course's repository: set the variable WORLDSIZE_DATA to that folder."
         )
+
     with np.load(path, allow_pickle=False) as arrays:
-        train = arrays["train_images"], arrays["train_labels"].astype(np.int64)
-        test = arrays["test_images"], arrays["test_labels"].astype(np.int64)
-    return Dataset("fashion-mnist", *train, *test, FASHION_MNIST_CLASSES)
+        return Dataset(
+            name="fashion-mnist",
+            train_images=arrays["train_images"],
+            train_labels=arrays["train_labels"].astype(np.int64),
+            test_images=arrays["test_images"],
+            test_labels=arrays["test_labels"].astype(np.int64),
+            classes=FASHION_MNIST_CLASSES,
+        )
 
 
 def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataFile = CIFAR10) -> Dataset:
@@ -161,11 +172,18 @@ def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataF
             f"data.load('cifar10'): expected the file {file.name}, looked in {listed(folders)}. "
             f"{by_hand(file, folders)} Or let data.load('cifar10', download=True) fetch it."
         )
+
     batches = read_batches(path)
-    test = batches.pop("test_batch")
+    test_images, test_labels = batches.pop("test_batch")
     train = [batches[name] for name in sorted(batches)]
-    images, labels = (np.concatenate(parts) for parts in zip(*train, strict=True))
-    return Dataset("cifar10", images, labels, *test, CIFAR10_CLASSES)
+    return Dataset(
+        name="cifar10",
+        train_images=np.concatenate([images for images, _ in train]),
+        train_labels=np.concatenate([labels for _, labels in train]),
+        test_images=test_images,
+        test_labels=test_labels,
+        classes=CIFAR10_CLASSES,
+    )
 
 
 def listed(folders: Sequence[Path]) -> str:
@@ -187,6 +205,7 @@ def fetch(file: DataFile, folders: Sequence[Path], stall_s: float = DOWNLOAD_STA
     from tqdm import tqdm
 
     print(f"Fetching {file.name}. If it is slow, stop this cell. {by_hand(file, folders)}")
+
     known = f"{file.algorithm}:{file.digest}"
     try:
         with tqdm(desc=file.name, total=file.size_bytes, unit="B", unit_scale=True) as bar:
@@ -216,6 +235,7 @@ def read_batches(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
                 batch = unpickle_arrays(archive.extractfile(member).read())
                 images = batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
                 batches[name] = np.ascontiguousarray(images), np.array(batch[b"labels"], np.int64)
+
     return batches
 
 

@@ -18,10 +18,12 @@ import textwrap
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from worldsize import machine
 
-LaunchFunction = Callable[..., "object"]
+LaunchFunction = Callable[..., Any]
+CapabilityState = Literal["ok", "note", "fails"]
 BACKENDS = ("gloo", "nccl", "mpi")
 _COLUMNS = ("what", "here", "remark")
 
@@ -33,7 +35,7 @@ class Capability:
     what: str
     value: str
     remark: str = ""
-    state: str = "ok"
+    state: CapabilityState = "ok"
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,11 +57,12 @@ class CapabilitySheet:
 
     def __str__(self) -> str:
         width = max(len(row.what) for row in self.rows)
+        hanging = " " * (width + 4)
+
         lines = []
         for row in self.rows:
             mark = "!" if row.state == "fails" else " "
             text = f"{row.value} ({row.remark})" if row.remark else row.value
-            hanging = " " * (width + 4)
             start = f"{mark} {row.what:{width}}  "
             lines.append(textwrap.fill(text, 100, initial_indent=start, subsequent_indent=hanging))
         return "\n".join(lines)
@@ -85,6 +88,7 @@ def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
     `launch` takes the place of `worldsize.launch.launch`, for a test or for another engine.
     """
     rows = [_system(), _cores(), _memory(), _version("PyTorch", "torch"), _version("TensorFlow", "tensorflow")]
+
     rows += _ranks(launch)
     return CapabilitySheet((*rows, sandbox()))
 
@@ -101,17 +105,21 @@ def _system() -> Capability:
 
 def _cores() -> Capability:
     usable, present = machine.usable_cores(), machine.present_cores()
+
     if usable < present:
-        return Capability("cores", f"{usable:g} of {present}", "an affinity mask or a container's limit holds the rest back")
-    remark = "real speedup ends there; the labs say where that shows" if usable < 4 else ""
-    return Capability("cores", f"{usable:g}", remark)
+        remark = "an affinity mask or a container's limit holds the rest back"
+        return Capability("cores", f"{usable:g} of {present}", remark)
+    if usable < 4:
+        return Capability("cores", f"{usable:g}", "real speedup ends there; the labs say where that shows")
+    return Capability("cores", f"{usable:g}")
 
 
 def _memory() -> Capability:
     total, free = machine.memory_bytes()
     value = f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free"
+
     if free < 2 * 2**30:
-        return Capability("memory", value, "8 ranks take about 2.5 GiB: close something first", "note")
+        return Capability("memory", value, "8 ranks take about 2.5 GiB: close something first", state="note")
     return Capability("memory", value)
 
 
@@ -119,7 +127,7 @@ def _version(name: str, distribution: str) -> Capability:
     try:
         return Capability(name, importlib.metadata.version(distribution))
     except importlib.metadata.PackageNotFoundError:
-        return Capability(name, "not installed", "run `make setup` in the course's folder", "fails")
+        return Capability(name, "not installed", "run `make setup` in the course's folder", state="fails")
 
 
 def _rank_facts() -> dict:
@@ -130,8 +138,10 @@ def _rank_facts() -> dict:
     if not dist.is_initialized():
         dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
+
     x = torch.tensor([1.0, 10.0]) * (rank + 1)
     dist.all_reduce(x)
+
     return {
         "sum": x.tolist(),
         "expected": [world_size * (world_size + 1) / 2, world_size * (world_size + 1) * 5.0],
@@ -156,6 +166,7 @@ def _ranks(launch: LaunchFunction | None) -> list[Capability]:
         facts = _checked(second.results)
     except Exception as error:  # whatever it is, it belongs in the sheet
         return [_no_ranks(error)]
+
     value = f"the all-reduce is right; first launch {first.wall_s:.2f} s, second {second.wall_s:.2f} s"
     return [
         Capability("two ranks", value),
@@ -167,7 +178,9 @@ def _ranks(launch: LaunchFunction | None) -> list[Capability]:
 
 def _absent(backends: list[str]) -> str:
     absent = [name for name in BACKENDS if name not in backends]
-    return f"not in this build of PyTorch: {', '.join(absent)}" if absent else ""
+    if not absent:
+        return ""
+    return f"not in this build of PyTorch: {', '.join(absent)}"
 
 
 def _checked(results: list[dict]) -> dict:
@@ -183,15 +196,17 @@ def _no_ranks(error: Exception) -> Capability:
         "no lab can run so: if this machine is short of memory or processes, close something; if packages are "
         "missing, run `make setup`; then `worldsize doctor` again"
     )
-    return Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, "fails")
+    return Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, state="fails")
 
 
 def _gpus(names: list[str]) -> Capability:
     if not names:
         return Capability("GPUs", "none that CUDA can use", "ranks compute on the CPU and talk over gloo")
+
     kinds = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
     if len(names) == 1:
-        return Capability("GPUs", kinds, "NCCL needs a GPU for each rank: ranks share this one only where a lab asks for it")
+        remark = "NCCL needs a GPU for each rank: ranks share this one only where a lab asks for it"
+        return Capability("GPUs", kinds, remark)
     return Capability("GPUs", kinds)
 
 
@@ -200,14 +215,16 @@ def sandbox() -> Capability:
     program = shutil.which("bwrap")
     if program is None:
         remark = "only grading needs it: install the package bubblewrap (Linux)"
-        return Capability("sandbox", "none", remark, "note")
+        return Capability("sandbox", "none", remark, state="note")
+
     try:
         command = [program, "--ro-bind", "/", "/", "--unshare-all", "true"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Capability("sandbox", f"bubblewrap does not start: {error}", "only grading needs it", "note")
+        return Capability("sandbox", f"bubblewrap does not start: {error}", "only grading needs it", state="note")
+
     if done.returncode:
         reason = textwrap.shorten(done.stderr, 120, placeholder=" …") or f"exit code {done.returncode}"
         remark = "only grading needs it; this system may forbid user namespaces"
-        return Capability("sandbox", f"bubblewrap does not start: {reason}", remark, "note")
+        return Capability("sandbox", f"bubblewrap does not start: {reason}", remark, state="note")
     return Capability("sandbox", "bubblewrap starts")

@@ -19,30 +19,46 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e
 
 def bandwidth_bytes_per_s(text: str | float) -> float:
     """The bandwidth of a `Link`, parsed: "1 Gbit/s", "20 MB/s", "3 GiB/s", or a number that is bytes a second already."""
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
+    if _is_number(text):
         return _positive(float(text), "bandwidth", text)
-    found = _BANDWIDTH.match(text) if isinstance(text, str) else None
-    if not found:
-        raise ValueError(_wrong("bandwidth", text, '"1 Gbit/s", "20 MB/s", "3 GiB/s" or a number of bytes a second'))
+
+    found = _match(_BANDWIDTH, "bandwidth", text, '"1 Gbit/s", "20 MB/s", "3 GiB/s" or a number of bytes a second')
     number, prefix, binary, unit = found.groups()
-    scale = (1024 if binary else 1000) ** _PREFIX[prefix]
-    bits = unit in ("bit", "b")
-    return _positive(float(number) * scale / (8 if bits else 1), "bandwidth", text)
+    value = float(number) * (1024 if binary else 1000) ** _PREFIX[prefix]
+    if unit in ("bit", "b"):
+        value /= 8
+    return _positive(value, "bandwidth", text)
 
 
 def latency_s(text: str | float) -> float:
     """The latency of a `Link`, parsed: "50 us", "1 ms", "0.2 s", or a number that is seconds already."""
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        return _positive(float(text), "latency", text, zero=True)
-    found = _LATENCY.match(text) if isinstance(text, str) else None
+    if _is_number(text):
+        return _not_negative(float(text), "latency", text)
+
+    number, unit = _match(_LATENCY, "latency", text, '"50 us", "1 ms", "0.2 s" or a number of seconds').groups()
+    return _not_negative(float(number) * _SECONDS[unit], "latency", text)
+
+
+def _is_number(text: object) -> bool:
+    return isinstance(text, (int, float)) and not isinstance(text, bool)
+
+
+def _match(pattern: re.Pattern[str], what: str, text: object, expected: str) -> re.Match[str]:
+    found = pattern.match(text) if isinstance(text, str) else None
     if not found:
-        raise ValueError(_wrong("latency", text, '"50 us", "1 ms", "0.2 s" or a number of seconds'))
-    return _positive(float(found[1]) * _SECONDS[found[2]], "latency", text, zero=True)
+        raise ValueError(_wrong(what, text, expected))
+    return found
 
 
-def _positive(value: float, what: str, got: object, zero: bool = False) -> float:
-    if not (value > 0 or (zero and value == 0)) or value == float("inf"):
-        raise ValueError(_wrong(what, got, "a number above zero" if not zero else "zero or more"))
+def _positive(value: float, what: str, got: object) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(_wrong(what, got, "a number above zero"))
+    return value
+
+
+def _not_negative(value: float, what: str, got: object) -> float:
+    if not 0 <= value < math.inf:
+        raise ValueError(_wrong(what, got, "zero or more"))
     return value
 
 

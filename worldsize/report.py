@@ -49,6 +49,7 @@ def span(label: str, kind: str = "compute") -> Iterator[None]:
     """A rank reports a stretch of its time, to be drawn in the timeline: `with span("forward"): …`."""
     if kind not in KINDS:
         raise ValueError(f"span({label!r}): expected kind as one of {', '.join(KINDS)}, got {kind!r}")
+
     start_s = time.monotonic()
     try:
         yield

@@ -22,8 +22,10 @@ def number(value: float, unit: str = "") -> str:
         text = f"{value:,.0f}"
     else:
         text = f"{value:.3g}"
+
     if magnitude < 1e7 and value == int(value):
         text = f"{int(value):,}"
+
     if unit == "%":
         return f"{text} %"
     return f"{text} {unit}".rstrip()
@@ -31,7 +33,9 @@ def number(value: float, unit: str = "") -> str:
 
 def times(ratio: float) -> str:
     """A ratio to two digits: 8.056 -> '8.1', 0.1714 -> '0.17', 123.4 -> '123'."""
-    return number(float(f"{ratio:.2g}") if abs(ratio) < 100 else ratio)
+    if abs(ratio) < 100:
+        ratio = float(f"{ratio:.2g}")
+    return number(ratio)
 
 
 def seconds(value_s: float) -> str:
@@ -45,7 +49,8 @@ def count(number_of: int, noun: str) -> str:
 
     '1 rank', '4,800 messages'.
     """
-    return f"{number_of:,} {noun}{'' if number_of == 1 else 's'}"
+    plural = "" if number_of == 1 else "s"
+    return f"{number_of:,} {noun}{plural}"
 
 
 def size(size_bytes: float) -> str:

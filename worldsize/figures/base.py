@@ -55,17 +55,21 @@ class Picture(Figure):
     def png(self, most_bytes: int = MOST_BYTES, dpi: int = MOST_DPI) -> bytes:
         """The picture as a PNG of few colours, coarser where it would else be over `most_bytes`."""
         data = self._png_at(dpi)
+
         while len(data) > most_bytes and dpi > LEAST_DPI:
             # A crowded drawing's size grows with about the 1.1th power of the resolution.
             dpi = max(LEAST_DPI, int(dpi * min(0.95, (most_bytes / len(data)) ** 0.9)))
             data = self._png_at(dpi)
+
         return data
 
     def _png_at(self, dpi: int) -> bytes:
         self.dpi = dpi
         self.canvas.draw()
+
         image = PIL.Image.fromarray(np.asarray(self.canvas.buffer_rgba())).convert("RGB")
         small = image.quantize(palette=_palette(), dither=PIL.Image.Dither.NONE)
+
         file = io.BytesIO()
         small.save(file, "PNG", optimize=True)
         return file.getvalue()
@@ -93,16 +97,17 @@ class Picture(Figure):
         for ax in self.axes:
             labels = [_called(label.get_text(), row) for label in ax.get_yticklabels()]
             ax.set_yticks(ax.get_yticks(), labels)
+
         for text in self.findobj(Text):
             text.set_text(_called(text.get_text(), row))
+
         self.alt = _called(self.alt, row)
         return self
 
     def plot_area(self) -> Axes:
         """The one pair of axes, plain: no frame but the bottom line, quiet ticks."""
         ax = self.add_subplot()
-        for side in ("top", "right", "left"):
-            ax.spines[side].set_visible(False)
+        unframe(ax, "top", "right", "left")
         ax.spines["bottom"].set_color(QUIET_INK)
         ax.tick_params(colors=INK, labelsize=9, length=0)
         return ax
@@ -119,6 +124,7 @@ def _palette() -> PIL.Image.Image:
     flat = [to_rgb(name) for name in (*COLOURS, *FILLS, INK, QUIET_INK, RULE)]
     blends = [1 - strength * (1 - np.array(rgb)) for rgb in flat for strength in BLENDS]
     ramp = HEAT(np.linspace(0, 1, 32))[:, :3]
+
     palette = PIL.Image.new("P", (1, 1))
     palette.putpalette(np.rint(255 * np.vstack([blends, ramp, (1, 1, 1)])).astype("uint8").tobytes())
     return palette
@@ -141,6 +147,24 @@ def headline(ax: Axes, text: str, small: str = "") -> None:
     ax.set_title(text, loc="left", fontsize=11, color=INK, pad=22 if small else 8, wrap=True)
     if small:
         ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9, color=QUIET_INK)
+
+
+def sentences(*said: str) -> str:
+    """An alt text: the title, and what is said of each part of the picture, as sentences."""
+    return ". ".join(said) + "."
+
+
+def unframe(ax: Axes, *sides: str) -> None:
+    for side in sides:
+        ax.spines[side].set_visible(False)
+
+
+def rank_mark(ax: Axes, rank: int, y: float, x: float = -0.012) -> None:
+    """A rank's marker at the left of its lane; `x` in parts of the axes' width, `y` in data."""
+    ax.plot(
+        x, y, marker=marker(rank), color=colour(rank), markeredgecolor=INK, markeredgewidth=0.6, markersize=7,
+        transform=ax.get_yaxis_transform(), clip_on=False,
+    )  # fmt: skip
 
 
 @plain_style

@@ -9,39 +9,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worldsize import units
-from worldsize.figures.base import HEAT, INK, QUIET_INK, Picture, colour, headline, marker, not_yet, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.step_through.steps import Held
 
-Counts = Sequence[int]  # how often each rank's number is in a sum
+Counts = list[int]  # how often each rank's number is in a sum
 
 
 def contributions(run: Any) -> Picture:
     """Whose numbers are in each chunk of each rank: `run[rank]` is a tensor of sums of 10**rank, a number a chunk."""
     if run.state == "not yet":
-        return not_yet(run.not_yet or "this exercise")
-    return _contents([[float(value) for value in row] for row in run.results])
+        return base.not_yet(run.not_yet or "this exercise")
+    return _contents([list(map(float, row)) for row in run.results])
 
 
-@plain_style
+@base.plain_style
 def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
     """`numbers[rank][chunk]` is a sum of marks. A whole sum holds every rank once."""
     n = len(numbers)
     cells = [[counts(value, n) for value in row] for row in numbers]
     picture = Picture(max(6.0, min(9.5, 1.4 + 0.28 * n * len(cells[0]))), 1.75 + 0.42 * n)
     ax = picture.plot_area()
+
     for rank, row in enumerate(cells):
         for chunk, found in enumerate(row):
             _cell(ax, rank, chunk, found, n)
     _axes(ax, n, len(cells[0]))
+
     finding = _finding(cells, n)
-    headline(ax, finding, "in each cell: the ranks whose numbers were added up there")
-    rows = "; ".join(f"rank {r}: {', '.join(_text(c, n) for c in row)}" for r, row in enumerate(cells))
+    base.headline(ax, finding, "in each cell: the ranks whose numbers were added up there")
+    rows = "; ".join(f"rank {rank}: {_row_text(row, n)}" for rank, row in enumerate(cells))
     picture.alt = f"{finding}. By chunk, {rows}."
     return picture
+
+
+def _whole(found: Counts | None, n: int) -> bool:
+    """Whether every rank's number is in a sum, and once."""
+    return found == [1] * n
+
+
+def _row_text(row: Sequence[Counts | None], n: int) -> str:
+    return ", ".join(_text(found, n) for found in row)
 
 
 def counts(value: float, n: int) -> Counts | None:
@@ -56,43 +69,53 @@ def _text(found: Counts | None, n: int) -> str:
         return "?"
     if not any(found):
         return "nothing"
-    return "all" if list(found) == [1] * n else "+".join(str(r) for r, often in enumerate(found) for _ in range(often))
+    if _whole(found, n):
+        return "all"
+
+    ranks: list[str] = []
+    for rank, often in enumerate(found):
+        ranks += [str(rank)] * often
+    return "+".join(ranks)
 
 
 def _cell(ax: Axes, rank: int, chunk: int, found: Counts | None, n: int) -> None:
-    share = 0.0 if found is None else sum(map(bool, found)) / n
-    ax.add_patch(Rectangle((chunk, rank), 1, 1, facecolor=HEAT(0.45 * share), edgecolor="white", linewidth=2))
-    whole = found is not None and list(found) == [1] * n
+    share = sum(map(bool, found or ())) / n
+    ax.add_patch(Rectangle((chunk, rank), 1, 1, facecolor=base.HEAT(0.45 * share), edgecolor="white", linewidth=2))
     ax.text(
-        chunk + 0.5, rank + 0.5, _text(found, n), ha="center", va="center", fontsize=10, color=INK,
-        weight="bold" if whole else "normal",
+        chunk + 0.5, rank + 0.5, _text(found, n), ha="center", va="center", fontsize=10, color=base.INK,
+        weight="bold" if _whole(found, n) else "normal",
     )  # fmt: skip
 
 
 def _axes(ax: Axes, n: int, chunks: int) -> None:
     ax.set_xlim(0, chunks)
     ax.set_ylim(n, 0)
-    ax.set_xticks([c + 0.5 for c in range(chunks)], [f"chunk {c}" for c in range(chunks)])
-    ax.set_yticks([r + 0.5 for r in range(n)], [f"rank {r}" for r in range(n)])
+    ax.set_xticks(np.arange(chunks) + 0.5, [f"chunk {chunk}" for chunk in range(chunks)])
+    ax.set_yticks(np.arange(n) + 0.5, [f"rank {rank}" for rank in range(n)])
     ax.tick_params(axis="y", pad=16)
     ax.spines["bottom"].set_visible(False)
+
     for rank in range(n):
-        look = {"marker": marker(rank), "color": colour(rank), "markeredgecolor": INK, "markeredgewidth": 0.6}
-        ax.plot(-0.02, rank + 0.5, markersize=7, transform=ax.get_yaxis_transform(), clip_on=False, **look)
-    ax.tick_params(axis="x", colors=QUIET_INK)
+        base.rank_mark(ax, rank, rank + 0.5, x=-0.02)
+    ax.tick_params(axis="x", colors=base.QUIET_INK)
 
 
 def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
-    whole = [sum(found is not None and list(found) == [1] * n for found in row) for row in cells]
+    whole = [sum(_whole(found, n) for found in row) for row in cells]
     chunks = len(cells[0])
+
     if not any(whole):
         return "No rank holds the whole sum of any chunk yet"
     if len(set(whole)) > 1:
         return f"{units.count(sum(whole), 'whole sum')} in {n * chunks} cells"
-    each = "every chunk" if whole[0] == chunks else "one chunk" if whole[0] == 1 else units.count(whole[0], "chunk")
-    return f"Every rank holds the whole sum of {each}"
+    if whole[0] == chunks:
+        return "Every rank holds the whole sum of every chunk"
+    if whole[0] == 1:
+        return "Every rank holds the whole sum of one chunk"
+    return f"Every rank holds the whole sum of {units.count(whole[0], 'chunk')}"
 
 
 def whole_sums(held: Sequence[Held]) -> int:
     """How many chunks contain the whole sum, that is every rank's number once."""
-    return sum(counts(value, len(held)) == [1] * len(held) for row in held for value in row)
+    whole = [1] * len(held)
+    return sum(counts(value, len(held)) == whole for row in held for value in row)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,12 +17,14 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
 from worldsize import units
-from worldsize.figures.base import COLOURS, INK, QUIET_INK, WIDTH_IN, Picture, notice, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
 
 KINDS = ("gradients", "weights")
 NAMES = {"gradients": "gradients and their sums", "weights": "weights"}
-LOOKS = {"gradients": (COLOURS[0], "-"), "weights": (COLOURS[1], (0, (3, 1.5)))}
+LOOKS = {"gradients": (base.COLOURS[0], "-"), "weights": (base.COLOURS[1], (0, (3, 1.5)))}
+BENDS = {"gradients": 0.16, "weights": 0.24}  # of arrows, so that those of two kinds stand apart
 PANEL_IN = {3: 2.35, 2: 3.5, 1: 3.5}
 ROOM = 1.62
 TITLE_COLUMNS = 88
@@ -43,27 +45,32 @@ def moved(steps: Mapping[str, Any], title: str) -> Picture:
     return _panels({name: of(step) for name, step in steps.items()}, title)
 
 
-@plain_style
+@base.plain_style
 def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
     """`steps[name]` is what `crossings` gives, or None for a step not yet written."""
-    known = {name: step for name, step in steps.items() if step is not None}
+    known = [step for step in steps.values() if step is not None]
     if not known:
-        return notice(f"not yet: {', '.join(steps)}")
-    columns = min(len(steps), 3 if max(len(devices(step)) for step in known.values()) <= 4 else 2)
+        return base.notice(f"not yet: {', '.join(steps)}")
+
+    crowded = any(len(devices(step)) > 4 for step in known)
+    columns = min(len(steps), 2 if crowded else 3)
     rows = math.ceil(len(steps) / columns)
     lines = textwrap.wrap(title, TITLE_COLUMNS)
     head_in = 0.35 + 0.2 * len(lines)
     height_in = head_in + rows * PANEL_IN[columns]
-    picture = Picture(WIDTH_IN, height_in)
+
+    picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine("none")
-    picture.text(0.01, 1 - 0.08 / height_in, "\n".join(lines), fontsize=11, color=INK, va="top")
+    picture.text(0.01, 1 - 0.08 / height_in, "\n".join(lines), fontsize=11, color=base.INK, va="top")
+
     for index, (name, step) in enumerate(steps.items()):
         row, column = divmod(index, columns)
         bottom = (height_in - head_in - (row + 1) * PANEL_IN[columns]) / height_in
         area = (column / columns, bottom, 1 / columns, PANEL_IN[columns] / height_in)
         _panel(picture.add_axes(area), name, step)
+
     _legend(picture, known, 1 - (head_in - 0.3) / height_in)
-    picture.alt = ". ".join([title, *(f"{name}: {in_words(step)}" for name, step in steps.items())]) + "."
+    picture.alt = base.sentences(title, *(f"{name}: {in_words(step)}" for name, step in steps.items()))
     return picture
 
 
@@ -72,8 +79,10 @@ def devices(step: StepTraffic) -> list[str]:
 
     In the order of their names.
     """
-    ends = [send[end] for send in step["sends"] for end in ("src", "dst")]
-    return sorted({*step["holds"], *ends, *step["collectives"]}, key=lambda name: (name[:3], len(name), name))
+    found = {*step["holds"], *step["collectives"]}
+    for send in step["sends"]:
+        found |= {send["src"], send["dst"]}
+    return sorted(found, key=lambda name: (name[:3], len(name), name))
 
 
 def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
@@ -99,29 +108,40 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
     ax.set_axis_off()
     ax.set_xlim(-ROOM, ROOM)
     ax.set_ylim(-ROOM + 0.05, ROOM + 0.25)
-    ax.text(0, ROOM + 0.12, name, fontsize=9.5, weight="bold", color=INK, ha="center", va="top")
+    ax.text(0, ROOM + 0.12, name, fontsize=9.5, weight="bold", color=base.INK, ha="center", va="top")
     if step is None:
-        ax.text(0, 0, "not yet", fontsize=10, color=QUIET_INK, ha="center")
+        ax.text(0, 0, "not yet", fontsize=10, color=base.QUIET_INK, ha="center")
         return
-    found = devices(step)
-    places = dict(zip(found, _places(len(found)), strict=True))
+
     if step["collectives"]:
         size = max(step["collectives"].values())
         words = f"a collective op,\n{units.size(size)} on each\nof {len(step['collectives'])} devices"
-        ax.text(0, -0.08, words, fontsize=8, color=INK, ha="center", va="center")
-    boxes = {device: _box(ax, place, device, step, small=len(found) > 4) for device, place in places.items()}
+        ax.text(0, -0.08, words, fontsize=8, color=base.INK, ha="center", va="center")
+
+    found = devices(step)
+    boxes = {}
+    for device, place in zip(found, _places(len(found)), strict=True):
+        boxes[device] = _box(ax, place, device, step, small=len(found) > 4)
+
     most = max(totals(step).values(), default=1)
     for (src, dst, kind), size in totals(step).items():
-        _arrow(ax, boxes[src], boxes[dst], kind, 0.8 + 1.2 * size / most, 0.16 if kind == "gradients" else 0.24)
+        _arrow(ax, boxes[src], boxes[dst], kind, 0.8 + 1.2 * size / most, BENDS[kind])
 
 
 def _places(n: int) -> list[tuple[float, float]]:
     """Round a circle, clockwise from the top left; four stand in a square."""
     if n == 1:
         return [(0.0, 0.0)]
-    start = math.pi * (0.75 if n == 4 else 1.0 if n == 2 else 0.5)
-    angles = [start - 2 * math.pi * k / n for k in range(n)]
-    wide, high = (1.24, 1.22) if n > 4 else (1.34, 1.3) if n == 4 else (1.05, 1.05)
+
+    start, wide, high = 0.5, 1.05, 1.05  # the first angle, as a part of half a turn
+    if n == 2:
+        start = 1.0
+    elif n == 4:
+        start, wide, high = 0.75, 1.34, 1.3
+    elif n > 4:
+        wide, high = 1.24, 1.22
+
+    angles = [math.pi * start - 2 * math.pi * k / n for k in range(n)]
     return [(wide * math.cos(a), high * math.sin(a) - 0.08) for a in angles]
 
 
@@ -139,23 +159,34 @@ def _arrow(ax: Axes, start: Text, end: Text, kind: str, width: float, bend: floa
 
 def _box(ax: Axes, place: tuple, name: str, step: StepTraffic, small: bool) -> Text:
     held = step["holds"].get(name, 0)
+    lines = [name]
+    if not small:
+        lines.append(f"holds {units.size(held)}" if held else "holds nothing")
+
     went_in, went_out = taken_in(step, name), given_out(step, name)
-    lines = [name] if small else [name, f"holds {units.size(held)}" if held else "holds nothing"]
     if went_in or went_out:
         scale, unit = units.byte_unit(max(went_in, went_out))
         amounts = f"in {units.number(went_in * scale)}", f"out {units.number(went_out * scale)} {unit}"
         lines.append((",\n" if small else ", ").join(amounts))
-    look = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": INK if held else QUIET_INK, "linewidth": 1}
-    text = ax.text(*place, "\n".join(lines), fontsize=7, color=INK, ha="center", va="center", bbox=look, zorder=3)
+
+    edge = base.INK if held else base.QUIET_INK
+    look = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": edge, "linewidth": 1}
+    text = ax.text(*place, "\n".join(lines), fontsize=7, color=base.INK, ha="center", va="center", bbox=look, zorder=3)
     text.update_bbox_position_size(ax.figure.canvas.get_renderer())  # arrows end at the box, and are drawn before it
     return text
 
 
-def _legend(picture: Picture, known: Mapping[str, StepTraffic], top: float) -> None:
-    kinds = [kind for kind in KINDS if any(kind == key[2] for step in known.values() for key in totals(step))]
-    entries = [
-        Line2D([], [], color=LOOKS[kind][0], linestyle=LOOKS[kind][1], linewidth=2, label=NAMES[kind]) for kind in kinds
-    ]
+def _legend(picture: Picture, known: Sequence[StepTraffic], top: float) -> None:
+    present: set[str] = set()
+    for step in known:
+        present.update(kind for _, _, kind in totals(step))
+
+    entries = []
+    for kind in KINDS:
+        if kind in present:
+            colour, dashes = LOOKS[kind]
+            entries.append(Line2D([], [], color=colour, linestyle=dashes, linewidth=2, label=NAMES[kind]))
+
     if entries:
         picture.legend(
             handles=entries, loc="upper left", bbox_to_anchor=(0.0, top), fontsize=9, frameon=False,
@@ -167,11 +198,15 @@ def in_words(step: StepTraffic | None) -> str:
     """Alt text of the picture of device traffic: what each device holds, and what moves between them in a step."""
     if step is None:
         return "not yet"
-    held = sorted(step["holds"].items())
-    words = ["holds " + ", ".join(f"{units.size(size)} on {name}" for name, size in held)] if held else []
-    words += [
-        f"{NAMES[kind]}, {units.size(size)}, from {src} to {dst}" for (src, dst, kind), size in totals(step).items()
-    ]
+
+    words = []
+    if step["holds"]:
+        held = [f"{units.size(size)} on {name}" for name, size in sorted(step["holds"].items())]
+        words.append(f"holds {', '.join(held)}")
+
+    for (src, dst, kind), size in totals(step).items():
+        words.append(f"{NAMES[kind]}, {units.size(size)}, from {src} to {dst}")
+
     if step["collectives"]:
         words.append(f"a collective op of {units.size(max(step['collectives'].values()))} on each device")
     return "; ".join(words) or "nothing"

@@ -6,6 +6,7 @@ in each lane by its own highest, since it is shape and reach that are compared. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from worldsize import units
-from worldsize.figures.base import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, hatch, headline, notice, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 
 MOST_BARS = 60
 LANE_IN = 0.62
@@ -30,56 +32,65 @@ class Sample:
     expected: float | None = None
 
 
-@plain_style
+@base.plain_style
 def spreads(rows: Iterable[Sample], title: str, x: str) -> Picture:
     """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values."""
     rows = tuple(rows)
     if not rows:
-        return notice("nothing was measured")
+        return base.notice("nothing was measured")
+
     largest = max((max(row.values) for row in rows if row.values), default=1)
-    width = max(1, -(-(largest + 1) // MOST_BARS))  # of a bar, in values
-    picture = Picture(WIDTH_IN, 1.5 + LANE_IN * len(rows))
+    width = max(1, math.ceil((largest + 1) / MOST_BARS))  # of a bar, in values
+    picture = Picture(base.WIDTH_IN, 1.5 + LANE_IN * len(rows))
     ax = picture.plot_area()
     for index, row in enumerate(rows):
         _lane(ax, index, row, width, largest)
+
     ax.set_yticks([index - 0.3 for index in range(len(rows))], [row.name for row in rows])
     ax.set_ylim(len(rows) - 0.9, -1.05)
     ax.set_xlim(-0.02 * largest - 0.6 * width, largest * 1.12 + width)
-    ax.set_xlabel(x, fontsize=9, color=INK)
+    ax.set_xlabel(x, fontsize=9, color=base.INK)
     _legend(ax, rows)
-    headline(ax, title, "grey number: the largest value")
-    picture.alt = ". ".join([title, *(_words(row) for row in rows)]) + "."
+
+    base.headline(ax, title, "grey number: the largest value")
+    picture.alt = base.sentences(title, *map(_words, rows))
     return picture
 
 
 def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
-    ax.axhline(index, color=RULE, linewidth=0.8, zorder=0)
+    ax.axhline(index, color=base.RULE, linewidth=0.8, zorder=0)
     if not row.values:
-        ax.text(0, index - 0.3, "not yet", fontsize=9, color=INK, va="center")
+        ax.text(0, index - 0.3, "not yet", fontsize=9, color=base.INK, va="center")
         return
+
     values = np.asarray(row.values)
     counts = np.bincount(values // width)
     places = np.flatnonzero(counts)
     heights = BAR_HEIGHT * counts[places] / counts.max()
     heights = np.maximum(heights, 0.02)  # a single value far out shall be seen
-    look = {"color": colour(index), "edgecolor": INK, "linewidth": 0.4, "hatch": hatch(index)}
+
+    look = {"color": base.colour(index), "edgecolor": base.INK, "linewidth": 0.4, "hatch": base.hatch(index)}
     ax.bar(places * width + (width - 1) / 2, -heights, 0.9 * width, index, zorder=2, **look)
-    ax.plot(values.mean(), index + 0.07, marker="^", color=INK, markersize=7, zorder=4, clip_on=False)
+    ax.plot(values.mean(), index + 0.07, marker="^", color=base.INK, markersize=7, zorder=4, clip_on=False)
+
     if row.expected is not None:
-        ax.plot([row.expected] * 2, [index, index - BAR_HEIGHT - 0.08], color=INK, linewidth=1.3, linestyle=(0, (3, 2)))
-    ax.text(values.max() + width, index - 0.13, f"{values.max()}", fontsize=8, color=QUIET_INK, va="center")
+        ends = [index, index - BAR_HEIGHT - 0.08]
+        ax.plot([row.expected] * 2, ends, color=base.INK, linewidth=1.3, linestyle=(0, (3, 2)))
+    ax.text(values.max() + width, index - 0.13, f"{values.max()}", fontsize=8, color=base.QUIET_INK, va="center")
 
 
 def _legend(ax: Axes, rows: Sequence[Sample]) -> None:
-    entries = [Line2D([], [], marker="^", color=INK, linestyle="none", markersize=7, label="mean, measured")]
+    entries = [Line2D([], [], marker="^", color=base.INK, linestyle="none", markersize=7, label="mean, measured")]
     if any(row.expected is not None for row in rows):
-        entries.append(Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (3, 2)), label="mean, predicted"))
+        predicted = Line2D([], [], color=base.INK, linewidth=1.3, linestyle=(0, (3, 2)), label="mean, predicted")
+        entries.append(predicted)
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1.01, 0.99), ncols=2, fontsize=9, frameon=False)
 
 
 def _words(row: Sample) -> str:
     if not row.values:
         return f"{row.name}: not yet"
-    expected = "" if row.expected is None else f", predicted {units.number(row.expected)}"
+
     mean = units.number(float(np.mean(row.values)))
+    expected = "" if row.expected is None else f", predicted {units.number(row.expected)}"
     return f"{row.name}: mean {mean}{expected}, from {min(row.values)} to {max(row.values)}"

@@ -16,18 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from worldsize import units
-from worldsize.figures.base import (
-    INK,
-    QUIET_INK,
-    RULE,
-    WIDTH_IN,
-    Picture,
-    colour,
-    headline,
-    marker,
-    notice,
-    plain_style,
-)
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 
 MOST_PERCENT = 100  # what is further off is drawn at the edge
 
@@ -48,7 +38,7 @@ class Line:
         return self.seconds(size_bytes) / seconds - 1
 
 
-@plain_style
+@base.plain_style
 def residuals(
     seconds: Mapping[float, float] | None,
     lines: Iterable[Line],
@@ -60,96 +50,104 @@ def residuals(
     """Times by size with lines through them, and below how far each line is off; `marks` are words at some sizes.
 
     `points` says where the times come from, if they were not measured; sizes in `left_out` were not fitted and are hollow.
-
-    `marks` are words at some sizes.
     """
-    known = [line for line in lines if line.alpha_bandwidth]
+    lines = tuple(lines)
     if not seconds:
-        return notice("nothing was measured")
-    picture = Picture(WIDTH_IN, 5.6 if known else 3.2)
-    panels = picture.subplots(2 if known else 1, 1, sharex=True, squeeze=False, height_ratios=[1, 1][: 2 if known else 1])
-    axes = [_plain(ax) for ax in panels[:, 0]]
+        return base.notice("nothing was measured")
+
+    panels = 2 if any(line.alpha_bandwidth for line in lines) else 1
+    picture = Picture(base.WIDTH_IN, {1: 3.2, 2: 5.6}[panels])
+    axes = picture.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[1] * panels)[:, 0]
+    for ax in axes:
+        _plain(ax)
+
     _times(axes[0], seconds, lines, left_out, points)
     for ax in axes[1:]:
         _errors(ax, seconds, lines, left_out)
     for ax in axes:
         _marks(ax, marks, words=ax is axes[-1])
     _x_axis(axes[-1], seconds)
-    headline(axes[0], title, "filled: fitted; hollow: left out of the fit" if left_out else "")
-    said = [title, f"{points.capitalize()}: {_range(seconds)}", *(_words(line, seconds, left_out) for line in lines)]
-    picture.alt = ". ".join(said) + "."
+
+    base.headline(axes[0], title, "filled: fitted; hollow: left out of the fit" if left_out else "")
+    said = [_words(line, seconds, left_out) for line in lines]
+    picture.alt = base.sentences(title, f"{points.capitalize()}: {_range(seconds)}", *said)
     return picture
 
 
-def _plain(ax: Axes) -> Axes:
-    for side in ("top", "right", "left"):
-        ax.spines[side].set_visible(False)
-    ax.tick_params(which="both", colors=INK, labelsize=9, length=0)
-    ax.grid(axis="y", color=RULE, linewidth=0.6)
+def _plain(ax: Axes) -> None:
+    base.unframe(ax, "top", "right", "left")
+    ax.tick_params(which="both", colors=base.INK, labelsize=9, length=0)
+    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
     ax.set_axisbelow(True)
-    return ax
 
 
 def _times(
     ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], left_out: Sequence[float], points: str
 ) -> None:
-    sizes = np.geomspace(min(seconds), max(seconds), 200)
-    _points(ax, seconds, left_out, {"color": INK, "marker": "o"}, points)
-    low_s = min(seconds.values())
+    _points(ax, seconds, left_out, base.INK, "o", points)
     for index, line in enumerate(lines):
-        said = [line.seconds(m) for m in sizes] if line.alpha_bandwidth else []
-        shown = [(m, s) for m, s in zip(sizes, said, strict=False) if s > low_s / 10]
-        label = line.name if line.alpha_bandwidth else f"{line.name}: not yet"
-        ax.plot(
-            [m for m, _ in shown], [s for _, s in shown], label=label, color=colour(index), linewidth=1.4,
-            linestyle="-" if index == 0 else (0, (4, 2)),
-        )  # fmt: skip
+        _line(ax, index, line, seconds)
+
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1,)))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(lambda value, _: units.seconds(value))
-    ax.set_ylabel("time of a message", fontsize=9, color=QUIET_INK)
+    ax.set_ylabel("time of a message", fontsize=9, color=base.QUIET_INK)
     ax.legend(fontsize=9, frameon=False, loc="upper left")
+
+
+def _line(ax: Axes, index: int, line: Line, seconds: Mapping[float, float]) -> None:
+    """A line where it is not far below all that was measured."""
+    look = {"color": base.colour(index), "linewidth": 1.4, "linestyle": "-" if index == 0 else (0, (4, 2))}
+    if not line.alpha_bandwidth:
+        ax.plot([], [], label=f"{line.name}: not yet", **look)
+        return
+
+    low_s = min(seconds.values())
+    sizes = [m for m in np.geomspace(min(seconds), max(seconds), 200) if line.seconds(m) > low_s / 10]
+    ax.plot(sizes, [line.seconds(m) for m in sizes], label=line.name, **look)
 
 
 def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], left_out: Sequence[float]) -> None:
     worst = 0.0
     for index, line in enumerate(lines):
-        if not line.alpha_bandwidth:
-            continue
-        percent = {m: 100 * line.error(m, s) for m, s in seconds.items()}
-        worst = max([worst, *map(abs, percent.values())])
-        drawn = {m: max(-MOST_PERCENT, min(MOST_PERCENT, value)) for m, value in percent.items()}
-        ax.plot(sorted(drawn), [drawn[m] for m in sorted(drawn)], color=colour(index), linewidth=0.7)
-        _points(ax, drawn, left_out, {"color": colour(index), "marker": marker(index)})
-    ax.axhline(0, color=INK, linewidth=1)
+        if line.alpha_bandwidth:
+            percent = {m: 100 * line.error(m, seconds[m]) for m in sorted(seconds)}
+            worst = max(worst, *map(abs, percent.values()))
+            drawn = {m: max(-MOST_PERCENT, min(MOST_PERCENT, value)) for m, value in percent.items()}
+            ax.plot(list(drawn), list(drawn.values()), color=base.colour(index), linewidth=0.7)
+            _points(ax, drawn, left_out, base.colour(index), base.marker(index))
+
+    ax.axhline(0, color=base.INK, linewidth=1)
     limit = min(1.15 * MOST_PERCENT, max(5.0, 1.3 * worst))
     ax.set_ylim(-limit, limit)
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %" if round(value) else "0")
-    ax.set_ylabel("the line is off by", fontsize=9, color=QUIET_INK)
+    ax.set_ylabel("the line is off by", fontsize=9, color=base.QUIET_INK)
+
     if worst > MOST_PERCENT:
         edge = f"further off than {MOST_PERCENT} %: drawn at the edge"
-        ax.annotate(edge, (1, 0), (0, 3), "axes fraction", "offset points", ha="right", fontsize=8, color=QUIET_INK)
+        ax.annotate(edge, (1, 0), (0, 3), "axes fraction", "offset points", ha="right", fontsize=8, color=base.QUIET_INK)
 
 
-def _points(ax: Axes, values: Mapping[float, float], left_out: Sequence[float], look: dict, label: str = "") -> None:
-    for hollow in (False, True):
-        sizes = [m for m in sorted(values) if (m in left_out) == hollow]
-        face = "white" if hollow else look["color"]
-        ax.plot(
-            sizes, [values[m] for m in sizes], linestyle="none", markersize=6, markerfacecolor=face, zorder=3,
-            label=None if hollow else label or None, **look,
-        )  # fmt: skip
+def _points(
+    ax: Axes, values: Mapping[float, float], left_out: Sequence[float], colour: str, marker: str, label: str | None = None
+) -> None:
+    """Filled those that were fitted, which have the label; hollow those that were left out."""
+    fitted = [m for m in sorted(values) if m not in left_out]
+    others = [m for m in sorted(values) if m in left_out]
+    look = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "none", "zorder": 3}
+    ax.plot(fitted, [values[m] for m in fitted], markerfacecolor=colour, label=label, **look)
+    ax.plot(others, [values[m] for m in others], markerfacecolor="white", **look)
 
 
 def _marks(ax: Axes, marks: Mapping[float, str], words: bool) -> None:
     for size_bytes, said in marks.items():
-        ax.axvline(size_bytes, color=QUIET_INK, linewidth=0.9, linestyle=(0, (1, 2)))
+        ax.axvline(size_bytes, color=base.QUIET_INK, linewidth=0.9, linestyle=(0, (1, 2)))
         if words:
             ax.annotate(
                 f" {said}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top", fontsize=8,
-                color=QUIET_INK,
+                color=base.QUIET_INK,
             )  # fmt: skip
 
 
@@ -157,7 +155,7 @@ def _x_axis(ax: Axes, seconds: Mapping[float, float]) -> None:
     ax.xaxis.set_major_locator(LogLocator(subs=(1,)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(lambda value, _: units.size(value))
-    ax.set_xlabel("size of the message", fontsize=9, color=QUIET_INK)
+    ax.set_xlabel("size of the message", fontsize=9, color=base.QUIET_INK)
 
 
 def _range(seconds: Mapping[float, float]) -> str:
@@ -171,6 +169,7 @@ def _range(seconds: Mapping[float, float]) -> str:
 def _words(line: Line, seconds: Mapping[float, float], left_out: Sequence[float]) -> str:
     if not line.alpha_bandwidth:
         return f"{line.name}: not yet"
+
     asked = [m for m in seconds if m in left_out] or list(seconds)
     worst = max(asked, key=lambda m: abs(line.error(m, seconds[m])))
     off = abs(line.error(worst, seconds[worst]))

@@ -22,6 +22,7 @@ def trace_of(of: Any) -> tuple[Any, Picture | None]:
     """
     if waits_for(of):
         return None, not_yet(waits_for(of))
+
     trace = getattr(of, "trace", of)
     if trace is None or not trace.transfers:
         return trace, notice(_no_messages(trace))
@@ -32,6 +33,8 @@ def _no_messages(trace: Any) -> str:
     collectives = getattr(trace, "collectives", ())
     if not collectives:
         return "no messages were sent"
-    ops = Counter(c.op for c in collectives if c.rank == min(c.rank for c in collectives))
+
+    first_rank = min(c.rank for c in collectives)
+    ops = Counter(c.op for c in collectives if c.rank == first_rank)
     named = ", ".join(f"{count}\u00a0×\u00a0{op}" for op, count in ops.items())
     return f"no messages over the fabric; the framework's own collectives on each rank: {named}"

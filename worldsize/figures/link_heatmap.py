@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import units
-from worldsize.figures.base import HEAT, INK, QUIET_INK, RULE, WIDTH_IN, Picture, headline, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 
@@ -25,18 +26,20 @@ def links(of: Any) -> Picture:
     return instead or _heatmap(trace, message_pattern(trace))
 
 
-@plain_style
+@base.plain_style
 def _heatmap(trace: Any, finding: str) -> Picture:
     """`trace` has at least one transfer; `finding` says in words what the messages do."""
     table = _table(trace)
     n = trace.world_size
-    picture = Picture(WIDTH_IN if n <= 12 else 8.5, min(8.5, 1.9 + 0.36 * (n + 1)))
-    ax = picture.plot_area()
     scale, unit = units.byte_unit(max(table.sum(0).max(), table.sum(1).max()))
+
+    picture = Picture(base.WIDTH_IN if n <= 12 else 8.5, min(8.5, 1.9 + 0.36 * (n + 1)))
+    ax = picture.plot_area()
     _cells(ax, table, scale)
     _axes(ax, n)
+
     busiest = _busiest_link(table)
-    headline(ax, finding[0].upper() + finding[1:], f"{unit} from each rank to each other one; {busiest}")
+    base.headline(ax, finding[0].upper() + finding[1:], f"{unit} from each rank to each other one; {busiest}")
     picture.alt = f"Bytes on each link of {units.count(n, 'rank')}: {finding}; {busiest}. {_sent(table.sum(1))}."
     return picture
 
@@ -46,6 +49,7 @@ def _sent(totals: np.ndarray) -> str:
     ranks: dict[str, list[str]] = {}
     for rank, total in enumerate(totals):
         ranks.setdefault(units.size(total), []).append(str(rank))
+
     if len(ranks) == 1 and len(totals) > 1:
         return f"Each rank sends {units.size(totals[0])}"
     if len(ranks) > 4:
@@ -62,47 +66,63 @@ def _table(trace: Any) -> np.ndarray:
 
 def _busiest_link(table: np.ndarray) -> str:
     used = table[table > 0]
+    if used.size == 1:
+        return f"one link is used, {units.size(used.max())}"
     if used.size and used.min() == used.max():
-        count = f"{used.size} links are used" if used.size > 1 else "one link is used"
-        return f"{count}, {units.size(used.max())}{' each' if used.size > 1 else ''}"
+        return f"{used.size} links are used, {units.size(used.max())} each"
+
     src, dst = np.unravel_index(table.argmax(), table.shape)
     return f"the busiest link is {src} to {dst} with {units.size(table.max())}"
 
 
 def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
     n, largest = len(table), table.max() or 1
-    ax.imshow(table, cmap=HEAT, vmin=0, vmax=largest, aspect="auto")
+    ax.imshow(table, cmap=base.HEAT, vmin=0, vmax=largest, aspect="auto")
     for rank in range(n):
         if not table[rank, rank]:
-            ax.plot([rank - 0.5, rank + 0.5], [rank - 0.5, rank + 0.5], color=RULE, linewidth=1)
+            ends = [rank - 0.5, rank + 0.5]
+            ax.plot(ends, ends, color=base.RULE, linewidth=1)
     if n > MOST_NUMBERED_RANKS:
         return
-    size = 9 if n <= 10 else 8
+
+    look = {"ha": "center", "va": "center", "fontsize": 9 if n <= 10 else 8}
     for (src, dst), value in np.ndenumerate(table):
         if value:
-            ink = _ink_on(HEAT(value / largest))
-            ax.text(dst, src, f"{value * scale:.3g}", ha="center", va="center", fontsize=size, color=ink)
+            ax.text(dst, src, f"{value * scale:.3g}", color=_ink_on(base.HEAT(value / largest)), **look)
+
     for rank in range(n):
-        for x, y, total in ((n, rank, table[rank].sum()), (rank, n, table[:, rank].sum())):
-            ax.text(x, y, f"{total * scale:.3g}", ha="center", va="center", fontsize=size, color=INK)
+        ax.text(n, rank, f"{table[rank].sum() * scale:.3g}", color=base.INK, **look)
+        ax.text(rank, n, f"{table[:, rank].sum() * scale:.3g}", color=base.INK, **look)
 
 
 def _axes(ax: Axes, n: int) -> None:
-    edges = n <= MOST_NUMBERED_RANKS
-    ranks = range(n) if edges else range(0, n, max(1, n // 8))
-    ax.set_xticks([*ranks, *[n] * edges], [*map(str, ranks), *["sent"] * edges])
-    ax.set_yticks([*ranks, *[n] * edges], [*map(str, ranks), *["received"] * edges])
-    ax.set_xlim(-0.5, n - 0.5 + edges)
-    ax.set_ylim(n - 0.5 + edges, -0.5)
-    ax.set_xlabel("to rank", fontsize=9, color=INK)
-    ax.set_ylabel("from rank", fontsize=9, color=INK)
+    if n <= MOST_NUMBERED_RANKS:
+        ranks, edge = range(n + 1), n + 0.5  # with the sums beside the last one
+        ax.set_xticks(ranks, [*map(str, range(n)), "sent"])
+        ax.set_yticks(ranks, [*map(str, range(n)), "received"])
+    else:
+        ranks, edge = range(0, n, max(1, n // 8)), n - 0.5
+        ax.set_xticks(ranks, list(map(str, ranks)))
+        ax.set_yticks(ranks, list(map(str, ranks)))
+    ax.set_xlim(-0.5, edge)
+    ax.set_ylim(edge, -0.5)
+
+    ax.set_xlabel("to rank", fontsize=9, color=base.INK)
+    ax.set_ylabel("from rank", fontsize=9, color=base.INK)
     ax.spines["bottom"].set_visible(False)
-    for edge in (ax.axhline, ax.axvline):
-        edge(n - 0.5, color=QUIET_INK, linewidth=0.8)
+    ax.axhline(n - 0.5, color=base.QUIET_INK, linewidth=0.8)
+    ax.axvline(n - 0.5, color=base.QUIET_INK, linewidth=0.8)
 
 
 def _ink_on(background: tuple[float, ...]) -> str:
     """Black or white, whichever has the greater contrast; the greater is never under 4.5:1 (WCAG 2)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in background[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
+    red, green, blue = map(_linear, background[:3])
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    on_black, on_white = (luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)
+    return "black" if on_black > on_white else "white"
+
+
+def _linear(channel: float) -> float:
+    if channel <= 0.04045:
+        return channel / 12.92
+    return ((channel + 0.055) / 1.055) ** 2.4

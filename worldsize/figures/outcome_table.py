@@ -5,15 +5,16 @@ The mark alone tells the outcome, so that colour is never its only carrier. Left
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worldsize.figures.base import COLOURS, FILLS, INK, QUIET_INK, RULE, Picture, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 
-GREEN, RED = COLOURS[2], COLOURS[1]
+GREEN, RED = base.COLOURS[2], base.COLOURS[1]
 Cells = Mapping[tuple[str, str], str]  # (row, column) -> outcome
 ROW_IN, LETTER_IN = 0.265, 0.077
 STRENGTH = 0.25  # of a cell's colour
@@ -31,12 +32,12 @@ class Look:
 LOOKS = {
     "works": Look("✔ works", GREEN),
     "fails": Look("✘ fails", RED),
-    "wrong": Look("≠ wrong", FILLS[0], True),
-    "loses updates": Look("! loses", FILLS[0], True),
+    "wrong": Look("≠ wrong", base.FILLS[0], True),
+    "loses updates": Look("! loses", base.FILLS[0], True),
 }
 
 
-@plain_style
+@base.plain_style
 def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, title: str, small: str = "") -> Picture:
     """A table of outcomes, "works", "fails", "wrong", "loses updates" or a word of its own, by (row, column).
 
@@ -45,41 +46,50 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, title: s
     label_in = 0.2 + LETTER_IN * max(map(len, rows), default=0)
     column_in = max(1.06, 0.1 + 0.0785 * max(map(len, columns), default=0))
     width = max(label_in + column_in * len(columns), 0.09 * len(title), 0.07 * len(small))
+
     picture = Picture(width + 0.2, 0.95 + ROW_IN * (len(rows) + 1))
     picture.set_layout_engine("none")
     ax = picture.add_axes((0.012, 0.02, 0.976, 0.96))
     ax.axis("off")
     ax.set_xlim(0, width)
     ax.set_ylim(0.85 + ROW_IN * (len(rows) + 1), 0)
-    ax.text(0, 0.14, title, fontsize=11, color=INK, va="center")
-    ax.text(0, 0.4, small, fontsize=9, color=QUIET_INK, va="center")
+    ax.text(0, 0.14, title, fontsize=11, color=base.INK, va="center")
+    ax.text(0, 0.4, small, fontsize=9, color=base.QUIET_INK, va="center")
+
     for k, column in enumerate(columns):
         x = label_in + column_in * (k + 0.5)
-        ax.text(x, 0.72, column, fontsize=8.5, color=INK, ha="center", va="center", weight="bold")
+        ax.text(x, 0.72, column, fontsize=8.5, color=base.INK, ha="center", va="center", weight="bold")
+
     for r, row in enumerate(rows):
         y = 0.88 + ROW_IN * r
-        ax.plot([0, width], [y, y], color=RULE, linewidth=0.5)
-        ax.text(0, y + ROW_IN / 2, row, fontsize=9, color=INK, va="center")
+        ax.plot([0, width], [y, y], color=base.RULE, linewidth=0.5)
+        ax.text(0, y + ROW_IN / 2, row, fontsize=9, color=base.INK, va="center")
         for k, column in enumerate(columns):
             _cell(ax, label_in + column_in * k, y, column_in, cells.get((row, column)))
-    picture.alt = ". ".join(filter(None, [title, small, "; ".join(_words(row, columns, cells) for row in rows)])) + "."
+
+    told = "; ".join(_words(row, columns, cells) for row in rows)
+    picture.alt = base.sentences(*filter(None, [title, small, told]))
     return picture
 
 
-def _cell(ax, x: float, y: float, width: float, outcome: str | None) -> None:
-    look = LOOKS.get(outcome or "")
+def _cell(ax: Axes, x: float, y: float, width: float, outcome: str | None) -> None:
+    text, ink = outcome or "–", base.INK if outcome else base.QUIET_INK
+
+    look = LOOKS.get(text)
     if look:
+        text = look.mark
         box = Rectangle((x + 0.03, y + 0.02), width - 0.06, ROW_IN - 0.04, facecolor=look.colour, linewidth=0)
         box.set_alpha(1.0 if look.strong else STRENGTH)
         ax.add_patch(box)
-    text = look.mark if look else outcome or "–"
-    ax.text(x + width / 2, y + ROW_IN / 2, text, fontsize=8.5, color=INK if outcome else QUIET_INK, ha="center", va="center")
+
+    ax.text(x + width / 2, y + ROW_IN / 2, text, fontsize=8.5, color=ink, ha="center", va="center")
 
 
 def _words(row: str, columns: Sequence[str], cells: Cells) -> str:
     """"OneDevice: works in all 5", or column by column where they differ."""
-    counts = Counter(cells[row, column] for column in columns if (row, column) in cells)
-    if len(counts) == 1:
-        ((outcome, ways),) = counts.items()
-        return f"{row}: {outcome}{f' in all {ways}' if ways > 1 else ''}"
-    return f"{row}: " + ", ".join(f"{column} {cells[row, column]}" for column in columns if (row, column) in cells)
+    known = {column: cells[row, column] for column in columns if (row, column) in cells}
+
+    if len(set(known.values())) == 1:
+        in_all = f" in all {len(known)}" if len(known) > 1 else ""
+        return f"{row}: {known.popitem()[1]}{in_all}"
+    return f"{row}: " + ", ".join(f"{column} {outcome}" for column, outcome in known.items())

@@ -14,68 +14,59 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from worldsize import units
-from worldsize.figures.base import (
-    INK,
-    QUIET_INK,
-    RULE,
-    WIDTH_IN,
-    Picture,
-    colour,
-    headline,
-    marker,
-    not_yet,
-    notice,
-    plain_style,
-)
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, StagePass, makespan_s, utilisation, works
 
 # the course's blue and vermilion, blended with as much white, so that black digits read well on them
 LOOKS = {
-    FORWARD: {"facecolor": "#80B8D8", "edgecolor": INK, "linewidth": 0.7},
-    BACKWARD: {"facecolor": "#EAAE80", "edgecolor": INK, "linewidth": 0.7, "hatch": "//"},
+    FORWARD: {"facecolor": "#80B8D8", "edgecolor": base.INK, "linewidth": 0.7},
+    BACKWARD: {"facecolor": "#EAAE80", "edgecolor": base.INK, "linewidth": 0.7, "hatch": "//"},
 }
 BOX_HEIGHT = 0.56
 LIFT = 0.09  # a forward stands a little higher, a backward a little lower
 DIGIT = 0.0105  # of the width
 MOST_ARROWS = 70
-MOST_TOLD = 8
+MOST_TOLD = 8  # stages
+MOST_PASSES_TOLD = 12
 
 
 def pipeline(of: Any, title: str = "") -> Picture:
     """A pipeline's stages in time, from the spans "forward k" and "backward k" that they marked, with their messages."""
     if waits_for(of):
-        return not_yet(waits_for(of))
+        return base.not_yet(waits_for(of))
+
     trace = getattr(of, "trace", of)
-    marked = trace and works(trace)
-    return _pipeline(trace, title) if marked else notice("no forward and no backward was marked")
+    if not trace or not works(trace):
+        return base.notice("no forward and no backward was marked")
+    return _pipeline(trace, title)
 
 
-@plain_style
+@base.plain_style
 def _pipeline(trace: Any, title: str) -> Picture:
     """`trace` has at least one forward or backward marked."""
     marked = works(trace)
     start_s, whole_s = marked[0].start_s, makespan_s(trace)
     scale, unit = units.time_unit(whole_s)
+
     height_in = 1.25 + 0.46 * trace.world_size
-    picture = Picture(WIDTH_IN, height_in)
+    picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine(None)
-    picture.subplots_adjust(0.85 / WIDTH_IN, 0.5 / height_in, 1 - 0.2 / WIDTH_IN, 1 - 0.62 / height_in)
+    picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - 0.62 / height_in)
     ax = picture.plot_area()
+
     _lanes(ax, trace.world_size, whole_s * scale)
     digits = len(str(max(work.micro for work in marked)))
     for work in marked:
         _box(ax, work, start_s, whole_s, scale, digits)
     _arrows(ax, trace, start_s, start_s + whole_s, scale)
     ax.set_xlim(0, whole_s * scale)
-    ax.set_xlabel(f"time since the first forward ({unit})", fontsize=9, color=INK)
-    entries = [Patch(label=way, **look) for way, look in LOOKS.items()]
-    entries.append(Patch(facecolor="white", edgecolor=QUIET_INK, linewidth=0.7, label="idle"))
-    ax.legend(
-        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8, frameon=False, labelcolor=QUIET_INK
-    )  # fmt: skip
+    ax.set_xlabel(f"time since the first forward ({unit})", fontsize=9, color=base.INK)
+    _legend(ax)
+
     said = title or finding(trace)
-    headline(ax, said, f"{units.seconds(whole_s)} from the first forward to the last backward")
+    base.headline(ax, said, f"{units.seconds(whole_s)} from the first forward to the last backward")
     picture.alt = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {said}. {_told(marked, trace)}"
     return picture
 
@@ -84,6 +75,7 @@ def finding(trace: Any) -> str:
     """How much of their time the stages work, and which works most where they differ."""
     shares = [round(100 * share) for share in _shares(trace)]
     everyone = round(100 * utilisation(trace))
+
     if max(shares) - min(shares) <= 5:
         return f"Each stage works {everyone} % of the time and is idle {100 - everyone} %"
     most = shares.index(max(shares))
@@ -91,54 +83,71 @@ def finding(trace: Any) -> str:
 
 
 def _shares(trace: Any) -> list[float]:
-    whole_s, marked = makespan_s(trace), works(trace)
-    return [sum(w.end_s - w.start_s for w in marked if w.stage == s) / whole_s for s in range(trace.world_size)]
+    worked_s = [0.0] * trace.world_size
+    for work in works(trace):
+        worked_s[work.stage] += work.end_s - work.start_s
+
+    whole_s = makespan_s(trace)
+    return [stage_s / whole_s for stage_s in worked_s]
 
 
 def _lanes(ax: Axes, stages: int, width: float) -> None:
+    look = {"facecolor": "white", "edgecolor": base.RULE, "linewidth": 0.8, "zorder": 0}
     for stage in range(stages):
-        ax.add_patch(
-            Rectangle((0, stage - 0.38), width, 0.76, facecolor="white", edgecolor=RULE, linewidth=0.8, zorder=0)
-        )
-        look = {"marker": marker(stage), "color": colour(stage), "markeredgecolor": INK, "markeredgewidth": 0.6}
-        ax.plot(-0.012, stage, markersize=7, transform=ax.get_yaxis_transform(), clip_on=False, **look)
+        ax.add_patch(Rectangle((0, stage - 0.38), width, 0.76, **look))
+        base.rank_mark(ax, stage, stage)
+
     ax.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
     ax.tick_params(axis="y", pad=14)
     ax.set_ylim(stages - 0.5, -0.5)
 
 
 def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: int) -> None:
+    look, lift, ground = LOOKS[work.way], -LIFT, None
+    if work.way == BACKWARD:
+        lift, ground = LIFT, {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 1.2}  # it is hatched
+
     left, width = (work.start_s - start_s) * scale, (work.end_s - work.start_s) * scale
-    middle = work.stage + (LIFT if work.way == BACKWARD else -LIFT)
-    ax.add_patch(Rectangle((left, middle - BOX_HEIGHT / 2), width, BOX_HEIGHT, zorder=2, **LOOKS[work.way]))
+    middle = work.stage + lift
+    ax.add_patch(Rectangle((left, middle - BOX_HEIGHT / 2), width, BOX_HEIGHT, zorder=2, **look))
+
     if digits * DIGIT < (work.end_s - work.start_s) / whole_s:
-        hatched = {"facecolor": LOOKS[work.way]["facecolor"], "edgecolor": "none", "pad": 1.2}
-        ground = hatched if work.way == BACKWARD else None
         ax.text(
-            left + width / 2, middle, str(work.micro), ha="center", va="center", fontsize=8, color="black", zorder=4, bbox=ground
-        )
+            left + width / 2, middle, str(work.micro), ha="center", va="center", fontsize=8, color="black", zorder=4,
+            bbox=ground,
+        )  # fmt: skip
 
 
 def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) -> None:
     """The messages between stages, where there are few enough: what waits for what."""
     if len(trace.transfers) > MOST_ARROWS:
         return
+
+    look = {"arrowstyle": "-|>", "color": base.INK, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
     for t in trace.transfers:
         if start_s <= t.start_s and t.end_s <= end_s:
-            look = {"arrowstyle": "-|>", "color": INK, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
-            begin, end = ((t.start_s - start_s) * scale, t.src), ((t.end_s - start_s) * scale, t.dst)
-            down = 1 if t.dst > t.src else -1
-            ax.annotate(
-                "", (end[0], end[1] - 0.33 * down), (begin[0], begin[1] + 0.33 * down), arrowprops=look, zorder=3
-            )
+            half_box = 0.33 if t.dst > t.src else -0.33
+            begin = ((t.start_s - start_s) * scale, t.src + half_box)
+            end = ((t.end_s - start_s) * scale, t.dst - half_box)
+            ax.annotate("", end, begin, arrowprops=look, zorder=3)
 
 
-def _told(works: Sequence[StagePass], trace: Any) -> str:
+def _legend(ax: Axes) -> None:
+    entries = [Patch(label=way, **look) for way, look in LOOKS.items()]
+    entries.append(Patch(facecolor="white", edgecolor=base.QUIET_INK, linewidth=0.7, label="idle"))
+    ax.legend(
+        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8, frameon=False,
+        labelcolor=base.QUIET_INK,
+    )  # fmt: skip
+
+
+def _told(marked: Sequence[StagePass], trace: Any) -> str:
     """By stage, the order of its work."""
     stages = []
-    for stage, share in list(enumerate(_shares(trace)))[:MOST_TOLD]:
-        own = [w for w in works if w.stage == stage]
-        order = " ".join(f"{w.way[0].upper()}{w.micro}" for w in own[:12])
-        more = f" and {len(own) - 12} more" if len(own) > 12 else ""
-        stages.append(f"Stage {stage} works {round(100 * share)} %: {order}{more}.")
+    for stage, share in enumerate(_shares(trace)[:MOST_TOLD]):
+        own = [f"{work.way[0].upper()}{work.micro}" for work in marked if work.stage == stage]
+        order = " ".join(own[:MOST_PASSES_TOLD])
+        if len(own) > MOST_PASSES_TOLD:
+            order += f" and {len(own) - MOST_PASSES_TOLD} more"
+        stages.append(f"Stage {stage} works {round(100 * share)} %: {order}.")
     return " ".join(stages)

@@ -7,8 +7,9 @@ which their tensors were ready, at equal distances.
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,19 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
 from worldsize import units
-from worldsize.figures.base import (
-    FILLS,
-    INK,
-    QUIET_INK,
-    RULE,
-    WIDTH_IN,
-    Picture,
-    colour,
-    marker,
-    not_yet,
-    notice,
-    plain_style,
-)
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
 from worldsize.tf.graphs import Move, operations, order
 
@@ -42,7 +32,7 @@ TITLE_COLUMNS, TITLE_LINE_IN = 88, 0.2
 Devices = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
-@plain_style
+@base.plain_style
 def placement(devices: Devices | Any, title: str) -> Picture:
     """A picture of TensorFlow's graph by device: a row a device, a chip for each variable that it holds.
 
@@ -50,36 +40,43 @@ def placement(devices: Devices | Any, title: str) -> Picture:
     gives, or a run that is "not yet".
     """
     if waits_for(devices):
-        return not_yet(waits_for(devices))
+        return base.not_yet(waits_for(devices))
+
     rows = {name: row for name, row in devices.items() if row["variables"] or row["operations"]}
     if not rows:
-        return notice("no device holds anything yet")
+        return base.notice("no device holds anything yet")
+
     laid = {name: _chips(row["variables"]) for name, row in rows.items()}
     heights = {name: LINE_IN * (len(lines) + 1) + 0.1 for name, lines in laid.items()}
     picture, ax, y = _sheet(title, sum(heights.values()) + 0.12 * len(rows))
+
     for index, (name, row) in enumerate(rows.items()):
         _row(ax, y, heights[name], index, name)
         for line, chips in enumerate(laid[name]):
             for x, text in chips:
                 _chip(ax, x, y + 0.1 + LINE_IN * line, text)
-        ax.text(LABEL_IN + PAD_IN, y + heights[name] - 0.17, _works(row), fontsize=8, color=QUIET_INK, va="center")
+        below = y + heights[name] - 0.17
+        ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=8, color=base.QUIET_INK, va="center")
         y += heights[name] + 0.12
-    picture.alt = ". ".join([title, *(f"{name}: {_held(row)}; {_works(row)}" for name, row in rows.items())]) + "."
+
+    picture.alt = base.sentences(title, *(f"{name}: {_held(row)}; {_works(row)}" for name, row in rows.items()))
     return picture
 
 
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
-    """Lines of (x, text), as many chips in each as it has room for; one empty line where there are none."""
-    lines: list[list[tuple[float, str]]] = [[]]
-    x = LABEL_IN + PAD_IN
+    """Lines of (x, text), as many chips in each as it has room for; none where there are no variables."""
+    lines: list[list[tuple[float, str]]] = []
+    end = math.inf  # where the next chip would begin
+
     for name, size_bytes in variables.items():
         text = f"{name} {units.size(size_bytes)}"
-        if x + _width(text) > WIDTH_IN - PAD_IN and lines[-1]:
+        if end + _width(text) > base.WIDTH_IN - PAD_IN:
             lines.append([])
-            x = LABEL_IN + PAD_IN
-        lines[-1].append((x, text))
-        x += _width(text) + 0.08
-    return lines if variables else []
+            end = LABEL_IN + PAD_IN
+        lines[-1].append((end, text))
+        end += _width(text) + 0.08
+
+    return lines
 
 
 def _width(text: str) -> float:
@@ -90,25 +87,27 @@ def _sheet(title: str, height_in: float) -> tuple[Picture, Axes, float]:
     """A picture measured in inches from the top left, and where its rows begin."""
     lines = textwrap.wrap(title, TITLE_COLUMNS)
     top = 0.14 + TITLE_LINE_IN * len(lines)
-    picture = Picture(WIDTH_IN, top + height_in)
+
+    picture = Picture(base.WIDTH_IN, top + height_in)
     picture.set_layout_engine("none")
     ax = picture.add_axes((0, 0, 1, 1))
+
     ax.set_axis_off()
-    ax.set_xlim(0, WIDTH_IN)
+    ax.set_xlim(0, base.WIDTH_IN)
     ax.set_ylim(top + height_in, 0)
-    ax.text(0.08, 0.08, "\n".join(lines), fontsize=11, color=INK, va="top", linespacing=1.15)
+    ax.text(0.08, 0.08, "\n".join(lines), fontsize=11, color=base.INK, va="top", linespacing=1.15)
     return picture, ax, top
 
 
 def _row(ax: Axes, y: float, height: float, index: int, name: str) -> None:
-    _box(ax, LABEL_IN, y, WIDTH_IN - LABEL_IN - 0.06, height, facecolor="white", edgecolor=QUIET_INK)
-    ax.plot(0.16, y + height / 2, marker=marker(index), color=colour(index), markersize=7, markeredgecolor=INK)
-    ax.text(0.3, y + height / 2, name, fontsize=9, color=INK, va="center")
+    _box(ax, LABEL_IN, y, base.WIDTH_IN - LABEL_IN - 0.06, height, facecolor="white", edgecolor=base.QUIET_INK)
+    ax.plot(0.16, y + height / 2, marker=base.marker(index), color=base.colour(index), markersize=7, markeredgecolor=base.INK)
+    ax.text(0.3, y + height / 2, name, fontsize=9, color=base.INK, va="center")
 
 
 def _chip(ax: Axes, x: float, y: float, text: str) -> None:
-    _box(ax, x, y, _width(text), CHIP_IN, facecolor=FILLS[1], edgecolor=INK)
-    ax.text(x + _width(text) / 2, y + CHIP_IN / 2, text, fontsize=8, color=INK, ha="center", va="center")
+    _box(ax, x, y, _width(text), CHIP_IN, facecolor=base.FILLS[1], edgecolor=base.INK)
+    ax.text(x + _width(text) / 2, y + CHIP_IN / 2, text, fontsize=8, color=base.INK, ha="center", va="center")
 
 
 def _box(ax: Axes, x: float, y: float, width: float, height: float, **look: str) -> None:
@@ -120,13 +119,16 @@ def _works(row: Mapping[str, Mapping[str, int]]) -> str:
     count, types = operations(row)
     if not count:
         return "no operations"
+
     more = ", …" if len(types) > MOST_TYPES else ""
     return f"{units.count(count, 'operation')}: {', '.join(types[:MOST_TYPES])}{more}"
 
 
 def _held(row: Mapping[str, Mapping[str, int]]) -> str:
+    if not row["variables"]:
+        return "no variables"
     held = [f"{name} {units.size(size)}" for name, size in row["variables"].items()]
-    return f"variables {', '.join(held)}" if held else "no variables"
+    return f"variables {', '.join(held)}"
 
 
 # ---- what moves ------------------------------------------------------------------------------
@@ -151,10 +153,11 @@ def hops(moves: Iterable[Move]) -> list[Hop]:
     for move in sorted(moves, key=lambda move: move.at):
         key = (move.src, move.dst, move.kind)
         sums[key] = sums.get(key, 0) + move.size_bytes
+
     return [Hop(*key, size_bytes) for key, size_bytes in sums.items()]
 
 
-@plain_style
+@base.plain_style
 def route(moves: Iterable[Move] | Any, title: str) -> Picture:
     """Companion of the placement's picture: the way of a step's tensors, lanes of TensorFlow devices with arrows in order.
 
@@ -162,41 +165,49 @@ def route(moves: Iterable[Move] | Any, title: str) -> Picture:
     "not yet".
     """
     if waits_for(moves):
-        return not_yet(waits_for(moves))
+        return base.not_yet(waits_for(moves))
     found = hops(moves)
     if not found:
-        return notice("no tensor went from one device to another")
-    lanes = sorted({end for hop in found for end in (hop.src, hop.dst)}, key=order)
-    kinds = list(dict.fromkeys([*KINDS, *(hop.kind for hop in found)]))
+        return base.notice("no tensor went from one device to another")
+
+    lanes = sorted({hop.src for hop in found} | {hop.dst for hop in found}, key=order)
     picture, ax, top = _sheet(title, 0.3 + 0.55 * len(lanes))
     ys = {lane: top + 0.5 + 0.55 * index for index, lane in enumerate(lanes)}
     for lane, y in ys.items():
-        ax.plot([LABEL_IN, WIDTH_IN - 0.1], [y, y], color=RULE, linewidth=1, zorder=0)
-        ax.text(0.1, y, lane, fontsize=9, color=INK, va="center")
-    step = (WIDTH_IN - LABEL_IN - 0.35) / len(found)
-    for index, hop in enumerate(found):
-        _arrow(ax, LABEL_IN + 0.35 + step * index, ys, hop, kinds)
-    entries = [
-        Line2D([], [], color=colour(index), linestyle=_dashes(index), linewidth=1.8, label=kind)
-        for index, kind in enumerate(kinds)
-        if any(hop.kind == kind for hop in found)
-    ]
-    ax.legend(handles=entries, loc="upper right", bbox_to_anchor=(1, 1 - (top - 0.05) / picture.get_figheight()), fontsize=8,
-              frameon=False, ncols=len(entries), handlelength=3)  # fmt: skip
+        ax.plot([LABEL_IN, base.WIDTH_IN - 0.1], [y, y], color=base.RULE, linewidth=1, zorder=0)
+        ax.text(0.1, y, lane, fontsize=9, color=base.INK, va="center")
+
+    present = list(dict.fromkeys(hop.kind for hop in found))
+    kinds = list(dict.fromkeys([*KINDS, *present]))
+    step = (base.WIDTH_IN - LABEL_IN - 0.35) / len(found)
+    for place, hop in enumerate(found):
+        _arrow(ax, LABEL_IN + 0.35 + step * place, ys, hop, kinds.index(hop.kind))
+
+    entries = []
+    for index, kind in enumerate(kinds):
+        if kind in present:
+            look = {"color": base.colour(index), "linestyle": _dashes(index)}
+            entries.append(Line2D([], [], linewidth=1.8, label=kind, **look))
+    ax.legend(
+        handles=entries, loc="upper right", bbox_to_anchor=(1, 1 - (top - 0.05) / picture.get_figheight()), fontsize=8,
+        frameon=False, ncols=len(entries), handlelength=3,
+    )  # fmt: skip
+
     picture.alt = f"{title}. " + "; ".join(map(_in_words, found)) + "."
     return picture
 
 
-def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, kinds: Sequence[str]) -> None:
+def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, index: int) -> None:
+    """`index` is that of the hop's kind, which gives the arrow its look."""
     begin, end = ys[hop.src], ys[hop.dst]
-    index = kinds.index(hop.kind)
-    look = {"arrowstyle": "-|>", "color": colour(index), "linewidth": 1.8, "linestyle": _dashes(index), "mutation_scale": 11}
-    ax.annotate("", (x, end), (x, begin), arrowprops={**look, "shrinkA": 0, "shrinkB": 0}, zorder=2)
-    ax.plot(x, begin, marker="o", markersize=4, color=colour(index), zorder=2)
-    white = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    look = {"color": base.colour(index), "linewidth": 1.8, "linestyle": _dashes(index), "mutation_scale": 11}
+    ax.annotate("", (x, end), (x, begin), arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, **look}, zorder=2)
+    ax.plot(x, begin, marker="o", markersize=4, color=base.colour(index), zorder=2)
+
     # just before the arrow's end, between two lanes: arrows of one sender end at different heights
     y = end - 0.27 if end > begin else end + 0.27
-    ax.text(x, y, units.size(hop.size_bytes), fontsize=7.5, color=INK, ha="center", va="center", bbox=white, zorder=3)
+    size, white = units.size(hop.size_bytes), {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    ax.text(x, y, size, fontsize=7.5, color=base.INK, ha="center", va="center", bbox=white, zorder=3)
 
 
 def _dashes(index: int) -> Any:

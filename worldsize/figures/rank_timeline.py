@@ -18,19 +18,8 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from worldsize import units
-from worldsize.figures.base import (
-    INK,
-    QUIET_INK,
-    RULE,
-    WIDTH_IN,
-    Picture,
-    colour,
-    headline,
-    marker,
-    not_yet,
-    notice,
-    plain_style,
-)
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
 from worldsize.trace import joined
 
@@ -75,58 +64,72 @@ def bars(trace: Any) -> list[Bar]:
 def timeline(of: Any) -> Picture:
     """What every rank did when: its marked spans, sends, receives and the framework's collectives, as bars."""
     if waits_for(of):
-        return not_yet(waits_for(of))
+        return base.not_yet(waits_for(of))
+
     trace = getattr(of, "trace", of)
-    return _timeline(trace) if trace and bars(trace) else notice("nothing was recorded")
+    if not trace or not bars(trace):
+        return base.notice("nothing was recorded")
+    return _timeline(trace)
 
 
-@plain_style
+@base.plain_style
 def _timeline(trace: Any) -> Picture:
     """`trace` has at least one span or collective."""
     shown = bars(trace)
     start_s = min(b.start_s for b in shown)
     whole_s = max(max(b.end_s for b in shown) - start_s, 1e-9)
     scale, unit = units.time_unit(whole_s)
-    tracks = [track for track in TRACKS if any(b.kind in track for b in shown)]
+    kinds = {b.kind for b in shown}
+    tracks = [track for track in TRACKS if not kinds.isdisjoint(track)]
+
     height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
-    picture = Picture(WIDTH_IN, height_in)
+    picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine(None)  # half of the time that drawing takes; many runs end with it
-    picture.subplots_adjust(0.85 / WIDTH_IN, 0.5 / height_in, 1 - 0.2 / WIDTH_IN, 1 - 0.6 / height_in)
+    picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - 0.6 / height_in)
     ax = picture.plot_area()
     _lanes(ax, trace.world_size, len(tracks))
+
     groups: dict[tuple[int, str], list[Bar]] = defaultdict(list)
     for b in shown:
         groups[b.rank, b.kind].append(b)
     crowded = {kind for (_, kind), group in groups.items() if len(group) > MOST_BARS}
+
+    depths = {kind: depth for depth, track in enumerate(tracks) for kind in track}
     for (rank, kind), group in groups.items():
-        y = rank * (len(tracks) + 0.5) + next(depth for depth, track in enumerate(tracks) if kind in track)
+        y = rank * (len(tracks) + 0.5) + depths[kind]
+        intervals = [((b.start_s - start_s) * scale, (b.end_s - start_s) * scale) for b in group]
         draw = _shares if kind in crowded else _bars
-        draw(
-            ax, y, [((b.start_s - start_s) * scale, (b.end_s - start_s) * scale) for b in group], whole_s * scale, kind
-        )
+        draw(ax, y, intervals, whole_s * scale, kind)
         if kind in NAMED and kind not in crowded:
             _labels(ax, y, group, start_s, whole_s, scale)
+
     ax.set_xlim(0, whole_s * scale)
-    ax.set_xlabel(f"time since the first event ({unit})", fontsize=9, color=INK)
-    _legend(ax, {b.kind for b in shown})
+    ax.set_xlabel(f"time since the first event ({unit})", fontsize=9, color=base.INK)
+    _legend(ax, kinds)
+
     said = finding(trace.world_size, shown, whole_s)
-    headline(ax, said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
+    base.headline(ax, said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     picture.alt = f"{over}: {said[0].lower()}{said[1:]}. {_sums(trace.world_size, groups)}"
     return picture
 
 
 def _crowded_words(crowded: set[str]) -> str:
-    return f"; {' and '.join(sorted(crowded))}: height is the part of the time" if crowded else ""
+    if not crowded:
+        return ""
+    return f"; {' and '.join(sorted(crowded))}: height is the part of the time"
 
 
 def _bars(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
     """One path of all bars: Matplotlib hatches a path once, but a collection's members one by one."""
-    spans = ((start, max(end, start + whole / PIXELS)) for start, end in intervals)
-    corners = [[(a, y), (b, y), (b, y + TRACK_HEIGHT), (a, y + TRACK_HEIGHT), (a, y)] for a, b in spans]
+    corners = []
+    for start, end in intervals:
+        right, bottom = max(end, start + whole / PIXELS), y + TRACK_HEIGHT
+        corners.append([(start, y), (right, y), (right, bottom), (start, bottom), (start, y)])
+
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(corners)
     path = Path(np.concatenate(corners), codes)
-    ax.add_patch(PathPatch(path, edgecolor=INK, linewidth=0.5, **LOOKS[kind]))
+    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=0.5, **LOOKS[kind]))
 
 
 def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
@@ -134,13 +137,14 @@ def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kin
     edges = np.linspace(0, whole, SLICES + 1)
     starts, ends = np.array(joined(intervals)).T
     covered = np.concatenate(([0.0], np.cumsum(ends - starts)))
+
     place = np.searchsorted(starts, edges, side="right")
     over = np.maximum(0, ends[place - 1] - edges) * (place > 0)  # of the interval that an edge cuts
     heights = np.diff(covered[place] - over) / (whole / SLICES) * TRACK_HEIGHT
+
     bottom = y + TRACK_HEIGHT
-    ax.fill_between(
-        edges, bottom, bottom - np.append(heights, heights[-1]), step="post", edgecolor=INK, linewidth=0.5, **LOOKS[kind]
-    )  # fmt: skip
+    tops = bottom - np.append(heights, heights[-1])
+    ax.fill_between(edges, bottom, tops, step="post", edgecolor=base.INK, linewidth=0.5, **LOOKS[kind])
 
 
 def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
@@ -148,18 +152,22 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
 
     Receives, collectives and marked waits count together.
     """
-    idle = {rank: covered_s((b.start_s, b.end_s) for b in shown if b.rank == rank and b.kind in IDLE)
-            for rank in range(world_size)}  # fmt: skip
-    most, least = max(idle, key=idle.get), min(idle, key=idle.get)
-    if not idle[most]:
+    waits: list[list[Interval]] = [[] for _ in range(world_size)]
+    for b in shown:
+        if b.kind in IDLE:
+            waits[b.rank].append((b.start_s, b.end_s))
+    idle_s = [covered_s(intervals) for intervals in waits]
+    most_s, least_s = max(idle_s), min(idle_s)
+
+    if not most_s:
         return "No rank waits for another"
     if world_size == 1:
-        return f"The rank waits {_share(idle[most], whole_s)} of the time"
-    if idle[most] - idle[least] < 0.02 * whole_s:
-        return f"Every rank waits about {_share(idle[most], whole_s)} of the time"
-    return f"Rank {most} waits most, {_share(idle[most], whole_s)} of the time; rank {least} least, " + _share(
-        idle[least], whole_s
-    )
+        return f"The rank waits {_share(most_s, whole_s)} of the time"
+    if most_s - least_s < 0.02 * whole_s:
+        return f"Every rank waits about {_share(most_s, whole_s)} of the time"
+
+    most = f"Rank {idle_s.index(most_s)} waits most, {_share(most_s, whole_s)} of the time"
+    return f"{most}; rank {idle_s.index(least_s)} least, {_share(least_s, whole_s)}"
 
 
 def _share(part_s: float, whole_s: float) -> str:
@@ -175,21 +183,25 @@ def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> s
     """By rank, the seconds of each kind."""
     ranks = []
     for rank in range(min(world_size, MOST_TOLD)):
-        sums = {kind: covered_s((b.start_s, b.end_s) for b in groups.get((rank, kind), ())) for kind in KINDS}
-        said = [f"{kind} {units.seconds(total_s)}" for kind, total_s in sums.items() if (rank, kind) in groups]
+        said = []
+        for kind in KINDS:
+            if (rank, kind) in groups:
+                total_s = covered_s((b.start_s, b.end_s) for b in groups[rank, kind])
+                said.append(f"{kind} {units.seconds(total_s)}")
         ranks.append(f"rank {rank}: {', '.join(said) or 'nothing'}")
-    more = f"; and {world_size - MOST_TOLD} more ranks" if world_size > MOST_TOLD else ""
-    return f"{'; '.join(ranks)}{more}.".capitalize()
+
+    if world_size > MOST_TOLD:
+        ranks.append(f"and {world_size - MOST_TOLD} more ranks")
+    return f"{'; '.join(ranks)}.".capitalize()
 
 
 def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
     lane = tracks + 0.5
-    for rank in range(world_size):
-        middle = rank * lane + (tracks - 1 + TRACK_HEIGHT) / 2
-        ax.axhline(rank * lane - 0.35, color=RULE, linewidth=0.8, zorder=0)
-        look = {"marker": marker(rank), "color": colour(rank), "markeredgecolor": INK, "markeredgewidth": 0.6}
-        ax.plot(-0.012, middle, markersize=7, transform=ax.get_yaxis_transform(), clip_on=False, **look)
     middles = [rank * lane + (tracks - 1 + TRACK_HEIGHT) / 2 for rank in range(world_size)]
+    for rank, middle in enumerate(middles):
+        ax.axhline(rank * lane - 0.35, color=base.RULE, linewidth=0.8, zorder=0)
+        base.rank_mark(ax, rank, middle)
+
     ax.set_yticks(middles, [f"rank {rank}" for rank in range(world_size)])
     ax.tick_params(axis="y", pad=14)
     ax.set_ylim(world_size * lane - 0.35, -0.35)
@@ -197,16 +209,17 @@ def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
 
 def _labels(ax: Axes, y: float, group: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
     """The names of spans that the user marked and of collectives, where they fit into their bars."""
+    look = {"ha": "center", "va": "center", "fontsize": 7, "color": base.INK}
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     for b in group[:MOST_LABELS]:
         if b.label and len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:
             x = ((b.start_s + b.end_s) / 2 - start_s) * scale
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-            ax.text(x, y + TRACK_HEIGHT / 2, b.label, ha="center", va="center", fontsize=7, color=INK, bbox=box)
+            ax.text(x, y + TRACK_HEIGHT / 2, b.label, bbox=box, **look)
 
 
 def _legend(ax: Axes, kinds: set[str]) -> None:
-    entries = [Patch(edgecolor=INK, label=kind, linewidth=0.5, **LOOKS[kind]) for kind in KINDS if kind in kinds]
+    entries = [Patch(edgecolor=base.INK, label=kind, linewidth=0.5, **LOOKS[kind]) for kind in KINDS if kind in kinds]
     ax.legend(
         handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=8, frameon=False,
-        labelcolor=QUIET_INK,
+        labelcolor=base.QUIET_INK,
     )  # fmt: skip

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from worldsize import failures, units
-from worldsize.figures import report_series
-from worldsize.figures.base import INK, RULE, WIDTH_IN, Picture, colour, headline, marker, not_yet, notice, plain_style
+from worldsize.figures import base, report_series
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
 from worldsize.figures.report_series import ReportPoint
 
@@ -25,102 +26,119 @@ MARKERS_A_LINE = 6
 DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 HEIGHT_IN = 2.5
 LEGEND_IN = 1.15
-MARGINS = {"left": 0.6 / WIDTH_IN, "bottom": 0.5 / HEIGHT_IN, "top": 1 - 0.32 / HEIGHT_IN, "wspace": 0.33}
+MARGINS = {"left": 0.6 / base.WIDTH_IN, "bottom": 0.5 / HEIGHT_IN, "top": 1 - 0.32 / HEIGHT_IN, "wspace": 0.33}
 FLAT_RATIO = 0.01
 PEAK_RATIO = 2
 
 Rows = Sequence[Sequence[dict[str, float]]]
+Curves = dict[int, list[ReportPoint]]  # by rank
 
 
 def names(reports: Rows) -> list[str]:
     """For the picture of report curves, its panels: all that some rank reported but steps, epochs and times."""
-    return report_series.curve_names(row for rows in reports for row in rows)
+    return report_series.curve_names(chain(*reports))
 
 
 def reports(of: Any) -> Picture:
     """The picture of the curves that a run's ranks told with `report(…)`, one line a rank."""
     if waits_for(of):
-        return not_yet(waits_for(of))
-    return draw(of.reports, of.tasks) if names(of.reports) else notice("nothing was reported")
+        return base.not_yet(waits_for(of))
+    if not names(of.reports):
+        return base.notice("nothing was reported")
+    return draw(of.reports, of.tasks)
 
 
-@plain_style
+@base.plain_style
 def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
     """The picture of report curves: a panel a name, a line a rank, from the rows that each rank reported.
 
     `reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks.
     """
-    shown = names(reports)[:MOST_PANELS]
-    made = Picture(WIDTH_IN, HEIGHT_IN)
+    shown, x_name = names(reports)[:MOST_PANELS], _x_name(reports)
+    made = Picture(base.WIDTH_IN, HEIGHT_IN)
     made.set_layout_engine(None)  # half of the time that drawing takes; every run ends with it
-    made.subplots_adjust(**MARGINS, right=1 - (LEGEND_IN + 0.15) / WIDTH_IN if len(reports) > 1 else 0.98)
-    findings, x_name = [], _x_name(reports)
-    for number, name in enumerate(shown):
-        ax = made.add_subplot(1, len(shown), number + 1)
-        curves = {rank: points for rank, rows in enumerate(reports) if (points := report_series.points(rows, name))}
+    made.subplots_adjust(**MARGINS, right=1 - (LEGEND_IN + 0.15) / base.WIDTH_IN if len(reports) > 1 else 0.98)
+
+    findings = []
+    for number, name in enumerate(shown, 1):
+        ax = made.add_subplot(1, len(shown), number)
+        curves = _curves(reports, name)
         _panel(ax, curves, name, x_name, tasks)
         findings.append(finding(curves, name, x_name, tasks))
-        headline(ax, findings[-1] if len(shown) == 1 else name)
+        base.headline(ax, findings[-1] if len(shown) == 1 else name)
     if len(reports) > 1:
         _legend(made)
+
     who = units.count(len(reports), "task" if tasks else "rank")
     made.alt = f"Curves of {who}: {'; '.join(findings)}. {_ends(reports, shown, tasks)}"
     return made
 
 
-def _panel(ax: Axes, curves: dict[int, list[ReportPoint]], name: str, x_name: str, tasks: failures.TaskNames) -> None:
+def _curves(reports: Rows, name: str) -> Curves:
+    """Each rank's points of one name, without the ranks that have none."""
+    curves = {rank: report_series.points(rows, name) for rank, rows in enumerate(reports)}
+    return {rank: points for rank, points in curves.items() if points}
+
+
+def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.TaskNames) -> None:
     for rank, points in curves.items():
         shown = points[:: math.ceil(len(points) / MOST_POINTS)] + points[-1:]
-        xs, ys = zip(*((x, math.nan if y is None else y) for x, y in shown), strict=True)
+        xs = [x for x, _ in shown]
+        ys = [math.nan if y is None else y for _, y in shown]
         every = (rank * len(xs) // (2 * MARKERS_A_LINE) // len(curves), max(1, len(xs) // MARKERS_A_LINE))
         ax.plot(
-            xs, ys, color=colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=1.4, marker=marker(rank),
-            markevery=every, markersize=6, markeredgecolor=INK, markeredgewidth=0.5, label=failures.name(rank, tasks),
+            xs, ys, color=base.colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=1.4,
+            marker=base.marker(rank), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
+            label=failures.name(rank, tasks),
         )  # fmt: skip
         _lost(ax, points)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    ax.tick_params(colors=INK, labelsize=9, length=0)
-    ax.grid(axis="y", color=RULE, linewidth=0.6)
-    ax.set_xlabel(x_name, fontsize=9, color=INK)
-    ax.set_ylabel(name, fontsize=9, color=INK)
+
+    base.unframe(ax, "top", "right")
+    ax.tick_params(colors=base.INK, labelsize=9, length=0)
+    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
+    ax.set_xlabel(x_name, fontsize=9, color=base.INK)
+    ax.set_ylabel(name, fontsize=9, color=base.INK)
     ax.xaxis.set_major_formatter(lambda value, _: units.number(value))
 
 
 def _legend(made: Picture) -> None:
     handles, labels = made.axes[0].get_legend_handles_labels()
     if len(labels) > MOST_NAMED:
-        handles, labels = (
-            handles[:MOST_NAMED],
-            [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {labels[-1].split()[-1]}"],
-        )
+        last_number = labels[-1].split()[-1]
+        handles = handles[:MOST_NAMED]
+        labels = [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {last_number}"]
     made.legend(handles, labels, loc="upper right", fontsize=8, frameon=False, handlelength=3.5)
 
 
 def _lost(ax: Axes, points: list[ReportPoint]) -> None:
     """A cross where a rank's last finite number stands, if a value after it is none."""
-    for (x, y), (_, after) in zip(points, points[1:], strict=False):
+    for (x, y), (_, after) in pairwise(points):
         if y is not None and after is None:
-            ax.plot(x, y, marker="x", markersize=11, markeredgewidth=2.5, color=INK, zorder=5)
+            ax.plot(x, y, marker="x", markersize=11, markeredgewidth=2.5, color=base.INK, zorder=5)
 
 
 def _x_name(reports: Rows) -> str:
-    present = {name for rows in reports for row in rows for name in row}
-    return next((name for name in report_series.PLACES if name in present), "time since the launch (s)")
+    for place in report_series.PLACES:
+        if any(place in row for row in chain(*reports)):
+            return place
+    return "time since the launch (s)"
 
 
-def finding(curves: dict[int, list[ReportPoint]], name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:
+def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:
     """Headline over report curves, what they do in words: where they begin and end, or who met a number that is none.
 
     A number that is none comes first.
     """
     for rank, points in curves.items():
-        lost = next((x for x, y in points if y is None), None)
-        if lost is not None:
-            at = f"{x_name} {units.number(lost)}" if x_name in report_series.PLACES else units.seconds(lost)
-            return f"{name} of {failures.name(rank, tasks)} is no finite number at {at}"
-    first, last = (sum(points[i][1] for points in curves.values()) / len(curves) for i in (0, -1))
-    peak = sum(max(y for _, y in points) for points in curves.values()) / len(curves)
+        for x, y in points:
+            if y is None:
+                at = f"{x_name} {units.number(x)}" if x_name in report_series.PLACES else units.seconds(x)
+                return f"{name} of {failures.name(rank, tasks)} is no finite number at {at}"
+
+    first = sum(points[0][1] for points in curves.values()) / len(curves)
+    last = sum(points[-1][1] for points in curves.values()) / len(curves)
+    peak = sum(map(_peak, curves.values())) / len(curves)
+
     if peak > PEAK_RATIO * max(abs(first), abs(last)):
         return f"{name} rises to {units.number(peak)} and ends at {units.number(last)}{_peaks(curves, tasks)}"
     if abs(last - first) <= FLAT_RATIO * abs(first):
@@ -129,24 +147,32 @@ def finding(curves: dict[int, list[ReportPoint]], name: str, x_name: str, tasks:
     return f"{name} {way} from {units.number(first)} to {units.number(last)}{_spread(curves, tasks)}"
 
 
-def _peaks(curves: dict[int, list[ReportPoint]], tasks: failures.TaskNames) -> str:
+def _peak(points: list[ReportPoint]) -> float:
+    return max(y for _, y in points)
+
+
+def _peaks(curves: Curves, tasks: failures.TaskNames) -> str:
     """Which ranks rise least and most."""
-    peaks = {rank: max(y for _, y in points) for rank, points in curves.items()}
+    peaks = {rank: _peak(points) for rank, points in curves.items()}
     low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
     if peaks[low] == peaks[high]:
         return ""
+
     least, most = failures.name(low, tasks), failures.name(high, tasks)
     return f" ({least} rises to {units.number(peaks[low])}, {most} to {units.number(peaks[high])})"
 
 
-def _spread(curves: dict[int, list[ReportPoint]], tasks: failures.TaskNames) -> str:
+def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
     """How far apart the ranks end."""
     if len(curves) < 2:
         return ""
+
+    first, *others = curves.values()
+    if all(points == first for points in others):
+        return ", the same on every rank"
+
     ends = {rank: points[-1][1] for rank, points in curves.items()}
     low, high = min(ends, key=ends.get), max(ends, key=ends.get)
-    if all(points == next(iter(curves.values())) for points in curves.values()):
-        return ", the same on every rank"
     if ends[low] == ends[high]:
         return " on every rank"
     least, most = failures.name(low, tasks), failures.name(high, tasks)
@@ -154,10 +180,14 @@ def _spread(curves: dict[int, list[ReportPoint]], tasks: failures.TaskNames) -> 
 
 
 def _ends(reports: Rows, names: Sequence[str], tasks: failures.TaskNames) -> str:
-    return " ".join(_end(failures.name(rank, tasks), rows, names) for rank, rows in enumerate(reports[:MOST_NAMED]) if rows)
+    said = [_end(failures.name(rank, tasks), rows, names) for rank, rows in enumerate(reports[:MOST_NAMED]) if rows]
+    return " ".join(said)
 
 
-def _end(who: str, rows: Any, names: Sequence[str]) -> str:
-    latest = {name: value for row in rows for name, value in row.items()}
+def _end(who: str, rows: Sequence[dict[str, float]], names: Sequence[str]) -> str:
+    latest: dict[str, float] = {}
+    for row in rows:
+        latest |= row
+
     values = ", ".join(f"{name} {units.number(latest[name])}" for name in names if name in latest)
     return f"{who.capitalize()} ends at {values} after {units.count(len(rows), 'report')}."

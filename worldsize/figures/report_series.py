@@ -20,7 +20,10 @@ _NO_CURVES = {"t", *PLACES, *TOTALS.values()}
 
 def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
     """Which names in the rows of a report series are curves, in the order in which they first came."""
-    return list(dict.fromkeys(name for row in rows for name in row if name not in _NO_CURVES))
+    found: dict[str, None] = {}
+    for row in rows:
+        found.update(dict.fromkeys(row))
+    return [name for name in found if name not in _NO_CURVES]
 
 
 @dataclass
@@ -35,17 +38,23 @@ class Axis:
         name = next((name for name in PLACES if math.isfinite(row.get(name, math.nan))), None)
         if name is None:
             return row.get("t", 0.0) if self.last is None else self.last
+
         self.name, place = name, row[name]
         if self.last is not None and place + self.offset < self.last:
             self.offset = self.last + 1 - place
+
         self.last = place + self.offset
         return self.last
 
 
 def points(rows: Iterable[dict[str, float]], name: str) -> list[ReportPoint]:
     """The series of points (x, y) that one rank's reported rows give for the curve called `name`, whole."""
-    axis = Axis()
-    return [(x, _finite(row[name], 5)) for row in rows for x in [axis.x(row)] if name in row]
+    axis, found = Axis(), []
+    for row in rows:
+        x = axis.x(row)  # rows of other names too move the axis on
+        if name in row:
+            found.append((x, _finite(row[name], 5)))
+    return found
 
 
 @dataclass
@@ -63,6 +72,7 @@ class ReportCurve:
         self.last = (_finite(x, 7) or 0.0, _finite(y, 5))
         if self.count % self.stride == 0:
             self.points.append(self.last)
+
         self.count += 1
         if len(self.points) > self.keep:
             self.points, self.stride, self.sent = self.points[::2], 2 * self.stride, 0
@@ -72,6 +82,7 @@ class ReportCurve:
         shown = self.points[start:]
         if self.last and (self.count - 1) % self.stride:
             shown.append(self.last)
+
         return {"at": start, "x": [x for x, _ in shown], "y": [y for _, y in shown]}
 
 
@@ -83,10 +94,14 @@ def share(latest: dict[str, float]) -> float | None:
     for name, total in TOTALS.items():
         if name in latest and latest.get(total, 0) > 0:
             part = latest[name] / latest[total]
-            return round(min(1.0, max(0.0, part)), 3) if math.isfinite(part) else None
+            if not math.isfinite(part):
+                return None
+            return round(min(1.0, max(0.0, part)), 3)
     return None
 
 
 def _finite(value: float, digits: int) -> float | None:
     """As many digits as a screen can show; JSON knows neither infinity nor NaN."""
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")

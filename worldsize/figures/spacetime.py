@@ -17,7 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from worldsize import units
-from worldsize.figures.base import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, hatch, headline, marker, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 from worldsize.trace import on_logical_clock
@@ -39,31 +40,39 @@ def messages(of: Any, in_steps: bool = False) -> Picture:
     return instead or _diagram(trace, message_pattern(trace), in_steps)
 
 
-@plain_style
+@base.plain_style
 def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     """`trace` has at least one transfer; `finding` says in words what the messages do."""
     trace = on_logical_clock(trace) if in_steps else trace
     shown = _legible(trace)
     spans = [s for s in trace.spans if s.kind in ("compute", "wait")]
     start_s = min(e.start_s for e in (*shown, *spans))
-    end_s = max(e.end_s for e in (*shown, *(spans if len(shown) == len(trace.transfers) else ())))
+    end_s = max(t.end_s for t in shown)
+    if len(shown) == len(trace.transfers):
+        end_s = max([end_s, *(s.end_s for s in spans)])
+
     scale, unit = (1.0, "") if in_steps else units.time_unit(end_s - start_s)
-    picture = Picture(WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
+    picture = Picture(base.WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
     ax = picture.plot_area()
     _lanes(ax, trace.world_size)
     _bars(ax, [s for s in spans if s.start_s < end_s], start_s, end_s, scale)
+
     arrows = [((t.start_s - start_s) * scale, (t.end_s - start_s) * scale, t) for t in shown]
     for begin, end, transfer in arrows:
         _arrow(ax, begin, end, transfer, len(arrows))
+
     ax.set_xlim(0, max((end_s - start_s) * scale, 1e-9) * 1.01)
     if in_steps:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("step" if in_steps else f"time since the first event ({unit})", fontsize=9, color=INK)
+    ax.set_xlabel("step" if in_steps else f"time since the first event ({unit})", fontsize=9, color=base.INK)
+
     totals = _totals(trace, shown, unit, scale, start_s)
-    headline(ax, finding[0].upper() + finding[1:], totals)
+    base.headline(ax, finding[0].upper() + finding[1:], totals)
+
     texts = {units.size(t.size_bytes) for t in shown}
     if len(shown) <= (MOST_EQUAL_LABELS if len(texts) == 1 else MOST_LABELS):
         _size_labels(picture, ax, arrows)
+
     picture.alt = f"Space-time diagram of {units.count(trace.world_size, 'rank')}: {finding}. {totals}."
     return picture
 
@@ -80,12 +89,15 @@ def _legible(trace: Any) -> list[Any]:
 
 
 def _totals(trace: Any, shown: Sequence[Any], unit: str, scale: float, start_s: float) -> str:
-    count, sizes = len(trace.transfers), {units.size(t.size_bytes) for t in trace.transfers}
+    count, sizes = len(trace.transfers), [t.size_bytes for t in trace.transfers]
+    text = units.count(count, "message")
+    if count > 1 and len(set(map(units.size, sizes))) == 1:
+        text += f", {units.size(sizes[0])} each"
+
     whole_s = max(t.end_s for t in trace.transfers) - start_s
-    each = f", {sizes.pop()} each" if len(sizes) == 1 and count > 1 else ""
-    total = units.size(sum(t.size_bytes for t in trace.transfers))
     lasting = units.seconds(whole_s) if unit else units.count(round(whole_s), "step")
-    text = f"{units.count(count, 'message')}{each}, {total} in all, {lasting}"
+    text += f", {units.size(sum(sizes))} in all, {lasting}"
+
     if len(shown) < count:
         drawn = units.number((max(t.end_s for t in shown) - start_s) * scale, unit or "steps")
         text += f"; only the first {len(shown):,} are drawn ({drawn})"
@@ -94,9 +106,9 @@ def _totals(trace: Any, shown: Sequence[Any], unit: str, scale: float, start_s: 
 
 def _lanes(ax: Axes, world_size: int) -> None:
     for rank in range(world_size):
-        ax.axhline(rank, color=RULE, linewidth=1, zorder=0)
-        look = {"marker": marker(rank), "color": colour(rank), "markeredgecolor": INK, "markeredgewidth": 0.6}
-        ax.plot(-0.012, rank, markersize=7, transform=ax.get_yaxis_transform(), clip_on=False, **look)
+        ax.axhline(rank, color=base.RULE, linewidth=1, zorder=0)
+        base.rank_mark(ax, rank, rank)
+
     ax.set_ylim(world_size - 0.4, -0.6)
     ax.set_yticks(range(world_size), [f"rank {rank}" for rank in range(world_size)])
     ax.tick_params(axis="y", pad=14)
@@ -105,25 +117,32 @@ def _lanes(ax: Axes, world_size: int) -> None:
 def _bars(ax: Axes, spans: Sequence[Any], start_s: float, end_s: float, scale: float) -> None:
     for span in spans:
         left, right = (span.start_s - start_s) * scale, (min(span.end_s, end_s) - start_s) * scale
+        height, look = 0.12, {"facecolor": "white", "edgecolor": base.QUIET_INK}
         if span.kind == "compute":
-            look = {"facecolor": colour(span.rank), "edgecolor": INK, "hatch": hatch(span.rank), "linewidth": 0.6}
-            ax.barh(span.rank, right - left, 0.3, left, zorder=1, **look)
-        else:
-            ax.barh(
-                span.rank, right - left, 0.12, left, zorder=1, facecolor="white", edgecolor=QUIET_INK, linewidth=0.6
-            )
-    kinds = {s.kind for s in spans}
-    entries = [Patch(facecolor=RULE, edgecolor=INK, label="compute")] * ("compute" in kinds)
-    entries += [Patch(facecolor="white", edgecolor=QUIET_INK, label="wait")] * ("wait" in kinds)
+            height = 0.3
+            look = {"facecolor": base.colour(span.rank), "edgecolor": base.INK, "hatch": base.hatch(span.rank)}
+        ax.barh(span.rank, right - left, height, left, zorder=1, linewidth=0.6, **look)
+
+    kinds = {span.kind for span in spans}
+    entries = []
+    if "compute" in kinds:
+        entries.append(Patch(facecolor=base.RULE, edgecolor=base.INK, label="compute"))
+    if "wait" in kinds:
+        entries.append(Patch(facecolor="white", edgecolor=base.QUIET_INK, label="wait"))
     if entries:
-        entries.append(Line2D([], [], color=QUIET_INK, label="message"))
+        entries.append(Line2D([], [], color=base.QUIET_INK, label="message"))
         ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8, frameon=False)
 
 
 def _arrow(ax: Axes, begin: float, end: float, transfer: Any, count: int) -> None:
-    width = 1.3 if count <= 60 else 0.9 if count <= 200 else 0.6
-    look = {"arrowstyle": "-|>", "color": colour(transfer.src), "linewidth": width, "shrinkA": 0, "shrinkB": 0}
-    look["mutation_scale"] = 9 if count <= 200 else 6
+    width, head = 1.3, 9  # thinner where there are many
+    if count > 200:
+        width, head = 0.6, 6
+    elif count > 60:
+        width = 0.9
+
+    look = {"arrowstyle": "-|>", "linewidth": width, "mutation_scale": head, "shrinkA": 0, "shrinkB": 0}
+    look["color"] = base.colour(transfer.src)
     arrow = ax.annotate("", (end, transfer.dst), (begin, transfer.src), arrowprops=look, zorder=2)
     arrow.set_in_layout(False)
 
@@ -132,9 +151,10 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[tuple[float, float
     """A size on each arrow where it touches no other label."""
     picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known
     taken: list[Bbox] = []
+
     for begin, end, transfer in arrows:
         label = ax.text(
-            0, 0, units.size(transfer.size_bytes), fontsize=8, color=INK, ha="center", va="center", zorder=3,
+            0, 0, units.size(transfer.size_bytes), fontsize=8, color=base.INK, ha="center", va="center", zorder=3,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )  # fmt: skip
         for place in LABEL_PLACES:

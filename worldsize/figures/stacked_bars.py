@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures.base import INK, QUIET_INK, WIDTH_IN, Picture, colour, hatch, headline, notice, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 
 ROOM_FOR_TEXT = 1.2
 TITLE_COLUMNS = 90
@@ -22,7 +23,7 @@ Parts = Mapping[str, float]
 Rows = Sequence[Parts] | Mapping[str, Parts]
 
 
-@plain_style
+@base.plain_style
 def stacks(
     groups: Mapping[str, Rows | None],
     title: str,
@@ -34,33 +35,40 @@ def stacks(
     A group's rows may have labels of their own instead of ranks: `groups[name][label]`.
     """
     groups = {name: None if rows is None else _labelled(rows) for name, rows in groups.items()}
-    known = {name: list(rows.values()) for name, rows in groups.items() if rows is not None}
-    if not known:
-        return notice(f"not measured yet: {', '.join(groups)}")
-    names = list(dict.fromkeys(part for rows in known.values() for row in rows for part in row))
-    picture = Picture(WIDTH_IN, max(LEAST_HEIGHT_IN, 1.2 + 0.27 * sum(map(len, known.values())) + 0.34 * len(groups)))
-    ax = picture.plot_area()
-    largest = max(limit[1] if limit else 0, *(sum(row.values()) for rows in known.values() for row in rows)) or 1
+    known: list[Parts] = []
+    for rows in groups.values():
+        known += (rows or {}).values()
+    if all(rows is None for rows in groups.values()):
+        return base.notice(f"not measured yet: {', '.join(groups)}")
+
+    names = list(dict.fromkeys(part for row in known for part in row))
+    largest = max(limit[1] if limit else 0, *(sum(row.values()) for row in known)) or 1
     scale, unit = units.byte_unit(largest)
+    picture = Picture(base.WIDTH_IN, max(LEAST_HEIGHT_IN, 1.2 + 0.27 * len(known) + 0.34 * len(groups)))
+    ax = picture.plot_area()
+
     y, ticks = 0.0, []
     for name, rows in groups.items():
-        ax.text(0, y, name if rows is not None else f"{name}: not yet", fontsize=10, weight="bold", color=INK, va="center")
+        head = f"{name}: not yet" if rows is None else name
+        ax.text(0, y, head, fontsize=10, weight="bold", color=base.INK, va="center")
         y += 1.0
         for label, row in (rows or {}).items():
             _bar(ax, y, row, names, scale)
             ticks.append((y, label))
             y += 1
         y += 0.25
+
     ax.set_yticks(*zip(*ticks, strict=True))
     ax.set_ylim(y - 0.6, -0.7)
     ax.set_xlim(0, largest * scale * ROOM_FOR_TEXT)
     if limit:
         _line(ax, limit[0], limit[1] * scale)
-    ax.set_xlabel(f"{what} ({unit})", fontsize=9, color=INK)
+    ax.set_xlabel(f"{what} ({unit})", fontsize=9, color=base.INK)
     _legend(ax, names)
-    headline(ax, "\n".join(textwrap.wrap(title, TITLE_COLUMNS)), " ")
+
+    base.headline(ax, "\n".join(textwrap.wrap(title, TITLE_COLUMNS)), " ")
     said = [f"The line: {limit[0]}, {units.size(limit[1])}"] if limit else []
-    picture.alt = ". ".join([title, *said, *(_words(name, rows) for name, rows in groups.items())]) + "."
+    picture.alt = base.sentences(title, *said, *(_words(name, rows) for name, rows in groups.items()))
     return picture
 
 
@@ -72,30 +80,37 @@ def _bar(ax: Axes, y: float, row: Parts, names: Sequence[str], scale: float) -> 
     left = 0.0
     for part, size_bytes in row.items():
         index = names.index(part)
-        look = {"color": colour(index), "hatch": hatch(index), "edgecolor": INK, "linewidth": 0.6}
+        look = {"color": base.colour(index), "hatch": base.hatch(index), "edgecolor": base.INK, "linewidth": 0.6}
         ax.barh(y, size_bytes * scale, 0.7, left, **look)
         left += size_bytes * scale
-    ax.text(left, y, f" {units.size(sum(row.values()))}", fontsize=9, color=INK, va="center")
+
+    ax.text(left, y, f" {units.size(sum(row.values()))}", fontsize=9, color=base.INK, va="center")
 
 
 def _line(ax: Axes, name: str, x: float) -> None:
     """A limit that a bar stays under or gets past, named at its foot."""
-    ax.axvline(x, color=INK, linewidth=1.4, linestyle=(0, (5, 2)))
-    ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=9, color=INK, va="bottom")
+    ax.axvline(x, color=base.INK, linewidth=1.4, linestyle=(0, (5, 2)))
+    ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=9, color=base.INK, va="bottom")
 
 
 def _legend(ax: Axes, names: Sequence[str]) -> None:
-    entries = [Patch(facecolor=colour(i), hatch=hatch(i), edgecolor=INK, label=name) for i, name in enumerate(names)]
+    entries = []
+    for index, name in enumerate(names):
+        look = {"facecolor": base.colour(index), "hatch": base.hatch(index), "edgecolor": base.INK}
+        entries.append(Patch(label=name, **look))
+
     ax.legend(
         handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=9, frameon=False,
-        labelcolor=QUIET_INK,
+        labelcolor=base.QUIET_INK,
     )  # fmt: skip
 
 
 def _words(name: str, rows: Mapping[str, Parts] | None) -> str:
     if rows is None:
         return f"{name}: not yet"
-    return f"{name}: " + "; ".join(
-        f"{label} {', '.join(f'{part} {units.size(size)}' for part, size in row.items())}"
-        for label, row in rows.items()
-    )
+
+    told = []
+    for label, row in rows.items():
+        parts = ", ".join(f"{part} {units.size(size_bytes)}" for part, size_bytes in row.items())
+        told.append(f"{label} {parts}")
+    return f"{name}: {'; '.join(told)}"

@@ -8,20 +8,23 @@ backpropagation" of H. Zhang et al., Poseidon, USENIX ATC 2017.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures.base import INK, QUIET_INK, RULE, WIDTH_IN, Picture, colour, headline, not_yet, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
 from worldsize.trace import joined
 
-COMPUTE = {"facecolor": "#0072B2", "edgecolor": INK, "linewidth": 0.5}
-MESSAGE = {"facecolor": colour(1), "edgecolor": INK, "linewidth": 0.5, "hatch": "////"}
+COMPUTE = {"facecolor": "#0072B2", "edgecolor": base.INK, "linewidth": 0.5}
+MESSAGE = {"facecolor": base.colour(1), "edgecolor": base.INK, "linewidth": 0.5, "hatch": "////"}
 HEIGHT = 0.38
 TOP_IN, BOTTOM_IN, ROW_IN, LETTER_IN = 0.65, 0.55, 0.62, 0.085
 
@@ -46,21 +49,28 @@ class StepTimeline:
     @property
     def inside(self) -> float:
         """The part of the time on the network that lies inside backward."""
-        busy = joined(self.messages)
-        whole = sum(end - start for start, end in busy)
-        return sum(max(0.0, min(end, self.backward_s) - start) for start, end in busy) / whole if whole else 0.0
+        whole_s = inside_s = 0.0
+        for start, end in joined(self.messages):
+            whole_s += end - start
+            inside_s += max(0.0, min(end, self.backward_s) - start)
+        return inside_s / whole_s if whole_s else 0.0
 
 
 def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
     """For timelines of steps: one rank's, each with as many spans of declared work, and the messages that begin in it."""
     work = [(s.start_s, s.end_s) for s in trace.spans if s.rank == rank and s.kind == "compute"]
     sent = [(t.start_s, t.end_s) for t in trace.transfers if t.src == rank]
-    firsts = [work[k][0] for k in range(0, len(work), works_a_step)]
+    edges = [start for start, _ in work[::works_a_step]] + [math.inf]
+
     found = []
-    for number, first in enumerate(firsts):
-        until = firsts[number + 1] if number + 1 < len(firsts) else float("inf")
-        found.append(StepTimeline(_since(first, work, first, until), _since(first, sent, first, until)))
+    for first, until in pairwise(edges):
+        found.append(StepTimeline(work=_between(work, first, until), messages=_between(sent, first, until)))
     return found
+
+
+def _between(intervals: Sequence[Interval], first: float, until: float) -> tuple[Interval, ...]:
+    """Those that begin in between, from `first` on."""
+    return tuple((start - first, end - first) for start, end in intervals if first <= start < until)
 
 
 def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
@@ -71,60 +81,63 @@ def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
 
 def overlaps(runs: Mapping[str, Any], works_a_step: int, title: str, rank: int = 0) -> Picture:
     """A step of one rank in each run or trace, one above the other: its declared work, so many spans, and its messages."""
-
-    def row(of: Any) -> Any:
-        return None if waits_for(of) else middle_step(getattr(of, "trace", of), rank, works_a_step)
-
     waiting = [waits_for(of) for of in runs.values()]
-    return not_yet(waiting[-1]) if all(waiting) else _overlaps({name: row(of) for name, of in runs.items()}, title)
+    if all(waiting):
+        return base.not_yet(waiting[-1])
+
+    rows: dict[str, StepTimeline | None] = {}
+    for name, of in runs.items():
+        rows[name] = None if waits_for(of) else middle_step(getattr(of, "trace", of), rank, works_a_step)
+    return _overlaps(rows, title)
 
 
-@plain_style
+@base.plain_style
 def _overlaps(rows: Mapping[str, StepTimeline | None], title: str) -> Picture:
-    """`rows[name]` is a step, None for an exercise not yet written."""
-    known = {name: step for name, step in rows.items() if step is not None}
-    if not known:
-        return not_yet(", ".join(rows))
-    longest_s = max(step.end_s for step in known.values())
+    """`rows[name]` is a step, None for an exercise not yet written; at least one is there."""
+    longest_s = max(step.end_s for step in rows.values() if step is not None)
     scale, unit = units.time_unit(longest_s)
+
     height_in = TOP_IN + BOTTOM_IN + ROW_IN * len(rows)
-    picture = Picture(WIDTH_IN, height_in)
+    picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine(None)  # the constrained one finds no room in a picture of one row
-    left = 0.2 + LETTER_IN * max(map(len, rows))
-    picture.subplots_adjust(left / WIDTH_IN, BOTTOM_IN / height_in, 1 - 0.1 / WIDTH_IN, 1 - TOP_IN / height_in)
+    left = (0.2 + LETTER_IN * max(map(len, rows))) / base.WIDTH_IN
+    picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.1 / base.WIDTH_IN, 1 - TOP_IN / height_in)
     ax = picture.plot_area()
+
     for place, step in enumerate(rows.values()):
         if step is None:
-            ax.text(0.01 * longest_s * scale, place, "not yet", va="center", fontsize=9, color=QUIET_INK)
+            ax.text(0.01 * longest_s * scale, place, "not yet", va="center", fontsize=9, color=base.QUIET_INK)
         else:
             _row(ax, place, step, scale, longest_s)
+
     ax.set_yticks(range(len(rows)), list(rows))
     ax.set_ylim(len(rows) - 0.45, -0.55)
     ax.set_xlim(0, longest_s * scale * 1.12)
-    ax.set_xlabel(f"time since backward began ({unit})", fontsize=9, color=INK)
+    ax.set_xlabel(f"time since backward began ({unit})", fontsize=9, color=base.INK)
     entries = [Patch(label="backward", **COMPUTE), Patch(label="message", **MESSAGE)]
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, frameon=False)
-    headline(ax, title, "one rank, the step of middle length")
-    picture.alt = ". ".join([title, *(_words(name, step) for name, step in rows.items())]) + "."
+
+    base.headline(ax, title, "one rank, the step of middle length")
+    picture.alt = base.sentences(title, *(_words(name, step) for name, step in rows.items()))
     return picture
 
 
 def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: float) -> None:
-    for shift, intervals, look in ((-HEIGHT / 2, step.work, COMPUTE), (HEIGHT / 2, step.messages, MESSAGE)):
+    for top, intervals, look in ((place - HEIGHT, step.work, COMPUTE), (place, step.messages, MESSAGE)):
         bars = [(start * scale, (end - start) * scale) for start, end in intervals]
-        ax.broken_barh(bars, (place + shift - HEIGHT / 2, HEIGHT), **look)
-    ax.axhline(place + 0.5, color=RULE, linewidth=0.8, zorder=0)
+        ax.broken_barh(bars, (top, HEIGHT), **look)
+    ax.axhline(place + 0.5, color=base.RULE, linewidth=0.8, zorder=0)
+
     end = step.backward_s * scale
-    ax.plot([end, end], [place - HEIGHT - 0.06, place + HEIGHT + 0.06], color=INK, linewidth=1.8, zorder=3)
-    place_x = (step.end_s + 0.01 * longest_s) * scale
-    ax.text(place_x, place, units.seconds(step.end_s), va="center", fontsize=9, color=INK)
+    ax.plot([end, end], [place - HEIGHT - 0.06, place + HEIGHT + 0.06], color=base.INK, linewidth=1.8, zorder=3)
+    beside = (step.end_s + 0.01 * longest_s) * scale
+    ax.text(beside, place, units.seconds(step.end_s), va="center", fontsize=9, color=base.INK)
 
 
 def _words(name: str, step: StepTimeline | None) -> str:
     if step is None:
         return f"{name}: not yet"
-    return f"{name}: {units.seconds(step.end_s)}, {round(100 * step.inside)} % of the time on the network inside backward"
 
+    inside = f"{round(100 * step.inside)} % of the time on the network inside backward"
+    return f"{name}: {units.seconds(step.end_s)}, {inside}"
 
-def _since(first: float, intervals: Sequence[Interval], start: float, until: float) -> tuple[Interval, ...]:
-    return tuple((a - first, b - first) for a, b in intervals if start <= a < until)

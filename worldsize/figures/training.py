@@ -9,25 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from worldsize import units
-from worldsize.figures.base import (
-    INK,
-    QUIET_INK,
-    RULE,
-    WIDTH_IN,
-    Picture,
-    colour,
-    headline,
-    marker,
-    not_yet,
-    notice,
-    plain_style,
-)
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 
 MARKERS_A_LINE, MARKERS_A_LOSS, MARKERS_A_PATH = 12, 8, 12
 BROAD, THIN = 6.0, 1.5
@@ -42,7 +32,7 @@ LEVELS = 9
 MARGIN = 0.12
 
 
-@plain_style
+@base.plain_style
 def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x: str = "step", log: bool = False) -> Picture:
     """A picture of training runs, a line each: values such as the loss after every step.
 
@@ -50,31 +40,44 @@ def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x:
     """
     known = {name: list(values) for name, values in rows.items() if values is not None}
     if not known:
-        return not_yet(f"{', '.join(rows)}")
+        return base.not_yet(", ".join(rows))
+
     picture = Picture(8.5, 4.0)
     ax = picture.plot_area()
-    for index, (name, values) in enumerate(rows.items()):
-        if values is None:
+    for index, name in enumerate(rows):
+        if name not in known:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
-        else:
-            _history(ax, index, len(rows), name, [max(v, FLOOR) for v in values] if log else values, hidden(name, known))
+            continue
+        values = known[name]
+        if log:
+            values = [max(value, FLOOR) for value in values]
+        _history(ax, index, len(rows), name, values, hidden(name, known))
+
     if log:
-        ax.set_yscale("log")
-        ax.yaxis.set_major_locator(LogLocator(numticks=9))
-        ax.yaxis.set_minor_locator(NullLocator())
-        if any(v < FLOOR for values in known.values() for v in values):
-            ax.set_ylim(bottom=FLOOR / 3)
-            ax.annotate("0", (0, FLOOR), (-4, 0), ("axes fraction", "data"), "offset points", ha="right", va="center",
-                        fontsize=9, color=INK)  # fmt: skip
+        _log_axis(ax, lowest=min(min(values, default=FLOOR) for values in known.values()))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel(x, fontsize=9, color=INK)
-    ax.set_ylabel(y, fontsize=9, color=QUIET_INK)
-    ax.grid(axis="y", color=RULE, linewidth=0.6)
+    ax.set_xlabel(x, fontsize=9, color=base.INK)
+    ax.set_ylabel(y, fontsize=9, color=base.QUIET_INK)
+    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
-    headline(ax, title)
-    picture.alt = ". ".join([title, *(_history_in_words(name, values, y, x) for name, values in rows.items())]) + "."
+
+    base.headline(ax, title)
+    picture.alt = base.sentences(title, *(_history_in_words(name, values, y, x) for name, values in rows.items()))
     return picture
+
+
+def _log_axis(ax: Axes, lowest: float) -> None:
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(numticks=9))
+    ax.yaxis.set_minor_locator(NullLocator())
+
+    if lowest < FLOOR:
+        ax.set_ylim(bottom=FLOOR / 3)
+        ax.annotate(
+            "0", (0, FLOOR), (-4, 0), ("axes fraction", "data"), "offset points", ha="right", va="center", fontsize=9,
+            color=base.INK,
+        )  # fmt: skip
 
 
 def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
@@ -82,17 +85,22 @@ def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
 
     `rows` holds the runs in order, each as numbers or as points.
     """
-    own, later = np.array(rows[name], float), list(rows)[list(rows).index(name) + 1 :]
-    others = [np.array(rows[other], float) for other in later]
-    return any(o.shape == own.shape and np.abs(o - own).max() <= ALIKE * np.abs(own).max() for o in others)
+    own = np.array(rows[name], float)
+    later = list(rows)[list(rows).index(name) + 1 :]
+
+    for other in (np.array(rows[run], float) for run in later):
+        if other.shape == own.shape and np.abs(other - own).max() <= ALIKE * np.abs(own).max():
+            return True
+    return False
 
 
 def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float], under: bool) -> None:
     steps = range(1, len(values) + 1)
     stride = max(1, math.ceil(len(values) / MARKERS_A_LINE))
     ax.plot(
-        steps, values, color=colour(index), linewidth=BROAD if under else THIN, label=name, marker=marker(index), markersize=6.5,
-        markevery=(index * stride // count, stride), markeredgecolor=INK, markeredgewidth=0.5, zorder=2 + index,
+        steps, values, color=base.colour(index), linewidth=BROAD if under else THIN, label=name,
+        marker=base.marker(index), markersize=6.5, markevery=(index * stride // count, stride),
+        markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
     )  # fmt: skip
 
 
@@ -111,7 +119,7 @@ class Descent:
     points: Sequence[LossPoint] | None
 
 
-@plain_style
+@base.plain_style
 def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
     """A picture of training: how the loss falls.
 
@@ -120,32 +128,38 @@ def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
     The steps end where the shortest row ends.
     """
     rows = tuple(rows)
+    if not rows:
+        return base.notice("nothing was measured")
     known = [row.points for row in rows if row.points]
     if not known:
-        return notice("not yet: " + ", ".join(row.name for row in rows) if rows else "nothing was measured")
-    picture = Picture(WIDTH_IN, 3.5)
+        return base.notice("not yet: " + ", ".join(row.name for row in rows))
+
+    picture = Picture(base.WIDTH_IN, 3.5)
     left, right = picture.subplots(1, 2, sharey=True)
     for index, row in enumerate(rows):
         if row.points:
-            _loss(left, index, row, 0)
-            _loss(right, index, row, 1)
+            _loss(left, index, row, [step for step, _, _ in row.points])
+            _loss(right, index, row, [seconds for _, seconds, _ in row.points])
+
     _panel(left, "steps (updates of the weights)", min(points[-1][0] for points in known))
     _panel(right, "seconds", max(points[-1][1] for points in known))
-    left.set_ylabel(y, fontsize=9, color=INK)
+    left.set_ylabel(y, fontsize=9, color=base.INK)
     _loss_axis(left, known)
     right.legend(fontsize=9, frameon=False, loc="upper right", handlelength=3.5)
-    headline(left, title)
+
+    base.headline(left, title)
     left.title.set_wrap(False)
-    picture.alt = ". ".join([title, *(_loss_in_words(row) for row in rows)]) + "."
+    picture.alt = base.sentences(title, *map(_loss_in_words, rows))
     return picture
 
 
-def _loss(ax: Axes, index: int, row: Descent, place: int) -> None:
-    xs, ys = [point[place] for point in row.points], [_drawable(point[2]) for point in row.points]
+def _loss(ax: Axes, index: int, row: Descent, xs: Sequence[float]) -> None:
+    ys = [_drawable(loss) for _, _, loss in row.points]
     every = (len(xs) // (3 * MARKERS_A_LOSS) * index % max(1, len(xs)), max(1, len(xs) // MARKERS_A_LOSS))
     ax.plot(
-        xs, ys, color=colour(index), linestyle=DASHES[index % len(DASHES)], linewidth=1.2, marker=marker(index),
-        markevery=every, markersize=6, markeredgecolor=INK, markeredgewidth=0.5, label=row.name,
+        xs, ys, color=base.colour(index), linestyle=DASHES[index % len(DASHES)], linewidth=1.2,
+        marker=base.marker(index), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
+        label=row.name,
     )  # fmt: skip
 
 
@@ -154,19 +168,23 @@ def _drawable(loss: float) -> float:
 
 
 def _panel(ax: Axes, x: str, last: float) -> None:
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    base.unframe(ax, "top", "right")
     ax.set_xlim(0, last * 1.02)
-    ax.set_xlabel(x, fontsize=9, color=INK)
-    ax.tick_params(colors=INK, labelsize=9, length=0)
-    ax.grid(axis="y", color=RULE, linewidth=0.6)
+    ax.set_xlabel(x, fontsize=9, color=base.INK)
+    ax.tick_params(colors=base.INK, labelsize=9, length=0)
+    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
 
 
 def _loss_axis(ax: Axes, known: Sequence[Sequence[LossPoint]]) -> None:
-    shown = [p[2] for points in known for p in points if not math.isnan(_drawable(p[2]))] or [1.0]
+    shown = []
+    for points in known:
+        shown += [loss for _, _, loss in points if not math.isnan(_drawable(loss))]
+    low, high = min(shown, default=1.0), max(shown, default=1.0)
+    highest_start = max(points[0][2] for points in known)
+
     ax.set_yscale("log")
-    ax.set_ylim(min(shown) / 1.5, min(max(shown), ROOM_ABOVE * max(points[0][2] for points in known)) * 1.5)
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(shown) < 100 * min(shown) else (1,)))
+    ax.set_ylim(low / 1.5, min(high, ROOM_ABOVE * highest_start) * 1.5)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(lambda value, _: units.number(value))
 
@@ -174,15 +192,16 @@ def _loss_axis(ax: Axes, known: Sequence[Sequence[LossPoint]]) -> None:
 def _loss_in_words(row: Descent) -> str:
     if not row.points:
         return f"{row.name}: not yet"
-    step, seconds, loss = row.points[-1]
-    lowest = min((p[2] for p in row.points if math.isfinite(p[2])), default=math.nan)
+
+    (_, _, first), (step, seconds, last) = row.points[0], row.points[-1]
+    lowest = min((loss for _, _, loss in row.points if math.isfinite(loss)), default=math.nan)
     return (
-        f"{row.name}: from {units.number(row.points[0][2])} to {units.number(loss)} after {units.count(step, 'step')}"
+        f"{row.name}: from {units.number(first)} to {units.number(last)} after {units.count(step, 'step')}"
         f" and {units.seconds(seconds)}, lowest {units.number(lowest)}"
     )
 
 
-@plain_style
+@base.plain_style
 def paths(
     rows: Mapping[str, Sequence[Weights] | None], goals: Mapping[str, Weights], loss: Callable[[float, float], float],
     title: str, x: str, y: str,
@@ -193,28 +212,35 @@ def paths(
 
     `rows[name]` are the points of a path, None for one not yet written. `x`, `y` name the axes.
     """
-    known = {name: [tuple(map(float, p)) for p in path] for name, path in rows.items() if path is not None}
+    known: dict[str, list[Weights]] = {}
+    for name, path in rows.items():
+        if path is not None:
+            known[name] = [(float(a), float(b)) for a, b in path]
     if not known:
-        return not_yet(f"{', '.join(rows)}")
+        return base.not_yet(", ".join(rows))
+
     picture = Picture(8.5, 4.6)
     ax = picture.plot_area()
-    box = _box([p for path in known.values() for p in path] + [tuple(p) for p in goals.values()])
+    box = _box([*chain(*known.values()), *goals.values()])
     _contours(ax, loss, box)
     for index, name in enumerate(rows):
         if name in known:
             _path(ax, index, name, known[name], BROAD if hidden(name, known) else THIN)
         else:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
+    star = {"marker": "*", "markersize": 17, "color": "white", "markeredgecolor": base.INK, "linestyle": "none"}
     for name, (a, b) in goals.items():
-        ax.plot(a, b, marker="*", markersize=17, color="white", markeredgecolor=INK, linestyle="none", zorder=9, label=name)
+        ax.plot(a, b, zorder=9, label=name, **star)
+
     ax.set_xlim(box[0], box[1])
     ax.set_ylim(box[2], box[3])
-    ax.set_xlabel(x, fontsize=9, color=INK)
-    ax.set_ylabel(y, fontsize=9, color=QUIET_INK)
+    ax.set_xlabel(x, fontsize=9, color=base.INK)
+    ax.set_ylabel(y, fontsize=9, color=base.QUIET_INK)
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
-    headline(ax, title, "grey: lines of equal loss over all examples")
+
+    base.headline(ax, title, "grey: lines of equal loss over all examples")
     ends = [f"{name}: ends at {_at(path[-1])}" for name, path in known.items()]
-    picture.alt = ". ".join([title, *ends, *(f"{name}: {_at(point)}" for name, point in goals.items())]) + "."
+    picture.alt = base.sentences(title, *ends, *(f"{name}: {_at(point)}" for name, point in goals.items()))
     return picture
 
 
@@ -228,19 +254,20 @@ def _box(points: Sequence[Weights]) -> tuple[float, float, float, float]:
 def _contours(ax: Axes, loss: Callable[[float, float], float], box: tuple[float, float, float, float]) -> None:
     xs, ys = np.linspace(box[0], box[1], GRID), np.linspace(box[2], box[3], GRID)
     values = np.array([[float(loss(a, b)) for a in xs] for b in ys])
+
     low, high = values.min(), values.max()
     levels = low + (high - low) * np.linspace(0.02, 0.9, LEVELS) ** 2  # closer where it is flat
-    ax.contour(xs, ys, values, levels=levels, colors=[RULE], linewidths=1.0, zorder=1)
+    ax.contour(xs, ys, values, levels=levels, colors=[base.RULE], linewidths=1.0, zorder=1)
 
 
 def _path(ax: Axes, index: int, name: str, path: Sequence[Weights], width: float) -> None:
-    a, b = zip(*path, strict=True)
-    stride = max(1, -(-len(path) // MARKERS_A_PATH))
+    stride = max(1, math.ceil(len(path) / MARKERS_A_PATH))
+    look = {"color": base.colour(index), "marker": base.marker(index), "markeredgecolor": base.INK}
     ax.plot(
-        a, b, color=colour(index), linewidth=width, marker=marker(index), markersize=6, label=name,
-        markevery=(index * stride // 2 % stride, stride), markeredgecolor=INK, markeredgewidth=0.5, zorder=3,
+        *zip(*path, strict=True), linewidth=width, markersize=6, label=name,
+        markevery=(index * stride // 2 % stride, stride), markeredgewidth=0.5, zorder=3, **look,
     )  # fmt: skip
-    ax.plot(*path[-1], color=colour(index), marker=marker(index), markersize=10, markeredgecolor=INK, zorder=4)
+    ax.plot(*path[-1], markersize=10, zorder=4, **look)
 
 
 def _at(point: Weights) -> str:

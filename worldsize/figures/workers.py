@@ -7,21 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
+from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worldsize.figures.base import (
-    INK,
-    QUIET_INK,
-    RULE,
-    WIDTH_IN,
-    Picture,
-    colour,
-    headline,
-    not_yet,
-    notice,
-    plain_style,
-)
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.units import count, number
 
 Taken = Sequence[Sequence[Sequence[int]]]  # [worker][step] -> the examples it takes
@@ -29,36 +21,38 @@ ROW, GAP = 1.0, 1.5  # heights of shares, in rows
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 
 
-@plain_style
+@base.plain_style
 def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], title: str, small: str = "") -> Picture:
     """Workers side by side, a lane each: a tick for each closure that the worker finished, and marked events.
 
     `rows[worker]` are the seconds of its ticks; `events[what]` are marked across all lanes.
     """
-    if not any(len(times) for times in rows.values()):
-        return notice("nothing was finished")
-    picture = Picture(WIDTH_IN, 1.5 + 0.62 * len(rows))
+    if not any(map(len, rows.values())):
+        return base.notice("nothing was finished")
+
+    picture = Picture(base.WIDTH_IN, 1.5 + 0.62 * len(rows))
     ax = picture.plot_area()
     for index, times in enumerate(rows.values()):
-        ax.vlines(times, index - 0.32, index + 0.32, color=colour(index), linewidth=0.7)
+        ax.vlines(times, index - 0.32, index + 0.32, color=base.colour(index), linewidth=0.7)
     for k, (what, at) in enumerate(sorted(events.items(), key=lambda event: event[1])):
-        ax.axvline(at, color=INK, linewidth=1.2, linestyle=(0, (4, 2)))
-        ax.text(at, -0.62 - 0.3 * (k % 2), f" {what}", fontsize=9, color=INK, va="center", bbox=BACK)
+        ax.axvline(at, color=base.INK, linewidth=1.2, linestyle=(0, (4, 2)))
+        ax.text(at, -0.62 - 0.3 * (k % 2), f" {what}", fontsize=9, color=base.INK, va="center", bbox=BACK)
+
     ax.set_yticks(range(len(rows)), [f"{name}\n{count(len(times), 'closure')}" for name, times in rows.items()])
     ax.set_ylim(len(rows) - 0.55, -1.15 if events else -0.55)
     ax.set_xlim(left=0)
-    ax.set_xlabel("seconds", fontsize=9, color=QUIET_INK)
-    headline(ax, title, small)
-    picture.alt = ". ".join([title, *(_words(name, times) for name, times in rows.items()), *(
-        f"{what} at {number(at)} s" for what, at in events.items()
-    )]) + "."  # fmt: skip
+    ax.set_xlabel("seconds", fontsize=9, color=base.QUIET_INK)
+
+    base.headline(ax, title, small)
+    said = [_words(name, times) for name, times in rows.items()]
+    said += [f"{what} at {number(at)} s" for what, at in events.items()]
+    picture.alt = base.sentences(title, *said)
     return picture
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
     """For the picture of workers: the longest time in which one finished no closure, as (from, to)."""
-    ordered = sorted(times)
-    return max(zip(ordered, ordered[1:], strict=False), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
+    return max(pairwise(sorted(times)), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
 
 
 def _words(name: str, times: Sequence[float]) -> str:
@@ -67,7 +61,7 @@ def _words(name: str, times: Sequence[float]) -> str:
     return f"{name}: {count(len(times), 'closure')}{pause}"
 
 
-@plain_style
+@base.plain_style
 def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
     """Picture of workers and their data: which examples each worker takes in each step, a panel a policy.
 
@@ -75,49 +69,69 @@ def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
     """
     known = [taken for taken in policies.values() if taken]
     if not known:
-        return not_yet(", ".join(policies))
-    steps = max(len(steps) for taken in known for steps in taken)
+        return base.not_yet(", ".join(policies))
+
+    steps = max(len(own) for taken in known for own in taken)
     rows = sum(len(taken or [()]) * ROW + GAP for taken in policies.values())
-    picture = Picture(WIDTH_IN, 0.75 + 0.27 * rows)
-    picture.suptitle(title, x=0.012, ha="left", fontsize=11, color=INK)
+    picture = Picture(base.WIDTH_IN, 0.75 + 0.27 * rows)
+    picture.suptitle(title, x=0.012, ha="left", fontsize=11, color=base.INK)
     ax = picture.add_subplot()
     ax.axis("off")
-    y = 0.0
+
+    y, said = 0.0, []
     for name, taken in policies.items():
-        ax.text(-0.95, y + 0.45, name, fontsize=10, color=INK, weight="bold", va="center")
-        ax.text(steps, y + 0.45, finding(taken) if taken else "not yet", fontsize=9, color=QUIET_INK, va="center", ha="right")
+        found = finding(taken) if taken else "not yet"
+        said.append(f"{name}: {found}")
+        ax.text(-0.95, y + 0.45, name, fontsize=10, color=base.INK, weight="bold", va="center")
+        ax.text(steps, y + 0.45, found, fontsize=9, color=base.QUIET_INK, va="center", ha="right")
         y += 0.95
-        for worker, its in enumerate(taken or []):
-            _row(ax, y, worker, its, taken)
+        for worker, own in enumerate(taken or []):
+            _row(ax, y, worker, own, _of_others(taken, worker))
             y += ROW
         y += GAP - 0.95
+
     ax.set_xlim(-0.97, steps + 0.02)
     ax.set_ylim(y, -0.2)
-    said = [f"{name}: {finding(taken) if taken else 'not yet'}" for name, taken in policies.items()]
-    picture.alt = ". ".join([title, *said]) + "."
+    picture.alt = base.sentences(title, *said)
     return picture
 
 
-def _row(ax, y: float, worker: int, its: Sequence[Sequence[int]], taken: Taken) -> None:
-    ax.text(-0.95, y + 0.42, f"worker {worker}", fontsize=9, color=INK, va="center")
-    elsewhere = {n for other, steps in enumerate(taken) if other != worker for step in steps for n in step}
-    for step, numbers in enumerate(its):
-        twice = bool(elsewhere & set(numbers))
-        look = {"facecolor": "white", "edgecolor": colour(worker), "linewidth": 1.4}
-        if twice:
+def _of_others(taken: Taken, worker: int) -> set[int]:
+    """The examples that other workers take."""
+    found: set[int] = set()
+    for other, steps in enumerate(taken):
+        if other != worker:
+            found.update(*steps)
+    return found
+
+
+def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], elsewhere: set[int]) -> None:
+    ax.text(-0.95, y + 0.42, f"worker {worker}", fontsize=9, color=base.INK, va="center")
+
+    back = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+    said = {"fontsize": 9, "color": base.INK, "ha": "center", "va": "center", "bbox": back}
+    for step, numbers in enumerate(own):
+        look = {"facecolor": "white", "edgecolor": base.colour(worker), "linewidth": 1.4}
+        if not elsewhere.isdisjoint(numbers):
             look |= {"facecolor": "#f0f0f0", "hatch": "////", "linestyle": "--"}
         ax.add_patch(Rectangle((step + 0.04, y + 0.06), 0.92, 0.76, **look))
-        back = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-        ax.text(step + 0.5, y + 0.42, " ".join(map(str, numbers)), fontsize=9, color=INK, ha="center", va="center", bbox=back)
-    ax.axhline(y + 0.94, color=RULE, linewidth=0.5)
+        ax.text(step + 0.5, y + 0.42, " ".join(map(str, numbers)), **said)
+
+    ax.axhline(y + 0.94, color=base.RULE, linewidth=0.5)
 
 
 def finding(taken: Taken) -> str:
     """A panel of workers in words: how many steps, and how many examples were taken more than once."""
-    counts = Counter(n for steps in taken for step in steps for n in step)
+    counts: Counter[int] = Counter()
+    for steps in taken:
+        for numbers in steps:
+            counts.update(numbers)
     twice = sum(times > 1 for times in counts.values())
+
     lengths = sorted({len(steps) for steps in taken})
     words = count(lengths[0], "step") if len(lengths) == 1 else f"{lengths[0]} or {lengths[-1]} steps"
     if not twice:
         return f"{words}, every example at one worker"
-    return f"{words}, {'every example' if twice == len(counts) else f'{twice} of {len(counts)} examples'} at several workers"
+    if twice == len(counts):
+        return f"{words}, every example at several workers"
+    return f"{words}, {twice} of {len(counts)} examples at several workers"

@@ -49,6 +49,7 @@ def step_s(backward_s: float, buckets: int, fixed_s: float, moving_s: float) -> 
     """
     if buckets < 1:
         raise ValueError(f"bucketing: expected 1 bucket or more, got {buckets}")
+
     busy_network_s = backward_s / buckets + buckets * fixed_s + moving_s
     busy_backward_s = backward_s + fixed_s + moving_s / buckets
     return max(busy_network_s, busy_backward_s)

@@ -57,15 +57,6 @@ def sharded_parameter_server(n: int, size_bytes: float, link: Link) -> float:
     return _rounds(2, (n - 1) * size_bytes / n, link) if n > 1 else 0.0
 
 
-def bytes_sharded_parameter_server(n: int, size_bytes: float) -> float:
-    """Alpha-beta cost model, bytes: with a sharded parameter server every rank sends 2 (n − 1) m/n.
-
-    It sends its pieces to their servers, and its own sum to the others.
-    """
-    _check(n, size_bytes)
-    return 2 * (n - 1) * size_bytes / n
-
-
 def reduce_scatter(n: int, size_bytes: float, link: Link) -> float:
     """Alpha-beta cost model: a ring reduce-scatter, n − 1 steps of one chunk, takes (n − 1) (α + m/(nB)).
 
@@ -108,47 +99,6 @@ def ring_all_reduce(n: int, size_bytes: float, link: Link) -> float:
 def bytes_ring_all_reduce(n: int, size_bytes: float) -> float:
     """Alpha-beta cost model, bytes: in a ring all-reduce every rank sends 2 (n − 1) m/n."""
     return bytes_reduce_scatter(n, size_bytes) + bytes_all_gather(n, size_bytes)
-
-
-def tree_all_reduce(n: int, size_bytes: float, link: Link) -> float:
-    """Alpha-beta cost model: a tree all-reduce takes 2 ⌈log2 n⌉ (α + m/B).
-
-    It goes up a binomial tree to rank 0, then down. Exact where n is a power of two; elsewhere a bound from above,
-    since a subtree that isn't full is early. Thakur, Rabenseifner and Gropp, 2005.
-    """
-    _check(n, size_bytes)
-    return _rounds(2 * _levels(n), size_bytes, link)
-
-
-def bytes_tree_all_reduce(n: int, size_bytes: float) -> float:
-    """Alpha-beta cost model, bytes: in a tree all-reduce rank 0 sends ⌈log2 n⌉ m, on the way down."""
-    _check(n, size_bytes)
-    return _levels(n) * size_bytes
-
-
-def halving_doubling_all_reduce(n: int, size_bytes: float, link: Link) -> float:
-    """Alpha-beta cost model: a halving-doubling all-reduce takes 2 log2(p) α + 2 (p − 1) m/(pB).
-
-    It is a reduce-scatter by recursive halving, then an all-gather by recursive doubling. p is the largest power of
-    two up to n. The n − p ranks that are left over first send their whole tensor to a neighbour and get the result
-    at the end, which adds 2 (α + m/B). R. Rabenseifner, "Optimization of collective reduction operations", ICCS
-    2004; the left-over ranks as in MPICH (Thakur, Rabenseifner and Gropp, 2005).
-    """
-    _check(n, size_bytes)
-    inner = _largest_power_of_two(n)
-    halves = sum(_rounds(1, size_bytes / 2**k, link) for k in range(1, _levels(inner) + 1))
-    folded = _rounds(2, size_bytes, link) if inner < n else 0.0
-    return 2 * halves + folded
-
-
-def bytes_halving_doubling_all_reduce(n: int, size_bytes: float) -> float:
-    """Alpha-beta cost model, bytes: in a halving-doubling all-reduce a rank sends 2 (p − 1) m/p.
-
-    It sends m more where it returns the result to a left-over rank.
-    """
-    _check(n, size_bytes)
-    inner = _largest_power_of_two(n)
-    return 2 * (inner - 1) * size_bytes / inner + (size_bytes if inner < n else 0)
 
 
 def pipeline(stage_seconds: Sequence[float], micro_batches: int) -> float:
@@ -267,10 +217,6 @@ def _rounds(count: int, size_bytes: float, link: Link) -> float:
 
 def _levels(n: int) -> int:
     return int(n - 1).bit_length()
-
-
-def _largest_power_of_two(n: int) -> int:
-    return 1 << (int(n).bit_length() - 1)
 
 
 def _check(n: int, size_bytes: float) -> None:

@@ -42,7 +42,9 @@ def crossing_batch(n: int, parameters_bytes: float, boundary_bytes: Sequence[flo
     passes.
     """
     for_each_example = bytes_model_parallel(1, boundary_bytes)
-    return bytes_data_parallel(n, parameters_bytes) / for_each_example if for_each_example else float("inf")
+    if not for_each_example:
+        return float("inf")
+    return bytes_data_parallel(n, parameters_bytes) / for_each_example
 
 
 def seconds_data_parallel(n: int, compute_s: float, parameters_bytes: float, link: Link) -> float:

@@ -9,9 +9,10 @@ arXiv:1811.06965, 2019); the order is D. Narayanan et al.'s question ("PipeDream
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate
 
 from worldsize.trace import Span, Trace
 
@@ -36,7 +37,9 @@ class Stuck(ValueError):
 
     def __init__(self, waits: dict[int, tuple[Action, int, Action]]) -> None:
         self.waits = waits
-        said = (f"stage {s} can't do {_named(a)} before stage {o} has done {_named(b)}" for s, (a, o, b) in waits.items())
+        said = []
+        for stage, (action, other, missing) in waits.items():
+            said.append(f"stage {stage} can't do {_named(action)} before stage {other} has done {_named(missing)}")
         super().__init__("; ".join(said))
 
 
@@ -51,6 +54,7 @@ def play(
     place, free_s = [0] * len(schedules), [0.0] * len(schedules)
     ended: dict[tuple[int, Action], float] = {}
     spans = []
+
     while any(place[s] < len(actions) for s, actions in enumerate(schedules)):
         moved = False
         for stage, actions in enumerate(schedules):
@@ -67,6 +71,7 @@ def play(
                 moved = True
         if not moved:
             raise Stuck(_waits(schedules, place, ended))
+
     return Trace(len(schedules), spans=tuple(sorted(spans, key=lambda s: s.start_s)))
 
 
@@ -75,8 +80,11 @@ def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
     way, micro = action
     if way == FORWARD:
         return [(stage - 1, action)] if stage > 0 else []
-    own = [(stage, (FORWARD, micro))]
-    return own + [(stage + 1, action)] if stage < stages - 1 else own
+
+    needs = [(stage, (FORWARD, micro))]
+    if stage < stages - 1:
+        needs.append((stage + 1, action))
+    return needs
 
 
 def works(trace: Trace) -> list[StagePass]:
@@ -89,6 +97,7 @@ def works(trace: Trace) -> list[StagePass]:
         way, _, micro = span.label.partition(" ")
         if way in (FORWARD, BACKWARD) and micro.isdigit():
             found.append(StagePass(span.rank, way, int(micro), span.start_s, span.end_s))
+
     return sorted(found, key=lambda w: (w.start_s, w.stage))
 
 
@@ -98,7 +107,9 @@ def makespan_s(trace: Trace) -> float | None:
     None where nothing was marked.
     """
     every = works(trace)
-    return max(w.end_s for w in every) - min(w.start_s for w in every) if every else None
+    if not every:
+        return None
+    return max(w.end_s for w in every) - min(w.start_s for w in every)
 
 
 def utilisation(trace: Trace) -> float | None:
@@ -107,7 +118,9 @@ def utilisation(trace: Trace) -> float | None:
     The time is that from the first start to the last end.
     """
     whole_s = makespan_s(trace)
-    return whole_s and sum(w.end_s - w.start_s for w in works(trace)) / (whole_s * trace.world_size)
+    if not whole_s:
+        return whole_s
+    return sum(w.end_s - w.start_s for w in works(trace)) / (whole_s * trace.world_size)
 
 
 def in_flight(trace: Trace) -> list[int]:
@@ -115,15 +128,17 @@ def in_flight(trace: Trace) -> list[int]:
 
     By stage: those that had begun forward and had not ended backward.
     """
+    changes: list[Counter[float]] = [Counter() for _ in range(trace.world_size)]  # by stage, at each moment
+    for w in works(trace):
+        if w.way == FORWARD:
+            changes[w.stage][w.start_s] += 1
+        else:
+            changes[w.stage][w.end_s] -= 1
+
     peaks = []
-    for stage in range(trace.world_size):
-        own = [w for w in works(trace) if w.stage == stage]
-        moments = sorted([(w.start_s, 1) for w in own if w.way == FORWARD] + [(w.end_s, -1) for w in own if w.way == BACKWARD])
-        held = peak = 0
-        for _, changes in groupby(moments, key=lambda m: m[0]):
-            held += sum(step for _, step in changes)
-            peak = max(peak, held)
-        peaks.append(peak)
+    for own in changes:
+        held = accumulate((change for _, change in sorted(own.items())), initial=0)
+        peaks.append(max(held))
     return peaks
 
 
@@ -138,6 +153,7 @@ def _waits(schedules: Schedules, place: Sequence[int], ended: dict) -> dict[int,
             action = tuple(actions[place[stage]])
             other, missing = next(need for need in needed(stage, action, len(schedules)) if need not in ended)
             waits[stage] = (action, other, missing)
+
     return waits
 
 

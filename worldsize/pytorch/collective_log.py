@@ -68,11 +68,15 @@ class CollectiveLog:
 
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:
+    """Bytes of this rank's input: the argument of this place or name, or without a name the first of tensors."""
     if len(args) > place:
-        given = args[place]
-    else:
-        given = kwargs.get(name) if name else next((v for v in kwargs.values() if _tensors(v)), None)
-    return sum(t.nbytes for t in _tensors(given))
+        return sum(t.nbytes for t in _tensors(args[place]))
+
+    for given in [kwargs.get(name)] if name else kwargs.values():
+        tensors = _tensors(given)
+        if tensors:
+            return sum(t.nbytes for t in tensors)
+    return 0
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,11 +46,13 @@ class Cards:
         """Copies of `tensors` on card `dst`; from a card to itself, the tensors themselves."""
         if src == dst or not tensors:
             return [t.detach() for t in tensors]
+
         start_s = self.now()
         copies = [t.detach().clone() for t in tensors]
         size_bytes = sum(t.nbytes for t in copies)
         if self._link:
             time.sleep(max(0.0, start_s + self._link.seconds(size_bytes) - self.now()))
+
         self.note(src, dst, size_bytes, start_s)
         return copies
 
@@ -94,37 +97,46 @@ class Emulated(nn.Module):
 
     def run(self, ctx: Any, x: torch.Tensor) -> torch.Tensor:
         """Scatter, replicate, a forward pass in a thread for each card, gather."""
-        cards, pieces = self._cards, x.chunk(self._cards.count)
-        with cards.collective("scatter", x.nbytes):
-            pieces = [cards.move([piece], 0, card)[0] for card, piece in enumerate(pieces)]
-        weights = [*self.module.parameters()]
-        with cards.collective("replicate", sum(w.nbytes for w in weights)):
+        cards = self._cards
+        pieces = self._scattered(x, x.chunk(cards.count))
+
+        with cards.collective("replicate", _bytes([*self.module.parameters()])):
             replicas = [self._replica(card) for card in range(len(pieces))]
-        outputs = self._threads("forward", [lambda r=r, p=p: r(p) for r, p in zip(replicas, pieces, strict=True)])
-        with cards.collective("gather", sum(o.nbytes for o in outputs)):
+
+        outputs = self._threads("forward", [partial(r, p) for r, p in zip(replicas, pieces, strict=True)])
+
+        with cards.collective("gather", _bytes(outputs)):
             gathered = [cards.move([o], card, 0)[0] for card, o in enumerate(outputs)]
+
         ctx.replicas, ctx.outputs = replicas, outputs
         return torch.cat(gathered)
 
     def run_back(self, ctx: Any, grad: torch.Tensor) -> Tensors:
         """Scatter the outputs' gradients, a backward pass in a thread for each card, add up on card 0."""
         cards = self._cards
-        with cards.collective("scatter", grad.nbytes):
-            parts = grad.split([len(o) for o in ctx.outputs])
-            pieces = [cards.move([part], 0, card)[0] for card, part in enumerate(parts)]
-        pairs = zip(ctx.outputs, pieces, strict=True)
-        self._threads("backward", [lambda o=o, p=p: torch.autograd.backward(o, p) for o, p in pairs])
-        own = [[_gradient(p) for p in replica.parameters()] for replica in ctx.replicas]
-        with cards.collective("reduce add", sum(g.nbytes for g in own[0])):
+        pieces = self._scattered(grad, grad.split([len(o) for o in ctx.outputs]))
+
+        works = [partial(torch.autograd.backward, o, p) for o, p in zip(ctx.outputs, pieces, strict=True)]
+        self._threads("backward", works)
+
+        own = [list(map(_gradient, replica.parameters())) for replica in ctx.replicas]
+        with cards.collective("reduce add", _bytes(own[0])):
             arrived = [cards.move(gradients, card, 0) for card, gradients in enumerate(own)]
             return [sum(of_all[1:], of_all[0]) for of_all in zip(*arrived, strict=True)]
 
+    def _scattered(self, whole: torch.Tensor, parts: Tensors) -> list[torch.Tensor]:
+        """The parts of a tensor, each on its card."""
+        with self._cards.collective("scatter", whole.nbytes):
+            return [self._cards.move([part], 0, card)[0] for card, part in enumerate(parts)]
+
     def _replica(self, card: int) -> nn.Module:
         replica = self._replicas[0][card].train(self.module.training)
+
         for kind in ("parameters", "buffers"):
             theirs = [*getattr(self.module, kind)()]
             for mine, given in zip(getattr(replica, kind)(), self._cards.move(theirs, 0, card), strict=True):
                 mine.data, mine.grad = given, None
+
         return replica
 
     def _threads(self, label: str, works: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -155,16 +167,17 @@ def _gradient(p: torch.Tensor) -> torch.Tensor:
 
 
 class RecordedCopies:
-    """`with Watched(cards): …` notes the copies of PyTorch's own DataParallel, by standing before its four functions.
+    """`with RecordedCopies(cards): …` notes the copies of PyTorch's own DataParallel, by standing before its four functions.
 
     It waits for the cards before and after each copy, so that the times are true; that makes a step slower. What is noted
     is who gives and who gets: NCCL may pass a copy on from card to card.
     """
 
     def __init__(self, cards: Cards, comm: Any = None, card_of: Callable[[torch.Tensor], int] | None = None) -> None:
-        from torch.nn.parallel import comm as torchs
+        if comm is None:
+            from torch.nn.parallel import comm
 
-        self._cards, self._comm, self._card_of = cards, comm or torchs, card_of or _card_of
+        self._cards, self._comm, self._card_of = cards, comm, card_of or _card_of
 
     def __enter__(self) -> RecordedCopies:
         self._originals = {name: getattr(self._comm, name) for name in _WAYS}
@@ -182,17 +195,20 @@ class RecordedCopies:
         def noted(given: Any, *args: Any, **kwargs: Any) -> Any:
             if not _bytes(given):  # such as the buffers of a model that has none
                 return original(given, *args, **kwargs)
+
             _finish()
             start_s = self._cards.now()
             got = original(given, *args, **kwargs)
             _finish()
+
             many, one = (got, given) if outwards else (given, got)
             centre = self._card_of(_first(one))
-            parts = [(self._card_of(_first(part)), _bytes(part)) for part in many]
-            for card, size_bytes in parts:
+            for part in many:
+                card = self._card_of(_first(part))
                 if card != centre:
                     src, dst = (centre, card) if outwards else (card, centre)
-                    self._cards.note(src, dst, size_bytes, start_s)
+                    self._cards.note(src, dst, _bytes(part), start_s)
+
             with self._cards.collective(op, _bytes(one)):
                 pass
             return got
@@ -212,11 +228,15 @@ def _card_of(x: torch.Tensor) -> int:
 
 
 def _first(given: Any) -> torch.Tensor:
-    return given if isinstance(given, torch.Tensor) else _first(given[0])
+    while not isinstance(given, torch.Tensor):
+        given = given[0]
+    return given
 
 
 def _bytes(given: Any) -> int:
-    return given.nbytes if isinstance(given, torch.Tensor) else sum(_bytes(part) for part in given)
+    if isinstance(given, torch.Tensor):
+        return given.nbytes
+    return sum(map(_bytes, given))
 
 
 def _finish() -> None:

@@ -44,7 +44,9 @@ def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
         raise ValueError(f"mlp: expected at least two sizes, the input's and the output's, got {sizes!r}")
 
     def build() -> nn.Sequential:
-        layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
+        layers: list[nn.Module] = []
+        for pair in pairwise(sizes):
+            layers += [nn.Linear(*pair), nn.ReLU()]
         return nn.Sequential(*layers[:-1])
 
     return _seeded(build, seed)
@@ -56,10 +58,12 @@ def tensors(dataset: Dataset, train: int | None = None, test: int | None = None)
     The first `train` and `test` of each. Images float32 [n, channels, height, width] with mean 0 and standard
     deviation 1 over the training images that are taken; labels int64 [n].
     """
-    seen, unseen = (_images(part) for part in (dataset.train_images[:train], dataset.test_images[:test]))
+    seen, unseen = _images(dataset.train_images[:train]), _images(dataset.test_images[:test])
     mean, std = seen.mean(), seen.std()
-    labels = [torch.as_tensor(part) for part in (dataset.train_labels[:train], dataset.test_labels[:test])]
-    return (seen - mean) / std, labels[0], (unseen - mean) / std, labels[1]
+
+    train_labels = torch.as_tensor(dataset.train_labels[:train])
+    test_labels = torch.as_tensor(dataset.test_labels[:test])
+    return (seen - mean) / std, train_labels, (unseen - mean) / std, test_labels
 
 
 def flat(values: list[torch.Tensor]) -> torch.Tensor:
@@ -72,12 +76,15 @@ def flat(values: list[torch.Tensor]) -> torch.Tensor:
 
 def _images(images: np.ndarray) -> torch.Tensor:
     x = torch.as_tensor(images).to(torch.float32) / 255
-    return x.unsqueeze(1) if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
+    if x.ndim == 3:
+        return x.unsqueeze(1)
+    return x.permute(0, 3, 1, 2).contiguous()
 
 
 def _seeded(build: Callable[[], nn.Sequential], seed: int | None) -> nn.Sequential:
     if seed is None:
         return build()
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()

@@ -8,6 +8,7 @@ speaks. The counters are `tcp_info`'s (RFC 4898's extended statistics), see the 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -55,9 +56,11 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
     ports: list[Any] = [None] * seen.world_size
     dist.all_gather_object(ports, sorted({own for own, _ in received_bytes()}))
     owner = {port: rank for rank, theirs in enumerate(ports) for port in theirs}
+
     _meet(seen.world_size)
     before = received_bytes()
     _meet(seen.world_size)
+
     start_s = time.monotonic()
     profiled = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
     with _quietly():
@@ -68,9 +71,11 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
         end_s = time.monotonic() - start_s
         with _quietly():
             profiled.stop()
+
     _meet(seen.world_size)
     after = received_bytes()
     _meet(seen.world_size)
+
     seen.collectives = tuple(_collectives(profiled.events(), seen.rank, item_bytes))
     seen.transfers = tuple(_transfers(before, after, owner, seen.rank, end_s))
 
@@ -81,9 +86,13 @@ def together(testimonies: Iterable[ObservedStep]) -> Trace:
     `testimonies` are the ranks'; a connection counts where it carried data.
     """
     testimonies = list(testimonies)
-    transfers = sorted(t for seen in testimonies for t in seen.transfers)
-    collectives = sorted((c for seen in testimonies for c in seen.collectives), key=lambda c: c.start_s)
-    return Trace(len(testimonies), tuple(transfers), (), tuple(collectives))
+    transfers, collectives = [], []
+    for seen in testimonies:
+        transfers += seen.transfers
+        collectives += seen.collectives
+
+    collectives.sort(key=lambda c: c.start_s)
+    return Trace(len(testimonies), transfers=tuple(sorted(transfers)), collectives=tuple(collectives))
 
 
 def received_bytes() -> dict[tuple[int, int], int]:
@@ -105,6 +114,7 @@ def _counted(fd: int) -> dict[tuple[int, int], int]:
     with socket.socket(fileno=os.dup(fd)) as connection:
         if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
             return {}
+
         ports = connection.getsockname()[1], connection.getpeername()[1]
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         return {ports: struct.unpack_from("Q", info, _RECEIVED_AT)[0]}
@@ -115,28 +125,24 @@ def _transfers(before: dict, after: dict, owner: dict[int, int], rank: int, end_
     for ports, size_bytes in after.items():
         peer = owner.get(ports[1], rank)
         arrived[peer] += size_bytes - before.get(ports, 0)
+
     for peer, size_bytes in arrived.items():
         if peer != rank and size_bytes > NOTES_BYTES:
-            yield Transfer(peer, rank, size_bytes, 0.0, end_s)
+            yield Transfer(src=peer, dst=rank, size_bytes=size_bytes, start_s=0.0, end_s=end_s)
 
 
 def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[Collective]:
     for event in events:
         named = _COLLECTIVE.fullmatch(event.name)
         if named:
-            start, end = (float(t) * 1e-6 for t in (event.time_range.start, event.time_range.end))
-            yield Collective(named[1], item_bytes * _numbers(event.input_shapes), rank, start, end)
+            start_us, end_us = event.time_range.start, event.time_range.end
+            size_bytes = item_bytes * _numbers(event.input_shapes)
+            yield Collective(named[1], size_bytes, rank, float(start_us) * 1e-6, float(end_us) * 1e-6)
 
 
 def _numbers(shapes: Any) -> int:
     """How many numbers tensors of these shapes hold: [[3, 2], [5]] is 11."""
-    total = 0
-    for shape in shapes or ():
-        product = 1
-        for length in shape:
-            product *= length
-        total += product if shape else 0
-    return total
+    return sum(math.prod(shape) for shape in shapes or () if shape)
 
 
 @contextmanager
@@ -156,6 +162,7 @@ def _quietly() -> Iterator[None]:
 def _meet(world_size: int) -> None:
     """Wait for all ranks through the launch's store, which sends nothing over the connections between ranks."""
     store, key = dist.distributed_c10d._get_default_store(), f"worldsize-witness-{next(_meetings)}"
+
     store.add(key, 1)
     while store.add(key, 0) < world_size:
         time.sleep(0.001)

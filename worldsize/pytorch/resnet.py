@@ -23,12 +23,15 @@ class Block(nn.Module):
 
     def __init__(self, channels: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
-        out = width * EXPANSION if bottleneck else width
+
         if bottleneck:
-            layers = [*_conv(channels, width, 1), nn.ReLU(), *_conv(width, width, 3, stride), nn.ReLU(), *_conv(width, out, 1)]
+            out = width * EXPANSION
+            first, last = [*_conv(channels, width, 1), nn.ReLU(), *_conv(width, width, 3, stride)], _conv(width, out, 1)
         else:
-            layers = [*_conv(channels, width, 3, stride), nn.ReLU(), *_conv(width, out, 3)]
-        self.body = nn.Sequential(*layers)
+            out = width
+            first, last = _conv(channels, width, 3, stride), _conv(width, out, 3)
+        self.body = nn.Sequential(*first, nn.ReLU(), *last)
+
         same = stride == 1 and channels == out
         self.shortcut = nn.Identity() if same else nn.Sequential(*_conv(channels, out, 1, stride))
 
@@ -44,6 +47,7 @@ def resnet(depth: int = 18, channels: int = 3, classes: int = 1000, width: int =
     if depth not in DEPTHS:
         raise ValueError(f"resnet: expected a depth of {', '.join(map(str, DEPTHS))}, got {depth!r}")
     blocks, bottleneck = DEPTHS[depth]
+
     layers = [*_conv(channels, width, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     last = width
     for stage, count in enumerate(blocks):
@@ -52,6 +56,7 @@ def resnet(depth: int = 18, channels: int = 3, classes: int = 1000, width: int =
             layers.append(Block(last, inner, 2 if stage and not number else 1, bottleneck))
             last = inner * (EXPANSION if bottleneck else 1)
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, classes)]
+
     model = nn.Sequential(*layers)
     for part in model.modules():
         if isinstance(part, nn.Conv2d):

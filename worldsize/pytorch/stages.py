@@ -40,8 +40,10 @@ def cut(
     linear = [layer for layer in model if isinstance(layer, nn.Linear)]
     if edges[0] != 0 or edges[-1] != len(linear) or any(a >= b for a, b in pairwise(edges)):
         raise ValueError(f"cut: expected edges that grow from 0 to {len(linear)}, the linear layers, got {list(edges)}")
+
     if len(x) % micro_batches:
         raise ValueError(f"cut: expected a batch that divides by {micro_batches} micro-batches, got {len(x)} examples")
+
     parts = []
     for stage, (start, stop) in enumerate(pairwise(edges)):
         rows, width = len(x) // micro_batches, linear[start].in_features
@@ -50,6 +52,7 @@ def cut(
         parts.append({"layers": layers, "xs": arriving if stage else _chunks(x, micro_batches), "ys": []})
         if seconds:
             parts[-1] |= {"seconds": tuple(seconds[stage]), "watch": watch}
+
     parts[-1]["ys"] = _chunks(y, micro_batches)
     return parts
 
@@ -68,8 +71,13 @@ def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
 
     With "seconds", they take so long on `fabric`, as declared.
     """
-    layers = nn.Sequential(*(module for plain in part["layers"] for module in _modules(plain)))
-    return TimedLayers(layers, fabric, *part["seconds"], part["watch"]) if "seconds" in part else layers
+    layers = nn.Sequential()
+    for plain in part["layers"]:
+        layers.extend(_modules(plain))
+
+    if "seconds" not in part:
+        return layers
+    return TimedLayers(layers, fabric, *part["seconds"], part["watch"])
 
 
 def _modules(plain: dict[str, Any]) -> list[nn.Module]:
@@ -78,6 +86,7 @@ def _modules(plain: dict[str, Any]) -> list[nn.Module]:
     with torch.no_grad():
         linear.weight.copy_(plain["weight"])
         linear.bias.copy_(plain["bias"])
+
     return [linear, nn.ReLU()] if plain["relu"] else [linear]
 
 
@@ -97,6 +106,7 @@ class TimedLayers(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         micro, self._count = self._count, self._count + 1
+
         with self._taking("forward", micro), self._kept.counting() if self._kept else nullcontext():
             backward = ExitStack()  # entered and left when autograd comes by on its way back
             begin = _Passing.apply(x if x.requires_grad else x.detach().requires_grad_(), backward.close)
@@ -140,6 +150,7 @@ class _Kept:
         place = x.untyped_storage().data_ptr()
         if place in self._weights:
             return
+
         self._holders[place] += step
         if self._holders[place] == (step > 0):  # its first holder came, or its last one went
             self.size_bytes += step * x.nbytes

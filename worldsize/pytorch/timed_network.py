@@ -38,6 +38,7 @@ def task(**given: Any) -> TrainingTask:
         "sizes": [4, 4, 4, 4], "examples": 3, "steps": 1, "rate": 0.1, "seed": 0, "dtype": "float32", "tied": [],
         "frozen": [], "unused": {}, "backward_s": 0.0, "parts": 1, "buckets": [],
     }  # fmt: skip
+
     unknown = sorted(set(given) - set(plain))
     if unknown:
         raise ValueError(f"task: expected some of {', '.join(plain)}, got {unknown[0]!r}")
@@ -65,11 +66,13 @@ class Network(nn.Module):
         super().__init__()
         self._fabric, self._task = fabric, task
         self._passed_by = set(_of_rank(task["unused"], fabric.rank))
+
         random = _random(task, fabric.rank)
         dtype = getattr(torch, task["dtype"])
         shapes = list(zip(task["sizes"][1:], task["sizes"], strict=False))
         drawn = [torch.randn(s, generator=random, dtype=torch.float64) / s[1] ** 0.5 for s in shapes]
         self.weights = nn.ParameterList([nn.Parameter(w.to(dtype)) for w in drawn])
+
         for first, second in task["tied"]:
             self.weights[second] = self.weights[first]
         for layer in task["frozen"]:
@@ -102,6 +105,7 @@ def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torc
     """
     random = _random(task, rank, 1 + step, part)
     shape = (task["examples"], task["sizes"][0] + task["sizes"][-1])
+
     numbers = torch.randn(shape, generator=random, dtype=torch.float64).to(getattr(torch, task["dtype"]))
     return numbers[:, : task["sizes"][0]], numbers[:, task["sizes"][0] :]
 
@@ -112,7 +116,9 @@ def loss(task: TrainingTask, rank: int, forward: Callable, step: int, part: int 
     return nn.functional.mse_loss(forward(x), y)
 
 
-def train(fabric: Rank, task: TrainingTask, model: nn.Module, gradients: Callable, forward: Callable | None = None) -> dict:
+def train(
+    fabric: Rank, task: TrainingTask, model: nn.Module, gradients: Callable, forward: Callable | None = None
+) -> dict[str, Any]:
     """Train the timed network by gradient descent, where a given function makes the gradients of each step.
 
     At each step `gradients(loss)` has to leave in every p.grad what p is to step by.
@@ -121,14 +127,16 @@ def train(fabric: Rank, task: TrainingTask, model: nn.Module, gradients: Callabl
     asked. `forward` stands in for `model(x)`. Returns {"weights": the parameters at the end, "seconds": of each
     step}.
     """
-    forward, seconds = forward or model, []
+    seconds = []
     for step in range(task["steps"]):
         model.zero_grad()
-        losses = _losses(task, fabric.rank, forward, step)
+        losses = _losses(task, fabric.rank, forward or model, step)
+
         begin_s = time.monotonic()
         gradients(losses if task["parts"] > 1 else next(losses))
         _descend(model, task["rate"])
         seconds.append(time.monotonic() - begin_s)
+
     return {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
 
 

@@ -6,10 +6,10 @@ Coordinates are pixels of a canvas that `player.js` and `still` share, x to the 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import count
+from itertools import combinations, count
 
 WIDTH = 720
 ROOM_Y = 20  # what a rank does is written below its box
@@ -37,14 +37,20 @@ class Layout:
         """A message's way: where it begins, the control point of its curve, where it ends."""
         a, b = self._edge(src, dst), self._edge(dst, src)
         dx, dy = b[0] - a[0], b[1] - a[1]
+
         aside = 2 * min(self.bend[0], self.bend[1] / max(1.0, math.hypot(dx, dy)))
-        return a, ((a[0] + b[0]) / 2 + aside * dy, (a[1] + b[1]) / 2 - aside * dx), b
+        via = ((a[0] + b[0]) / 2 + aside * dy, (a[1] + b[1]) / 2 - aside * dx)
+        return a, via, b
 
     def _edge(self, rank: int, towards: int) -> Position:
         """Where the line between two ranks leaves the first one's box."""
         (x, y), (to_x, to_y) = self.centres[rank], self.centres[towards]
         dx, dy = to_x - x, to_y - y
-        share = min((self.box[k] / 2 + 3) / abs(d) if d else math.inf for k, d in enumerate((dx, dy)))
+
+        share = math.inf  # of the line, as far as the box goes
+        for length, size in ((dx, self.box[0]), (dy, self.box[1])):
+            if length:
+                share = min(share, (size / 2 + 3) / abs(length))
         return x + share * dx, y + share * dy
 
 
@@ -54,6 +60,7 @@ def ring(n: int, chunks: int = 0) -> Layout:
     Rank 0 on top, the others clockwise; two side by side.
     """
     first = -math.pi / 2 if n == 2 else 0.0
+
     return _round(n, chunks, lambda rx, ry: _on_ellipse(n, rx, ry, first))
 
 
@@ -75,16 +82,19 @@ def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]]
     below = _below(n, hub, pairs)
     leaves = sum(not below[rank] for rank in range(n))
     box, cell = _box(n, chunks, WIDTH / leaves - 12)
-    slots, centres, floor = count(), {}, box[1] + ROOM_Y + 44
+    floor = box[1] + ROOM_Y + 44  # the height of one
+    slots, centres = count(), {}
 
     def place(rank: int, level: int) -> float:
-        xs = [place(lower, level + 1) for lower in below[rank]] or [WIDTH * (next(slots) + 0.5) / leaves]
+        xs = [place(lower, level + 1) for lower in below[rank]]
+        if not xs:
+            xs = [WIDTH * (next(slots) + 0.5) / leaves]
         centres[rank] = ((xs[0] + xs[-1]) / 2, ROOM_Y + box[1] / 2 + level * floor)
         return centres[rank][0]
 
     place(hub, 0)
     height = max(y for _, y in centres.values()) + box[1] / 2 + 2 * ROOM_Y
-    return Layout(height, box, cell, tuple(centres[rank] for rank in range(n)))
+    return Layout(height=height, box=box, cell=cell, centres=tuple(centres[rank] for rank in range(n)))
 
 
 def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
@@ -92,13 +102,16 @@ def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list
     partners: dict[int, dict[int, None]] = defaultdict(dict)
     for a, b in pairs:
         partners[a][b] = partners[b][a] = None
-    below, level = {rank: [] for rank in range(n)}, [hub]
+
+    below: dict[int, list[int]] = {rank: [] for rank in range(n)}
     missing = set(range(n)) - {hub}
-    while level:
-        for upper in level:
-            below[upper] = [lower for lower in partners[upper] if lower in missing]
-            missing -= set(below[upper])
-        level = [lower for upper in level for lower in below[upper]]
+    waiting = deque([hub])
+    while waiting:
+        upper = waiting.popleft()
+        below[upper] = [lower for lower in partners[upper] if lower in missing]
+        missing -= set(below[upper])
+        waiting += below[upper]
+
     below[hub] += sorted(missing)
     return below
 
@@ -111,7 +124,8 @@ def pipeline(n: int, chunks: int = 0) -> Layout:
     box, cell = _box(n, chunks, WIDTH / n - 12)
     height = box[1] + 2 * ROOM_Y + 110  # for the arcs of messages that pass by a rank
     centres = tuple((WIDTH * (rank + 0.5) / n, height / 2) for rank in range(n))
-    return Layout(height, box, cell, centres, bend=(0.2, 65 + box[1] / 2))
+
+    return Layout(height=height, box=box, cell=cell, centres=centres, bend=(0.2, 65 + box[1] / 2))
 
 
 def _on_ellipse(n: int, rx: float, ry: float, first: float) -> list[Position]:
@@ -126,20 +140,26 @@ def _round(n: int, chunks: int, place: Callable[[float, float], list[Position]])
     rx, ry = WIDTH / 2 - box[0] / 2 - 34, 60.0 + box[1] / 2
     while ry < MOST_RADIUS and _crowded(place(rx, ry), (box[0] + gap[0], box[1] + gap[1])):
         ry += 6
-    ys = [y for _, y in place(rx, ry)]
+
+    placed = place(rx, ry)
+    ys = [y for _, y in placed]
     top = max(-min(ys), 40) + box[1] / 2 + ROOM_Y
     height = top + max(max(ys), 40) + box[1] / 2 + ROOM_Y
-    return Layout(height, box, cell, tuple((WIDTH / 2 + x, top + y) for x, y in place(rx, ry)))
+    centres = tuple((WIDTH / 2 + x, top + y) for x, y in placed)
+    return Layout(height=height, box=box, cell=cell, centres=centres)
 
 
 def _crowded(centres: list[Position], apart: Position) -> bool:
-    pairs = [(a, b) for i, a in enumerate(centres) for b in centres[:i]]
-    return any(abs(a[0] - b[0]) < apart[0] and abs(a[1] - b[1]) < apart[1] for a, b in pairs)
+    for (x, y), (other_x, other_y) in combinations(centres, 2):
+        if abs(x - other_x) < apart[0] and abs(y - other_y) < apart[1]:
+            return True
+    return False
 
 
 def _box(n: int, chunks: int, most_width: float) -> tuple[Position, Position]:
-    plain = (min(84.0 if n <= MOST_ROOMY else 44.0, most_width), 28.0)
+    width, height = min(84.0 if n <= MOST_ROOMY else 44.0, most_width), 28.0
     if not chunks:
-        return plain, (0.0, 0.0)
+        return (width, height), (0.0, 0.0)
+
     cell = (max(4.0, min(18.0, 84 / chunks, (most_width - 12) / chunks)), max(4.0, min(10.0, 46 / n)))
-    return (max(plain[0], chunks * cell[0] + 12), plain[1] + n * cell[1] + 4), cell
+    return (max(width, chunks * cell[0] + 12), height + n * cell[1] + 4), cell

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ class Stepper:
         name = hashlib.sha256(data.encode()).hexdigest()[:12]
         still = self._still.html(self._still.png(PICTURE_BYTES, PICTURE_DPI))
         script = f'{SCRIPT.read_text(encoding="utf-8")}\nshowAll("{name}", {data});'
+
         # Lab takes arrow keys for itself unless the element says this
         attributes = f'class="ws-steps" data-steps="{name}" data-lm-suppress-shortcuts="true"'
         return f'<div {attributes}>{still}</div>\n<script type="module">\n{script}\n</script>'
@@ -76,10 +78,12 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
     chunks = len(_checked(contents, n)[0][0].held) if contents else 0
     if n > MOST_RANKS_WITH_CELLS or chunks > MOST_CHUNKS:
         contents, chunks = None, 0
+
     every = steps_of(trace, contents)
     where = _layout_of(layout, n, chunks, _busiest(trace) if hub is None else hub, every)
     if n > MOST_RANKS:
         return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
+
     shown = _first(every)
     title = finding[0].upper() + finding[1:]
     picture = still(shown, where, title)
@@ -89,7 +93,10 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
 
 
 def _layout_of(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Layout:
-    pairs = [(m.src, m.dst) for step in every for m in step.messages if max(m.src, m.dst) < MOST_RANKS]
+    pairs: list[tuple[int, int]] = []
+    for step in every:
+        pairs += [(m.src, m.dst) for m in step.messages if max(m.src, m.dst) < MOST_RANKS]
+
     layouts = {
         "ring": ring, "star": partial(star, hub=hub), "tree": partial(tree, hub=hub, pairs=pairs),
         "pipeline": pipeline,
@@ -110,8 +117,8 @@ def _checked(contents: Notes, n: int) -> Notes:
 
 def _busiest(trace: Any) -> int:
     """The rank with the most messages."""
-    ends = [rank for t in trace.transfers for rank in (t.src, t.dst)]
-    return max(range(trace.world_size), key=ends.count)
+    ends = Counter(t.src for t in trace.transfers) + Counter(t.dst for t in trace.transfers)
+    return max(range(trace.world_size), key=ends.__getitem__)
 
 
 def _first(every: list[Step]) -> list[Step]:
@@ -122,6 +129,7 @@ def _first(every: list[Step]) -> list[Step]:
         if shown and total > MOST_MESSAGES:
             break
         shown.append(step)
+
     return shown
 
 
@@ -131,18 +139,23 @@ def _totals(every: Sequence[Step]) -> str:
     return f"{said}, {units.size(sum(sizes))} in all"
 
 
-def _note(shown: Sequence[Step], every: Sequence[Step]) -> str:
-    return f"Only the first {len(shown)} of {len(every)} steps are here." if len(shown) < len(every) else ""
+def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[str]:
+    notes = [CELLS, KEYS] if cells else [KEYS]
+    if len(shown) < len(every):
+        notes.append(f"Only the first {len(shown)} of {len(every)} steps are here.")
+    return notes
 
 
 def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, finding: str) -> str:
     told = shown[:MOST_STEPS_IN_ALT]
-    said = [f"step {k}: {text.sentence(step, n)}" for k, step in enumerate(told, 1)]
-    more = f" and {len(every) - len(told)} more" if len(every) > len(told) else ""
-    return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {'. '.join(said)}{more}."
+    said = ". ".join(f"step {k}: {text.sentence(step, n)}" for k, step in enumerate(told, 1))
+    if len(every) > len(told):
+        said += f" and {len(every) - len(told)} more"
+
+    return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {said}."
 
 
-# ---- what stepper.js reads -------------------------------------------------------------------
+# ---- what player.js reads --------------------------------------------------------------------
 
 
 def _data(
@@ -150,35 +163,47 @@ def _data(
 ) -> dict[str, Any]:
     held = [before, *(step.held or () for step in shown)]
     return {
-        "title": title, "start": f"{units.count(n, 'rank')}, {_totals(every)}",
-        "notes": [words for words in (CELLS if before else "", KEYS, _note(shown, every)) if words],
-        "height": round(where.height), "box": where.box, "cell": where.cell,
-        "at": [[round(x), round(y)] for x, y in where.centres], "bend": where.bend,
-        "colours": [base.colour(rank) for rank in range(n)],
+        "title": title,
+        "start": f"{units.count(n, 'rank')}, {_totals(every)}",
+        "notes": _notes(shown, every, cells=bool(before)),
+        "height": round(where.height),
+        "box": where.box,
+        "cell": where.cell,
+        "at": [[round(x), round(y)] for x, y in where.centres],
+        "bend": where.bend,
+        "colours": list(map(base.colour, range(n))),
         "cells": [[_code(value, n) for value in row] for row in before],
         "steps": [_step(step, held[k], n) for k, step in enumerate(shown)],
-    }  # fmt: skip
+    }
 
 
 def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
     """One step: its text, messages [src, dst, label], what the ranks do, and the cells [rank, chunk, code] that change."""
-    doing = step.rest | {m.dst: f"waited {units.seconds(m.waited_s)}" for m in step.messages if m.waited_s}
-    said = {
-        "text": text.sentence(step, n), "at": units.seconds(step.end_s),
-        "messages": [[m.src, m.dst, text.payload_in_words(m) or units.size(m.size_bytes)] for m in step.messages],
-        "doing": doing,
-    }  # fmt: skip
+    messages, doing = [], dict(step.rest)
+    for m in step.messages:
+        messages.append([m.src, m.dst, text.payload_in_words(m) or units.size(m.size_bytes)])
+        if m.waited_s:
+            doing[m.dst] = f"waited {units.seconds(m.waited_s)}"
+    said = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}
+
     if step.held:
-        said["cells"] = [
-            [rank, chunk, _code(value, n)]
-            for rank, row in enumerate(step.held)
-            for chunk, value in enumerate(row)
-            if value != before[rank][chunk]
-        ]
+        said["cells"] = _changes(before, step.held)
     return said
+
+
+def _changes(before: Sequence[Held], after: Sequence[Held]) -> list[list[Any]]:
+    """[rank, chunk, code] of each cell that is another one afterwards."""
+    n, changes = len(after), []
+    for rank, row in enumerate(after):
+        for chunk, value in enumerate(row):
+            if value != before[rank][chunk]:
+                changes.append([rank, chunk, _code(value, n)])
+    return changes
 
 
 def _code(value: float, n: int) -> str:
     """How often each rank's number is in a sum, a digit a rank; "?" where it is no sum of marks."""
     found = counts(value, n)
-    return "?" if found is None else "".join(map(str, found))
+    if found is None:
+        return "?"
+    return "".join(map(str, found))

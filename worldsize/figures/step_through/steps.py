@@ -53,59 +53,87 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
     rest = _resting(trace, rounds)
     held = tuple(notes[0].held for notes in contents) if contents else None
     first_s = before_s = min((t.start_s for t in trace.transfers), default=0.0)
+
     found = []
     for number, transfers in enumerate(rounds):
         end_s = max(t.end_s for t in transfers)
         messages = tuple(_message(t, noted, before_s, end_s) for t in transfers)
         if held is not None:
-            now = {t.dst: noted[id(t)][1] for t in transfers if noted[id(t)][1] is not None}
-            held = tuple(now.get(rank, row) for rank, row in enumerate(held))
-        found.append(Step(messages, end_s - first_s, rest[number], held))
+            held = _held_after(held, transfers, noted)
+        found.append(Step(messages=messages, end_s=end_s - first_s, rest=rest[number], held=held))
         before_s = max(before_s, end_s)
     return found
 
 
+def _held_after(held: tuple[Held, ...], transfers: Sequence[Transfer], noted: Noted) -> tuple[Held, ...]:
+    """What each rank holds once it has received these, from what it held before."""
+    now = list(held)
+    for t in transfers:
+        row = noted[id(t)][1]
+        if row is not None:
+            now[t.dst] = row
+    return tuple(now)
+
+
 def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMessage:
     """`before_s` and `end_s`: when the step before and this one were over; who waited then was seen to wait there."""
+    chunks = noted[id(t)][0] if noted else None
     waits_since_s = t.start_s if t.recv_start_s is None else t.recv_start_s
     waited_s = t.start_s - max(before_s, waits_since_s)
-    long = waited_s > max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s))
-    chunks = noted[id(t)][0] if noted else None
-    return StepMessage(t.src, t.dst, t.size_bytes, chunks, waited_s if long else 0.0)
+    if waited_s <= max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s)):
+        waited_s = 0.0  # too short to be told
+
+    return StepMessage(src=t.src, dst=t.dst, size_bytes=t.size_bytes, chunks=chunks, waited_s=waited_s)
 
 
 # ---- who waits -------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, order=True)
+class _Wait:
+    """A rank takes part in this round, as sender or receiver, and has been ready for it since then."""
+
+    round: int
+    sends: bool
+    since_s: float
+    peer: int
+
+
 def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, str]]:
     """For each round, what the ranks do that take no part in it."""
-    pending: dict[int, list[tuple[int, bool, float, int]]] = defaultdict(list)  # (round, is a send, since, peer)
+    pending: dict[int, list[_Wait]] = defaultdict(list)
     for number, messages in enumerate(rounds):
         for t in messages:
-            pending[t.src].append((number, True, t.start_s, t.dst))
-            since_s = t.end_s if t.recv_start_s is None else t.recv_start_s
-            pending[t.dst].append((number, False, since_s, t.src))
+            ready_s = t.end_s if t.recv_start_s is None else t.recv_start_s
+            pending[t.src].append(_Wait(number, sends=True, since_s=t.start_s, peer=t.dst))
+            pending[t.dst].append(_Wait(number, sends=False, since_s=ready_s, peer=t.src))
     work = [s for s in trace.spans if s.kind in ("compute", "wait")]
+
     found = []
     for number, messages in enumerate(rounds):
         start_s, end_s = min(t.start_s for t in messages), max(t.end_s for t in messages)
-        active = {rank for t in messages for rank in (t.src, t.dst)}
+        active = {t.src for t in messages} | {t.dst for t in messages}
         doing = {}
+
         for rank in sorted(set(range(trace.world_size)) - active):
-            waits = [w for w in pending[rank] if w[0] > number and w[2] < end_s]
+            waits = [wait for wait in pending[rank] if wait.round > number and wait.since_s < end_s]
             own = [s for s in work if s.rank == rank and s.start_s < end_s and s.end_s > start_s]
-            doing[rank] = _doing(min(waits, default=None), own)
-        found.append({rank: words for rank, words in doing.items() if words})
+            words = _doing(min(waits, default=None), own)
+            if words:
+                doing[rank] = words
+        found.append(doing)
     return found
 
 
-def _doing(wait: tuple[int, bool, float, int] | None, own: list[Span]) -> str:
+def _doing(wait: _Wait | None, own: list[Span]) -> str:
     """A receive blocks its rank; a send may wait behind its back while it computes."""
-    if wait and not wait[1]:
-        return f"waits for rank {wait[3]}"
+    if wait and not wait.sends:
+        return f"waits for rank {wait.peer}"
     if any(s.kind == "compute" for s in own):
         return "computes"
-    return f"waits to send to rank {wait[3]}" if wait else "waits" * bool(own)
+    if wait:
+        return f"waits to send to rank {wait.peer}"
+    return "waits" if own else ""
 
 
 # ---- what each rank holds --------------------------------------------------------------------
@@ -115,13 +143,16 @@ def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:
     """By id of a transfer: the chunks in it, and what its receiver held when it made its next call."""
     if not contents:
         return {}
+
     places: dict[tuple, list[int]] = defaultdict(list)
     for rank, notes in enumerate(contents):
         for place, note in enumerate(notes):
             places[note.op, rank, note.peer, note.tag].append(place)
+
     found: Noted = {}
     for t in sorted(transfers, key=lambda t: t.end_s):
         sent, received = places["send", t.src, t.dst, t.tag], places["recv", t.dst, t.src, t.tag]
         chunks = contents[t.src][sent.pop(0)].chunks if sent else None
-        found[id(t)] = (chunks, contents[t.dst][received.pop(0) + 1].held if received else None)
+        held = contents[t.dst][received.pop(0) + 1].held if received else None
+        found[id(t)] = (chunks, held)
     return found

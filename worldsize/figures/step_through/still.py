@@ -6,8 +6,10 @@ The cells have no hatch here: so small, it is the rows that tell ranks apart. Le
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +18,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.path import Path
 
 from worldsize import units
-from worldsize.figures.base import INK, WIDTH_IN, Picture, colour, hatch, plain_style
+from worldsize.figures import base
+from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
 from worldsize.figures.step_through.layout import WIDTH, Layout, Position
 from worldsize.figures.step_through.steps import Held, Step
@@ -26,7 +29,7 @@ COLUMNS = 2
 TITLE_IN, HEAD_IN = 0.4, 0.28
 
 
-@plain_style
+@base.plain_style
 def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     """The still picture of a step-through, where no script runs.
 
@@ -34,28 +37,33 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     """
     chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS)})
     across = min(COLUMNS, len(chosen))
-    rows = -(-len(chosen) // across)
-    panel_in = WIDTH_IN / COLUMNS * stage.height / WIDTH + HEAD_IN
+    rows = math.ceil(len(chosen) / across)
+    panel_in = base.WIDTH_IN / COLUMNS * stage.height / WIDTH + HEAD_IN
     high_in = TITLE_IN + rows * panel_in
-    picture = Picture(WIDTH_IN, high_in)
+    picture = Picture(base.WIDTH_IN, high_in)
     picture.set_layout_engine("none")  # every panel's place is known, and finding it takes seconds
-    picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=11, color=INK)
+    picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=11, color=base.INK)
+
     for place, number in enumerate(chosen):
         row, column = divmod(place, across)
         bottom = 1 - (TITLE_IN + (row + 1) * panel_in) / high_in
         ax = picture.add_axes((column / COLUMNS + 0.01, bottom, 1 / COLUMNS - 0.02, (panel_in - HEAD_IN) / high_in))
         ax.set(xlim=(0, WIDTH), ylim=(stage.height, 0), aspect="equal")
         ax.axis("off")
+
         at = units.seconds(steps[number].end_s)
-        ax.set_title(f"step {number + 1} of {len(steps)}, done at {at}", loc="left", fontsize=8, color=INK, pad=3)
+        ax.set_title(f"step {number + 1} of {len(steps)}, done at {at}", loc="left", fontsize=8, color=base.INK, pad=3)
         _panel(ax, steps[number], stage)
+
     return picture
 
 
 def _panel(ax: Axes, step: Step, stage: Layout) -> None:
-    active = {rank for m in step.messages for rank in (m.src, m.dst)}
+    active: set[int] = set()
     for m in step.messages:
+        active |= {m.src, m.dst}
         _arrow(ax, stage, m.src, m.dst)
+
     for rank, centre in enumerate(stage.centres):
         _node(ax, rank, centre, stage, rank in active, step.rest.get(rank, ""))
     if step.held:
@@ -64,19 +72,25 @@ def _panel(ax: Axes, step: Step, stage: Layout) -> None:
 
 def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, doing: str) -> None:
     (x, y), (w, h) = centre, stage.box
+    edge = {"linewidth": 1.4, "linestyle": "-"} if active else {"linewidth": 0.7, "linestyle": (0, (4, 2))}
     ax.add_patch(
         FancyBboxPatch(
-            (x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=6", facecolor="white", edgecolor=INK,
-            linewidth=1.4 if active else 0.7, linestyle="-" if active else (0, (4, 2)), zorder=3,
+            (x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=6", facecolor="white",
+            edgecolor=base.INK, zorder=3, **edge,
         )
     )  # fmt: skip
-    look = {"facecolor": colour(rank), "edgecolor": INK, "hatch": 2 * hatch(rank), "linewidth": 0.5, "zorder": 4}
-    ax.add_patch(Rectangle((x - w / 2 + 5, y - h / 2 + 7), 12, 12, **look))
-    name = f"rank {rank}" if w > 60 else str(rank)
-    ax.text(x - w / 2 + 22, y - h / 2 + 14, name, fontsize=6.5, color=INK, va="center", zorder=4)
-    if doing:
-        words = doing if w > 60 else doing.split()[0]
-        ax.text(x, y + h / 2 + 4, words, fontsize=6, color=INK, ha="center", va="top", zorder=5)
+    ax.add_patch(Rectangle((x - w / 2 + 5, y - h / 2 + 7), 12, 12, linewidth=0.5, **_look(rank)))
+
+    name, words = str(rank), doing.partition(" ")[0]
+    if w > 60:
+        name, words = f"rank {rank}", doing
+    ax.text(x - w / 2 + 22, y - h / 2 + 14, name, fontsize=6.5, color=base.INK, va="center", zorder=4)
+    if words:
+        ax.text(x, y + h / 2 + 4, words, fontsize=6, color=base.INK, ha="center", va="top", zorder=5)
+
+
+def _look(rank: int) -> dict[str, Any]:
+    return {"facecolor": base.colour(rank), "edgecolor": base.INK, "hatch": 2 * base.hatch(rank), "zorder": 4}
 
 
 def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
@@ -91,19 +105,21 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
                 low, high = top + rank * ch, top + (rank + 1) * ch
                 corners = [(left, low), (left + cw, low), (left + cw, high), (left, high)]
                 boxes[rank if found and found[rank] else -1].append(corners)
+
             if found is None or max(found) > 1:
                 wrong = "?" if found is None else f"{max(found)}×"
                 ax.text(left + cw / 2, top + n * ch / 2, wrong, fontsize=6, ha="center", va="center", zorder=5)
+
     for rank, corners in boxes.items():
-        fill = "white" if rank < 0 else colour(rank)
-        ax.add_collection(PolyCollection(corners, facecolor=fill, edgecolor=INK, linewidth=0.4, zorder=4))
+        fill = "white" if rank < 0 else base.colour(rank)
+        ax.add_collection(PolyCollection(corners, facecolor=fill, edgecolor=base.INK, linewidth=0.4, zorder=4))
 
 
 def _arrow(ax: Axes, stage: Layout, src: int, dst: int) -> None:
     """The way of a message, and the message on it with its sender's look."""
     begin, via, end = stage.arrow(src, dst)
     curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
-    ax.add_patch(FancyArrowPatch(path=curve, arrowstyle="-|>", mutation_scale=9, color=INK, linewidth=1.2, zorder=2))
+    ax.add_patch(FancyArrowPatch(path=curve, arrowstyle="-|>", mutation_scale=9, color=base.INK, linewidth=1.2, zorder=2))
+
     x, y = ((a + 2 * b + c) / 4 for a, b, c in zip(begin, via, end, strict=True))
-    look = {"facecolor": colour(src), "edgecolor": INK, "hatch": 2 * hatch(src), "linewidth": 0.6, "zorder": 4}
-    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, **look))
+    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, linewidth=0.6, **_look(src)))

@@ -18,10 +18,13 @@ MOST_NAMED = 4
 def sentence(step: Step, world_size: int) -> str:
     """One step as text: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
     said = [_together(step.messages, world_size) or _one_by_one(step.messages)]
+
     late = [m for m in step.messages if m.waited_s]
     said += [f"rank {m.dst} waited {units.seconds(m.waited_s)} for its message" for m in late[:MOST_NAMED]]
     said += resting(step.rest)
-    if step.held and (whole := whole_sums(step.held)):
+
+    whole = whole_sums(step.held or ())
+    if whole:
         said.append(f"{whole} of {sum(map(len, step.held))} cells hold the whole sum")
     return "; ".join(said)
 
@@ -31,7 +34,12 @@ def resting(rest: dict[int, str]) -> list[str]:
     same: dict[str, list[int]] = defaultdict(list)
     for rank, words in sorted(rest.items()):
         same[words].append(rank)
-    return [f"{named(ranks)} {words if len(ranks) == 1 else _plural(words)}" for words, ranks in same.items()]
+
+    clauses = []
+    for words, ranks in same.items():
+        doing = words if len(ranks) == 1 else _plural(words)
+        clauses.append(f"{named(ranks)} {doing}")
+    return clauses
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -61,11 +69,14 @@ def _together(messages: Sequence[StepMessage], n: int) -> str:
     shifts = {(m.dst - m.src) % n for m in messages}
     if len(messages) != n or len(shifts) != 1:
         return ""
-    sizes = sorted({m.size_bytes for m in messages})
-    texts = list(dict.fromkeys(map(units.size, (sizes[0], sizes[-1]))))
-    what = " to ".join(texts) if not any(map(payload_in_words, messages)) else f"a chunk ({' to '.join(texts)})"
+
+    sizes = sorted(m.size_bytes for m in messages)
+    what = " to ".join(dict.fromkeys([units.size(sizes[0]), units.size(sizes[-1])]))
+    if any(map(payload_in_words, messages)):
+        what = f"a chunk ({what})"
     if n == 2:
         return f"ranks 0 and 1 send each other {what}"
+
     shift = shifts.pop()
     to = {1: "the next one", n - 1: "the one before"}.get(shift, f"the one {shift} further on")
     return f"every rank sends {what} to {to}"
@@ -75,6 +86,10 @@ def _one_by_one(messages: Sequence[StepMessage]) -> str:
     said = []
     for m in messages[:MOST_NAMED]:
         size, part = units.size(m.size_bytes), payload_in_words(m)
-        said.append(f"rank {m.src} sends {f'{part} ({size})' if part else size} to rank {m.dst}")
+        what = f"{part} ({size})" if part else size
+        said.append(f"rank {m.src} sends {what} to rank {m.dst}")
+
     more = len(messages) - MOST_NAMED
-    return ", ".join(said) + (f", and {units.count(more, 'more message')}" if more > 0 else "")
+    if more > 0:
+        said.append(f"and {units.count(more, 'more message')}")
+    return ", ".join(said)
