@@ -162,10 +162,7 @@ WRONG = {
         RING + "\n" + (EXERCISE + CHECK).replace(":ring", ":other"),
         ["cell 8 (exercise:other)", "number 6.2 again, first used in cell 4", "rename"],
     ),
-    "one number written in two ways": (
-        RING + "\n" + (EXERCISE + CHECK).replace(":ring", ":other").replace("6.2", "6.02"),
-        ["number 6.2 again"],
-    ),
+    "number with a nought before it": (RING.replace("6.2", "6.02"), ["'# Exercise 6.<number>", "Exercise 6.02"]),
     "check without points": (
         RING.replace(" points=2", ""),
         ["cell 5 (check:ring)", "points of 0 or more", "got none", "points=<number>"],

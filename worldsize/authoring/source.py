@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from worldsize.titles import title_of
+
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
 
 _FILE_NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.py")
 _HEADER = re.compile(r"# %%%*(\s|$)")
-_TITLE = re.compile(r"# Exercise (\d+)\.(\d+): (\S.*)")
 # "check_ring" is the name of the cell that checks "ring"
 _ID = re.compile(r"(?!check_)[a-z][a-z0-9_]{0,50}")
 # Three hashes and begin or end, or any hash before the words that nbgrader's markers use.
@@ -221,11 +222,12 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
             do = "put the markers around the answer"
             _fail(path, cell, 0, f"an answer between {BEGIN!r} and {END!r}", got, do)
         first = cell.text.split("\n", 1)[0]
-        found = _TITLE.fullmatch(first.rstrip())
-        if found is None or int(found[1]) != lab:
+        title = title_of(first)
+        named = title is not None and title.kind == "Exercise" and title.lab == lab and title.name != ""
+        if not named or first.rstrip() != title.line:
             do = "number and name the exercise there"
             _fail(path, cell, 0, f"'# Exercise {lab}.<number>: <title>'", repr(first), do)
-        for seen, key in ((ids, f"id {cell.exercise}"), (numbers, f"number {lab}.{int(found[2])}")):
+        for seen, key in ((ids, f"id {cell.exercise}"), (numbers, f"number {lab}.{title.number}")):
             if key in seen:
                 got = f"{key} again, first used in cell {seen[key].number}"
                 _fail(path, cell, 0, "an id and a number of its own", got, "rename one of them")

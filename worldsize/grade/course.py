@@ -15,8 +15,8 @@ from typing import Any
 
 import worldsize
 from worldsize.checks import CHECKS
+from worldsize.titles import title_of
 
-_TITLE = re.compile(r"#\s*(Exercise\s+\d+\.\d+)\b")
 _MARKER = re.compile(r"^\s*### (BEGIN|END) SOLUTION\s*$\n?", re.MULTILINE)
 
 
@@ -90,10 +90,15 @@ def _lab(path: Path, solution: Path) -> CourseLab:
 
 def _exercise(cell: dict, check: dict, reference: str | None) -> Exercise:
     source = text(cell)
-    found = _TITLE.match(source)
-    points = float(check["metadata"]["nbgrader"]["points"])
-    functions = _functions(text(check), _id(cell))
-    return Exercise(_id(cell), found[1] if found else _id(cell), source, text(check), points, functions, reference)
+    return Exercise(
+        id=_id(cell),
+        title=str(title_of(source) or _id(cell)),
+        stub=source,
+        check=text(check),
+        points=float(check["metadata"]["nbgrader"]["points"]),
+        functions=_functions(text(check), _id(cell)),
+        reference=reference,
+    )
 
 
 def _functions(check: str, name: str) -> tuple[str, ...]:
@@ -147,4 +152,8 @@ def titles_of(lab: CourseLab | None) -> dict[str, str]:
     """
     if lab is None:
         return {}
-    return {"": lab.heading} | {e.id: e.stub.partition("\n")[0].lstrip("# ").strip() for e in lab.exercises}
+    titles = {"": lab.heading}
+    for exercise in lab.exercises:
+        title = title_of(exercise.stub)
+        titles[exercise.id] = title.whole if title else exercise.title
+    return titles

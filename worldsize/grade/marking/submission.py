@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.grade.course import CourseLab, Exercise, text
+from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000
 MAX_CELL_BYTES = 500_000
@@ -115,7 +116,7 @@ def _text(value: Any) -> str:
 def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
     """The lab that a submission is of, whose exercises its cells name most often; None where they name none."""
     names = {name for cell in found for name in (cell.id, cell.grade_id)}
-    titles = {title for cell in found if (title := _title(cell.source))}
+    titles = {_title(cell.source) for cell in found}
 
     def named(lab: CourseLab) -> int:
         return sum(e.id in names or e.title in titles for e in lab.exercises)
@@ -181,8 +182,8 @@ def _look_at_check(exercise: Exercise, found: list[NotebookCell], tamper: list[s
 
 
 def _title(source: str) -> str:
-    found = re.match(r"\s*#\s*Exercise\s+(\d+)\.(\d+)\b", source)
-    return f"Exercise {found[1]}.{found[2]}" if found else ""
+    title = title_of(source)
+    return str(title) if title else ""
 
 
 def _defines(source: str, name: str) -> bool:
