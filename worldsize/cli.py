@@ -172,6 +172,7 @@ def export(
     lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06_ring_all_reduce")] = "",
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
+    from worldsize.files import PRIVATE, write_whole
     from worldsize.grade.marking import rows
     from worldsize.grade.reports import csv_export
 
@@ -179,7 +180,7 @@ def export(
         graded = list(rows.read_all(grades))
         sheet = csv_export.moodle(graded, lab) if lab else csv_export.canvas(graded)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
-        rows.write_whole(path, sheet.text)
+        write_whole(path, sheet.text, PRIVATE)
     for student in sheet.unknown:
         typer.echo(f"left out, no number in the name: {student!a}", err=True)
     for words in sheet.unsure:
@@ -194,7 +195,7 @@ def similarity(
     course: CourseFolder = None,
 ) -> None:
     """Compare the answers to each exercise, also with the course's own: a page of pairs, and no verdict."""
-    from worldsize.grade.marking import rows
+    from worldsize.files import PRIVATE, write_whole
     from worldsize.grade.reports import similarity_page
     from worldsize.grade.reports.similarity import similarity as compare
 
@@ -202,7 +203,7 @@ def similarity(
         found = compare(
             submissions, course, lambda done, of: status.update(f"comparing: exercise {done} of {of} …")
         )
-        rows.write_whole(out, similarity_page.page(found))
+        write_whole(out, similarity_page.page(found), PRIVATE)
     typer.echo("\n".join([*similarity_page.lines(found), f"wrote {out}"]))
 
 

@@ -10,8 +10,6 @@ It leaves out: the rules of a source (`source.py`), and running a notebook (`hea
 from __future__ import annotations
 
 import copy
-import os
-import tempfile
 from pathlib import Path
 
 import nbformat
@@ -19,6 +17,7 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
 from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, split_answer, stub
+from worldsize.files import write_whole
 from worldsize.lab.graded_cells import digest
 
 __all__ = ["BuildError", "answer_lines", "build", "notebooks", "points"]
@@ -50,7 +49,7 @@ def build(root: Path, check: bool = False) -> list[Path]:
     for path in stale:
         _keep_work(path)
     for path in stale:
-        _write(path, wanted[path])
+        write_whole(path, wanted[path])
     return stale
 
 
@@ -185,17 +184,3 @@ def _keep_work(path: Path) -> None:
             f"{path.parent.name}/{path.name}: expected a generated notebook, got one that somebody has run;"
             " nothing was written. Copy it away if the work in it matters, delete it, and build again."
         )
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing: a reader never sees half a notebook."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

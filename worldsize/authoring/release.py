@@ -7,6 +7,7 @@ the same zip, byte for byte. Left out: publishing it.
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import nbformat
 
 from worldsize.authoring import build
 from worldsize.authoring.source import read_source, split_answer
+from worldsize.files import write_whole
 
 NAMED = (
     *("LICENSE", "Makefile", "README.md", "apt.txt", "constraints.txt"),
@@ -59,11 +61,11 @@ def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
 
     `entries` are (name, content, mode). The same entries make the same bytes.
     """
-    part = out.with_name(f".{out.name}.part")
-    with zipfile.ZipFile(part, "w") as bundle:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as bundle:
         for name, content, mode in entries:
             bundle.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, 9)
-    part.replace(out)
+    write_whole(out, whole.getvalue())
 
 
 def bundle_files(root: Path) -> list[Path]:

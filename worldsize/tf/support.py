@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import platform
 import re
 from collections.abc import Callable, Iterable
@@ -20,6 +19,7 @@ from typing import Any
 
 from worldsize import data
 from worldsize.errors import LaunchError
+from worldsize.files import write_whole
 from worldsize.tf import Cluster, quiet_launch, support_trials, support_trials_tf1
 from worldsize.tf.support_trials import KERAS_3_FIT, LOOP_KERAS_3, LOOP_TF_KERAS, RAW, TF_KERAS_FIT, SupportCell
 
@@ -177,10 +177,7 @@ def save(matrix: Matrix, path: Path = RECORD) -> None:
     """Write a support matrix to its file with its date and versions, whole or not at all."""
     rows = {row: {way: list(matrix.cells[row, way]) for way in WAYS if (row, way) in matrix.cells} for row in matrix.rows}
     text = json.dumps({"date": matrix.date, "versions": matrix.versions, "cells": rows}, indent=1)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(path)
+    write_whole(path, text + "\n")
 
 
 def recorded(path: Path = RECORD) -> Matrix:

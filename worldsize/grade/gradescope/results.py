@@ -20,10 +20,10 @@ from typing import Any
 
 import psutil
 
+from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import rows
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import notebooks
 
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BaseException as error:  # also an interrupt: there is always a result
         traceback.print_exc()
         made = nothing_graded("no sandbox works here" if isinstance(error, NoSandbox) else "the grader itself failed")
-    rows.write_whole(given.results, as_text(made))
+    write_whole(given.results, as_text(made), PRIVATE)
 
 
 def probe_sandbox() -> int:

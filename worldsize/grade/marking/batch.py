@@ -22,6 +22,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from worldsize.files import PRIVATE, write_whole
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import bubblewrap
@@ -89,7 +90,7 @@ def _seed(out: Path, given: int | None) -> int:
     kept = json.loads(path.read_text())["seed"] if path.is_file() else None
     seed = given if given is not None else kept if kept is not None else secrets.randbits(62)
     if seed != kept:
-        rows.write_whole(path, json.dumps({"seed": seed}))
+        write_whole(path, json.dumps({"seed": seed}), PRIVATE, durable=True)
     return seed
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from worldsize.files import PRIVATE, write_whole
 from worldsize.trace import Trace, Transfer
 
 STATES = ("graded", "timeout", "crashed", "tampered", "ungradable")
@@ -93,24 +92,8 @@ def file_name(student: str, lab: str) -> str:
 def write(row: GradeRow, folder: Path) -> Path:
     """Put a submission's row into its JSON file in `folder`, or leave the one that is there."""
     path = folder / file_name(row.student, row.lab or row.path)
-    write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1))
+    write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1), PRIVATE, durable=True)
     return path
-
-
-def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
-    """A file, such as a row's, gets all of the text or nothing, also if the machine stops in the midst."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(handle, mode)
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def read(path: Path) -> GradeRow:

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write_whole
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submission import Ungradable
 
 _MARKS = {True: "✔", False: "✘", None: "–"}
@@ -33,7 +34,7 @@ def write(
         except Ungradable as error:
             left_out.append(f"{row.student}, {row.lab}: {error}")
             continue
-        write_whole(folder / row.student / assignment / f"{row.lab}.ipynb", made)
+        write_whole(folder / row.student / assignment / f"{row.lab}.ipynb", made, PRIVATE)
         _name_assignment(folder.parent / "source" / assignment, row.lab, root)
         written += 1
     return written, left_out
@@ -44,7 +45,7 @@ def _name_assignment(folder: Path, stem: str, root: Path) -> None:
     if not folder.exists():
         solution = root / "solutions" / f"{stem}.ipynb"
         path = solution if solution.is_file() else root / "labs" / f"{stem}.ipynb"
-        write_whole(folder / path.name, path.read_text(encoding="utf-8"))
+        write_whole(folder / path.name, path.read_bytes(), PRIVATE)
 
 
 def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:

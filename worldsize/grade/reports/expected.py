@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.checks import run_check
+from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import CountingArena, LastRunReached, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
-from worldsize.grade.marking import rows
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, messages_of
 from worldsize.grade.marking.seeds import derived
 from worldsize.trace import Trace, Transfer
@@ -53,7 +53,7 @@ class Expected:
             ranks, messages = messages_of(self._run(row, found.run, lab, exercise))
         except Exception:  # a picture that cannot be had keeps nobody's feedback back
             return None
-        rows.write_whole(path, json.dumps([ranks, messages]))
+        write_whole(path, json.dumps([ranks, messages]), PRIVATE)
         return _trace([ranks, messages])
 
     def _run(self, row: GradeRow, last: int, lab: CourseLab, exercise: Exercise) -> Trace | None:

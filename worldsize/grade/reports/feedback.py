@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab, titles_of
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.rows import ExerciseRow, GradeRow, write_whole
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.reports.expected import Expected
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
@@ -49,7 +50,7 @@ def write(
             pairs = {e.id: pair for e in row.exercises if (pair := _pair(row, e, expected))}
             write_whole(to / place, page(row, titles, pairs, seed_too), 0o644)  # nbgrader's release keeps the mode
             for name, text in _tickets(row, submissions):
-                write_whole((to / place).with_name(name), text)
+                write_whole((to / place).with_name(name), text, PRIVATE)
             places.append(to / place)
             if progress is not None:
                 progress(done, len(every), row)
