@@ -26,6 +26,7 @@ from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import notebooks
+from worldsize.grade.marking.tamper import sentence
 
 UNFINISHED = "the autograder did not come to its end"
 _MOST_FILES = 20
@@ -147,7 +148,7 @@ def _shown(output: str, score: float) -> dict[str, Any]:
 
 def _words(made: GradeRow) -> str:
     lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
-    lines += [made.reason, made.handed_in, *made.tamper]
+    lines += [made.reason, made.handed_in, *map(sentence, made.tamper)]
     if made.unsafe:
         lines.append("Graded without a sandbox: an instructor looks at these points.")
     return "\n".join(filter(None, lines))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.files import PRIVATE, write_whole
+from worldsize.grade.marking.tamper import Tamper, tamper_from_json
 from worldsize.trace import Trace, Transfer
 
 STATES = ("graded", "timeout", "crashed", "tampered", "ungradable")
@@ -67,7 +68,7 @@ class GradeRow:
     points: float = 0.0
     possible: float = 0.0
     exercises: tuple[ExerciseRow, ...] = ()
-    tamper: tuple[str, ...] = ()
+    tamper: tuple[Tamper, ...] = ()
     reason: str = ""
     seed: int = 0
     digest: str = ""
@@ -108,12 +109,19 @@ def read(path: Path) -> GradeRow:
 
 
 def from_dict(data: dict[str, Any]) -> GradeRow:
-    exercises = []
-    for e in data["exercises"]:
-        properties = tuple(PropertyRow(**p) for p in e["properties"])
-        messages = tuple(tuple(m) for m in e["messages"])
-        exercises.append(ExerciseRow(**e | {"properties": properties, "messages": messages, "helped": tuple(e["helped"])}))
-    return GradeRow(**data | {"exercises": tuple(exercises), "tamper": tuple(data["tamper"])})
+    """A row as JSON has it, also one of a version that kept no data of what was tampered with, only sentences.
+
+    Raises TypeError, KeyError, AttributeError or ValueError for what is no row.
+    """
+    exercises = tuple(_exercise(exercise) for exercise in data["exercises"])
+    tamper = tuple(tamper_from_json(one) for one in data["tamper"])
+    return GradeRow(**data | {"exercises": exercises, "tamper": tamper})
+
+
+def _exercise(data: dict[str, Any]) -> ExerciseRow:
+    properties = tuple(PropertyRow(**one) for one in data["properties"])
+    messages = tuple(tuple(message) for message in data["messages"])
+    return ExerciseRow(**data | {"properties": properties, "messages": messages, "helped": tuple(data["helped"])})
 
 
 def read_all(out: Path) -> Iterator[GradeRow]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.tamper import sentence
 
 _GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -109,6 +110,10 @@ def _comment(row: GradeRow) -> str:
 def _unsure(rows: Iterable[GradeRow]) -> Iterator[str]:
     """A person should see these before the marks go out."""
     for row in rows:
-        if row.state == "ungradable" or row.unsafe or row.tamper:
-            why = "graded without a sandbox" if row.unsafe else row.reason or "; ".join(row.tamper) or row.state
-            yield f"{row.student}, {row.lab or row.path}: {why}"
+        if row.unsafe:
+            why = "graded without a sandbox"
+        elif row.state == "ungradable" or row.tamper:
+            why = row.reason or "; ".join(map(sentence, row.tamper)) or row.state
+        else:
+            continue
+        yield f"{row.student}, {row.lab or row.path}: {why}"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.seeds import derived
+from worldsize.grade.marking.tamper import sentence
 from worldsize.grade.reports.page_style import STYLE
 
 MOST_CHARACTERS = 4000
@@ -182,7 +183,7 @@ def _changed(row: GradeRow) -> Iterator[str]:
     yield "<h2>What was changed in your notebook</h2>"
     yield "<p>Only the exercise cells are yours. What else had changed was put back from the course’s own notebook, "
     yield "and costs nothing by itself; your notebook may have shown other results than the grader found.</p><ul>"
-    for line in [*row.tamper[:_MOST_LINES], *([row.handed_in] if row.handed_in else [])]:
+    for line in [*map(sentence, row.tamper[:_MOST_LINES]), *([row.handed_in] if row.handed_in else [])]:
         yield f"<li><bdi>{escaped(line, 500)}</bdi></li>"
     yield "</ul>"
 

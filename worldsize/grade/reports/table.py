@@ -9,10 +9,12 @@ from pathlib import Path
 
 from worldsize.grade.marking.batch import Batch
 from worldsize.grade.marking.rows import STATES, GradeRow
+from worldsize.grade.marking.tamper import SETUP_KINDS
 from worldsize.units import count, number
 
 BAR_COLUMNS = 40
 BINS = 6
+MOST_REMARK = 160
 
 
 def table(rows: Sequence[GradeRow]) -> str:
@@ -29,18 +31,21 @@ def _points(row: GradeRow) -> str:
 
 
 def _remark(row: GradeRow) -> str:
-    remarks = [row.reason] if row.reason else []
+    remarks = [row.reason]
     remarks += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
-    remarks += [f"changed: {_changed(row)}"] if row.tamper else []
-    remarks += ["UNSAFE: no sandbox"] if row.unsafe else []
-    return _shown("; ".join([*remarks, *([row.handed_in] if row.handed_in else [])]))[:160]
+    if row.tamper:
+        remarks.append(f"changed: {_changed(row)}")
+    if row.unsafe:
+        remarks.append("UNSAFE: no sandbox")
+    remarks.append(row.handed_in)
+    return _shown("; ".join(filter(None, remarks)))[:MOST_REMARK]
 
 
 def _changed(row: GradeRow) -> str:
     """Set-up cells are named apart: graded with the release's, they are why a check may differ from the student's."""
-    setups = sum("set-up cell" in remarks for remarks in row.tamper)
-    others = len(row.tamper) - setups
-    return " and ".join([*([count(setups, "set-up cell")] if setups else []), *([count(others, "thing")] if others else [])])
+    setups = sum(one.kind in SETUP_KINDS for one in row.tamper)
+    counts = {"set-up cell": setups, "thing": len(row.tamper) - setups}
+    return " and ".join(count(found, thing) for thing, found in counts.items() if found)
 
 
 def _shown(text: str) -> str:
