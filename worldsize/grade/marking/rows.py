@@ -12,13 +12,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.tamper import Tamper, tamper_from_json
 from worldsize.trace import Trace, Transfer
 
-STATES = ("graded", "timeout", "crashed", "tampered", "ungradable")
+GradeState = Literal["graded", "timeout", "crashed", "tampered", "ungradable"]
+ExerciseState = Literal["pass", "fail", "not yet", "missing", "timeout", "crashed"]
+STATES: tuple[GradeState, ...] = get_args(GradeState)
 MOST_MESSAGES = 2000
 
 
@@ -33,7 +35,7 @@ class PropertyRow:
 
 @dataclass(frozen=True)
 class ExerciseRow:
-    """`state`: "pass", "fail", "not yet", "missing", "timeout" or "crashed".
+    """What came of one exercise. `mismatch` says where its check first failed.
 
     `messages` are those of the first failing case, run `run` of the check (0: not over the fabric): [from, to, bytes,
     start, end, tag] each, between `ranks` ranks.
@@ -42,7 +44,7 @@ class ExerciseRow:
 
     id: str
     title: str
-    state: str
+    state: ExerciseState
     points: float
     possible: float
     properties: tuple[PropertyRow, ...] = ()
@@ -59,12 +61,12 @@ class ExerciseRow:
 
 @dataclass(frozen=True)
 class GradeRow:
-    """What came of one submission. `state` is one of `STATES`; `seed` replays it; `digest` is of the file."""
+    """What came of one submission. `seed` replays it; `digest` is of the bytes that were marked."""
 
     student: str
     lab: str
     path: str  # in the folder of submissions
-    state: str
+    state: GradeState
     points: float = 0.0
     possible: float = 0.0
     exercises: tuple[ExerciseRow, ...] = ()

@@ -22,12 +22,21 @@ _SKIPPED = ("__MACOSX", "__pycache__")
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A notebook of a student. `lab` is the stem of the release's notebook, "" where the name does not say."""
+    """A notebook of a student. `lab` is the stem of the release's notebook, "" where the name does not say.
+
+    `digest` is of the file's bytes, "" until somebody has read them, and where they cannot be read.
+    """
 
     student: str
     lab: str
     path: Path
     note: str = ""
+    digest: str = ""
+
+    @property
+    def without_notebook(self) -> bool:
+        """Whether this is a student's folder that has none in it; a link to a folder is a file that cannot be read."""
+        return self.path.is_dir() and not self.path.is_symlink()
 
 
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
