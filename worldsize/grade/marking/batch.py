@@ -64,7 +64,9 @@ def grade(
     `seed` replays an earlier batch; without one it is drawn, and kept in `out`. `mode` is for tests: "own" or "fresh".
     Raises ValueError for a wrong folder, a wrong course, or where no sandbox works and `unsafe` is not given.
     """
-    root = (root or course.default_root()).resolve()
+    if root is None:
+        root = course.default_root()
+    root = root.resolve()
     labs = course.load(root)
     found = submissions_folder.find(folder, labs)
 
@@ -98,6 +100,7 @@ def _seed(out: Path, given: int | None) -> int:
     """The batch's seed: the one given, else the one kept in `out`, else a new one."""
     path = out / "grading.json"
     kept = json.loads(path.read_text())["seed"] if path.is_file() else None
+
     seed = given
     if seed is None:
         seed = secrets.randbits(62) if kept is None else kept
@@ -209,7 +212,8 @@ class _Batch:
                 except queue.Empty:
                     return
 
-                worker = worker or _Worker(self._order)
+                if worker is None:
+                    worker = _Worker(self._order)
                 made = worker.mark(task)
                 if made is None:  # it is gone, or too late
                     made = self._lost(one, task, was_running=worker.close())
@@ -272,6 +276,7 @@ class _Worker:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not select.select([self._process.stdout], [], [], left_s)[0]:
                 return None
+
             data = os.read(self._process.stdout.fileno(), 1 << 20)
             if not data:
                 return None
@@ -289,6 +294,7 @@ class _Worker:
     def close(self) -> bool:
         """End it and its sandbox, and say whether it had still been running."""
         running = self._process.poll() is None
+
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

@@ -118,6 +118,7 @@ class SubmissionMarking:
 
     def exercises(self) -> Iterator[ExerciseRow]:
         self._sandbox.preload(self._lab.modules)
+
         try:
             self._find_fatal_cells()
             for exercise in self._lab.exercises:
@@ -155,6 +156,7 @@ class SubmissionMarking:
                 own = exercise.stub
             if exercise in helped:
                 own = f"{_quietly(own)}\n{exercise.reference}"
+
             found.append([exercise.title, own])
         return found
 
@@ -165,10 +167,11 @@ class SubmissionMarking:
     # ---- one exercise ----------------------------------------------------------------------------
 
     def _exercise(self, exercise: Exercise) -> ExerciseRow:
+        own_source = self._handed_in.sources[exercise.id]
         verdict, state, run = self._check(exercise, ())
         row = _row(exercise, verdict, state, run)
 
-        if self._handed_in.sources[exercise.id] is None:
+        if own_source is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
         if exercise.id in self._fatal:
             state, message = self._fatal[exercise.id]
@@ -192,6 +195,7 @@ class SubmissionMarking:
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
                 found.append(earlier)
                 source += self._handed_in.sources[earlier.id] or ""
+
         return tuple(found)
 
     def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, ExerciseState, int]:

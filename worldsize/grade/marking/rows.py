@@ -87,9 +87,10 @@ class GradeRow:
 
 def file_name(student: str, lab: str) -> str:
     """The name of a row's JSON file: no student's name can steer it, and no two rows share it."""
-    plain = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
+    plain_student = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
+    plain_lab = re.sub(r"[^0-9a-z_]+", "-", lab)[:60] or "unknown"
     mark = hashlib.blake2b(f"{student}\0{lab}".encode("utf-8", "replace"), digest_size=5).hexdigest()
-    return f"{plain}.{re.sub(r'[^0-9a-z_]+', '-', lab)[:60] or 'unknown'}.{mark}.json"
+    return f"{plain_student}.{plain_lab}.{mark}.json"
 
 
 def write(row: GradeRow, folder: Path) -> Path:
@@ -139,7 +140,8 @@ def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
     """
     if trace is None:
         return 0, ()
-    shown = trace.transfers[:MOST_MESSAGES]
-    return trace.world_size, tuple(
-        (t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag) for t in shown
-    )
+
+    messages = []
+    for t in trace.transfers[:MOST_MESSAGES]:
+        messages.append((t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag))
+    return trace.world_size, tuple(messages)

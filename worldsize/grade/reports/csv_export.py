@@ -41,9 +41,10 @@ def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
     kept = list(rows)
     if not kept:
         raise ValueError("export: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
+
     labs = sorted({row.lab for row in kept if row.lab})
     possible = {row.lab: row.possible for row in sorted(kept, key=lambda row: row.possible)}
-    points = {(row.student, row.lab): f"{row.points:g}" for row in kept if row.state != "ungradable"}
+    points = {(row.student, row.lab): _mark(row) for row in kept}
 
     def line(student: str, name: str, id: str) -> list[str]:
         return [name, id, "", "", "", *(points.get((student, lab), "") for lab in labs)]
@@ -65,34 +66,41 @@ def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
     if not kept:
         known = ", ".join(sorted({row.lab for row in everything if row.lab})) or "no lab at all"
         raise ValueError(f"export: expected a lab that was graded ({known}), got {lab!r}.")
+
     by_student = {row.student: row for row in kept}
 
     def line(student: str, name: str, id: str) -> list[str]:
         row = by_student[student]
-        grade = "" if row.state == "ungradable" else f"{row.points:g}"
-        return [f"Participant {id}", name, grade, f"{row.possible:g}", _comment(row)]
+        return [f"Participant {id}", name, _mark(row), f"{row.possible:g}", _comment(row)]
 
     heads = [["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]]
     return _sheet(kept, heads, line)
 
 
+def _mark(row: GradeRow) -> str:
+    return "" if row.state == "ungradable" else f"{row.points:g}"
+
+
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
     file = io.StringIO()
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    unknown = []
     writer.writerows(heads)
+
+    unknown = []
     for student in sorted({row.student for row in rows}):
         name, _, id = student.rpartition("_")
         if not (name and id.isascii() and id.isdigit()) or name == _GRADESCOPE:
             unknown.append(student)
             continue
         writer.writerow(map(_safe, line(student, name, id)))
+
     return MarkSheet(file.getvalue(), tuple(unknown), tuple(_unsure(rows)))
 
 
 def _safe(text: str) -> str:
     """`text` as no spreadsheet takes it for a formula; a number stays one."""
     text = text.replace("\0", "")
+
     if not text.lstrip(" ").startswith(_FORMULA) or _is_number(text):
         return text
     return f"'{text}"
@@ -103,8 +111,10 @@ def _is_number(text: str) -> bool:
 
 
 def _comment(row: GradeRow) -> str:
-    lines = [f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip() for e in row.exercises]
-    return "\n".join([*([row.reason] if row.reason else []), *lines])
+    lines = [row.reason] if row.reason else []
+    for e in row.exercises:
+        lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip())
+    return "\n".join(lines)
 
 
 def _unsure(rows: Iterable[GradeRow]) -> Iterator[str]:

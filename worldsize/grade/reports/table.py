@@ -20,10 +20,16 @@ MOST_REMARK = 160
 def table(rows: Sequence[GradeRow]) -> str:
     """The table that a grading prints: students down, with lab, state, points and a remark in one line."""
     heads = ("student", "lab", "state", "points", "")
-    body = [(_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows]
-    widths = [max(len(line[k]) for line in (heads, *body)) for k in range(4)]
-    lines = ("  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[4]]) for line in (heads, *body))
-    return "\n".join(line.rstrip() for line in lines)
+    lines = [heads, *((_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows)]
+
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths[-1] = 0
+    return "\n".join(_padded(line, widths) for line in lines)
+
+
+def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+    return "  ".join(cells).rstrip()
 
 
 def _points(row: GradeRow) -> str:
@@ -68,18 +74,22 @@ def closing_line(batch: Batch, out: Path) -> str:
 
 def summary(rows: Sequence[GradeRow]) -> str:
     """Below the table of a batch, for each lab: how many of each state, mean, median, spread, and a histogram."""
-    labs = sorted({row.lab for row in rows})
-    return "\n\n".join(_of_lab(lab, [row for row in rows if row.lab == lab]) for lab in labs)
+    by_lab: dict[str, list[GradeRow]] = {}
+    for row in sorted(rows, key=lambda row: row.lab):
+        by_lab.setdefault(row.lab, []).append(row)
+    return "\n\n".join(_of_lab(lab, of_lab) for lab, of_lab in by_lab.items())
 
 
 def _of_lab(lab: str, rows: list[GradeRow]) -> str:
     states = Counter(row.state for row in rows)
     told = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
     head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({told})"
+
     possible = max(row.possible for row in rows)
     counted = [row.points for row in rows if row.state != "ungradable"]
     if not counted or not possible:
         return head
+
     spread = statistics.pstdev(counted)
     figures = (
         f"  mean {number(statistics.fmean(counted))}, median {number(statistics.median(counted))}, standard deviation "
@@ -92,10 +102,13 @@ def _histogram(points: list[float], possible: float) -> list[str]:
     """A row for each sixth of the points; the full score has its own."""
     bins = Counter(BINS if p >= possible else int(BINS * p / possible) for p in points)
     most = max(bins.values())
+
     names = [f"{number(possible * k / BINS)} to {number(possible * (k + 1) / BINS)}" for k in range(BINS)]
     names.append(f"all {number(possible)}")
     width = max(map(len, names))
-    return [
-        f"  {name.rjust(width)}  {'█' * round(BAR_COLUMNS * bins[k] / most)} {bins[k] or ''}".rstrip()
-        for k, name in enumerate(names)
-    ]
+
+    lines = []
+    for k, name in enumerate(names):
+        bar = "█" * round(BAR_COLUMNS * bins[k] / most)
+        lines.append(f"  {name.rjust(width)}  {bar} {bins[k] or ''}".rstrip())
+    return lines
