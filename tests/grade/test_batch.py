@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -24,7 +25,9 @@ from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows as row
+from worldsize.grade.marking import submission
 from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.marking import MarkingTask, mark
 from worldsize.grade.marking.rows import GradeRow
 
 for kind in ("honest", "damaged"):
@@ -141,6 +144,49 @@ def test_a_file_that_was_handed_in_again_is_graded_again(tmp_path):
     (folder / "anna" / f"{LAB}.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
     again = grade(folder, tmp_path / "out", root=ROOT)
     assert (again.graded, [r.points for r in again.rows]) == (1, [4.0, 0.0])
+
+
+def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypatch):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    (folder / "ben").mkdir()
+    (folder / "ben" / "notes.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
+    (folder / "ben" / "more.ipynb").write_text("{}")
+    opened, read = [], submission.read
+    monkeypatch.setattr(submission, "read", lambda path: opened.append(path.name) or read(path))
+
+    for _ in range(2):
+        batch = grade(folder, tmp_path / "out", jobs=1, root=ROOT)
+        assert sorted(opened) == [f"{LAB}.ipynb", "more.ipynb", "notes.ipynb"]
+        assert [(r.student, r.lab, r.digest != "") for r in batch.rows] == [
+            ("anna", LAB, True), ("ben", "", True), ("ben", LAB, True)
+        ]  # fmt: skip
+        opened.clear()
+
+
+def test_a_row_has_the_digest_of_the_bytes_that_were_marked(tmp_path):
+    """Also where somebody handed in again between the batch's look at the file and its marking."""
+    path = tmp_path / "06.ipynb"
+    path.write_bytes(b"{}")
+    task = MarkingTask("anna", RING, str(path), "anna/06.ipynb")
+    row = mark(task, course.load(ROOT), SimpleNamespace(mode="own"), SEED)
+    assert (row.state, row.digest) == ("ungradable", submission.digest(b"{}"))
+
+
+def test_a_file_that_its_worker_did_not_survive_is_not_tried_again_as_it_is(tmp_path, monkeypatch):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    monkeypatch.setattr("worldsize.grade.marking.batch._Worker.mark", lambda worker, task: None)
+    first = grade(folder, tmp_path / "out", root=ROOT)
+    assert (first.graded, first.rows[0].digest) == (1, submission.digest((folder / "anna" / f"{LAB}.ipynb").read_bytes()))
+    assert grade(folder, tmp_path / "out", root=ROOT).graded == 0
+    (folder / "anna" / f"{LAB}.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
+    assert grade(folder, tmp_path / "out", root=ROOT).graded == 1
+
+
+def test_a_link_to_a_folder_is_a_file_that_cannot_be_read(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    (folder / f"eve_{LAB}.ipynb").symlink_to(tmp_path)
+    row = {made.student: made for made in grade(folder, tmp_path / "out", root=ROOT).rows}["eve"]
+    assert (row.state, "cannot be read" in row.reason) == ("ungradable", True)
 
 
 DRAWS = TITLE + "def pass_right(fabric, x):\n    raise ValueError(f'{x.tolist()} {torch.rand(1).item()}')\n"

@@ -8,6 +8,7 @@ import io
 import pytest
 
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.marking.tamper import Tamper, sentence
 from worldsize.grade.reports import csv_export
 
 pytestmark = pytest.mark.quick
@@ -79,9 +80,17 @@ def test_what_could_not_be_graded_stays_empty_and_is_named():
     assert lines(sheet)[-1][5] == "" and sheet.unsure == (f"doe_12, {RING}: no notebook",)
 
 
-@pytest.mark.parametrize("more", [{"unsafe": True}, {"tamper": ("a cell is missing",)}])
-def test_what_a_person_should_look_at_is_named(more):
-    assert len(csv_export.canvas([row("doe_12", **more)]).unsure) == 1
+LOST = Tamper("exercise missing", "Exercise 6.1", "parameter_server")
+REASONS = [
+    ({"unsafe": True, "tamper": (LOST,)}, "graded without a sandbox"),
+    ({"tamper": (LOST, LOST)}, f"{sentence(LOST)}; {sentence(LOST)}"),
+    ({"tamper": (LOST,), "reason": "the time was up"}, "the time was up"),
+]
+
+
+@pytest.mark.parametrize(("more", "why"), REASONS)
+def test_what_a_person_should_look_at_is_named(more, why):
+    assert csv_export.canvas([row("doe_12", **more)]).unsure == (f"doe_12, {RING}: {why}",)
 
 
 def test_a_lab_that_nobody_handed_in_is_refused():

@@ -20,6 +20,7 @@ from worldsize.grade import course
 from worldsize.grade.host.arena import CountingArena, LastRunReached
 from worldsize.grade.marking import marking
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, write
+from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.reports import expected, feedback
 from worldsize.grade.reports.expected import Expected
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
@@ -101,7 +102,7 @@ def test_it_says_what_to_do_next(state, advice):
 
 
 def test_it_says_what_was_repaired_and_which_file_counted():
-    text = Read(html(row(tamper=("the check of Exercise 6.1 was changed",), handed_in="b.ipynb counts, not a.ipynb"))).text
+    text = Read(html(row(tamper=(Tamper("check changed", "Exercise 6.1"),), handed_in="b.ipynb counts, not a.ipynb"))).text
     assert "the check of Exercise 6.1 was changed" in text and "b.ipynb counts, not a.ipynb" in text
 
 
@@ -140,7 +141,9 @@ TAGS = {
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_word_of_a_student_becomes_a_tag_an_attribute_or_a_control_character(text):
     bad = exercise("fail", text)
-    given = row(text, bad, path=f"{text}/x.ipynb", tamper=(text,), handed_in=text, reason=text, state="tampered")
+    setup = Tamper("set-up changed", "1", first_line=text, count=1, lines=(text,))
+    tamper = (Tamper("as told", found=text), setup)
+    given = row(text, bad, path=f"{text}/x.ipynb", tamper=tamper, handed_in=text, reason=text, state="tampered")
     source = html(given, {"ring_all_reduce": MessagePictures(SENT, None)})
     read = Read(source)
     assert {name for name, _ in read.tags} <= TAGS
@@ -166,7 +169,7 @@ def test_the_policy_names_the_pages_own_style():
 
 
 def test_a_page_can_be_read_aloud_and_reached_by_keyboard():
-    given = row("anna", exercise(), tamper=("a cell",))
+    given = row("anna", exercise(), tamper=(Tamper("exercise missing", "Exercise 6.1"),))
     read = Read(html(given, {"ring_all_reduce": MessagePictures(SENT, SENT)}))
     assert read.all("html") == [{"lang": "en"}] and len(read.all("h1")) == 1
     levels = [int(name[1]) for name, _ in read.tags if re.fullmatch(r"h\d", name)]
@@ -358,7 +361,8 @@ def test_runs_are_counted_whatever_their_way_and_the_last_that_was_asked_for_end
 def test_a_browser_shows_a_page_in_light_and_dark_and_runs_and_asks_nothing(pages, tmp_path):
     from playwright.sync_api import sync_playwright
 
-    bad = row(HOSTILE[0], *(exercise("fail", text) for text in HOSTILE[:1]), reason=HOSTILE[2], tamper=tuple(HOSTILE))
+    tamper = tuple(Tamper("as told", found=text) for text in HOSTILE)
+    bad = row(HOSTILE[0], *(exercise("fail", text) for text in HOSTILE[:1]), reason=HOSTILE[2], tamper=tamper)
     (hostile,) = feedback.write([bad], tmp_path / "pages", LABS, tmp_path / "kept")
     seen, papers = [], set()
     with sync_playwright() as playwright:

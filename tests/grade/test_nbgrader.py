@@ -24,6 +24,7 @@ from tests.support.gradebook import LABS, RING, ROOT, START, enter, row
 from tests.support.kernels import seconds_until
 from worldsize import cli
 from worldsize.grade.marking.rows import GradeRow, write
+from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.nbgrader import database, notebooks
 
 
@@ -161,7 +162,7 @@ def test_a_new_student_changes_no_row_that_was_there(path):
 
 
 def test_a_comment_has_no_word_of_the_students(path):
-    bad = row("anna", state="tampered", tamper=("cell '<script>' claims points",))
+    bad = row("anna", state="tampered", tamper=(Tamper("points claimed", "<script>", found="3"),))
     bad = replace(bad, exercises=tuple(replace(e, mismatch="<script>alert(1)</script>") for e in bad.exercises))
     enter(path, bad)
     assert "script" not in "".join(dump(path))

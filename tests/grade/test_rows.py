@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from typing import get_args
 
 import pytest
 
@@ -12,6 +14,7 @@ from worldsize.grade.isolation.seccomp import program
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.batch import Batch
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
+from worldsize.grade.marking.tamper import Tamper, TamperKind, sentence
 from worldsize.grade.reports.table import closing_line, summary, table
 
 pytestmark = pytest.mark.quick
@@ -20,7 +23,11 @@ EXERCISE = ExerciseRow(
     "ring", "Exercise 6.5", "fail", 0.5, 1.0, (PropertyRow("the sum", 0.5, True), PropertyRow("messages", 0.5, None)),
     "3 ranks: too many", ("reduce_scatter",), 2, ((0, 1, 24, 0.5, 0.75, 0),),
 )  # fmt: skip
-ROW = GradeRow("anna", "06_ring", "anna/06_ring.ipynb", "tampered", 0.5, 1.0, (EXERCISE,), ("a cell",), "", 7, "ab", False, 1.5)
+CHANGED = Tamper("set-up changed", "2", first_line="import time", count=4, lines=("a = 1", "b = 2", "c = 3"))
+LOST = Tamper("exercise missing", "Exercise 6.5", "ring")
+ROW = GradeRow(
+    "anna", "06_ring", "anna/06_ring.ipynb", "tampered", 0.5, 1.0, (EXERCISE,), (CHANGED, LOST), seed=7, digest="ab", seconds=1.5
+)  # fmt: skip
 
 
 def rows_of(*points: float) -> list[GradeRow]:
@@ -57,13 +64,47 @@ def test_a_damaged_row_is_named(tmp_path):
 def test_a_table_has_a_line_a_row_and_says_what_is_not_right():
     shown = table([ROW, *rows_of(6.0)])
     assert shown.splitlines()[1].split() == [
-        "anna", "06_ring", "tampered", "0.5", "of", "1", "ring:", "fail;", "changed:", "1", "thing",
+        "anna", "06_ring", "tampered", "0.5", "of", "1", "ring:", "fail;",
+        "changed:", "1", "set-up", "cell", "and", "1", "thing",
     ]  # fmt: skip
 
 
-def test_a_table_names_changed_set_up_cells_apart():
-    changed = GradeRow("anna", "06", "p", "tampered", tamper=("set-up cell 2 (`x`) was changed: …", "a cell"))
-    assert table([changed]).endswith("changed: 1 set-up cell and 1 thing")
+@pytest.mark.parametrize(
+    ("tamper", "shown"),
+    [
+        ([CHANGED, LOST], "1 set-up cell and 1 thing"),
+        ([CHANGED, Tamper("set-up missing", "1"), Tamper("set-up added")], "3 set-up cells"),
+        ([Tamper("points claimed", "a set-up cell", found="3")], "1 thing"),
+    ],
+)
+def test_a_table_counts_changed_set_up_cells_apart(tamper, shown):
+    assert table([GradeRow("anna", "06", "p", "tampered", tamper=tuple(tamper))]).endswith(f"changed: {shown}")
+
+
+# ---- what was tampered with ------------------------------------------------------------------
+
+
+def test_every_kind_of_tampering_has_a_sentence_of_its_own():
+    said = [sentence(Tamper(kind, "Exercise 6.5", "ring", found="7", count=2)) for kind in get_args(TamperKind)]
+    assert all(said) and len(set(said)) == len(said)
+
+
+def test_a_row_of_a_version_that_kept_sentences_is_shown_as_it_stands(tmp_path):
+    told = "set-up cell 2 (`x`) was changed: the release's own was used"
+    path = row.write(ROW, tmp_path / "rows")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tamper": [told]}))
+    (read,) = row.read_all(tmp_path)
+    assert [sentence(one) for one in read.tamper] == [told]
+    row.write(read, tmp_path / "rows")
+    assert list(row.read_all(tmp_path)) == [read]
+
+
+@pytest.mark.parametrize("tamper", [{"kind": "magic"}, {"kind": "more", "who": "me", "lines": []}, {"place": "x"}, 7])
+def test_a_row_with_a_kind_of_tampering_that_there_is_not_is_damaged(tmp_path, tamper):
+    path = row.write(ROW, tmp_path / "rows")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tamper": [tamper]}))
+    with pytest.raises(ValueError, match=f"{path.name}: expected a grade's row"):
+        list(row.read_all(tmp_path))
 
 
 def test_a_table_shows_no_control_characters():

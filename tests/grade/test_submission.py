@@ -12,6 +12,7 @@ from worldsize.checks import CHECKS
 from worldsize.grade import course
 from worldsize.grade.marking import submission, submissions_folder
 from worldsize.grade.marking.submission import Ungradable
+from worldsize.grade.marking.tamper import Tamper, sentence
 
 pytestmark = pytest.mark.quick
 
@@ -126,7 +127,7 @@ def test_of_two_cells_the_one_that_somebody_worked_on_counts(labs):
     notebook["cells"].append({**cell(notebook, "pass_right"), "id": "z", "source": stub})
     handed_in = repaired(notebook, labs)
     assert handed_in.sources["pass_right"] == TITLE + RIGHT
-    assert handed_in.tamper == ("Exercise 0.1 (pass_right): 2 cells have its name",)
+    assert list(map(sentence, handed_in.tamper)) == ["Exercise 0.1 (pass_right): 2 cells have its name"]
 
 
 def test_a_lab_is_known_by_its_exercises(labs):
@@ -150,7 +151,52 @@ def test_of_very_many_changes_a_row_keeps_the_first_and_their_number(labs):
     notebook = with_cell(TITLE + RIGHT)
     notebook["cells"] += [{"cell_type": "code", "source": f"# Set-up\nx = {k}"} for k in range(1000)]
     tamper = repaired(notebook, labs).tamper
-    assert (len(tamper), tamper[-1]) == (submission.MOST_TAMPER + 1, "and 960 things more")
+    assert (len(tamper), sentence(tamper[-1])) == (submission.MOST_TAMPER + 1, "and 960 things more")
+
+
+def edited(name: str, **more) -> dict:
+    """A right answer's notebook, in which the cell of that name is changed."""
+    notebook = with_cell(TITLE + RIGHT)
+    cell(notebook, name).update(more)
+    return notebook
+
+
+def of_points(points) -> dict:
+    notebook = with_cell(TITLE + RIGHT)
+    cell(notebook, "check_pass_right")["metadata"]["nbgrader"]["points"] = points
+    return notebook
+
+
+FOUND = [
+    (edited("check_pass_right", source="pass"), "the check of Exercise 0.1 was changed: the release's own was used"),
+    (of_points(7), "the check of Exercise 0.1 claims 7 points; it has 4"),
+    (of_points("x" * 99), f"the check of Exercise 0.1 claims '{'x' * 19} points; it has 4"),
+    (
+        edited("check_pass_right", metadata={"nbgrader": {"grade": True, "grade_id": "more", "points": 5}}),
+        ("the check of Exercise 0.1 is missing: the release's own was used",
+         "cell 'more' claims points (5): the release has no such cell"),
+    ),
+    (
+        edited("pass_right", id="z", metadata={}),
+        "Exercise 0.1 (pass_right): its cell had lost its name and was found by what it says",
+    ),
+    (
+        edited("pass_right", cell_type="raw"),
+        "Exercise 0.1 (pass_right): its cell is missing; a cell of that name is raw, not code; "
+        "the release's stub stands for it",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("notebook", "said"), FOUND, ids=range(len(FOUND)))
+def test_what_is_not_as_it_was_released_is_said(labs, notebook, said):
+    expected = [said] if isinstance(said, str) else list(said)
+    assert list(map(sentence, repaired(notebook, labs).tamper)) == expected
+
+
+def test_a_change_is_data(labs):
+    (change,) = repaired(of_points(7), labs).tamper
+    assert change == Tamper("check of other points", "Exercise 0.1", "pass_right", found="7", points=4.0)
 
 
 # ---- set-up cells ----------------------------------------------------------------------------
@@ -158,12 +204,16 @@ def test_of_very_many_changes_a_row_keeps_the_first_and_their_number(labs):
 GIVEN = ("# Set-up\nimport time\n\nimport torch", "# Set-up\ndef split(length, parts):\n    return length // parts")
 
 
+def changes(setups, sources) -> list[str]:
+    return [sentence(change) for change in submission.setup_changes(setups, sources)]
+
+
 def test_set_up_cells_as_released_have_nothing_to_report():
-    assert submission.changes(GIVEN, [f"{GIVEN[0]}  \n", "x = 1", GIVEN[1]]) == []
+    assert changes(GIVEN, [f"{GIVEN[0]}  \n", "x = 1", GIVEN[1]]) == []
 
 
 def test_a_changed_set_up_cell_is_named_with_the_lines_that_do_not_count():
-    (words,) = submission.changes(GIVEN, [f"{GIVEN[0]}\nimport numpy as np\n", GIVEN[1]])
+    (words,) = changes(GIVEN, [f"{GIVEN[0]}\nimport numpy as np\n", GIVEN[1]])
     assert words == (
         "set-up cell 1 (`import time`) was changed: the release's own was used; "
         "what was added does not count: `import numpy as np`"
@@ -171,20 +221,20 @@ def test_a_changed_set_up_cell_is_named_with_the_lines_that_do_not_count():
 
 
 def test_a_set_up_cell_that_is_missing_or_empty_is_named():
-    assert submission.changes(GIVEN, [GIVEN[0]]) == [
+    assert changes(GIVEN, [GIVEN[0]]) == [
         "set-up cell 2 (`def split(length, parts):`) is missing: the release's own was used"
     ]
-    assert len(submission.changes(GIVEN, ["# Set-up", GIVEN[0]])) == 2
+    assert len(changes(GIVEN, ["# Set-up", GIVEN[0]])) == 2
 
 
 def test_a_set_up_cell_of_a_student_s_own_does_not_count_and_says_so():
-    (words,) = submission.changes(GIVEN, [*GIVEN, "# Set-up\n\ndef helper(x):\n    return x"])
+    (words,) = changes(GIVEN, [*GIVEN, "# Set-up\n\ndef helper(x):\n    return x"])
     assert words.startswith("a set-up cell that the release does not have (`def helper(x):`) does not count")
 
 
 def test_of_many_added_lines_three_are_shown_and_none_is_long():
     more = "\n".join(f"x{k} = '{'y' * 500}\0'" for k in range(9))
-    (words,) = submission.changes(GIVEN[:1], [f"{GIVEN[0]}\n{more}"])
+    (words,) = changes(GIVEN[:1], [f"{GIVEN[0]}\n{more}"])
     assert words.endswith(" and 6 more") and len(words) < 400
 
 
@@ -192,5 +242,6 @@ def test_a_row_names_the_set_up_cells_that_were_changed(labs):
     notebook = with_cell(TITLE + RIGHT)
     setup = next(c for c in notebook["cells"] if "".join(c["source"]).startswith("# Set-up"))
     setup["source"] = "".join(setup["source"]) + "\nimport numpy as np"
-    (words,) = repaired(notebook, labs).tamper
+    (change,) = repaired(notebook, labs).tamper
+    words = sentence(change)
     assert words.endswith("was changed: the release's own was used; what was added does not count: `import numpy as np`")

@@ -76,16 +76,25 @@ def _lab(path: Path, solution: Path) -> CourseLab:
     every = json.loads(path.read_text(encoding="utf-8"))["cells"]
     prose = "\n".join(text(cell) for cell in every if cell["cell_type"] == "markdown")
     heading = re.search(r"^# +(.+)", prose, re.MULTILINE)
+
     cells = [cell for cell in every if cell["cell_type"] == "code"]
+    setups = tuple(source for source in map(text, cells) if source.startswith("# Set-up"))
+
     references = _references(solution)
-    checks = {_id(cell): cell for cell in cells if _id(cell).startswith("check_")}
-    setups = tuple(source for cell in cells if (source := text(cell)).startswith("# Set-up"))
-    exercises = tuple(
-        _exercise(cell, checks[f"check_{_id(cell)}"], references.get(_id(cell)))
-        for cell in cells
-        if f"check_{_id(cell)}" in checks and _id(cell) in CHECKS
+    by_id = {_id(cell): cell for cell in cells}
+    exercises = []
+    for name, cell in by_id.items():
+        check = by_id.get(f"check_{name}")
+        if check is not None and name in CHECKS:
+            exercises.append(_exercise(cell, check, references.get(name)))
+
+    return CourseLab(
+        stem=path.stem,
+        setups=setups,
+        exercises=tuple(exercises),
+        modules=tuple(_imports(setups)),
+        heading=heading[1] if heading else "",
     )
-    return CourseLab(path.stem, setups, exercises, tuple(_imports(setups)), heading[1] if heading else "")
 
 
 def _exercise(cell: dict, check: dict, reference: str | None) -> Exercise:
@@ -112,18 +121,21 @@ def _functions(check: str, name: str) -> tuple[str, ...]:
 def _references(solution: Path) -> dict[str, str]:
     if not solution.is_file():
         return {}
+
     cells = json.loads(solution.read_text(encoding="utf-8"))["cells"]
     return {_id(cell): _MARKER.sub("", text(cell)) for cell in cells if _id(cell)}
 
 
 def _imports(sources: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
-    for node in (n for source in sources for n in ast.walk(ast.parse(source))):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *filter(_is_module, (f"{node.module}.{alias.name}" for alias in node.names))]
-    return sorted(set(found) - {"worldsize", "worldsize.notebook"})
+    found: set[str] = set()
+    for source in sources:
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                found.update([node.module, *filter(_is_module, names)])
+    return sorted(found - {"worldsize", "worldsize.notebook"})
 
 
 def _is_module(name: str) -> bool:
@@ -142,7 +154,9 @@ def text(cell: dict[str, Any]) -> str:
     A notebook may keep it as a string or as a list of lines.
     """
     source = cell.get("source", "")
-    return "".join(map(str, source)) if isinstance(source, list) else source if isinstance(source, str) else ""
+    if isinstance(source, list):
+        return "".join(map(str, source))
+    return source if isinstance(source, str) else ""
 
 
 def titles_of(lab: CourseLab | None) -> dict[str, str]:
@@ -152,6 +166,7 @@ def titles_of(lab: CourseLab | None) -> dict[str, str]:
     """
     if lab is None:
         return {}
+
     titles = {"": lab.heading}
     for exercise in lab.exercises:
         title = title_of(exercise.stub)

@@ -46,13 +46,18 @@ class Reader:
         """The next whole frame, None where it has not all come. Raises BadFrame."""
         if len(self._data) < HEADER.size:
             return None
+
         json_bytes, blob_bytes = HEADER.unpack_from(self._data)
         if json_bytes > MAX_JSON_BYTES or blob_bytes > MAX_BLOB_BYTES:
             raise BadFrame(f"expected at most {MAX_BLOB_BYTES} bytes, got {json_bytes} and {blob_bytes}")
-        start, stop = HEADER.size + json_bytes, HEADER.size + json_bytes + blob_bytes
+
+        start = HEADER.size + json_bytes
+        stop = start + blob_bytes
         if len(self._data) < stop:
             return None
-        text, blob = bytes(self._data[HEADER.size : start]), bytes(self._data[start:stop])
+
+        text = bytes(self._data[HEADER.size : start])
+        blob = bytes(self._data[start:stop])
         del self._data[:stop]
         return _object(text), blob
 
@@ -62,6 +67,7 @@ def _object(text: bytes) -> dict[str, Any]:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadFrame(f"expected JSON, got {type(error).__name__}") from None
+
     if not isinstance(found, dict):
         raise BadFrame(f"expected an object, got {type(found).__name__}")
     return found
@@ -72,7 +78,9 @@ def text_of(value: Any, most: int = 4000) -> str:
 
     That holds whatever came; what is no text gives "".
     """
-    return str(value)[:most].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return str(value)[:most].encode("utf-8", "replace").decode()
 
 
 # ---- values ----------------------------------------------------------------------------------
@@ -83,7 +91,7 @@ def encode(value: Any, blob: bytearray, name_of: Callable[[Any], Any] | None = N
 
     `name_of` answers for a callable, or None.
     """
-    if value is None or isinstance(value, (bool, str)) and type(value) in (bool, str):
+    if value is None or type(value) in (bool, str):
         return value
     if isinstance(value, np.generic):
         return _array("g", np.asarray(value), blob)
@@ -95,10 +103,12 @@ def encode(value: Any, blob: bytearray, name_of: Callable[[Any], Any] | None = N
         return str(value)
     if isinstance(value, np.ndarray):
         return _array("a", value, blob)
+
     if isinstance(value, (list, tuple)):
         return ["l" if isinstance(value, list) else "t", *(encode(v, blob, name_of) for v in value)]
     if isinstance(value, dict):
         return ["d", *([encode(k, blob, name_of), encode(v, blob, name_of)] for k, v in value.items())]
+
     named = name_of(value) if name_of else None
     return ["f", named] if named is not None else f"<{type(value).__name__}>"
 
@@ -106,6 +116,7 @@ def encode(value: Any, blob: bytearray, name_of: Callable[[Any], Any] | None = N
 def _array(kind: str, array: np.ndarray, blob: bytearray) -> Any:
     if array.dtype.str not in _DTYPES:
         return f"<array of {array.dtype.name}>"
+
     array = np.asarray(array, order="C")
     start = len(blob)
     blob += array.tobytes()
@@ -125,9 +136,11 @@ def decode(value: Any, blob: bytes, callable_of: Callable[[Any], Any] | None = N
         return value
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
         raise BadFrame("expected a value with its kind")
+
     kind, *rest = value
     if kind in ("l", "t"):
-        return (list if kind == "l" else tuple)(decode(v, blob, callable_of, depth + 1) for v in rest)
+        items = [decode(v, blob, callable_of, depth + 1) for v in rest]
+        return items if kind == "l" else tuple(items)
     if kind == "d":
         return _dict(rest, blob, callable_of, depth)
     if kind in ("a", "g"):
@@ -142,7 +155,9 @@ def _dict(rows: list, blob: bytes, callable_of: Callable | None, depth: int) -> 
     for row in rows:
         if not isinstance(row, list) or len(row) != 2:
             raise BadFrame("expected pairs in a dict")
-        key, value = (decode(v, blob, callable_of, depth + 1) for v in row)
+
+        key = decode(row[0], blob, callable_of, depth + 1)
+        value = decode(row[1], blob, callable_of, depth + 1)
         try:
             found[key] = value
         except TypeError:
@@ -153,15 +168,22 @@ def _dict(rows: list, blob: bytes, callable_of: Callable | None, depth: int) -> 
 def _of_bytes(kind: str, rest: list, blob: bytes) -> Any:
     if len(rest) != 3 or rest[0] not in _DTYPES or not sides(rest[1]) or type(rest[2]) is not int:
         raise BadFrame("expected an array's dtype, shape and place")
+
     dtype, shape, start = _DTYPES[rest[0]], tuple(rest[1]), rest[2]
     count = math.prod(shape)
     if start < 0 or start + count * dtype.itemsize > len(blob):
         raise BadFrame("expected an array's bytes within its frame")
+
     try:
-        array = np.frombuffer(blob, dtype, count, start).reshape(shape).copy() if count else np.empty(shape, dtype)
+        if count:
+            array = np.frombuffer(blob, dtype, count, start).reshape(shape).copy()
+        else:
+            array = np.empty(shape, dtype)
     except ValueError:  # no bytes at all, and sides too long for NumPy
         raise BadFrame("expected sides that NumPy can hold") from None
-    return array if kind == "a" else array.reshape(-1)[0] if count == 1 else array
+
+    is_scalar = kind == "g" and count == 1
+    return array.reshape(-1)[0] if is_scalar else array
 
 
 def sides(shape: Any) -> bool:

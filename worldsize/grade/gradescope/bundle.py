@@ -94,10 +94,12 @@ def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[st
     wrong = stale(root)
     if wrong:
         raise Refused("\n".join(["gradescope: nothing was written, because", *wrong]))
-    scripts = [("run_autograder", _run(stem, unsafe).encode(), 0o755), ("setup.sh", SETUP.encode(), 0o755)]
-    files = [(f"course/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644) for path in _files(root, stem)]
-    pack(out, [*scripts, *files])
-    return [name for name, _, _ in [*scripts, *files]]
+
+    entries = [("run_autograder", _run(stem, unsafe).encode(), 0o755), ("setup.sh", SETUP.encode(), 0o755)]
+    for path in _files(root, stem):
+        entries.append((f"course/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644))
+    pack(out, entries)
+    return [name for name, _, _ in entries]
 
 
 def _stem(root: Path, lab: str) -> str:
@@ -113,15 +115,16 @@ def _files(root: Path, stem: str) -> list[Path]:
     missing = [str(path) for path in named if not path.is_file()]
     if missing:
         raise Refused(f"gradescope: expected the whole repository, and {', '.join(missing)} is missing. Name it with --root.")
-    found = {*named, *(path for pattern in PATTERNS for path in root.glob(pattern))}
+
+    found = set(named)
+    for pattern in PATTERNS:
+        found.update(root.glob(pattern))
     return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
 def _run(stem: str, unsafe: bool) -> str:
     from worldsize.grade.gradescope.results import UNFINISHED, as_text, nothing_graded
 
-    texts = {"@UNFINISHED@": as_text(nothing_graded(UNFINISHED)), "@LAB@": stem, " @MORE@": " --unsafe" if unsafe else ""}
-    script = RUN
-    for name, text in texts.items():
-        script = script.replace(name, text)
-    return script
+    script = RUN.replace("@UNFINISHED@", as_text(nothing_graded(UNFINISHED)))
+    script = script.replace("@LAB@", stem)
+    return script.replace(" @MORE@", " --unsafe" if unsafe else "")

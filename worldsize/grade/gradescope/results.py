@@ -26,6 +26,7 @@ from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import notebooks
+from worldsize.grade.marking.tamper import sentence
 
 UNFINISHED = "the autograder did not come to its end"
 _MOST_FILES = 20
@@ -45,13 +46,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--unsafe", action="store_true")
     given = parser.parse_args(arguments)
+
     if given.look:
         sys.exit(probe_sandbox())
     try:
         made = results(given.course, given.lab, given.submission, given.unsafe, given.seed)
     except BaseException as error:  # also an interrupt: there is always a result
         traceback.print_exc()
-        made = nothing_graded("no sandbox works here" if isinstance(error, NoSandbox) else "the grader itself failed")
+        why = "no sandbox works here" if isinstance(error, NoSandbox) else "the grader itself failed"
+        made = nothing_graded(why)
     write_whole(given.results, as_text(made), PRIVATE)
 
 
@@ -76,13 +79,15 @@ def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed
     from worldsize.grade.marking.batch import grade
 
     mode = _mode(unsafe)
+
     with tempfile.TemporaryDirectory(prefix="grading-") as place:
         folder = Path(place) / "submitted" / "submission"
         _copy(submission, folder)
         batch = grade(
             folder.parent, Path(place) / "out", jobs=1, unsafe=mode == bubblewrap.UNSAFE, root=course, seed=seed,
-            mode=None if mode == bubblewrap.UNSAFE else mode, limits=Limits(memory_bytes=memory_bytes()),
+            mode=mode, limits=Limits(memory_bytes=memory_bytes()),
         )  # fmt: skip
+
     of_lab = [made for made in batch.rows if made.lab == lab]
     return result((of_lab or list(batch.rows))[0], mode)
 
@@ -102,8 +107,11 @@ def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
 
     So a hog is ended before it takes the grader along. In bytes, and never more than the limit elsewhere.
     """
-    texts = [Path(file).read_text().strip() for file in files if os.access(file, os.R_OK)]
-    whole = min([psutil.virtual_memory().total, *(int(text) for text in texts if text.isdigit())])
+    whole = psutil.virtual_memory().total
+    for file in files:
+        text = Path(file).read_text().strip() if os.access(file, os.R_OK) else ""
+        if text.isdigit():
+            whole = min(whole, int(text))
     return min(Limits().memory_bytes, whole // 2)
 
 
@@ -125,13 +133,17 @@ def result(made: GradeRow, mode: str) -> dict[str, Any]:
 
     Its score is the row's, and never more than is possible.
     """
-    score = min(max(0.0, made.points), made.possible) if made.exercises else 0.0
+    score = _score(made.points, made.possible) if made.exercises else 0.0
     return {
         **_shown(_words(made), score),
         "execution_time": round(made.seconds),
         "tests": [_test(one) for one in made.exercises],
         "extra_data": {"state": made.state, "seed": made.seed, "digest": made.digest, "sandbox": mode},
     }
+
+
+def _score(points: float, possible: float) -> float:
+    return min(max(0.0, points), possible)
 
 
 def nothing_graded(why: str) -> dict[str, Any]:
@@ -147,7 +159,7 @@ def _shown(output: str, score: float) -> dict[str, Any]:
 
 def _words(made: GradeRow) -> str:
     lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
-    lines += [made.reason, made.handed_in, *made.tamper]
+    lines += [made.reason, made.handed_in, *map(sentence, made.tamper)]
     if made.unsafe:
         lines.append("Graded without a sandbox: an instructor looks at these points.")
     return "\n".join(filter(None, lines))
@@ -158,7 +170,7 @@ def _test(one: ExerciseRow) -> dict[str, Any]:
     lines = [f"{marks[p.passed]}: {p.name} ({p.points:g})" for p in one.properties]
     return {
         "name": f"{one.title}: {one.id}",
-        "score": min(max(0.0, one.points), one.possible),
+        "score": _score(one.points, one.possible),
         "max_score": one.possible,
         "status": "passed" if one.state == "pass" else "failed",
         "output": "\n".join(filter(None, [*lines, one.mismatch])) or one.state,

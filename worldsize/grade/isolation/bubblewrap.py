@@ -3,8 +3,8 @@
 Of the machine a submission sees `/usr`, this Python, its packages and the course's package, all read-only; no network,
 no home, no environment. Where ranks can have namespaces of their own inside, one sandbox serves a whole job; where the
 machine refuses that, every rank gets a fresh sandbox: slower, the same result. With neither there is no grading,
-unless somebody asks for it "unsafe". Left out: the servers
-that run in them (`boxes`), and limits on what a submission uses (`limits`).
+unless somebody asks for it "unsafe". Left out: the servers that run in them (`boxes`), and limits on what a submission
+uses (`limits`).
 """
 
 from __future__ import annotations
@@ -53,15 +53,18 @@ def command(mode: str, limits: Limits = Limits(), framework: str = "torch") -> l
     """Bubblewrap's command line for a sandbox, to which a program is appended; empty for `UNSAFE`."""
     if mode == UNSAFE:
         return []
+
     arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`namespaces.become_nobody`)
         arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         arguments += ["--unshare-user"]
+
     room = folders()[0]
     for name, value in {**environment(framework), "HOME": room, "TMPDIR": room, "MPLCONFIGDIR": room}.items():
         arguments += ["--setenv", name, value]
+
     arguments += [*_system(), "--proc", "/proc", "--dev", "/dev", *_writable(mode, limits, framework)]
     for path in visible():
         arguments += [*_parents(path), "--ro-bind", str(path), str(path)]
@@ -76,6 +79,7 @@ def _system() -> list[str]:
             arguments += ["--symlink", os.readlink(path), str(path)]
         elif path.is_dir():
             arguments += ["--ro-bind", str(path), str(path)]
+
     for name in ("ld.so.cache", "alternatives"):
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return arguments
@@ -91,8 +95,11 @@ def folders() -> list[str]:
 
 def _writable(mode: str, limits: Limits, framework: str) -> list[str]:
     if mode == OWN:  # a rank's own mounts put a fresh folder over these
-        import_wants = ["--perms", "1777", "--size", "65536", "--tmpfs", folders()[0]]
-        return ["--perms", "1777", "--dir", "/tmp", *(import_wants if framework == "tensorflow" else [])]
+        arguments = ["--perms", "1777", "--dir", "/tmp"]
+        if framework == "tensorflow":  # its import wants to write
+            arguments += ["--perms", "1777", "--size", "65536", "--tmpfs", folders()[0]]
+        return arguments
+
     room = ["--perms", "1777", "--size", str(limits.tmp_bytes), "--tmpfs"]
     return [*room, "/tmp", *room, "/dev/shm"]
 
@@ -102,8 +109,10 @@ def visible() -> list[Path]:
     packages = [Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
     data = _PACKAGE.parent / "datasets"
     wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
-    wanted += [data] if (data / "README.md").is_file() else []
+    if (data / "README.md").is_file():
+        wanted.append(data)
     wanted += [path.resolve() for path in wanted]
+
     kept: list[Path] = []
     for path in sorted({p for p in wanted if p.exists() and not p.is_relative_to("/usr")}):
         if not any(path.is_relative_to(above) for above in kept):
@@ -112,11 +121,14 @@ def visible() -> list[Path]:
 
 
 def _parents(path: Path) -> list[str]:
-    above = [p for p in reversed(path.parents) if p != Path("/")]
-    return [word for p in above for word in ("--perms", "0755", "--dir", str(p))]
+    arguments = []
+    for folder in list(reversed(path.parents))[1:]:  # below "/"
+        arguments += ["--perms", "0755", "--dir", str(folder)]
+    return arguments
 
 
 def python(*arguments: str) -> list[str]:
+    """The command of this Python, by a path that has no way round in it."""
     return [os.path.abspath(sys.executable), "-s", "-P", "-B", *arguments]
 
 
@@ -134,20 +146,23 @@ def best_mode() -> str:
             "bubblewrap (Debian, Ubuntu, Fedora), then grade again. --unsafe grades without a sandbox: then a "
             "submission can read, change and delete all that you can, and every row says so."
         )
+
     program = [*command(OWN), *python("-m", "worldsize.grade.isolation.namespaces", *folders())]
     try:
         done = subprocess.run(program, capture_output=True, text=True, timeout=START_S, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise NoSandbox(refused(f"no answer in {START_S:g} s")) from None
+
     if not done.stdout.startswith("namespaces: "):
-        raise NoSandbox(refused((done.stderr or done.stdout).strip().splitlines()[-1:] or ["no answer"]))
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise NoSandbox(refused(said[-1] if said else "no answer"))
     return OWN if done.stdout.strip() == "namespaces: ok" else FRESH
 
 
-def refused(said: str | list[str]) -> str:
-    message = said if isinstance(said, str) else said[0]
+def refused(said: str) -> str:
+    """The message of a `NoSandbox` where bubblewrap did not start, and what to do."""
     return (
-        f"grade: expected a sandbox that starts, but bubblewrap said: {message}. Nothing was graded. In a container, "
+        f"grade: expected a sandbox that starts, but bubblewrap said: {said}. Nothing was graded. In a container, "
         f"allow user namespaces (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN); on Ubuntu 24.04 give "
         f"bwrap an AppArmor profile; as root, make the Python and this package readable for others (chmod o+rX). "
         f"--unsafe grades without a sandbox, and every row says so."

@@ -12,7 +12,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -63,8 +63,8 @@ class Meter:
             return f"the whole submission took more than {limits.wall_s:g} s"
         if self.carried_bytes > limits.carried_bytes:
             return f"more than {limits.carried_bytes / 1e6:g} MB went to and fro"
-        every = [usage(server) for server in servers]
-        used = Usage(*(sum(numbers) for numbers in zip(*map(astuple, every), strict=True))) if every else Usage()
+
+        used = sum(map(usage, servers), Usage())
         if used.processes > limits.processes:
             return f"more than {limits.processes} processes at once"
         if used.own_bytes > limits.memory_bytes:
@@ -82,6 +82,11 @@ class Usage:
     own_bytes: int = 0
     cpu_s: float = 0.0
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.processes + other.processes, self.own_bytes + other.own_bytes, self.cpu_s + other.cpu_s
+        )
+
 
 def usage(server: int) -> Usage:
     """What counts against the limits: processes, memory and CPU time of all that runs below `server` now.
@@ -95,6 +100,7 @@ def usage(server: int) -> Usage:
 
 
 def descendants(process: int) -> list[int]:
+    """Every process below this one, as far as they live still."""
     found: list[int] = []
     todo = [process]
     while todo:
@@ -106,11 +112,16 @@ def descendants(process: int) -> list[int]:
 
 def _children(process: int) -> list[int]:
     try:
-        threads = os.listdir(_PROC / str(process) / "task")
-        texts = [(_PROC / str(process) / "task" / t / "children").read_text() for t in threads]
+        texts = [path.read_text() for path in _children_files(process)]
     except OSError:
         return []
-    return [int(word) for text in texts for word in text.split()]
+    return [int(word) for word in " ".join(texts).split()]
+
+
+def _children_files(process: int) -> Iterator[Path]:
+    """Of each thread the file that names the processes that it started."""
+    threads = _PROC / str(process) / "task"
+    return (threads / name / "children" for name in os.listdir(threads))
 
 
 def _own_bytes(process: int) -> int:
@@ -144,8 +155,10 @@ def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST
 
 
 def limit_one(kind: int, most: int) -> None:
+    """Set one of the kernel's limits, or the one there is already where that is lower."""
     _, hard = resource.getrlimit(kind)
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
     resource.setrlimit(kind, (most, most))
 
 

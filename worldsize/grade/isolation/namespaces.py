@@ -58,6 +58,7 @@ def enter_namespaces() -> None:
     The parent stays behind as the child's shadow and ends with it. Returns in the child.
     """
     _unshare(_NEWUSER | _NEWPID, "namespaces of a server's own")
+
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
@@ -88,6 +89,7 @@ def unshare_rest() -> None:
 def _unshare(kinds: int, what: str) -> None:
     uid, gid = os.getuid(), os.getgid()
     _call(what, _libc.unshare(kinds))
+
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
@@ -102,12 +104,14 @@ def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -
     _call("mounts of a rank's own", _libc.mount(None, b"/", None, _REC | _PRIVATE, None))
     for folder in folders:
         _mount(folder, f"mode=1777,size={tmp_bytes},nr_inodes=4096", _NOSUID | _NODEV)
+
     _mount("/proc", "mode=555,size=4096,nr_inodes=3", _NOSUID | _NODEV)
     if named:
         os.mkdir("/proc/self", 0o555)
         os.symlink("/rank", "/proc/self/exe")  # of a name with "python" it would want the whole command line
     again = _libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
     _call("nothing to write where processes are seen", again)
+
     os.chdir(folders[0])
 
 
@@ -121,16 +125,20 @@ def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: 
         _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
     _call("giving up capabilities", _libc.capset(_words(0x20080522, 0), _words(*[0] * 6)))
     make_undumpable()
+
     limit(address_bytes, cpu_s, file_bytes)
     if modern_kernel():
         limit_one(resource.RLIMIT_NPROC, processes)
+
     _prctl(_SET_NO_NEW_PRIVS, 1)
     seccomp.new_session_keyring(_libc)
     seccomp.install_filter(_libc)
 
 
 def modern_kernel() -> bool:
-    return tuple(int(unshare_rest) for unshare_rest in os.uname().release.split("-")[0].split(".")[:2]) >= _MODERN
+    """Whether the kernel counts a user's processes in each user namespace apart."""
+    major, minor = os.uname().release.split("-")[0].split(".")[:2]
+    return (int(major), int(minor)) >= _MODERN
 
 
 def enable_loopback() -> None:
@@ -171,10 +179,13 @@ def probe() -> str:
     reads, writes = os.pipe()
     if os.fork() == 0:
         _try_namespaces(writes)
+
     os.close(writes)
     with os.fdopen(reads) as file:
         said = file.read()
-    return "" if said == "ok" else said or "it died"
+    if said == "ok":
+        return ""
+    return said or "it died"
 
 
 def _try_namespaces(writes: int) -> None:
@@ -185,6 +196,7 @@ def _try_namespaces(writes: int) -> None:
         if child:
             os.waitpid(child, 0)
             os._exit(0)
+
         unshare_rest()
         mount_private(sys.argv[1:], 1_000_000)
         drop_privileges(8 << 30, 10, 1_000_000)

@@ -50,16 +50,20 @@ def program(machine: str) -> bytes:
     """
     if machine not in _ARCHES:
         return b""
+
     column, arch = _ARCHES[machine]
     number = {name: columns[column] for name, columns in _NUMBERS.items() if columns[column] is not None}
+
     rows = [_row(_LOAD, _ARCH), _row(_EQUAL, arch, 1, 0), _row(_RETURN, _KILL), _row(_LOAD, _NR)]
     rows += [_row(_AT_LEAST, _X32, 0, 1), _row(_RETURN, _ERRNO | ENOSYS)]
     for name, where in number.items():
         if name not in _SPECIAL:
             rows += [_row(_EQUAL, where, 0, 1), _row(_RETURN, _ERRNO | EPERM)]
+
     rows += [_row(_EQUAL, number["clone3"], 0, 1), _row(_RETURN, _ERRNO | ENOSYS)]  # then libc falls back to clone
     rows += _block(number["clone"], [_row(_LOAD, _ARG0), _row(_ANY_BIT, _NEW_WORLDS, 0, 1), _row(_RETURN, _ERRNO | EPERM)])
     rows += _block(number["fcntl"], [_row(_LOAD, _ARG1), *_each(_LOCKS, _ERRNO | EPERM)])
+
     refuse = _row(_RETURN, _ERRNO | EAFNOSUPPORT)
     # gloo asks netlink's protocol 0 for the interfaces of its own network namespace
     routes = [_row(_EQUAL, _NETLINK, 0, 3), _row(_LOAD, _ARG2), *_each((0,), _ALLOW)]
@@ -74,7 +78,11 @@ def _block(number: int, rows: list[bytes]) -> list[bytes]:
 
 
 def _each(values: tuple[int, ...], answer: int) -> list[bytes]:
-    return [row for value in values for row in (_row(_EQUAL, value, 0, 1), _row(_RETURN, answer))]
+    """`answer` where the loaded word is one of `values`; what is none of them goes on."""
+    rows = []
+    for value in values:
+        rows += [_row(_EQUAL, value, 0, 1), _row(_RETURN, answer)]
+    return rows
 
 
 def _row(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -89,6 +97,7 @@ def install_filter(libc: ctypes.CDLL) -> None:
     rows = program(os.uname().machine)
     if not rows:
         return
+
     kept = ctypes.create_string_buffer(rows, len(rows))
     header = struct.pack("@HP", len(rows) // 8, ctypes.addressof(kept))
     argument = ctypes.create_string_buffer(header, len(header))

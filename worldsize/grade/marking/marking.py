@@ -19,10 +19,11 @@ from worldsize.checks.verdict import Verdict
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.frames import text_of
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
-from worldsize.grade.host.boxes import Sandbox
-from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.host.boxes import Sandbox, SandboxLost
+from worldsize.grade.isolation.bubblewrap import UNSAFE
+from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, messages_of
+from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, PropertyRow, messages_of
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.submission import Submission, Ungradable
 
@@ -33,7 +34,7 @@ class BrokenRelease(RuntimeError):
 
 @dataclass(frozen=True)
 class MarkingTask:
-    """One file to mark. `lab` is "" where only the file itself can say."""
+    """One file to mark. `lab` is "" where the file does not say of which one it is."""
 
     student: str
     lab: str
@@ -42,51 +43,82 @@ class MarkingTask:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class MarkingOrder:
+    """What holds for every task of a batch. `course` is the folder of the release, `mode` the kind of sandbox."""
+
+    course: str
+    mode: str
+    seed: int
+    limits: Limits
+
+
 def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
     """Marking one submission, from its file to its row: every check in the sandbox, points at the end.
 
     Raises SandboxLost and BrokenRelease; everything else ends in a row.
     """
     began_s = time.monotonic()
-    row = GradeRow(text_of(task.student), task.lab, text_of(task.name), "ungradable", seed=seed, handed_in=text_of(task.note))
-    row = replace(row, unsafe=sandbox.mode == "unsafe")
-    if task.lab in labs:
-        row = replace(row, possible=labs[task.lab].possible)
+    row = GradeRow(
+        student=text_of(task.student),
+        lab=task.lab,
+        path=text_of(task.name),
+        state="ungradable",
+        possible=labs[task.lab].possible if task.lab in labs else 0.0,
+        seed=seed,
+        unsafe=sandbox.mode == UNSAFE,
+        handed_in=text_of(task.note),
+    )
+
     try:
         data = submission.read(Path(task.path))
-        row = replace(row, digest=submission.digest(data))
+        row = replace(row, digest=submission.digest(data))  # of what is marked here, whatever the file was before
         cells = submission.cells(data)
         lab = labs.get(task.lab) or submission.lab_of(cells, labs.values())
         if lab is None:
             raise Ungradable(f"expected a notebook of one of the labs {', '.join(sorted(labs))}, got one of none of them")
     except Ungradable as error:
         return replace(row, reason=str(error), seconds=time.monotonic() - began_s)
+
     handed_in = submission.repair(cells, lab)
     marking = SubmissionMarking(lab, handed_in, sandbox, derived(seed, lab.stem, row.digest))
     exercises = tuple(marking.exercises())
     return replace(
-        row, lab=lab.stem, state=_state(exercises, handed_in), points=sum(e.points for e in exercises),
-        possible=lab.possible, exercises=exercises, tamper=handed_in.tamper, seconds=time.monotonic() - began_s,
-    )  # fmt: skip
+        row,
+        lab=lab.stem,
+        state=_state(exercises, handed_in),
+        points=sum(e.points for e in exercises),
+        possible=lab.possible,
+        exercises=exercises,
+        tamper=handed_in.tamper,
+        seconds=time.monotonic() - began_s,
+    )
 
 
-def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> str:
+def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> GradeState:
     states = {e.state for e in exercises}
-    worst = next((state for state in ("timeout", "crashed") if state in states), "")
-    return worst or ("tampered" if handed_in.tamper else "graded")
+    if "timeout" in states:
+        return "timeout"
+    if "crashed" in states:
+        return "crashed"
+    return "tampered" if handed_in.tamper else "graded"
 
 
 class SubmissionMarking:
     """One submission on the desk: the cells that run, those that must not, and what has been found so far."""
 
     def __init__(self, lab: CourseLab, handed_in: Submission, sandbox: Sandbox, seed: int) -> None:
-        self._lab, self._handed_in, self._sandbox, self._seed = lab, handed_in, sandbox, seed
+        self._lab = lab
+        self._handed_in = handed_in
+        self._sandbox = sandbox
+        self._seed = seed
         self._meter = Meter(sandbox.limits)
-        self._fatal: dict[str, tuple[str, str]] = {}  # exercise: its state and message, where its cell ends the process
+        self._fatal: dict[str, tuple[ExerciseState, str]] = {}  # exercise: state and message, where its cell ends the process
         self._failed: list[Exercise] = []
 
     def exercises(self) -> Iterator[ExerciseRow]:
         self._sandbox.preload(self._lab.modules)
+
         try:
             self._find_fatal_cells()
             for exercise in self._lab.exercises:
@@ -104,9 +136,11 @@ class SubmissionMarking:
             result = self._arena(()).try_cells()
             if result.state == "done":
                 return
+
             place = result.cells_begun - 1 - len(self._lab.setups)
             if not 0 <= place < len(self._lab.exercises):
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
+
             exercise = self._lab.exercises[place]
             message = result.message.splitlines()[0]
             state = result.incident or "crashed"
@@ -115,52 +149,56 @@ class SubmissionMarking:
     def _cells(self, helped: tuple[Exercise, ...]) -> Cells:
         """Set-up first, exercises in their order; a reference comes after the cell that it stands in for."""
         found: Cells = [[f"Set-up {k}", source] for k, source in enumerate(self._lab.setups, 1)]
+
         for exercise in self._lab.exercises:
             own = self._handed_in.sources[exercise.id]
             if own is None or exercise.id in self._fatal:
                 own = exercise.stub
             if exercise in helped:
                 own = f"{_quietly(own)}\n{exercise.reference}"
+
             found.append([exercise.title, own])
         return found
 
     def _arena(self, helped: tuple[Exercise, ...], draws: random.Random | None = None) -> SandboxArena:
-        # what a rank is result must not lead to what a check draws
+        # what a rank is told must not lead to what a check draws
         return SandboxArena(self._sandbox, self._meter, self._cells(helped), derived(self._seed, "ranks"), draws)
 
     # ---- one exercise ----------------------------------------------------------------------------
 
     def _exercise(self, exercise: Exercise) -> ExerciseRow:
+        own_source = self._handed_in.sources[exercise.id]
         verdict, state, run = self._check(exercise, ())
         row = _row(exercise, verdict, state, run)
-        if self._handed_in.sources[exercise.id] is None:
+
+        if own_source is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
         if exercise.id in self._fatal:
             state, message = self._fatal[exercise.id]
             return replace(row, state=state, mismatch=message)
-        helped = self._needed(exercise) if row.state not in ("pass", "not yet") else ()
+
+        if row.state in ("pass", "not yet"):
+            return row
+        helped = self._needed(exercise)
         if not helped:
             return row
         better, _, _ = self._check(exercise, helped)
         if better.points <= row.points:
             return row
-        # its message come from a run with the release's answers in it, and stay here
-        points = _row(exercise, better, "pass" if better.state == "pass" else "fail", 0)
-        names = ", ".join(f"`{e.id}`" for e in helped)
-        message = f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {row.mismatch}"
-        seen = {"ranks": row.ranks, "messages": row.messages, "run": row.run}
-        return replace(points, mismatch=message, helped=tuple(e.id for e in helped), **seen)
+        return _helped_row(exercise, helped, row, better)
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """The earlier exercises that did not pass and that this one, or one that it names, names."""
-        source, found = self._handed_in.sources[exercise.id] or "", []
+        source = self._handed_in.sources[exercise.id] or ""
+        found = []
         for earlier in reversed(self._failed):
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
                 found.append(earlier)
                 source += self._handed_in.sources[earlier.id] or ""
+
         return tuple(found)
 
-    def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, str, int]:
+    def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, ExerciseState, int]:
         """The verdict, the exercise's state, and which run of the check was the last, where it has messages."""
         draws = random.Random(derived(self._seed, exercise.id))
         arena = CountingArena(self._arena(helped, draws))
@@ -175,8 +213,6 @@ class SubmissionMarking:
 
 def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted]) -> Verdict:
     """The check's verdict; values that the check itself stumbles over earn nothing."""
-    from worldsize.grade.host.boxes import SandboxLost
-
     try:
         return run_check(exercise.id, arena, *functions)
     except SandboxLost:
@@ -186,13 +222,37 @@ def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted
         return Verdict(exercise.id, "fail", (), message)
 
 
-def _row(exercise: Exercise, verdict: Verdict, state: str, run: int) -> ExerciseRow:
-    properties = tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties)
+def _row(exercise: Exercise, verdict: Verdict, state: ExerciseState, run: int) -> ExerciseRow:
     ranks, messages = messages_of(verdict.trace)
     return ExerciseRow(
-        exercise.id, exercise.title, state, float(min(verdict.points, exercise.points)), exercise.points, properties,
-        text_of(verdict.mismatch or ""), (), ranks, messages, run if ranks else 0,
-    )  # fmt: skip
+        id=exercise.id,
+        title=exercise.title,
+        state=state,
+        points=float(min(verdict.points, exercise.points)),
+        possible=exercise.points,
+        properties=tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties),
+        mismatch=text_of(verdict.mismatch or ""),
+        ranks=ranks,
+        messages=messages,
+        run=run if ranks else 0,
+    )
+
+
+def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseRow, better: Verdict) -> ExerciseRow:
+    """The row of an exercise that earned more with references beside it than on its `own`.
+
+    Points and properties are the better ones; what was seen of the run with the release's answers in it stays here.
+    """
+    names = ", ".join(f"`{e.id}`" for e in helped)
+    row = _row(exercise, better, "pass" if better.state == "pass" else "fail", 0)
+    return replace(
+        row,
+        mismatch=f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {own.mismatch}",
+        helped=tuple(e.id for e in helped),
+        ranks=own.ranks,
+        messages=own.messages,
+        run=own.run,
+    )
 
 
 def _quietly(source: str) -> str:

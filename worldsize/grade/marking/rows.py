@@ -12,12 +12,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from worldsize.files import PRIVATE, write_whole
+from worldsize.grade.marking.tamper import Tamper, tamper_from_json
 from worldsize.trace import Trace, Transfer
 
-STATES = ("graded", "timeout", "crashed", "tampered", "ungradable")
+GradeState = Literal["graded", "timeout", "crashed", "tampered", "ungradable"]
+ExerciseState = Literal["pass", "fail", "not yet", "missing", "timeout", "crashed"]
+STATES: tuple[GradeState, ...] = get_args(GradeState)
 MOST_MESSAGES = 2000
 
 
@@ -32,7 +35,7 @@ class PropertyRow:
 
 @dataclass(frozen=True)
 class ExerciseRow:
-    """`state`: "pass", "fail", "not yet", "missing", "timeout" or "crashed".
+    """What came of one exercise. `mismatch` says where its check first failed.
 
     `messages` are those of the first failing case, run `run` of the check (0: not over the fabric): [from, to, bytes,
     start, end, tag] each, between `ranks` ranks.
@@ -41,7 +44,7 @@ class ExerciseRow:
 
     id: str
     title: str
-    state: str
+    state: ExerciseState
     points: float
     possible: float
     properties: tuple[PropertyRow, ...] = ()
@@ -58,16 +61,16 @@ class ExerciseRow:
 
 @dataclass(frozen=True)
 class GradeRow:
-    """What came of one submission. `state` is one of `STATES`; `seed` replays it; `digest` is of the file."""
+    """What came of one submission. `seed` replays it; `digest` is of the bytes that were marked."""
 
     student: str
     lab: str
     path: str  # in the folder of submissions
-    state: str
+    state: GradeState
     points: float = 0.0
     possible: float = 0.0
     exercises: tuple[ExerciseRow, ...] = ()
-    tamper: tuple[str, ...] = ()
+    tamper: tuple[Tamper, ...] = ()
     reason: str = ""
     seed: int = 0
     digest: str = ""
@@ -84,9 +87,10 @@ class GradeRow:
 
 def file_name(student: str, lab: str) -> str:
     """The name of a row's JSON file: no student's name can steer it, and no two rows share it."""
-    plain = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
+    plain_student = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
+    plain_lab = re.sub(r"[^0-9a-z_]+", "-", lab)[:60] or "unknown"
     mark = hashlib.blake2b(f"{student}\0{lab}".encode("utf-8", "replace"), digest_size=5).hexdigest()
-    return f"{plain}.{re.sub(r'[^0-9a-z_]+', '-', lab)[:60] or 'unknown'}.{mark}.json"
+    return f"{plain_student}.{plain_lab}.{mark}.json"
 
 
 def write(row: GradeRow, folder: Path) -> Path:
@@ -108,12 +112,19 @@ def read(path: Path) -> GradeRow:
 
 
 def from_dict(data: dict[str, Any]) -> GradeRow:
-    exercises = []
-    for e in data["exercises"]:
-        properties = tuple(PropertyRow(**p) for p in e["properties"])
-        messages = tuple(tuple(m) for m in e["messages"])
-        exercises.append(ExerciseRow(**e | {"properties": properties, "messages": messages, "helped": tuple(e["helped"])}))
-    return GradeRow(**data | {"exercises": tuple(exercises), "tamper": tuple(data["tamper"])})
+    """A row as JSON has it, also one of a version that kept no data of what was tampered with, only sentences.
+
+    Raises TypeError, KeyError, AttributeError or ValueError for what is no row.
+    """
+    exercises = tuple(_exercise(exercise) for exercise in data["exercises"])
+    tamper = tuple(tamper_from_json(one) for one in data["tamper"])
+    return GradeRow(**data | {"exercises": exercises, "tamper": tamper})
+
+
+def _exercise(data: dict[str, Any]) -> ExerciseRow:
+    properties = tuple(PropertyRow(**one) for one in data["properties"])
+    messages = tuple(tuple(message) for message in data["messages"])
+    return ExerciseRow(**data | {"properties": properties, "messages": messages, "helped": tuple(data["helped"])})
 
 
 def read_all(out: Path) -> Iterator[GradeRow]:
@@ -129,7 +140,8 @@ def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
     """
     if trace is None:
         return 0, ()
-    shown = trace.transfers[:MOST_MESSAGES]
-    return trace.world_size, tuple(
-        (t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag) for t in shown
-    )
+
+    messages = []
+    for t in trace.transfers[:MOST_MESSAGES]:
+        messages.append((t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag))
+    return trace.world_size, tuple(messages)

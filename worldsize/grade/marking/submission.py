@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.grade.course import CourseLab, Exercise, text
+from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000
 MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
-_SHOWN_LINES, _SHOWN_CHARACTERS = 3, 60
+_SHOWN_CHARACTERS, _MOST_FOUND = 60, 20
 
 
 class Ungradable(ValueError):
@@ -47,7 +48,7 @@ class Submission:
     """The exercise cells of a notebook by exercise, None where one is missing, and the tamper report."""
 
     sources: dict[str, str | None]
-    tamper: tuple[str, ...]
+    tamper: tuple[Tamper, ...]
 
 
 def read(path: Path) -> bytes:
@@ -59,6 +60,7 @@ def read(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise Ungradable(f"{path.name} cannot be read: {error.strerror}") from None
+
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
@@ -82,10 +84,12 @@ def cells(data: bytes) -> list[NotebookCell]:
     except (ValueError, RecursionError) as error:
         what = "empty" if not data.strip() else f"no JSON ({type(error).__name__})"
         raise Ungradable(f"the file is {what}: it is no notebook, or only a part of one") from None
-    rows = notebook.get("cells") if isinstance(notebook, dict) else None
-    if rows is None and isinstance(notebook, dict):  # formats before 4
-        sheets = notebook.get("worksheets")
-        rows = sheets[0].get("cells") if isinstance(sheets, list) and sheets and isinstance(sheets[0], dict) else None
+
+    rows = _object(notebook).get("cells")
+    if rows is None:  # formats before 4
+        sheets = _object(notebook).get("worksheets")
+        if isinstance(sheets, list) and sheets:
+            rows = _object(sheets[0]).get("cells")
     if not isinstance(rows, list):
         raise Ungradable("the file is JSON, but it has no list of cells: it is no notebook")
     return [_cell(row) for row in rows if isinstance(row, dict)]
@@ -98,15 +102,22 @@ def _decoded(data: bytes) -> str:
 
 
 def _cell(row: dict[str, Any]) -> NotebookCell:
-    metadata = row.get("metadata")
-    ours = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    ours = ours if isinstance(ours, dict) else {}
+    ours = _object(_object(row.get("metadata")).get("nbgrader"))
     source = text(row) or text({"source": row.get("input", "")})
-    source = source[:MAX_CELL_BYTES].encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\0", "")
+    source = source[:MAX_CELL_BYTES].encode("utf-8", "replace").decode()
+
     return NotebookCell(
-        _text(row.get("cell_type")), source, _text(row.get("id")), _text(ours.get("grade_id")), ours.get("points"),
-        ours.get("grade") is True,
-    )  # fmt: skip
+        kind=_text(row.get("cell_type")),
+        source=source.replace("\r\n", "\n").replace("\0", ""),
+        id=_text(row.get("id")),
+        grade_id=_text(ours.get("grade_id")),
+        points=ours.get("points"),
+        graded=ours.get("grade") is True,
+    )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str:
@@ -122,7 +133,9 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
         return sum(e.id in names or e.title in titles for e in lab.exercises)
 
     best = max(labs, key=named, default=None)
-    return best if best and named(best) else None
+    if best is None or named(best) == 0:
+        return None
+    return best
 
 
 # ---- repair ----------------------------------------------------------------------------------
@@ -133,52 +146,44 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
 
     Each exercise's own cell is found by its id, else by its title, else by its function.
     """
-    tamper: list[str] = []
+    tamper: list[Tamper] = []
     sources = {exercise.id: _source(exercise, found, tamper) for exercise in lab.exercises}
     for exercise in lab.exercises:
-        _look_at_check(exercise, found, tamper)
-    tamper += changes(lab.setups, [cell.source for cell in found if cell.kind == "code"])
+        tamper += _changes_of_check(exercise, found)
+    tamper += setup_changes(lab.setups, [cell.source for cell in found if cell.kind == "code"])
+
     known = {name for e in lab.exercises for name in (e.id, f"check_{e.id}")}
-    strangers = [c for c in found if c.graded and c.grade_id not in known]
-    tamper += [f"cell {c.grade_id!r} claims points ({c.points!r:.20}): the release has no such cell" for c in strangers]
-    more = [f"and {len(tamper) - MOST_TAMPER} things more"] if len(tamper) > MOST_TAMPER else []
-    return Submission(sources, (*tamper[:MOST_TAMPER], *more))
+    for cell in found:
+        if cell.graded and cell.grade_id not in known:
+            tamper.append(Tamper("points claimed", cell.grade_id, found=_claimed(cell)))
+
+    kept = tamper[:MOST_TAMPER]
+    if len(tamper) > MOST_TAMPER:
+        kept.append(Tamper("more", count=len(tamper) - MOST_TAMPER))
+    return Submission(sources, tuple(kept))
 
 
-def _source(exercise: Exercise, found: list[NotebookCell], tamper: list[str]) -> str | None:
-    code = [cell for cell in found if cell.kind == "code"]
-    named = [cell for cell in code if exercise.id in (cell.grade_id, cell.id)]
-    if not named:
-        named = [cell for cell in code if _title(cell.source) == exercise.title]
-        named = named or [cell for cell in code if _defines(cell.source, exercise.functions[0])]
-        if not named:
-            other = [cell.kind for cell in found if exercise.id in (cell.grade_id, cell.id)]
-            kind = f"; a cell of that name is {other[0] or 'no code'!s:.20}, not code" if other else ""
-            tamper.append(f"{exercise.title} ({exercise.id}): its cell is missing{kind}; the release's stub stands for it")
+def _source(exercise: Exercise, found: list[NotebookCell], tamper: list[Tamper]) -> str | None:
+    """What the exercise's own cell says, None where there is none; what is wrong with the cell goes to `tamper`."""
+    of_its_name = [cell for cell in found if exercise.id in (cell.grade_id, cell.id)]
+    own = [cell for cell in of_its_name if cell.kind == "code"]
+    if not own:
+        own = _without_its_name(exercise, [cell for cell in found if cell.kind == "code"])
+        if not own:
+            other = (of_its_name[0].kind or "no code")[:_MOST_FOUND] if of_its_name else ""
+            tamper.append(Tamper("exercise missing", exercise.title, exercise.id, found=other))
             return None
-        tamper.append(f"{exercise.title} ({exercise.id}): its cell had lost its name and was found by what it says")
-    if len(named) > 1:
-        tamper.append(f"{exercise.title} ({exercise.id}): {len(named)} cells have its name")
-    return max(enumerate(named), key=lambda row: _worth(exercise, *row))[1].source
+        tamper.append(Tamper("exercise without its name", exercise.title, exercise.id))
+
+    if len(own) > 1:
+        tamper.append(Tamper("exercise repeated", exercise.title, exercise.id, count=len(own)))
+    _, best = max(enumerate(own), key=lambda placed: _worth(exercise, *placed))
+    return best.source
 
 
-def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
-    """Of several cells, one that somebody worked on, then the one that is really it, then the last."""
-    worked_on = _same(cell.source) != _same(exercise.stub) and bool(cell.source.strip())
-    return worked_on, cell.id == exercise.id, place
-
-
-def _look_at_check(exercise: Exercise, found: list[NotebookCell], tamper: list[str]) -> None:
-    checks = [cell for cell in found if cell.grade_id == f"check_{exercise.id}"]
-    if not checks:
-        tamper.append(f"the check of {exercise.title} is missing: the release's own was used")
-    elif len(checks) > 1:
-        tamper.append(f"the check of {exercise.title} is there {len(checks)} times")
-    for cell in checks:
-        if _same(cell.source) != _same(exercise.check):
-            tamper.append(f"the check of {exercise.title} was changed: the release's own was used")
-        if cell.points != exercise.points or isinstance(cell.points, bool):
-            tamper.append(f"the check of {exercise.title} claims {cell.points!r:.20} points; it has {exercise.points:g}")
+def _without_its_name(exercise: Exercise, code: list[NotebookCell]) -> list[NotebookCell]:
+    titled = [cell for cell in code if _title(cell.source) == exercise.title]
+    return titled or [cell for cell in code if _defines(cell.source, exercise.functions[0])]
 
 
 def _title(source: str) -> str:
@@ -190,57 +195,76 @@ def _defines(source: str, name: str) -> bool:
     return re.search(rf"^def\s+{re.escape(name)}\s*\(|^{re.escape(name)}\s*=", source, re.MULTILINE) is not None
 
 
-def _same(source: str) -> str:
-    return "\n".join(line.rstrip() for line in source.strip().splitlines())
+def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
+    """Of several cells, one that somebody worked on, then the one that is really it, then the last."""
+    worked_on = _lines(cell.source) not in ([], _lines(exercise.stub))
+    return worked_on, cell.id == exercise.id, place
+
+
+def _changes_of_check(exercise: Exercise, found: list[NotebookCell]) -> Iterator[Tamper]:
+    checks = [cell for cell in found if cell.grade_id == f"check_{exercise.id}"]
+    if not checks:
+        yield Tamper("check missing", exercise.title, exercise.id)
+    elif len(checks) > 1:
+        yield Tamper("check repeated", exercise.title, exercise.id, count=len(checks))
+
+    for cell in checks:
+        if _lines(cell.source) != _lines(exercise.check):
+            yield Tamper("check changed", exercise.title, exercise.id)
+        if cell.points != exercise.points or isinstance(cell.points, bool):
+            claimed = _claimed(cell)
+            yield Tamper("check of other points", exercise.title, exercise.id, found=claimed, points=exercise.points)
+
+
+def _claimed(cell: NotebookCell) -> str:
+    return repr(cell.points)[:_MOST_FOUND]
 
 
 # ---- set-up cells -----------------------------------------------------------------------------
 
 
-def changes(setups: Sequence[str], sources: Iterable[str]) -> list[str]:
-    """Words for each set-up cell of the release that a submission has changed or lost, and for each that it added."""
+def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:
+    """Each set-up cell of the release that a submission has changed or lost, and each that it added."""
     found = [_lines(source) for source in sources]
     given = [_lines(setup) for setup in setups]
     strangers = [lines for lines in found if lines[:1] == ["# Set-up"] and lines not in given]
-    found_changes = []
+
+    changes = []
     for number, lines in enumerate(given, 1):
         if lines in found:
             continue
-        name = f"set-up cell {number} ({_first(lines)})"
-        theirs = max(strangers, key=lambda other: _common(lines, other), default=None)
-        if theirs is None or not _common(lines, theirs):
-            found_changes.append(f"{name} is missing: the release's own was used")
+        theirs = max(strangers, key=lambda other: _in_common(lines, other), default=[])
+        if _in_common(lines, theirs) == 0:
+            changes.append(Tamper("set-up missing", str(number), first_line=_first(lines)))
             continue
         strangers.remove(theirs)
-        found_changes.append(f"{name} was changed: the release's own was used{_added(lines, theirs)}")
-    own = "does not count: what an exercise needs belongs in its own cell"
-    return [*found_changes, *(f"a set-up cell that the release does not have ({_first(lines)}) {own}" for lines in strangers)]
+        added = _added(lines, theirs)
+        shown = tuple(_printable(line) for line in added[:MOST_LINES])
+        changes.append(
+            Tamper("set-up changed", str(number), first_line=_first(lines), count=len(added), lines=shown)
+        )
+    return changes + [Tamper("set-up added", first_line=_first(lines)) for lines in strangers]
 
 
 def _lines(source: str) -> list[str]:
     return [line.rstrip() for line in source.strip().splitlines()]
 
 
-def _common(one: list[str], other: list[str]) -> int:
+def _in_common(one: list[str], other: list[str]) -> int:
+    """How many lines both have, the titles and empty ones apart."""
     return len(set(filter(None, one[1:])) & set(other[1:]))
 
 
+def _added(given: list[str], theirs: list[str]) -> list[str]:
+    """The lines that are in `theirs` alone, each once."""
+    kept = {"", *given}
+    return [line for line in dict.fromkeys(theirs) if line not in kept]
+
+
 def _first(lines: list[str]) -> str:
-    return next(_shown(lines[1:]), "with nothing in it")
+    """The first line after the title that is not empty, as it can be shown; "" where there is none."""
+    return _printable(next(filter(None, lines[1:]), ""))
 
 
-def _added(given: list[str], theirs: list[str]) -> str:
-    kept = set(given)
-    added = [line for line in dict.fromkeys(theirs) if line not in kept]
-    if not added:
-        return ""
-    shown = list(_shown(added))
-    more = f" and {len(added) - _SHOWN_LINES} more" if len(added) > _SHOWN_LINES else ""
-    return f"; what was added does not count: {', '.join(shown[:_SHOWN_LINES])}{more}"
-
-
-def _shown(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        plain = "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN_CHARACTERS])
-        if plain:
-            yield f"`{plain}`"
+def _printable(line: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN_CHARACTERS])

@@ -22,12 +22,21 @@ _SKIPPED = ("__MACOSX", "__pycache__")
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A notebook of a student. `lab` is the stem of the release's notebook, "" where the name does not say."""
+    """A notebook of a student. `lab` is the stem of the release's notebook, "" where the name does not say.
+
+    `digest` is of the file's bytes, "" until somebody has read them, and where they cannot be read.
+    """
 
     student: str
     lab: str
     path: Path
     note: str = ""
+    digest: str = ""
+
+    @property
+    def without_notebook(self) -> bool:
+        """Whether this is a student's folder that has none in it; a link to a folder is a file that cannot be read."""
+        return self.path.is_dir() and not self.path.is_symlink()
 
 
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
@@ -37,6 +46,7 @@ def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
             f"{folder}: expected a folder of submissions, such as submitted/<student>/06_ring_all_reduce.ipynb, got "
             f"{'a file' if folder.exists() else 'nothing of that name'}."
         )
+
     labs = sorted(labs)
     groups: dict[tuple[str, str], list[HandedIn]] = {}
     for found in _all(folder, labs):
@@ -48,37 +58,46 @@ def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
 
 def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or entry.name in _SKIPPED:
+        if _skipped(entry.name):
             continue
-        if entry.is_symlink() or not entry.is_dir():
-            if entry.suffix.lower() == ".ipynb":
-                yield _flat(entry, labs)
-            continue
-        below = list(notebooks(entry))
-        student = _student(entry.name)
-        for path in below:
-            yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path)
-        if not below:
-            yield HandedIn(student, "", entry, "no notebook was handed in: the .ipynb file itself is needed")
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _below(entry, labs)
+        elif entry.suffix.lower() == ".ipynb":
+            yield _flat(entry, labs)
+
+
+def _below(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
+    student = _student(folder.name)
+    found = list(notebooks(folder))
+    for path in found:
+        yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path)
+    if not found:
+        yield HandedIn(student, "", folder, "no notebook was handed in: the .ipynb file itself is needed")
 
 
 def notebooks(folder: Path) -> Iterator[Path]:
     """Every notebook below a folder that was handed in, in order; not those in hidden folders."""
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
+        folders[:] = sorted(name for name in folders if not _skipped(name))
         for name in sorted(files):
             if name.lower().endswith(".ipynb") and not name.startswith("."):
                 yield Path(place) / name
 
 
+def _skipped(name: str) -> bool:
+    return name.startswith(".") or name in _SKIPPED
+
+
 def _flat(path: Path, labs: list[str]) -> HandedIn:
     lab = _lab(path.stem, labs)
+
     for pattern in (_MOODLE, _CANVAS):
         found = pattern.fullmatch(path.stem)
         if found:
             return HandedIn(f"{found['name']}_{found['id']}", lab, path)
-    before = path.stem.partition(lab)[0] if lab else path.stem
-    return HandedIn(before.strip("_- ") or path.stem, lab, path)
+
+    student = path.stem.partition(lab)[0] if lab else path.stem
+    return HandedIn(student.strip("_- ") or path.stem, lab, path)
 
 
 def _student(folder: str) -> str:
@@ -91,6 +110,7 @@ def _lab(name: str, labs: list[str]) -> str:
     whole = [lab for lab in labs if lab in name]
     if whole:
         return max(whole, key=len)
+
     numbers = set(re.findall(r"(?:^|[^0-9a-z]|lab)(\d\d)(?=[^0-9]|$)", name.lower()))
     numbered = [lab for lab in labs if lab[:2] in numbers]
     return numbered[0] if len(numbered) == 1 else ""
@@ -103,8 +123,9 @@ def _best(group: list[HandedIn]) -> HandedIn:
 
     def worth(found: HandedIn) -> tuple[bool, int, str]:
         again = _AGAIN.search(found.path.stem)
+        number = int(again[1][:6]) if again else 0
         bare = _AGAIN.sub("", found.path.stem)
-        return bare.endswith(found.lab), int(again[1][:6]) if again else 0, found.path.name
+        return bare.endswith(found.lab), number, found.path.name
 
     best = max(group, key=worth)
     others = ", ".join(sorted(found.path.name for found in group if found is not best)[:5])

@@ -30,6 +30,7 @@ def writing(path: Path) -> Iterator[Any]:
 
     if not path.exists():
         _make(path)
+
     with _in_words(path), Gradebook(_url(path)) as book, _connection(book) as connection:
         transaction = connection.begin()
         try:
@@ -73,6 +74,7 @@ def _make(path: Path) -> None:
 def _our_programs() -> Iterator[None]:
     """nbgrader asks the program alembic for the version of its tables; it is beside this Python."""
     before = os.environ.get("PATH", os.defpath)
+
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"
     try:
         yield
@@ -93,12 +95,14 @@ def _in_words(path: Path) -> Iterator[None]:
 
 
 def explained(path: Path, error: sqlite3.Error) -> str:
+    """What to do about an error of SQLite's, as a paragraph."""
     if "locked" in str(error) or "busy" in str(error):
         return (
             f"{path}: expected a gradebook that nobody else writes to, but for {WAIT_S:g} s it was locked; nothing was "
             f"written and nothing is lost. Let the other program end (nbgrader, formgrader, an open database viewer), "
             f"then do this again."
         )
+
     return (
         f"{path}: expected nbgrader's gradebook, but SQLite said: {error}. Nothing was written. Name another file, or, "
         f"where it was made by another nbgrader, run `nbgrader db upgrade` first."
@@ -109,6 +113,7 @@ def backup(path: Path) -> Path:
     """A copy of the gradebook beside it, with the moment in its name. Raises ValueError where it cannot be read whole."""
     copy = _name(path)
     part = copy.with_name(f".{copy.name}.part")
+
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=WAIT_S)) as source:
             with closing(sqlite3.connect(part)) as target:
@@ -117,6 +122,7 @@ def backup(path: Path) -> Path:
                 target.execute("SELECT 1 FROM submitted_assignment LIMIT 1")
         if found != "ok":
             raise sqlite3.DatabaseError(found)
+
         part.rename(copy)
     except sqlite3.Error as error:
         raise ValueError(explained(path, error)) from None
@@ -126,6 +132,11 @@ def backup(path: Path) -> Path:
 
 
 def _name(path: Path) -> Path:
+    """A free name; a second backup in one second has a number."""
     moment = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    names = (path.with_name(f"{path.name}.{moment}{more}.backup") for more in ("", *(f"-{k}" for k in range(2, 1000))))
-    return next(name for name in names if not name.exists())
+    copy = path.with_name(f"{path.name}.{moment}.backup")
+    number = 2
+    while copy.exists():
+        copy = path.with_name(f"{path.name}.{moment}-{number}.backup")
+        number += 1
+    return copy

@@ -27,13 +27,16 @@ def write(
 
     Each is `folder/<student>/<assignment>/<lab>.ipynb`. Returns how many, and which could not be.
     """
-    written, left_out = 0, []
+    written = 0
+    left_out = []
+
     for row, assignment in placed:
         try:
             made = notebook(row, submissions / row.path, labs[row.lab], root / "labs" / f"{row.lab}.ipynb")
         except Ungradable as error:
             left_out.append(f"{row.student}, {row.lab}: {error}")
             continue
+
         write_whole(folder / row.student / assignment / f"{row.lab}.ipynb", made, PRIVATE)
         _name_assignment(folder.parent / "source" / assignment, row.lab, root)
         written += 1
@@ -56,10 +59,12 @@ def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
     data = submission.read(path)
     if submission.digest(data) != row.digest:
         raise Ungradable(f"{path.name} is not the file that was graded: grade again, then write the books")
+
     try:
         sources = submission.repair(submission.cells(data), lab).sources
     except Ungradable:  # then formgrader shows the release's stubs
         sources = {}
+
     made = json.loads(release.read_text(encoding="utf-8"))
     said = {f"check_{e.id}": verdict(e) for e in row.exercises}
     for cell in made["cells"]:
@@ -68,10 +73,12 @@ def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
             cell["source"] = sources[name]
         if name in said:
             cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": said[name]}]
+
     return json.dumps(made, ensure_ascii=True, indent=1)
 
 
 def verdict(exercise: ExerciseRow) -> str:
+    """What stands below a check's cell: state, points, properties, and where it first failed."""
     head = f"{exercise.id}: {exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
     rows = [f"  {_MARKS[p.passed]} {p.name} ({p.points:g})" for p in exercise.properties]
     return "\n".join([head, *rows, exercise.mismatch])

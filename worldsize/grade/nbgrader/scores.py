@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from worldsize.checks.verdict import Complaint
 from worldsize.grade.course import CourseLab, text
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
@@ -28,7 +29,7 @@ from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.nbgrader import database
 
 NO_TIMES: Mapping[str, str] = MappingProxyType({})
-_RUN_AS_HTML = '<>"\\'  # formgrader puts a student's id into its pages as it is
+_RUN_AS_HTML = frozenset('<>"\\')  # formgrader puts a student's id into its pages as it is
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,44 @@ def write(
 
     Raises ValueError, and has written nothing, for a gradebook that is locked, is none, or has other points.
     """
-    every = list(rows)
-    kept = [row for row in every if not _refused(row, labs)]
-    copy, touched = database.backup(path) if path.exists() else None, False
+    kept, left_out = [], []
+    for row in rows:
+        why = _not_for_a_gradebook(row, labs)
+        if why is None:
+            kept.append(row)
+        else:
+            left_out.append(f"{row.student}, {row.lab or row.path}: {why}")
+
+    backup = database.backup(path) if path.exists() else None
+    touched = False
     try:
         with database.writing(path) as book:
             writer = _GradebookWriter(book, root)
             placed = tuple((row, writer.enter(row, labs[row.lab], times.get(row.path))) for row in kept)
         touched = writer.touched
     finally:
-        if copy and not touched:  # then the gradebook is as it was
-            copy.unlink()
-    left_out = tuple(f"{row.student}, {row.lab or row.path}: {why}" for row in every if (why := _refused(row, labs)))
-    return Written(writer.changed, writer.kept, copy if touched else None, placed, left_out, tuple(writer.to_look_at))
+        if backup and not touched:  # then the gradebook is as it was
+            backup.unlink()
+
+    return Written(
+        changed=writer.changed,
+        kept=writer.kept,
+        backup=backup if touched else None,
+        placed=placed,
+        left_out=tuple(left_out),
+        to_look_at=tuple(writer.to_look_at),
+    )
 
 
-def _refused(row: GradeRow, labs: Mapping[str, CourseLab]) -> str:
-    """Why a row cannot be in a gradebook; "" where it can."""
+def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Complaint:
     if row.lab not in labs:
         return row.reason or "the course has no such lab"
+
     name = row.student
-    if not name or name in (".", "..") or "/" in name or not name.isprintable() or set(_RUN_AS_HTML) & set(name):
+    is_path = name in ("", ".", "..") or "/" in name
+    if is_path or not name.isprintable() or not _RUN_AS_HTML.isdisjoint(name):
         return "formgrader would take this name for HTML or a path: rename the file or folder, and grade again"
-    return ""
+    return None
 
 
 class _GradebookWriter:
@@ -93,6 +109,7 @@ class _GradebookWriter:
         if (assignment, lab.stem) not in self._whole:
             self._complete(assignment, lab)
             self._whole.add((assignment, lab.stem))
+
         grades, comments = self._submitted(row, lab, assignment, handed_in)
         by_id = {e.id: e for e in row.exercises}
         asked = [e.id for e in lab.exercises if self._set(grades, comments, e.id, row, by_id.get(e.id))]
@@ -104,12 +121,16 @@ class _GradebookWriter:
         """The assignment that has this notebook; where several have it, the one whose folder it was handed in under."""
         holders = [a.name for a in self._book.assignments if any(n.name == stem for n in a.notebooks)]
         folder = Path(row.path).parent.name
-        if len(holders) > 1 and folder not in holders:
+        if folder in holders:
+            return folder
+        if not holders:
+            return stem
+        if len(holders) > 1:
             raise ValueError(
                 f"books: expected one assignment with the notebook {stem}, got {', '.join(sorted(holders))}; nothing was "
                 f"written. Grade a folder with the layout <student>/<assignment>/{stem}.ipynb."
             )
-        return folder if folder in holders else holders[0] if holders else stem
+        return holders[0]
 
     # ---- the release's cells ---------------------------------------------------------------------
 
@@ -117,30 +138,35 @@ class _GradebookWriter:
         """Assignment, notebook and cells as `nbgrader generate_assignment` makes them; what is there stays."""
         from nbgrader.api import MissingEntry
 
-        book, release = self._book, json.loads((self._root / "labs" / f"{lab.stem}.ipynb").read_text(encoding="utf-8"))
+        book = self._book
         try:
             book.find_assignment(assignment)
         except MissingEntry:
             book.add_assignment(assignment)
+
+        release = json.loads((self._root / "labs" / f"{lab.stem}.ipynb").read_text(encoding="utf-8"))
         try:
             notebook = book.find_notebook(lab.stem, assignment)
         except MissingEntry:
             kernel = json.dumps(release["metadata"].get("kernelspec", {}))
             notebook = book.add_notebook(lab.stem, assignment, kernelspec=kernel)
             self.touched = True
+
         for cell in release["cells"]:
             about = cell["metadata"].get("nbgrader", {})
             if about.get("grade_id"):
                 self._cell(notebook, cell, about, (lab.stem, assignment))
 
     def _cell(self, notebook: Any, cell: dict, about: dict, where: tuple[str, str]) -> None:
-        book, name, kind = self._book, about["grade_id"], cell["cell_type"]
+        book = self._book
+        name, kind = about["grade_id"], cell["cell_type"]
         points = {c.name: c.max_score for c in notebook.grade_cells}
         if about["grade"] and points.get(name, about["points"]) != about["points"]:
             raise ValueError(
                 f"books: expected {about['points']:g} points for {name} of {where[1]}, as the release says; the gradebook "
                 f"has {points[name]:g}. Nothing was written. Let `nbgrader generate_assignment` update the gradebook."
             )
+
         if about["grade"] and name not in points:
             book.add_grade_cell(name, *where, max_score=float(about["points"]), cell_type=kind)
         if about["solution"] and name not in {c.name for c in notebook.solution_cells}:
@@ -162,6 +188,7 @@ class _GradebookWriter:
             book.find_student(row.student)
         except api.MissingEntry:
             book.add_student(row.student)
+
         try:
             submission = book.find_submission(assignment, row.student)
         except api.MissingEntry:
@@ -171,9 +198,11 @@ class _GradebookWriter:
         if handed_in and submission.timestamp != parse_utc(handed_in):
             submission.timestamp = parse_utc(handed_in)
             self.touched = True
+
         notebook = book.find_notebook(lab.stem, assignment)
         mine = next((n for n in submission.notebooks if n.notebook_id == notebook.id), None)
-        mine = mine or api.SubmittedNotebook(notebook=notebook, assignment=submission)
+        if mine is None:
+            mine = api.SubmittedNotebook(notebook=notebook, assignment=submission)
         grades = {c.name: self._of(mine.grades, api.Grade, c, mine) for c in notebook.grade_cells}
         comments = {c.name: self._of(mine.comments, api.Comment, c, mine) for c in notebook.solution_cells}
         return grades, comments
@@ -193,6 +222,7 @@ class _GradebookWriter:
         if new == (grade.auto_score, comment.auto_comment):
             self.kept += 1
             return False
+
         by_hand = grade.manual_score is not None or grade.extra_credit is not None
         grade.auto_score, comment.auto_comment = new
         grade.needs_manual_grade = by_hand or to_look_at(row, exercise)
@@ -213,7 +243,9 @@ def comment_of(row: GradeRow, exercise: ExerciseRow | None) -> str:
 
     The file's digest tells one version handed in from the next.
     """
-    told = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points" if exercise else "no points were found"
+    told = "no points were found"
+    if exercise is not None:
+        told = f"{exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
     without = "; graded without a sandbox" if row.unsafe else ""
     return f"Autograded: {told} ({row.state}{without}; file {row.digest[:12] or 'unread'})"
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.tamper import sentence
 
 _GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -42,13 +43,8 @@ def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
         raise ValueError("export: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
 
     labs = sorted({row.lab for row in kept if row.lab})
-    possible = dict.fromkeys(labs, 0.0)
-    points: dict[tuple[str, str], str] = {}
-    for row in kept:
-        if row.lab:
-            possible[row.lab] = max(possible[row.lab], row.possible)
-        if row.state != "ungradable":
-            points[row.student, row.lab] = f"{row.points:g}"
+    possible = {row.lab: row.possible for row in sorted(kept, key=lambda row: row.possible)}
+    points = {(row.student, row.lab): _mark(row) for row in kept}
 
     def line(student: str, name: str, id: str) -> list[str]:
         return [name, id, "", "", "", *(points.get((student, lab), "") for lab in labs)]
@@ -75,11 +71,14 @@ def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
 
     def line(student: str, name: str, id: str) -> list[str]:
         row = by_student[student]
-        grade = "" if row.state == "ungradable" else f"{row.points:g}"
-        return [f"Participant {id}", name, grade, f"{row.possible:g}", _comment(row)]
+        return [f"Participant {id}", name, _mark(row), f"{row.possible:g}", _comment(row)]
 
     heads = [["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]]
     return _sheet(kept, heads, line)
+
+
+def _mark(row: GradeRow) -> str:
+    return "" if row.state == "ungradable" else f"{row.points:g}"
 
 
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
@@ -101,6 +100,7 @@ def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, st
 def _safe(text: str) -> str:
     """`text` as no spreadsheet takes it for a formula; a number stays one."""
     text = text.replace("\0", "")
+
     if not text.lstrip(" ").startswith(_FORMULA) or _is_number(text):
         return text
     return f"'{text}"
@@ -114,7 +114,6 @@ def _comment(row: GradeRow) -> str:
     lines = [row.reason] if row.reason else []
     for e in row.exercises:
         lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip())
-
     return "\n".join(lines)
 
 
@@ -124,7 +123,7 @@ def _unsure(rows: Iterable[GradeRow]) -> Iterator[str]:
         if row.unsafe:
             why = "graded without a sandbox"
         elif row.state == "ungradable" or row.tamper:
-            why = row.reason or "; ".join(row.tamper) or row.state
+            why = row.reason or "; ".join(map(sentence, row.tamper)) or row.state
         else:
             continue
         yield f"{row.student}, {row.lab or row.path}: {why}"

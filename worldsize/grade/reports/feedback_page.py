@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from worldsize import pages
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.seeds import derived
+from worldsize.grade.marking.tamper import sentence
 
 _MOST_LINES = 100
 _STEPS = {
@@ -62,7 +63,7 @@ def page(row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePi
     `titles` and `pairs` are by exercise, "" is the lab's own title; `seed_too` says the seed, with which anybody can
     replay.
     """
-    changed = list(row.tamper[:_MOST_LINES])
+    changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
     if row.handed_in:
         changed.append(row.handed_in)
 

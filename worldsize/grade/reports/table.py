@@ -9,51 +9,50 @@ from pathlib import Path
 
 from worldsize.grade.marking.batch import Batch
 from worldsize.grade.marking.rows import STATES, GradeRow
+from worldsize.grade.marking.tamper import SETUP_KINDS
 from worldsize.units import count, number
 
 BAR_COLUMNS = 40
 BINS = 6
 _WAYS = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
+MOST_REMARK = 160
 
 
 def table(rows: Sequence[GradeRow]) -> str:
     """The table that a grading prints: students down, with lab, state, points and a remark in one line."""
-    cells = [("student", "lab", "state", "points", "")]
-    for row in rows:
-        points = f"{number(row.points)} of {number(row.possible)}"
-        cells.append((_shown(row.student), row.lab, row.state, points, _remark(row)))
+    heads = ("student", "lab", "state", "points", "")
+    lines = [heads, *((_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows)]
 
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for line in cells:
-        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths[-1] = 0
+    return "\n".join(_padded(line, widths) for line in lines)
+
+
+def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+    return "  ".join(cells).rstrip()
+
+
+def _points(row: GradeRow) -> str:
+    return f"{number(row.points)} of {number(row.possible)}"
 
 
 def _remark(row: GradeRow) -> str:
     remarks = [row.reason]
-    for e in row.exercises:
-        if e.state != "pass":
-            remarks.append(f"{e.id}: {e.state}")
+    remarks += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
     if row.tamper:
         remarks.append(f"changed: {_changed(row)}")
     if row.unsafe:
         remarks.append("UNSAFE: no sandbox")
     remarks.append(row.handed_in)
-
-    return _shown("; ".join(filter(None, remarks)))[:160]
+    return _shown("; ".join(filter(None, remarks)))[:MOST_REMARK]
 
 
 def _changed(row: GradeRow) -> str:
     """Set-up cells are named apart: graded with the release's, they are why a check may differ from the student's."""
-    setups = sum("set-up cell" in remarks for remarks in row.tamper)
-    others = len(row.tamper) - setups
-    if not setups:
-        return count(others, "thing")
-    if not others:
-        return count(setups, "set-up cell")
-    return f"{count(setups, 'set-up cell')} and {count(others, 'thing')}"
+    setups = sum(one.kind in SETUP_KINDS for one in row.tamper)
+    counts = {"set-up cell": setups, "thing": len(row.tamper) - setups}
+    return " and ".join(count(found, thing) for thing, found in counts.items() if found)
 
 
 def _shown(text: str) -> str:
@@ -76,9 +75,9 @@ def closing_line(batch: Batch, out: Path) -> str:
 def summary(rows: Sequence[GradeRow]) -> str:
     """Below the table of a batch, for each lab: how many of each state, mean, median, spread, and a histogram."""
     by_lab: dict[str, list[GradeRow]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.lab):
         by_lab.setdefault(row.lab, []).append(row)
-    return "\n\n".join(_of_lab(lab, by_lab[lab]) for lab in sorted(by_lab))
+    return "\n\n".join(_of_lab(lab, of_lab) for lab, of_lab in by_lab.items())
 
 
 def _of_lab(lab: str, rows: list[GradeRow]) -> str:
@@ -102,11 +101,14 @@ def _of_lab(lab: str, rows: list[GradeRow]) -> str:
 def _histogram(points: list[float], possible: float) -> list[str]:
     """A row for each sixth of the points; the full score has its own."""
     bins = Counter(BINS if p >= possible else int(BINS * p / possible) for p in points)
+    most = max(bins.values())
+
     names = [f"{number(possible * k / BINS)} to {number(possible * (k + 1) / BINS)}" for k in range(BINS)]
     names.append(f"all {number(possible)}")
 
     most = max(bins.values())
     width = max(map(len, names))
+
     lines = []
     for k, name in enumerate(names):
         bar = "█" * round(BAR_COLUMNS * bins[k] / most)

@@ -1,0 +1,95 @@
+"""What was changed in a notebook that is not a student's to change: one thing a row, as data, and its words.
+
+Left out: how it is found (`submission`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+TamperKind = Literal[
+    "set-up changed", "set-up missing", "set-up added",
+    "exercise missing", "exercise without its name", "exercise repeated",
+    "check missing", "check repeated", "check changed", "check of other points",
+    "points claimed",  # by a cell that the release does not have
+    "more",  # than a row keeps
+    "as told",  # by a version that kept nothing but the sentence
+]  # fmt: skip
+SETUP_KINDS: tuple[TamperKind, ...] = ("set-up changed", "set-up missing", "set-up added")
+_OWN_USED = "the release's own was used"
+_NOT_COUNTED = "does not count"
+MOST_LINES = 3  # of those that were added
+
+
+@dataclass(frozen=True)
+class Tamper:
+    """One thing that was tampered with. The fields after `place` are "", 0 or () where the kind has no use for them."""
+
+    kind: TamperKind
+    place: str = ""  # the title of an exercise, the number of a set-up cell, the name of a cell that claims points
+    exercise: str = ""  # its id
+    first_line: str = ""  # of a set-up cell, after its title
+    found: str = ""  # what stands there instead: the kind of a cell, the points that one claims, or the sentence told
+    points: float = 0.0  # that a check has in the release
+    count: int = 0  # cells of one name, lines that were added, or things that a row does not keep
+    lines: tuple[str, ...] = ()  # the first of those that were added
+
+
+def tamper_from_json(data: dict[str, Any] | str) -> Tamper:
+    """A row's thing as JSON has it. A sentence is from a version that kept sentences, and is shown as it stands.
+
+    Raises TypeError and ValueError for what is neither.
+    """
+    if isinstance(data, str):
+        return Tamper("as told", found=data)
+
+    if data["kind"] not in get_args(TamperKind):
+        raise ValueError(f"expected a kind of tampering, got {data['kind']!r:.40}")
+    return Tamper(**data | {"lines": tuple(data["lines"])})
+
+
+def sentence(one: Tamper) -> str:
+    """The sentence that people are shown: students on their page, instructors in a table."""
+    exercise = f"{one.place} ({one.exercise})"
+    check = f"the check of {one.place}"
+    first_line = f"`{one.first_line}`" if one.first_line else "with nothing in it"
+    setup = f"set-up cell {one.place} ({first_line})"
+
+    match one.kind:
+        case "set-up changed":
+            return f"{setup} was changed: {_OWN_USED}{_added(one)}"
+        case "set-up missing":
+            return f"{setup} is missing: {_OWN_USED}"
+        case "set-up added":
+            own = f"{_NOT_COUNTED}: what an exercise needs belongs in its own cell"
+            return f"a set-up cell that the release does not have ({first_line}) {own}"
+        case "exercise missing":
+            other = f"; a cell of that name is {one.found}, not code" if one.found else ""
+            return f"{exercise}: its cell is missing{other}; the release's stub stands for it"
+        case "exercise without its name":
+            return f"{exercise}: its cell had lost its name and was found by what it says"
+        case "exercise repeated":
+            return f"{exercise}: {one.count} cells have its name"
+        case "check missing":
+            return f"{check} is missing: {_OWN_USED}"
+        case "check repeated":
+            return f"{check} is there {one.count} times"
+        case "check changed":
+            return f"{check} was changed: {_OWN_USED}"
+        case "check of other points":
+            return f"{check} claims {one.found} points; it has {one.points:g}"
+        case "points claimed":
+            return f"cell {one.place!r} claims points ({one.found}): the release has no such cell"
+        case "more":
+            return f"and {one.count} things more"
+        case "as told":
+            return one.found
+
+
+def _added(one: Tamper) -> str:
+    if one.count == 0:
+        return ""
+    shown = ", ".join(f"`{line}`" for line in one.lines)
+    more = f" and {one.count - MOST_LINES} more" if one.count > MOST_LINES else ""
+    return f"; what was added {_NOT_COUNTED}: {shown}{more}"
