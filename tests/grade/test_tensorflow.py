@@ -267,16 +267,25 @@ def test_who_harms_its_own_cluster_harms_nobody_else(server, name):
 # ---- the server ------------------------------------------------------------------------------
 
 
+IMPORTED = {
+    ("numpy",): "torch",
+    ("tensorflow",): "tensorflow",
+    ("keras.layers",): "tensorflow",
+    ("worldsize.tf",): "tensorflow",
+}
+
+
 def test_the_servers_of_labs_without_tensorflow_do_not_import_it():
     from worldsize.grade.host.boxes import Sandbox
     from worldsize.grade.isolation.bubblewrap import UNSAFE
 
+    asks = "def imported(_):\n    import sys\n    return ' '.join({'tensorflow', 'torch'} & set(sys.modules))"
     kept = Sandbox(UNSAFE)
     try:
-        kept.preload(("numpy",))
-        assert [server.framework for server in kept._spares] == ["torch"] and kept._framework("torch") == "torch"
-        for modules in (("tensorflow",), ("keras.layers",), ("worldsize.tf",)):
+        for modules, there in IMPORTED.items():
             kept.preload(modules)
-            assert kept._framework("torch") == "tensorflow"
+            arena = SandboxArena(kept, Meter(kept.limits), [["Exercise 1.1", asks]], seed=1)
+            ended = arena.call(Submitted("imported"), 0)
+            assert ended.returned == (there,), ended.message
     finally:
         kept.close()

@@ -73,7 +73,7 @@ def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, answered, told, scale = ASYNC
     seed = secrets.randbits(32)
     for workers, scaled in ((2, False), (3, False), (1, False), (3, True)):
-        play = script(workers, _any_order(workers, random.Random(seed + workers)), seed)
+        play = script(workers, any_order(workers, random.Random(seed + workers)), seed)
         plan = one_by_one(play, scaled=scaled)
         name = f"{count(workers, 'worker')}{', scaled=True' if scaled else ''}"
         more = (True,) if scaled else ()
@@ -84,7 +84,7 @@ def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, gate, told = BOUNDED
     seed = secrets.randbits(32)
     for workers, bound in ((2, 1), (3, 2), (3, 0), (1, 1)):
-        play = script(workers, _gated_order(workers, bound, random.Random(seed + bound)), seed)
+        play = script(workers, gated_order(workers, bound, random.Random(seed + bound)), seed)
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
 
@@ -93,7 +93,7 @@ def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     mean, answered, told = BACKUP
     seed = secrets.randbits(32)
     for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1)):
-        play = script(workers, _hurried_order(workers, backups, random.Random(seed + workers)), seed)
+        play = script(workers, hurried_order(workers, backups, random.Random(seed + workers)), seed)
         name = f"{count(workers, 'worker')}, backups={backups}"
         yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (answered, mean, told))
 
@@ -122,14 +122,14 @@ def _case(
 # ---- orders of arrival -----------------------------------------------------------------------
 
 
-def _any_order(workers: int, chance: random.Random) -> list[int]:
+def any_order(workers: int, chance: random.Random) -> list[int]:
     """The last worker is slow: its first gradient comes when the others have sent several."""
     quick = [worker for worker in range(1, workers) for _ in range(2)] or [1, 1]
     chance.shuffle(quick)
     return [*quick, workers, *chance.choices(range(1, workers + 1), k=2), workers]
 
 
-def _gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
+def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
     """One after the other runs ahead as far as the gate lets it, so that the earlier ones wait for the last. Twice."""
     order: list[int] = []
     for worker in 2 * chance.sample(range(1, workers + 1), workers):
@@ -140,7 +140,7 @@ def _gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
     return order
 
 
-def _hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
+def hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
     """Three steps, made by the same workers. The others are late for the second one, and again for the third."""
     need = workers - backups
     ranked = chance.sample(range(1, workers + 1), workers)
