@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.processes import below
+from tests.support.submitted_code import missing_names
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.kit.values import same
 from worldsize.engines.cluster import Cluster
@@ -120,7 +121,8 @@ def fills(x):
 
 class Pretends:
     def numpy(self):
-        return __import__("worldsize.checks.verdict").checks.verdict.Verdict("x", "pass")
+        from worldsize.checks.verdict import Verdict
+        return Verdict("x", "pass")
 
 def pretends(x):
     return Pretends()
@@ -210,7 +212,7 @@ def test_a_driver_of_another_module_is_refused(arena):
 # ---- limits ----------------------------------------------------------------------------------
 
 
-def test_a_task_that_waits_for_ever_is_a_timeout_Submitted(server):
+def test_a_task_that_waits_for_ever_is_a_timeout(server):
     began_s = time.monotonic()
     ended = arena_of(server, Limits(case_s=1)).tensorflow(Submitted("waits"), [0, 1], cluster=PAIR)
     assert ended.state == "timeout" and "worker 0, worker 1" in ended.message
@@ -223,6 +225,11 @@ def test_a_hoard_of_tensors_is_stopped(server):
 
 
 # ---- cheats ----------------------------------------------------------------------------------
+
+
+@pytest.mark.quick
+def test_all_that_a_cheat_names_of_the_package_is_there():
+    assert missing_names(CHEATS) == []
 
 
 def test_nothing_of_a_run_survives_into_the_next(arena, server):
