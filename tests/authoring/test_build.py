@@ -6,7 +6,8 @@ import nbformat
 import pytest
 
 from tests.support.sample_source import BEGIN, CHECK, END, EXERCISE, RING, course
-from worldsize.authoring.build import BuildError, answer_lines, build, notebooks, points
+from worldsize.authoring.build import BuildError, build, notebooks
+from worldsize.authoring.source import answer_lines, points
 from worldsize.lab import graded_cells
 
 pytestmark = pytest.mark.quick
