@@ -86,8 +86,14 @@ def test_a_cell_that_raises_is_one_paragraph_and_exit_code_1(tmp_path: Path) -> 
     assert "Traceback" not in answer.output
 
 
-def test_parameters_are_json_where_they_can_be() -> None:
-    assert cli._parameters(["ranks=4", "name=ring", "sizes=[1, 2]"]) == {"ranks": 4, "name": "ring", "sizes": [1, 2]}
+def test_parameters_are_json_where_they_can_be(tmp_path: Path) -> None:
+    parameters = new_code_cell("ranks = 2\nname = ''\nsizes = []", metadata={"tags": ["parameters"]})
+    shows = new_code_cell("print((ranks, name, sizes))", metadata={"tags": ["summary"]})
+    path = tmp_path / "some.ipynb"
+    nbformat.write(new_notebook(cells=[parameters, shows]), path)
+    given = [word for pair in ("ranks=4", "name=ring", "sizes=[1, 2]") for word in ("-p", pair)]
+    answer = worldsize("run", path, "--out", tmp_path / "executed.ipynb", *given)
+    assert "(4, 'ring', [1, 2])" in said(answer), answer.output
 
 
 @pytest.mark.parametrize(("stale", "code"), [(["labs/06_ring.ipynb"], 1), ([], 0)], ids=["stale", "fresh"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -29,8 +30,10 @@ class FakeRun:
 
 
 def launch_with(gpus: tuple[str, ...] = (), **facts: object):
+    """Ranks that say `facts`; one that is alone is asked for the GPUs."""
+
     def launch(fn: object, world_size: int, timeout_s: float) -> FakeRun:
-        return FakeRun([list(gpus) if fn is doctor._gpu_names else FACTS | facts] * world_size)
+        return FakeRun([list(gpus)] if world_size == 1 else [FACTS | facts] * world_size)
 
     return launch
 
@@ -86,13 +89,21 @@ def test_one_gpu_says_that_nccl_needs_one_a_rank() -> None:
     assert "a GPU for each rank" in examine(launch_with(gpus=("H200",)))["GPUs"].remark
 
 
-def test_a_package_that_is_missing_fails_with_the_next_step() -> None:
-    row = doctor._version("Nothing", "worldsize-no-such-package")
+def test_a_package_that_is_missing_fails_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "tensorflow":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    sheet = examine(launch_with())
+    row = sheet["TensorFlow"]
     assert (row.state, row.remark) == ("fails", "run `make setup` in the course's folder")
+    assert (sheet["PyTorch"].value, sheet.ok) == ("1.0", False)
 
 
-def test_no_bubblewrap_is_a_note_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+def test_no_bubblewrap_is_a_note_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     row = doctor.sandbox()
     assert row.state == "note"
     assert "install the package bubblewrap" in row.remark

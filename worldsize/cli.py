@@ -52,7 +52,8 @@ def doctor() -> None:
     with console.status("two ranks, twice …"):
         sheet = examine()
     console.print(_table(sheet))
-    raise typer.Exit(0 if sheet.ok else 1)
+    if not sheet.ok:
+        raise typer.Exit(1)
 
 
 def _table(sheet: CapabilitySheet) -> Table:
@@ -63,6 +64,7 @@ def _table(sheet: CapabilitySheet) -> Table:
     style = {"ok": None, "note": "yellow", "fails": "bold red"}
     for row in sheet.rows:
         table.add_row(row.what, escape(row.value), escape(row.remark), style=style[row.state])
+
     return table
 
 
@@ -105,6 +107,7 @@ def _parameters(words: list[str]) -> dict[str, object]:
             parameters[name] = json.loads(value)
         except json.JSONDecodeError:
             parameters[name] = value
+
     return parameters
 
 
@@ -118,11 +121,13 @@ def build(
 
     with _one_paragraph(), Console(stderr=True).status("reading the sources, making the notebooks …"):
         paths = build_notebooks(root, check=check)
+
     for path in paths:
         typer.echo(f"{'stale' if check else 'wrote'} {path}")
     if not paths:
         typer.echo("every notebook is as its source says")
-    raise typer.Exit(1 if check and paths else 0)
+    if check and paths:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -181,6 +186,7 @@ def export(
         sheet = csv_export.moodle(graded, lab) if lab else csv_export.canvas(graded)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
+
     for student in sheet.unknown:
         typer.echo(f"left out, no number in the name: {student!a}", err=True)
     for words in sheet.unsure:
@@ -241,13 +247,20 @@ def books(
         done = scores.write(graded, gradebook, labs, root, times)
         folder = gradebook.parent / "autograded"
         written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
+
     for words in [*done.left_out, *written[1]]:
         typer.echo(f"left out: {words!a}", err=True)
     for words in done.to_look_at:
         typer.echo(f"look at this one: {words!a}", err=True)
     if submissions:
         typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
-    backup = f"backup: {done.backup}" if done.backup else "new" if done.changed else "as it was"
+
+    if done.backup:
+        backup = f"backup: {done.backup}"
+    elif done.changed:
+        backup = "new"
+    else:
+        backup = "as it was"
     typer.echo(f"wrote {done.changed} scores, {done.kept} were there: {gradebook} ({backup})")
 
 

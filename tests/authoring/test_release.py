@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from worldsize import cli
 from worldsize.authoring import build
 from worldsize.authoring.release import NAMED, Refused, release
+from worldsize.authoring.source import answer_lines
 
 pytestmark = pytest.mark.quick
 STEM = "00_start_here"
@@ -83,7 +84,7 @@ def test_an_answer_in_a_lab_is_refused_with_the_line(repository, tmp_path):
 
 
 def test_an_answer_in_the_package_is_refused_with_the_file(repository, tmp_path):
-    lines = build.answer_lines(repository / "solutions" / f"{STEM}.py")["pass_right"]
+    lines = answer_lines(repository / "solutions" / f"{STEM}.py")["pass_right"]
     (repository / "worldsize" / "links.py").write_text("\n".join(line.strip() for line in lines))
     with pytest.raises(Refused, match="links.py: the answer to pass_right"):
         release(repository, tmp_path / "out.zip")

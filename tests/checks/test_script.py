@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from worldsize.checks.asynchronous.script import script
-from worldsize.checks.asynchronous.servers import _any_order, _gated_order, _hurried_order
+from worldsize.checks.asynchronous.servers import any_order, gated_order, hurried_order
 from worldsize.checks.asynchronous.update_plan import first_of_each, one_by_one, shares, weights_at
 
 pytestmark = pytest.mark.quick
@@ -17,17 +17,17 @@ SEEDS = range(40)
 
 
 def asynchronous(workers, seed=0, **more):
-    play = script(workers, _any_order(workers, random.Random(seed)), seed)
+    play = script(workers, any_order(workers, random.Random(seed)), seed)
     return play, one_by_one(play, **more)
 
 
 def gated(workers, bound, seed=0):
-    play = script(workers, _gated_order(workers, bound, random.Random(seed)), seed)
+    play = script(workers, gated_order(workers, bound, random.Random(seed)), seed)
     return play, one_by_one(play, bound=bound)
 
 
 def hurried(workers, backups, seed=0):
-    play = script(workers, _hurried_order(workers, backups, random.Random(seed)), seed)
+    play = script(workers, hurried_order(workers, backups, random.Random(seed)), seed)
     return play, first_of_each(play, backups)
 
 

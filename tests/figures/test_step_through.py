@@ -46,6 +46,11 @@ def server(n):
     return trace(n, up + down, spans)
 
 
+def data_of(shown):
+    """What the page's script gets."""
+    return json.loads(re.search(r"\nshowAll\(\"\w+\", (.*)\);\n</script>$", shown._repr_html_())[1])
+
+
 def links(steps):
     return [[(m.src, m.dst) for m in step.messages] for step in steps]
 
@@ -254,19 +259,19 @@ def test_the_text_counts_whole_sums():
 
 
 def test_a_message_names_its_chunk_where_that_is_known():
-    data = figures.steps(HALF, contents=HALF_NOTES)._data
+    data = data_of(figures.steps(HALF, contents=HALF_NOTES))
     assert data["steps"][0]["messages"] == [[0, 1, "chunk 0"], [1, 0, "chunk 1"]]
 
 
 def test_a_step_carries_the_cells_that_change():
-    data = figures.steps(HALF, contents=HALF_NOTES)._data
+    data = data_of(figures.steps(HALF, contents=HALF_NOTES))
     assert data["cells"] == [["10", "10"], ["01", "01"]]
     assert data["steps"][0]["cells"] == [[0, 1, "11"], [1, 0, "11"]]
 
 
 def test_a_number_that_is_no_sum_of_marks_is_shown_as_unknown():
     odd = [[*notes[:-1], note("end", 0, (0.5, 2.0))] for notes in HALF_NOTES]
-    assert figures.steps(HALF, contents=odd)._data["steps"][0]["cells"][:2] == [[0, 0, "?"], [0, 1, "20"]]
+    assert data_of(figures.steps(HALF, contents=odd))["steps"][0]["cells"][:2] == [[0, 0, "?"], [0, 1, "20"]]
 
 
 # where ranks stand
@@ -343,20 +348,17 @@ def test_the_output_fetches_nothing(make):
     assert not re.search(r"https?:|src=|import |fetch\(|url\((?!#)", page)
 
 
-def data_of(page):
-    return json.loads(re.search(r"\nshowAll\(\"\w+\", (.*)\);\n</script>$", page)[1])
-
-
 @every_layout
 def test_the_output_ends_with_its_data(make):
     shown = make()
-    assert data_of(shown._repr_html_())["title"] == shown._data["title"]
+    data = data_of(shown)
+    assert data["title"].lower() in shown.alt.lower() and data["steps"]
 
 
 def test_text_cannot_end_the_script(monkeypatch):
     monkeypatch.setattr(player, "message_pattern", lambda trace: "</script><b>")
-    page = figures.steps(RING)._repr_html_()
-    assert page.count("</script>") == 1 and data_of(page)["title"] == "</script><b>"
+    shown = figures.steps(RING)
+    assert shown._repr_html_().count("</script>") == 1 and data_of(shown)["title"] == "</script><b>"
 
 
 def test_two_step_throughs_on_a_page_have_names_of_their_own():
@@ -395,7 +397,7 @@ def test_two_hundred_messages_stay_under_60_kB(of):
 
 
 def test_a_long_trace_is_cut_at_a_whole_step_and_says_so():
-    data = figures.steps(ring(8, 100))._data
+    data = data_of(figures.steps(ring(8, 100)))
     assert len(data["steps"]) == 25
     assert data["notes"][-1] == "Only the first 25 of 100 steps are here."
 
@@ -417,7 +419,7 @@ def test_more_ranks_than_fit_are_a_picture_that_says_so():
 
 def test_what_ranks_hold_is_left_out_where_there_are_too_many_to_draw():
     notes = [[note("end", rank, (1.0,) * 9)] for rank in range(9)]
-    data = figures.steps(ring(9, 1), contents=notes)._data
+    data = data_of(figures.steps(ring(9, 1), contents=notes))
     assert data["cells"] == [] and "cells" not in data["steps"][0]
 
 

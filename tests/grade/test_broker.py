@@ -86,13 +86,21 @@ def test_messages_that_nobody_takes_are_too_many_at_some_point(sandbox):
     assert "are on their way and nobody takes them" in ended.message
 
 
+# finds its line to the broker as any submission can: among its open descriptors
 RAW = """
-import json, struct
+import os, socket, stat, struct
+def lines():
+    for number in range(3, 1000):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                yield socket.socket(fileno=os.dup(number))
+        except OSError:
+            pass
 def raw(fabric, x):
-    line = fabric._wire._channel
     if fabric.rank == 0:
         text = %r
-        line._channel.sendall(struct.pack("!II", len(text), 0) + text)
+        (line,) = lines()
+        line.sendall(struct.pack("!II", len(text), 0) + text)
     fabric.recv(x, 1 - fabric.rank)
 """
 

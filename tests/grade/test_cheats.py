@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.grade.cheats import CASES, LAB, ROOT, Case
 from tests.support.processes import below
+from tests.support.submitted_code import missing_names
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
@@ -64,6 +66,37 @@ def batch(course_folder: Path) -> tuple[Batch, dict, dict]:
     return made, before, {folder: fingerprint(folder) for folder in watched}
 
 
+BROKEN = re.compile(r"\b(AttributeError|ImportError|ModuleNotFoundError|TypeError|KeyError|AssertionError)\b|is not defined")
+NO_PYTHON = ("does_not_parse", "magic_of_the_notebook")
+INVENTED = {"worldsize.fabric.left_behind"}  # set by a cheat, for the next one to find
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("source", "missing"),
+    [
+        ("import worldsize.units\nworldsize.units.number", []),
+        ("import worldsize.units as u\nu.nothing = u.number", ["worldsize.units.nothing"]),
+        ("def f():\n    from worldsize.unit import number", ["worldsize.unit.number"]),
+        ("from worldsize.links import Link\nLink.absent", ["worldsize.links.Link.absent"]),
+    ],
+)
+def test_a_name_of_the_package_that_is_not_there_is_seen(source, missing):
+    assert missing_names(source) == missing
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", [case.name for case in CASES if "worldsize" in case.source])
+def test_all_that_a_cheat_names_of_the_package_is_there(name):
+    assert set(missing_names(BY_NAME[name].source)) <= INVENTED
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.source and case.name not in NO_PYTHON])
+def test_the_code_of_a_submission_is_python(name):
+    compile(BY_NAME[name].source, name, "exec")
+
+
 def test_there_are_more_than_forty_submissions_of_names_of_their_own():
     assert len(CASES) == len(BY_NAME) >= 40
 
@@ -74,6 +107,13 @@ def test_a_submission_earns_what_its_code_is_worth(batch, name):
     (found,) = [r for r in batch[0].rows if r.student == name]
     assert (found.points, found.state in case.states) == (case.points, True), found
     assert bool(found.tamper) == case.tampered, found.tamper
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.source])
+def test_the_code_of_a_submission_came_as_far_as_its_trick(batch, name):
+    (found,) = [r for r in batch[0].rows if r.student == name]
+    said = " ".join([found.reason, *(e.mismatch for e in found.exercises)])
+    assert not BROKEN.search(said) and re.search(BY_NAME[name].reached, said), said
 
 
 def test_every_submission_has_one_row(batch):

@@ -7,9 +7,9 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
@@ -21,7 +21,7 @@ from worldsize.grade.host.arena import CountingArena, LastRunReached
 from worldsize.grade.marking import marking
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, write
 from worldsize.grade.marking.tamper import Tamper
-from worldsize.grade.reports import expected, feedback
+from worldsize.grade.reports import feedback
 from worldsize.grade.reports.expected import Expected
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 
@@ -307,23 +307,28 @@ def test_exercises_that_were_not_written_or_that_passed_have_no_picture(hub, pag
     assert len(Read(pages[0].read_text()).all("img")) == 2
 
 
-def test_what_was_expected_is_kept_and_not_run_again(hub, pages, monkeypatch):
-    monkeypatch.setattr(expected, "Sandbox", None)
-    with Expected(LABS, pages[1]) as again:
-        assert again.trace(hub, hub.exercises[-1]).total_bytes() == 96
+def test_what_was_expected_is_kept_and_not_run_again(hub, pages, tmp_path):
+    (kept,) = pages[1].iterdir()
+    ranks, messages = json.loads(kept.read_text())
+    (tmp_path / kept.name).write_text(json.dumps([ranks, messages[:1]]))
+    with Expected(LABS, tmp_path) as again:
+        assert (len(messages), again.trace(hub, hub.exercises[-1]).total_bytes()) == (12, 8)
+
+
+def with_answers(answer: str | None) -> dict[str, course.CourseLab]:
+    """The course with `answer` for each of its own."""
+    exercises = tuple(replace(e, reference=answer) for e in LABS[RING].exercises)
+    return {RING: replace(LABS[RING], exercises=exercises)}
 
 
 def test_without_the_courses_answers_there_is_no_expected_picture(hub, tmp_path):
-    without = {RING: course._lab(ROOT / "labs" / f"{RING}.ipynb", tmp_path / "none.ipynb")}
-    with Expected(without, tmp_path) as nothing:
+    with Expected(with_answers(None), tmp_path) as nothing:
         assert nothing.trace(hub, hub.exercises[-1]) is None
 
 
-def test_a_check_that_cannot_be_run_here_keeps_no_feedback_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(expected, "run_check", lambda *_: 1 / 0)
-    monkeypatch.setattr(expected, "Sandbox", MagicMock())
+def test_a_check_that_cannot_be_run_here_keeps_no_feedback_back(tmp_path):
     given = row("anna", exercise(ranks=2, run=1, messages=((0, 1, 8, 0.0, 0.1, 0),)))
-    (made,) = feedback.write([given], tmp_path / "pages", LABS, tmp_path / "kept")
+    (made,) = feedback.write([given], tmp_path / "pages", with_answers("1 / 0"), tmp_path / "kept")
     assert len(Read(made.read_text()).all("img")) == 1
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.processes import below
+from tests.support.submitted_code import missing_names
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.kit.values import same
 from worldsize.engines.cluster import Cluster
@@ -120,7 +121,8 @@ def fills(x):
 
 class Pretends:
     def numpy(self):
-        return __import__("worldsize.checks.verdict").checks.verdict.Verdict("x", "pass")
+        from worldsize.checks.verdict import Verdict
+        return Verdict("x", "pass")
 
 def pretends(x):
     return Pretends()
@@ -210,7 +212,7 @@ def test_a_driver_of_another_module_is_refused(arena):
 # ---- limits ----------------------------------------------------------------------------------
 
 
-def test_a_task_that_waits_for_ever_is_a_timeout_Submitted(server):
+def test_a_task_that_waits_for_ever_is_a_timeout(server):
     began_s = time.monotonic()
     ended = arena_of(server, Limits(case_s=1)).tensorflow(Submitted("waits"), [0, 1], cluster=PAIR)
     assert ended.state == "timeout" and "worker 0, worker 1" in ended.message
@@ -223,6 +225,11 @@ def test_a_hoard_of_tensors_is_stopped(server):
 
 
 # ---- cheats ----------------------------------------------------------------------------------
+
+
+@pytest.mark.quick
+def test_all_that_a_cheat_names_of_the_package_is_there():
+    assert missing_names(CHEATS) == []
 
 
 def test_nothing_of_a_run_survives_into_the_next(arena, server):
@@ -267,16 +274,25 @@ def test_who_harms_its_own_cluster_harms_nobody_else(server, name):
 # ---- the server ------------------------------------------------------------------------------
 
 
+IMPORTED = {
+    ("numpy",): "torch",
+    ("tensorflow",): "tensorflow",
+    ("keras.layers",): "tensorflow",
+    ("worldsize.tf",): "tensorflow",
+}
+
+
 def test_the_servers_of_labs_without_tensorflow_do_not_import_it():
     from worldsize.grade.host.boxes import Sandbox
     from worldsize.grade.isolation.bubblewrap import UNSAFE
 
+    asks = "def imported(_):\n    import sys\n    return ' '.join({'tensorflow', 'torch'} & set(sys.modules))"
     kept = Sandbox(UNSAFE)
     try:
-        kept.preload(("numpy",))
-        assert [server.framework for server in kept._spares] == ["torch"] and kept._framework("torch") == "torch"
-        for modules in (("tensorflow",), ("keras.layers",), ("worldsize.tf",)):
+        for modules, there in IMPORTED.items():
             kept.preload(modules)
-            assert kept._framework("torch") == "tensorflow"
+            arena = SandboxArena(kept, Meter(kept.limits), [["Exercise 1.1", asks]], seed=1)
+            ended = arena.call(Submitted("imported"), 0)
+            assert ended.returned == (there,), ended.message
     finally:
         kept.close()

@@ -7,7 +7,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.support import notebook_rules as rules
 from tests.support.sample_source import course
-from worldsize.authoring.build import answer_lines, notebooks
+from worldsize.authoring.build import notebooks
+from worldsize.authoring.source import answer_lines
 
 pytestmark = pytest.mark.quick
 

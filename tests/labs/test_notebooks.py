@@ -14,9 +14,8 @@ from nbformat import NotebookNode
 
 from tests.support import notebook_rules as rules
 from tests.support.notebook_runs import RUN_TIMEOUT_S, NotebookRuns, built
-from worldsize.authoring import build
 from worldsize.authoring.headless import HeadlessRun
-from worldsize.authoring.release import given_lines
+from worldsize.authoring.source import answer_lines, given_lines, points
 from worldsize.lab.lab import LABS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,12 +66,12 @@ def test_prose_cells_are_short(source):
 
 @every_lab
 def test_answers_are_short(source):
-    assert rules.long_answers(build.answer_lines(source)) == []
+    assert rules.long_answers(answer_lines(source)) == []
 
 
 @every_lab
 def test_a_lab_opens_with_goals_minutes_points_and_prerequisites(source):
-    assert rules.opening(lab_of(source), build.points(source)) == []
+    assert rules.opening(lab_of(source), points(source)) == []
 
 
 @every_lab
@@ -82,7 +81,7 @@ def test_a_lab_ends_with_its_summary(source):
 
 @every_lab
 def test_points_are_those_of_the_courses_table(source):
-    assert build.points(source) == LABS[source.stem[:2]].points
+    assert points(source) == LABS[source.stem[:2]].points
 
 
 @every_lab
@@ -93,7 +92,7 @@ def test_cells_are_named_after_exercises_and_headings(source):
 
 @every_lab
 def test_no_answer_can_be_read_in_a_lab(source):
-    assert rules.leaks(lab_of(source), build.answer_lines(source), given_lines(source)) == []
+    assert rules.leaks(lab_of(source), answer_lines(source), given_lines(source)) == []
 
 
 @every_lab
@@ -111,14 +110,14 @@ def test_no_trace_of_a_run_is_committed(source, folder):
 def test_a_solution_earns_every_point(source, execute):
     done = execute(source, "solution")
     # a lab without points keeps none
-    assert (done.points or 0, done.possible or 0) == (build.points(source), build.points(source))
+    assert (done.points or 0, done.possible or 0) == (points(source), points(source))
 
 
 @every_run
 @a_whole_run
 def test_a_lab_as_shipped_earns_nothing_of_what_there_is(source, execute):
     done = execute(source, "lab")
-    assert (done.points or 0, done.possible or 0) == (0, build.points(source))
+    assert (done.points or 0, done.possible or 0) == (0, points(source))
 
 
 @every_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import uuid
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -137,29 +138,40 @@ def test_a_card_says_how_far_and_how_well():
 # ---- what it sends, and when -----------------------------------------------------------------
 
 
-class Clock:
-    now_s = 100.0
-
-    def monotonic(self):
-        return self.now_s
+VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class Desk:
-    """In place of the notebook: keeps what is displayed and sent, on a clock that a test moves."""
+    """In place of the notebook: keeps what is displayed and what goes to the browser, on a clock that a test moves."""
 
     def __init__(self, monkeypatch):
-        self.clock, self.sent, self.outputs, self.at_end = Clock(), [], [], []
-        monkeypatch.setattr(live.view, "time", self.clock)
-        monkeypatch.setattr(live.view, "widget_class", lambda: self._widget)
-        monkeypatch.setattr(live.view, "at_cell_end", self.at_end.append)
+        self.now_s, self.sent, self.outputs, self.at_end = 100.0, [], [], []
+        events = SimpleNamespace(
+            register=lambda name, act: self.at_end.append(act), unregister=lambda name, act: self.at_end.remove(act)
+        )
+        monkeypatch.setattr("time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("comm.create_comm", self._channel)
+        monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(events=events))
         monkeypatch.setattr("IPython.display.display", self._display)
 
-    def _widget(self, first):
-        self.sent.append((self.clock.now_s, first))
-        return SimpleNamespace(
-            send=lambda message: self.sent.append((self.clock.now_s, message)), close=lambda: None,
-            on_msg=lambda ask: setattr(self, "ask", ask), _repr_mimebundle_=lambda: ({"widget": "live"}, {}),
+    def _channel(self, data, **opened):
+        """A widget's channel to the browser: that of the view begins with its first message."""
+        channel = SimpleNamespace(
+            comm_id=uuid.uuid4().hex, send=lambda data, **more: self._note(data), close=lambda *args, **more: None,
+            on_msg=lambda react: setattr(channel, "react", react),
         )  # fmt: skip
+        if "first" in data["state"]:
+            self.channel = channel
+            self.sent.append((self.now_s, data["state"]["first"]))
+        return channel
+
+    def _note(self, data):
+        if data["method"] == "custom":
+            self.sent.append((self.now_s, data["content"]))
+
+    def ask(self, content):
+        """What the browser's side sends."""
+        self.channel.react({"content": {"data": {"method": "custom", "content": content}}, "buffers": []})
 
     def _display(self, data, **options):
         self.outputs.append(data)
@@ -171,12 +183,12 @@ class Desk:
 
     def end_cell(self):
         while self.at_end:
-            self.at_end.pop(0)()
+            self.at_end[0]()
 
     def follow(self, view, run, seconds, each=lambda: None):
         """Let `seconds` pass as a launch does: a tick every 20 ms."""
         for _ in range(round(seconds / 0.02)):
-            self.clock.now_s += 0.02
+            self.now_s += 0.02
             each()
             view.ticked(run)
 
@@ -222,7 +234,7 @@ def test_a_quick_run_looks_the_same_as_in_a_terminal(desk, view, capsys):
 
 def test_a_view_opens_for_a_run_that_goes_on(desk, view):
     desk.follow(view, start(view), 1.0)
-    assert len(desk.outputs) == 1 and "widget" in desk.outputs[0]
+    assert len(desk.outputs) == 1 and VIEW in desk.outputs[0]
 
 
 def test_at_most_one_message_goes_every_100_ms(desk, view):
@@ -254,9 +266,9 @@ def test_most_messages_hold_only_what_is_new(desk, view):
 def test_a_front_end_that_missed_one_gets_everything_at_once(desk, view):
     run = start(view)
     desk.follow(view, run, 5)
-    desk.ask(None, {"want": "whole"}, [])
+    desk.ask({"want": "whole"})
     desk.follow(view, run, 0.12)
-    assert desk.messages()[-1]["whole"] and desk.clock.now_s - desk.sent[-1][0] < 0.11
+    assert desk.messages()[-1]["whole"] and desk.now_s - desk.sent[-1][0] < 0.11
 
 
 def test_a_run_in_which_nothing_happens_is_heard_of_once_a_second(desk, view):
@@ -274,7 +286,7 @@ def test_a_failed_rank_is_shown_with_its_reason_before_anything_is_drawn(desk, v
     assert [(r["state"], r["doing"]) for r in last["ranks"]] == [
         ("stopped", "stopped: waits in recv from rank 1"), ("failed", "failed: ValueError: bad chunk"),
     ]  # fmt: skip
-    assert last["whole"] and "widget" in desk.outputs[0]
+    assert last["whole"] and VIEW in desk.outputs[0]
 
 
 def test_a_table_takes_the_view_s_place_when_the_cell_has_ended(desk, view):
@@ -302,7 +314,7 @@ def test_a_quick_run_with_reports_leaves_its_curves(desk, view):
 
 
 def test_a_view_that_cannot_be_shown_does_no_harm(desk, view, capsys, monkeypatch):
-    monkeypatch.setattr(live.view, "widget_class", lambda: 1 / 0)
+    monkeypatch.setattr("comm.create_comm", lambda **opened: 1 / 0)
     run = start(view)
     view.printed(run, 0, "hello\n")
     desk.follow(view, run, 2)

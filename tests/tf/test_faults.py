@@ -81,12 +81,21 @@ def test_a_missing_peer_ends_at_the_time_limit_and_says_who_waits_where():
     assert "worker 0" in message and "tf.distribute.MultiWorkerMirroredStrategy()" in message
 
 
+def wait_until_one_waits(paths):
+    """Until both workers have written their pids, and worker 0 is inside the constructor, where it holds Python's lock.
+
+    The constructor starts the worker's server: it listens from then on.
+    """
+    seconds_until(lambda: all(path.exists() and path.read_text() for path in paths), 90)
+    worker = psutil.Process(int(paths[0].read_text()))
+    seconds_until(lambda: any(c.status == psutil.CONN_LISTEN for c in worker.net_connections("tcp")), 60)
+
+
 def when_there(paths, act):
-    """Do `act` in a thread once all of `paths` have been written, and a moment more."""
+    """Do `act` in a thread once one of the workers whose `paths` these are waits for the other."""
 
     def wait_and_act():
-        seconds_until(lambda: all(path.exists() and path.read_text() for path in paths), 60)
-        time.sleep(0.3)  # until worker 0 is inside the constructor, where it holds Python's lock
+        wait_until_one_waits(paths)
         act()
 
     thread = threading.Thread(target=wait_and_act)
@@ -138,9 +147,7 @@ def test_a_kernel_that_is_killed_leaves_no_process_and_no_file(tmp_path):
     with Kernel(tmp_path) as kernel:
         printed(kernel.run(CELL))
         kernel.begin("launch(wait_for_a_peer, cluster=Cluster(worker=2), timeout_s=1000)")
-        notes = [tmp_path / f"rank{rank}" for rank in range(2)]
-        seconds_until(lambda: all(path.exists() and path.read_text() for path in notes), 90)
-        time.sleep(0.3)
+        wait_until_one_waits([tmp_path / f"rank{rank}" for rank in range(2)])
         os.kill(kernel.pid, signal.SIGKILL)
         kernel.nothing_left()
 

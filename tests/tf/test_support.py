@@ -83,12 +83,14 @@ def test_a_matrix_survives_its_file(tmp_path):
 
 @pytest.mark.quick
 def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
+    cell = ("TPU", WAYS[0])
+
     class Run:
-        results = [{("r", "w"): ("works", "")}, None, {("r", "w"): ("fails", "here")}]
+        results = [{cell: ("works", "")}, None, {cell: ("fails", "here")}]
 
     monkeypatch.setattr(support, "quiet_launch", lambda *args, **kwargs: Run)
-    found = support._launched(support.SupportLaunch(support_trials.on_workers, {"r": ("w",)}), (("r", "w"),))
-    assert found == {("r", "w"): ("fails", "here")}
+    alone = support.SupportLaunch(support_trials.on_workers, {cell[0]: (cell[1],)})
+    assert support.run(launches=[alone]).cells == {cell: ("fails", "here")}
 
 
 # ---- what a cell says ------------------------------------------------------------------------

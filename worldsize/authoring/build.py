@@ -17,11 +17,11 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
-from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, split_answer, stub
+from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, set_ups, stub
 from worldsize.files import write_whole
 from worldsize.lab.graded_cells import digest
 
-__all__ = ["BuildError", "answer_lines", "build", "notebooks", "points"]
+__all__ = ["BuildError", "build", "notebooks"]
 
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -36,17 +36,21 @@ def build(root: Path, check: bool = False) -> list[Path]:
     stale: a generated notebook that is missing or different, or one that has no source. Raises BuildError before
     anything is written.
     """
+    sources = _sources(root)
     wanted: dict[Path, str] = {}
-    for source in _sources(root):
+    for source in sources:
         solution, lab = notebooks(source)
         wanted[source.with_suffix(".ipynb")] = solution
         wanted[root / "labs" / f"{source.stem}.ipynb"] = lab
+
     record = root / "worldsize" / "lab" / "released.py"
     if record.is_file():
-        wanted[record] = _record(_sources(root))
+        wanted[record] = _record(sources)
+
     stale = [path for path, text in wanted.items() if _differs(path, text)]
     if check:
         return stale + [path for path in _generated(root) if path not in wanted]
+
     for path in stale:
         _keep_work(path)
     for path in stale:
@@ -60,29 +64,17 @@ def notebooks(source: Path) -> tuple[str, str]:
     return _text(solution), _text(_for_students(solution))
 
 
-def answer_lines(source: Path) -> dict[str, list[str]]:
-    """For the build of a student's notebook: the answer lines, by exercise, that it has to leave out."""
-    exercises = [cell for cell in read_source(source).cells if cell.exercise]
-    return {c.exercise: [x for x in split_answer(c.text)[1] if x.strip()] for c in exercises}
-
-
-def points(source: Path) -> float:
-    """The points of the lab notebook that is built from an authored `source`: the sum over its check cells."""
-    return sum(cell.points or 0 for cell in read_source(source).cells)
-
-
 def _record(sources: list[Path]) -> str:
     """The text of `worldsize/lab/released.py`."""
     setups = ["# digests of its set-up cells, by which a check knows a changed one", "SETUPS = {"]
     exercises = ["# the first lines of its exercises' cells", "EXERCISES = {"]
     for source in sources:
-        number, cells = source.stem[:2], read_source(source).cells
-        texts = [c.text for c in cells if c.kind == "code" and c.text.startswith("# Set-up")]
-        digests = "".join(f'"{digest(text)}", ' for text in texts).strip()
+        number = source.stem[:2]
+        digests = "".join(f'"{digest(text)}", ' for text in set_ups(source)).strip()
         setups.append(f'    "{number}": ({digests}),')
 
         exercises.append(f'    "{number}": {{')
-        for cell in cells:
+        for cell in read_source(source).cells:
             if cell.exercise:
                 first_line = cell.text.splitlines()[0].rstrip()
                 exercises.append(f"        {json.dumps(cell.exercise)}: {json.dumps(first_line, ensure_ascii=False)},")
@@ -101,12 +93,16 @@ def _assemble(source: Source) -> NotebookNode:
         "markdown": nbformat.v4.new_markdown_cell,
         "raw": nbformat.v4.new_raw_cell,
     }
+
     cells = [make[c.kind](c.text, id=c.id, metadata=_cell_metadata(c)) for c in source.cells]
     return nbformat.from_dict({"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5})
 
 
 def _cell_metadata(cell: SourceCell) -> dict:
-    metadata: dict = {"tags": list(cell.tags)} if cell.tags else {}
+    metadata: dict = {}
+    if cell.tags:
+        metadata["tags"] = list(cell.tags)
+
     if cell.exercise or cell.check:
         graded = cell.check is not None
         metadata["nbgrader"] = {
@@ -119,6 +115,7 @@ def _cell_metadata(cell: SourceCell) -> dict:
         }
         if graded:
             metadata["nbgrader"]["points"] = cell.points
+
     return metadata
 
 
@@ -139,6 +136,7 @@ def _for_students(solution: NotebookNode) -> NotebookNode:
     notebook = copy.deepcopy(solution)
     for step in _student_steps():
         notebook, _ = step().preprocess(notebook, {})
+
     return notebook
 
 
@@ -163,6 +161,7 @@ def _sources(root: Path) -> list[Path]:
             f"{root}: expected sources such as solutions/06_ring_all_reduce.py, got none;"
             " run this from the root of the repository, or name it."
         )
+
     first_of: dict[str, Path] = {}
     for source in sources:
         first = first_of.setdefault(source.name[:2], source)
@@ -171,11 +170,12 @@ def _sources(root: Path) -> list[Path]:
                 f"solutions/{source.name}: expected one source a lab, got {source.name[:2]} again"
                 f" (solutions/{first.name} has it); give one of them another number."
             )
+
     return sources
 
 
 def _generated(root: Path) -> list[Path]:
-    return sorted(path for folder in ("solutions", "labs") for path in (root / folder).glob("*.ipynb"))
+    return sorted([*(root / "solutions").glob("*.ipynb"), *(root / "labs").glob("*.ipynb")])
 
 
 def _differs(path: Path, text: str) -> bool:
@@ -186,10 +186,12 @@ def _keep_work(path: Path) -> None:
     """Refuses to write over a notebook that somebody has run: it may hold a student's work."""
     if not path.is_file():
         return
+
     try:
         cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
     except (ValueError, AttributeError):
         return  # no notebook at all, such as the marks of a merge: nothing to lose
+
     if any(cell.get("outputs") or cell.get("execution_count") for cell in cells):
         raise BuildError(
             f"{path.parent.name}/{path.name}: expected a generated notebook, got one that somebody has run;"

@@ -49,12 +49,14 @@ def read_source(folder: Path, name: str) -> np.ndarray:
             f"{folder / name}: expected sha256 {SOURCES_SHA256[name]} of the uncompressed bytes, got {got}. "
             "Install Debian's package dataset-fashion-mnist and read from its folder."
         )
+
     return read_idx(raw)
 
 
 def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:
     """Which images of Fashion-MNIST ship: indices of the first `per_class` examples of every class, ascending."""
-    return np.sort(np.concatenate([np.flatnonzero(labels == one)[:per_class] for one in np.unique(labels)]))
+    first = [np.flatnonzero(labels == one)[:per_class] for one in np.unique(labels)]
+    return np.sort(np.concatenate(first))
 
 
 def subset(folder: Path) -> dict[str, np.ndarray]:
@@ -68,6 +70,7 @@ def subset(folder: Path) -> dict[str, np.ndarray]:
         chosen = first_of_each_class(labels, per_class)
         arrays[f"{ours}_images"] = read_source(folder, f"{theirs}-images-idx3-ubyte.gz")[chosen]
         arrays[f"{ours}_labels"] = labels[chosen]
+
     return arrays
 
 

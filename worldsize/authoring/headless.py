@@ -67,9 +67,9 @@ def run(
     """
     path = _existing(Path(path))
     _check_parameters(path, parameters or {})
-    out = Path(out) if out else path.parent / ".worldsize" / "headless" / path.name
-    out = out.resolve()
+    out = Path(out or path.parent / ".worldsize" / "headless" / path.name).resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
+
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
         room = _room(Path(folder), path)
@@ -77,6 +77,7 @@ def run(
         with _plain_failures(watch, out):
             notebook = _execute(room, watch, out, parameters)
         points, possible = _points(room / "state")
+
     return HeadlessRun(out, summary_of(notebook), points, possible, time.monotonic() - started_s)
 
 
@@ -85,9 +86,12 @@ def summary_of(notebook: nbformat.NotebookNode) -> str:
 
     The plain text that the cells tagged "summary" put out; "" where there is none.
     """
-    tagged = [cell for cell in notebook.cells if "summary" in cell.metadata.get("tags", ())]
-    outputs = [output for cell in tagged for output in cell.get("outputs", ())]
-    return "\n".join(text for text in map(_plain, outputs) if text)
+    texts: list[str] = []
+    for cell in notebook.cells:
+        if "summary" in cell.metadata.get("tags", ()):
+            texts += map(_plain, cell.get("outputs", ()))
+
+    return "\n".join(filter(None, texts))
 
 
 class _Watch:
@@ -106,6 +110,7 @@ class _Watch:
         # papermill puts in a cell of its own where it is given parameters
         if cell.cell_type != "code" or "injected-parameters" in cell.metadata.get("tags", ()):
             return
+
         self.cell += 1
         if self._progress is not None:
             self._progress(self.cell, len(self.sources), self.first_line)
@@ -161,7 +166,9 @@ def _this_python(room: Path) -> type:
     }
     spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
     # Sockets in the room need no port that another run could take, and nobody else can read them.
-    traits = {} if os.name == "nt" else {"transport": "ipc", "connection_file": str(room / "kernel.json")}
+    traits = {}
+    if os.name != "nt":
+        traits = {"transport": "ipc", "connection_file": str(room / "kernel.json")}
 
     class ThisPython(AsyncKernelManager):
         def __init__(self, **kwargs: Any) -> None:
@@ -179,12 +186,20 @@ def _points(state: Path) -> tuple[float | None, float | None]:
     files = sorted(state.glob("lab_*.json"))
     if not files:
         return None, None
-    scores = [score for file in files for score in json.loads(file.read_text())["points"].values()]
-    return sum(s["earned"] or 0 for s in scores), sum(s["possible"] or 0 for s in scores)
+
+    earned, possible = 0, 0
+    for file in files:
+        for score in json.loads(file.read_text())["points"].values():
+            earned += score["earned"] or 0
+            possible += score["possible"] or 0
+    return earned, possible
 
 
 def _plain(output: nbformat.NotebookNode) -> str:
-    text = output.text if output.output_type == "stream" else output.get("data", {}).get("text/plain", "")
+    if output.output_type == "stream":
+        text = output.text
+    else:
+        text = output.get("data", {}).get("text/plain", "")
     return "".join(text).rstrip("\n")
 
 
@@ -194,7 +209,13 @@ def _plain(output: nbformat.NotebookNode) -> str:
 def _existing(path: Path) -> Path:
     if path.is_file() and path.suffix == ".ipynb":
         return path.resolve()
-    got = "a folder" if path.is_dir() else "another kind of file" if path.exists() else "no such file"
+
+    if path.is_dir():
+        got = "a folder"
+    elif path.exists():
+        got = "another kind of file"
+    else:
+        got = "no such file"
     labs = ", ".join(sorted(p.name for p in path.parent.glob("[0-9][0-9]_*.ipynb")))
     raise ValueError(
         f"{path}: expected a notebook, got {got}; the labs in {path.parent} are: {labs or 'none'}. Name one"
@@ -206,6 +227,7 @@ def _check_parameters(path: Path, parameters: dict[str, Any]) -> None:
     cells = nbformat.read(path, as_version=4).cells
     sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", ())]
     known = re.findall(r"^(\w+) *(?::[^=\n]*)?=", "\n".join(sources), re.MULTILINE)
+
     for name in parameters:
         if name not in known:
             names = ", ".join(known) or "none"
@@ -232,6 +254,7 @@ def _plain_failures(watch: _Watch, out: Path) -> Iterator[None]:
         what = "lost its kernel, which died"
     else:
         return
+
     where = f"{watch.path.name}, code cell {watch.cell} of {len(watch.sources)} ({watch.first_line!r})"
     next_step = f"Read {out}, which holds the outputs as far as they came, or run that cell in JupyterLab."
     raise NotebookFailed(f"{where}: expected it to end without an error, but it {what}. {next_step}", out) from None

@@ -15,7 +15,7 @@ from pathlib import Path
 import nbformat
 
 from worldsize.authoring import build
-from worldsize.authoring.source import read_source, split_answer
+from worldsize.authoring.source import answer_lines, given_lines
 from worldsize.files import write_whole
 
 NAMED = (
@@ -42,11 +42,14 @@ def release(root: Path, out: Path) -> list[str]:
     Returns the names in it. Raises Refused, OSError.
     """
     files = bundle_files(root)
-    wrong = stale(root)
     package = {path: _lines(path) for path in files if path.suffix == ".py"}
-    wrong += [words for source in sorted((root / "solutions").glob("*.py")) for words in _given_away(root, source, package)]
+
+    wrong = stale(root)
+    for source in sorted((root / "solutions").glob("*.py")):
+        wrong += _given_away(root, source, package)
     if wrong:
         raise Refused("\n".join(["release: nothing was written, because", *wrong]))
+
     names = [path.relative_to(root).as_posix() for path in files]
     pack(out, [(f"{TOP}/{name}", path.read_bytes(), 0o644) for name, path in zip(names, files, strict=True)])
     return names
@@ -66,6 +69,7 @@ def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
     with zipfile.ZipFile(whole, "w") as bundle:
         for name, content, mode in entries:
             bundle.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, 9)
+
     write_whole(out, whole.getvalue())
 
 
@@ -81,7 +85,10 @@ def bundle_files(root: Path) -> list[Path]:
             f"release: expected the repository, with {', '.join(missing or ['labs/NN_topic.ipynb'])}, got {root}. "
             f"Run it from the root of the repository, or name that with --root."
         )
-    found = {root / name for name in NAMED} | {path for pattern in PATTERNS for path in root.glob(pattern)}
+
+    found = {root / name for name in NAMED}
+    for pattern in PATTERNS:
+        found.update(root.glob(pattern))
     return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
@@ -91,27 +98,29 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
     `given`: the lines of code outside the markers. A line that stands there too gives nothing away, nor does a
     short one.
     """
-    shown = [_squeezed(line) for text in _strings(notebook) for line in text.split("\n")]
+    shown: list[str] = []
+    for text in _strings(notebook):
+        shown += map(_squeezed, text.split("\n"))
+
     said = []
     for exercise, lines in answers.items():
-        secret = _secret(lines, given)
-        said += [f"{exercise}: {s!r} can be read" for s in secret if any(s in line for line in shown)]
+        for secret in _secret(lines, given):
+            if any(secret in line for line in shown):
+                said.append(f"{exercise}: {secret!r} can be read")
     return said
-
-
-def given_lines(source: Path) -> list[str]:
-    """What a release may show of a lab's source: its lines of code outside the answers' markers."""
-    cells = [cell for cell in read_source(source).cells if cell.kind == "code"]
-    return [line for cell in cells for line in split_answer(cell.text)[0]]
 
 
 def _given_away(root: Path, source: Path, package: dict[Path, list[str]]) -> list[str]:
     """What the bundle would tell of the answers of one lab; `package` has the lines of its modules."""
-    answers, given = build.answer_lines(source), given_lines(source)
+    answers, given = answer_lines(source), given_lines(source)
     lab = root / "labs" / f"{source.stem}.ipynb"
-    said = [f"{lab.name}: {words}" for words in leaks(nbformat.read(lab, nbformat.NO_CONVERT), answers, given)]
+    notebook = nbformat.read(lab, nbformat.NO_CONVERT)
+    said = [f"{lab.name}: {words}" for words in leaks(notebook, answers, given)]
+
     for path, lines in package.items():
-        said += [f"{path}: the answer to {name}" for name, answer in answers.items() if _holds(lines, answer, given)]
+        for name, answer in answers.items():
+            if _holds(lines, answer, given):
+                said.append(f"{path}: the answer to {name}")
     return said
 
 
@@ -121,8 +130,8 @@ def _holds(lines: list[str], answer: list[str], given: list[str]) -> bool:
     Two would be said of every loop that waits for handles.
     """
     secret = set(_secret(answer, given))
-    together = {three for three in _threes([*map(_squeezed, answer)]) if secret.issuperset(three)}
-    return not together.isdisjoint(_threes(lines))
+    here = set(_threes(lines))
+    return any(three in here and secret.issuperset(three) for three in _threes([*map(_squeezed, answer)]))
 
 
 def _threes(lines: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -134,8 +143,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _secret(lines: list[str], given: list[str]) -> list[str]:
-    public = {_squeezed(line) for line in given}
-    return [s for s in map(_squeezed, lines) if len(s) >= MIN_LEAK_CHARACTERS and s not in public]
+    public = set(map(_squeezed, given))
+    return [line for line in map(_squeezed, lines) if len(line) >= MIN_LEAK_CHARACTERS and line not in public]
 
 
 def _squeezed(line: str) -> str:

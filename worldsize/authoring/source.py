@@ -52,7 +52,11 @@ class SourceCell:
 
     def tagged(self, prefix: str) -> str | None:
         """What follows `prefix:` in this cell's tags, such as the id in `exercise:<id>`."""
-        return next((t.split(":", 1)[1] for t in self.tags if t.startswith(prefix + ":")), None)
+        for tag in self.tags:
+            name, colon, value = tag.partition(":")
+            if colon and name == prefix:
+                return value
+        return None
 
     @property
     def exercise(self) -> str | None:
@@ -80,12 +84,14 @@ def read_source(path: Path) -> Source:
             f"{_short(path)}: expected a file name such as 06_ring_all_reduce.py, got"
             f" {path.name!r}; rename it: two digits, an underscore, a topic in lower case."
         )
+
     cells = _cells(path)
     for cell in cells:
         _check_markers(path, cell)
     _check_tags(path, cells)
     _check_exercises(path, cells, int(named[1]))
     _check_checks(path, cells)
+
     return Source(path, named[1], _with_ids(cells, named[1]))
 
 
@@ -100,13 +106,52 @@ def split_answer(text: str) -> tuple[list[str], list[str]]:
 
     (given lines, answer lines) of a cell; markers are in neither.
     """
-    given, answer, inside = [], [], False
+    given: list[str] = []
+    answer: list[str] = []
+    lines = given
+
     for line in text.split("\n"):
-        if line.strip() in (BEGIN, END):
-            inside = line.strip() == BEGIN
+        if line.strip() == BEGIN:
+            lines = answer
+        elif line.strip() == END:
+            lines = given
         else:
-            (answer if inside else given).append(line)
+            lines.append(line)
+
     return given, answer
+
+
+def answer_lines(source: Path) -> dict[str, list[str]]:
+    """An authored source's answers: {exercise: the lines between its markers, empty ones left out}."""
+    found = {}
+    for cell in read_source(source).cells:
+        if cell.exercise:
+            _, answer = split_answer(cell.text)
+            found[cell.exercise] = [line for line in answer if line.strip()]
+
+    return found
+
+
+def given_lines(source: Path) -> list[str]:
+    """What a release may show of a lab's source: its lines of code outside the answers' markers."""
+    found: list[str] = []
+    for cell in read_source(source).cells:
+        if cell.kind == "code":
+            given, _ = split_answer(cell.text)
+            found += given
+
+    return found
+
+
+def points(source: Path) -> float:
+    """The points of the lab notebook that is built from an authored `source`: the sum over its check cells."""
+    return sum(cell.points or 0 for cell in read_source(source).cells)
+
+
+def set_ups(source: Path) -> list[str]:
+    """The text of an authored source's set-up cells."""
+    code = [cell.text for cell in read_source(source).cells if cell.kind == "code"]
+    return [text for text in code if text.startswith("# Set-up")]
 
 
 # ---- reading ---------------------------------------------------------------------------------
@@ -117,9 +162,10 @@ def _cells(path: Path) -> list[SourceCell]:
 
     text = path.read_text(encoding="utf-8")
     parsed = jupytext.reads(text, fmt="py:percent").cells
-    headers = [n for n, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
-    # A header inside a string, or text before the first one: then lines cannot be told.
-    lines = [n + 1 for n in headers] if len(headers) == len(parsed) else [None] * len(parsed)
+    lines: list[int | None] = [n + 1 for n, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
+    if len(lines) != len(parsed):  # a header inside a string, or text before the first one: then lines cannot be told
+        lines = [None] * len(parsed)
+
     cells = []
     for number, (cell, line) in enumerate(zip(parsed, lines, strict=True), 1):
         meta = cell.metadata
@@ -129,20 +175,28 @@ def _cells(path: Path) -> list[SourceCell]:
             expected = 'a header such as # %% tags=["check:ring"] points=2'
             _fail(path, read_cell, 0, expected, f"{got!r}", "mend the cell's header")
         cells.append(replace(read_cell, tags=tuple(meta.get("tags", ())), points=meta.get("points")))
+
     return cells
 
 
 def _with_ids(cells: list[SourceCell], lab: str) -> tuple[SourceCell, ...]:
-    slug, counts, named = "top", {}, []
+    slug = "top"
+    counts: dict[str, int] = {}
+    named = []
     for cell in cells:
-        heading = cell.kind == "markdown" and re.search(r"^#{1,6} +(.+)$", cell.text, re.MULTILINE)
-        slug = _slug(heading[1]) if heading else slug
-        if cell.exercise or cell.check:
-            name = cell.exercise or f"check_{cell.check}"
+        heading = re.search(r"^#{1,6} +(.+)$", cell.text, re.MULTILINE)
+        if heading and cell.kind == "markdown":
+            slug = _slug(heading[1])
+
+        if cell.exercise:
+            name = cell.exercise
+        elif cell.check:
+            name = f"check_{cell.check}"
         else:
             counts[slug] = counts.get(slug, 0) + 1
             name = f"{lab}-{slug}-{counts[slug]}"
         named.append(replace(cell, id=name))
+
     return tuple(named)
 
 
@@ -174,6 +228,7 @@ def _check_markers(path: Path, cell: SourceCell) -> None:
         if not like.search(line):
             continue
         opened = _step(path, cell, offset, line.strip(), opened)
+
     if opened is not None:
         _fail(path, cell, opened, f"{END!r} after this line", "the end of the cell", "close it")
 
@@ -200,12 +255,13 @@ def _step(path: Path, cell: SourceCell, offset: int, got: str, opened: int | Non
 
 def _check_tags(path: Path, cells: list[SourceCell]) -> None:
     for cell in cells:
-        tags = [t for t in cell.tags if t.startswith(("exercise:", "check:"))]
+        tags = [tag for tag in cell.tags if tag.startswith(("exercise:", "check:"))]
         for tag in tags:
             if len(tags) > 1 or cell.kind != "code":
                 expected = "one tag exercise:<id> or check:<id>, on a code cell"
                 got = f"{', '.join(tags)} on a {cell.kind} cell"
                 _fail(path, cell, 0, expected, got, "split the cell or mend its tags")
+
             if not _ID.fullmatch(tag.split(":", 1)[1]):
                 expected = "an id of lower-case letters, digits and underscores, not begun with check_"
                 _fail(path, cell, 0, expected, repr(tag), "rename it")
@@ -217,16 +273,20 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
     for cell in cells:
         if cell.exercise is None:
             continue
-        if not any(line.strip() for line in split_answer(cell.text)[1]):
+
+        _, answer = split_answer(cell.text)
+        if not "".join(answer).strip():
             got = "none" if BEGIN not in cell.text else "an empty region"
             do = "put the markers around the answer"
             _fail(path, cell, 0, f"an answer between {BEGIN!r} and {END!r}", got, do)
+
         first = cell.text.split("\n", 1)[0]
         title = title_of(first)
         named = title is not None and title.kind == "Exercise" and title.lab == lab and title.name != ""
         if not named or first.rstrip() != title.line:
             do = "number and name the exercise there"
             _fail(path, cell, 0, f"'# Exercise {lab}.<number>: <title>'", repr(first), do)
+
         for seen, key in ((ids, f"id {cell.exercise}"), (numbers, f"number {lab}.{title.number}")):
             if key in seen:
                 got = f"{key} again, first used in cell {seen[key].number}"
@@ -245,6 +305,7 @@ def _check_checks(path: Path, cells: list[SourceCell]) -> None:
         elif cell.points is not None:
             do = "move the points to the check cell of an exercise"
             _fail(path, cell, 0, "points only on a check cell", f"points={cell.points!r}", do)
+
     for cell in cells:
         if cell.exercise and not above[cell.exercise]:
             do = "add the check cell, with points=0 if nothing is to be earned"
@@ -257,11 +318,14 @@ def _check_check(path: Path, cell: SourceCell, above: dict[str, bool]) -> None:
         known = ", ".join(above) or "no exercise"
         do = "mend the id, or put the check below its exercise"
         _fail(path, cell, 0, f"an exercise above it ({known})", f"check:{cell.check}", do)
+
     if above[cell.check]:
         do = "keep one check for each exercise"
         _fail(path, cell, 0, "a single check", f"check:{cell.check} again", do)
+
     points = cell.points
-    if isinstance(points, bool) or not isinstance(points, (int, float)) or not 0 <= points < math.inf:
+    is_number = isinstance(points, (int, float)) and not isinstance(points, bool)
+    if not (is_number and 0 <= points < math.inf):
         got = "none" if points is None else f"points={points!r}"
         do = "add points=<number> to the cell's header"
         _fail(path, cell, 0, "points of 0 or more", got, do)

@@ -21,11 +21,12 @@ from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
-from worldsize.tf.graphs import Move, operations, order
+from worldsize.tf.graphs import Move, order
 
 LABEL_IN, PAD_IN, LINE_IN, CHIP_IN = 1.45, 0.12, 0.27, 0.21
 CHARACTER_IN = 0.072  # of 8 points, on average, on the broad side
 MOST_TYPES = 5
+MINOR = {"Cast", "DivNoNan", "ExpandDims", "Fill", "Pack", "Reshape", "Shape", "Squeeze", "StridedSlice", "Transpose"}
 KINDS = ("data", "weights", "gradients", "average", "rate")  # these look the same in every picture
 TITLE_COLUMNS, TITLE_LINE_IN = 88, 0.2
 
@@ -116,12 +117,14 @@ def _box(ax: Axes, x: float, y: float, width: float, height: float, **look: str)
 
 
 def _works(row: Mapping[str, Mapping[str, int]]) -> str:
-    count, types = operations(row)
-    if not count:
+    """How many operations a device held, and types: those that compute come first, the most frequent first."""
+    counts = row["operations"]
+    if not counts:
         return "no operations"
 
+    types = sorted(counts, key=lambda name: (name in MINOR, -counts[name]))
     more = ", …" if len(types) > MOST_TYPES else ""
-    return f"{units.count(count, 'operation')}: {', '.join(types[:MOST_TYPES])}{more}"
+    return f"{units.count(sum(counts.values()), 'operation')}: {', '.join(types[:MOST_TYPES])}{more}"
 
 
 def _held(row: Mapping[str, Mapping[str, int]]) -> str:

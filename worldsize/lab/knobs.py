@@ -29,9 +29,11 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
     values = _starting_values(draw, choices)
     with unobserved():
         picture = draw(**values)
+
     if os.environ.get("WORLDSIZE_HEADLESS") == "1":
         _show(picture)
         return
+
     Panel(draw, choices, values).show(picture)
 
 
@@ -43,12 +45,15 @@ def _starting_values(draw: Callable, choices: dict[str, Sequence[Any]]) -> dict[
             raise ValueError(
                 f"knobs: {draw.__name__} takes no {name!r}; expected some of {', '.join(parameters) or 'none'}."
             )
-        values[name] = parameters[name].default
-        if values[name] not in list(offered):
-            got = "no default" if values[name] is inspect.Parameter.empty else f"the default {values[name]!r}"
+
+        default = parameters[name].default
+        if default not in list(offered):
+            got = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
             raise ValueError(
                 f"knobs: expected {draw.__name__} to have one of {list(offered)} as default for {name!r}, got {got}."
             )
+        values[name] = default
+
     return values
 
 
@@ -70,14 +75,13 @@ class Panel:
         import ipywidgets
 
         self._draw = draw
-        style = {"description_width": "initial"}
-        self.fields = {
-            name: ipywidgets.Dropdown(
-                options=[(_said(value), value) for value in offered], value=values[name],
-                description=_label(name), style=style, layout={"width": "max-content"},
-            )
-            for name, offered in choices.items()
-        }  # fmt: skip
+        self.fields = {}
+        for name, offered in choices.items():
+            self.fields[name] = ipywidgets.Dropdown(
+                options=[(_said(value), value) for value in offered], value=values[name], description=_label(name),
+                style={"description_width": "initial"}, layout={"width": "max-content"},
+            )  # fmt: skip
+
         self.again = ipywidgets.Button(description=RERUN, tooltip="the same values, a new run")
         self.status = ipywidgets.HTML()
         self._fields = ipywidgets.HBox([*self.fields.values(), self.again], layout={"flex_flow": "row wrap"})
@@ -87,6 +91,7 @@ class Panel:
         self._left = WidgetWithFallback(self._all, *self._lasting())
         self._handle = _show(picture)
         self._say(f"drawn with {self._values()}")
+
         for field in self.fields.values():
             field.observe(lambda change: self.turn(), names="value")
         self.again.on_click(lambda button: self.turn())
@@ -102,6 +107,7 @@ class Panel:
             picture, said = notice("stopped: choose a value, or run again"), "stopped"
         except Exception as error:
             picture, said = notice(f"{type(error).__name__}: {_first_line(error)}"), f"failed: {_first_line(error)}"
+
         self._handle.update(_bundle(picture), raw=True)
         self._left.update(*self._lasting())
         self._say(said)  # last: what it speaks of is there by then
@@ -122,7 +128,9 @@ def _label(name: str) -> str:
 
 
 def _said(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
 
 
 def _first_line(error: Exception) -> str:

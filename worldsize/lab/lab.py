@@ -63,7 +63,9 @@ class Lab:
 
     def predict(self, id: str, question: str, unit: str, answer: float | None = None) -> None:
         """Ask for a number in `unit`: a field in a live kernel; headless takes `answer`, else the last."""
-        answer = None if answer is None else _finite(answer, f"lab.predict({id!r}): answer")
+        if answer is not None:
+            answer = _finite(answer, f"lab.predict({id!r}): answer")
+
         headless = os.environ.get("WORLDSIZE_HEADLESS") == "1"
         self._ask(id, question, unit, answer if headless else None)
         value = self.prediction(id)
@@ -71,6 +73,7 @@ class Lab:
             said = "no prediction" if value is None else f"prediction: {units.number(value, unit)}"
             print(f"{question} {said}")
             return
+
         from worldsize.lab.prediction_field import show_field
 
         def save(typed: float | None) -> None:
@@ -86,8 +89,12 @@ class Lab:
                 f"lab.measure({id!r}): expected a number in {asked!r}, as the question asks, got one in "
                 f"{unit!r}. Convert it, then measure again."
             )
-        value = None if value is None else _finite(value, f"lab.measure({id!r}): value")
-        self._set("measurements", id, value=value, unit=unit if unit is not None else asked or "")
+
+        if value is not None:
+            value = _finite(value, f"lab.measure({id!r}): value")
+        if unit is None:
+            unit = asked or ""
+        self._set("measurements", id, value=value, unit=unit)
 
     def prediction(self, id: str) -> float | None:
         """The number predicted for `id`, or None."""
@@ -110,8 +117,8 @@ class Lab:
     def rows(self) -> tuple[SummaryRow, ...]:
         """Every question in the order asked, then what was measured without a question."""
         state = self._file.read()
-        ids = [*state["predictions"], *(id for id in state["measurements"] if id not in state["predictions"])]
-        return tuple(_row(id, state["predictions"].get(id), state["measurements"].get(id)) for id in ids)
+        asked, found = state["predictions"], state["measurements"]
+        return tuple(_row(id, asked.get(id, {}), found.get(id, {})) for id in {**asked, **found})
 
     def summary(self) -> Summary:
         """The table of predictions beside measurements, and the points."""
@@ -142,8 +149,7 @@ class Lab:
         )
 
 
-def _row(id: str, asked: dict[str, Any] | None, found: dict[str, Any] | None) -> SummaryRow:
-    asked, found = asked or {}, found or {}
+def _row(id: str, asked: dict[str, Any], found: dict[str, Any]) -> SummaryRow:
     unit = asked.get("unit", found.get("unit", ""))
     question = asked.get("question", id)
     return SummaryRow(id, question, unit, asked.get("value"), found.get("value"), found.get("unit", unit))
@@ -155,6 +161,7 @@ def _finite(value: Any, where: str) -> float:
         result = float(value)
     except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError for a tensor of many
         result = math.nan
+
     if not math.isfinite(result):
         raise ValueError(f"{where}: expected one finite number, got {value!r}. Give it in the question's unit.")
     return result

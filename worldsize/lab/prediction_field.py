@@ -34,10 +34,12 @@ def parse_number(text: str, unit: str = "") -> float | None:
         bare = bare.removesuffix(unit).strip()
     if not bare:
         return None
+
     try:
         value = float(bare)
     except ValueError:
         value = math.nan
+
     if not math.isfinite(value):
         raise ValueError(f"“{text.strip()}” is not a number: type one such as 0.25 and press Enter")
     return value
@@ -59,7 +61,9 @@ def show_field(question: str, unit: str, value: float | None, save: Callable[[fl
         layout={"width": "auto"},
     )
     box.add_class("worldsize-field")
-    status = ipywidgets.HTML(_status("no prediction yet" if value is None else _saved(value, unit)))
+
+    said = "no prediction yet" if value is None else _saved(value, unit)
+    status = ipywidgets.HTML(_status(said))
     parts = ipywidgets.VBox([box, status, ipywidgets.HTML(LAYOUT, layout={"display": "none"})])
     shown = WidgetWithFallback(parts, *_lasting(box.description, value, unit))
 

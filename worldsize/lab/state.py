@@ -72,8 +72,9 @@ class LabFile:
 
     def _move_aside(self, reason: Exception) -> State:
         kept = _merge(self._known, _sound_part(self.path))
-        aside = next(p for p in map(self._numbered, range(1, 10_000)) if not p.exists())
+        aside = next(path for path in map(self._numbered, range(1, 10_000)) if not path.exists())
         os.replace(self.path, aside)
+
         entries = sum(len(kept[section]) for section in SECTIONS)
         print(
             f"{self.path.name} could not be read ({reason}), so it was moved to {aside} and a new one begun. "
@@ -87,6 +88,7 @@ class LabFile:
             json.dump(state, file, indent=1, ensure_ascii=False, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
+
         os.replace(draft, self.path)
 
     def _sibling(self, ending: str) -> Path:
@@ -101,6 +103,7 @@ class LabFile:
                 f"{self.path} stayed locked for {LOCK_TIMEOUT_S} s; expected another kernel to let go of it "
                 "at once. Stop other notebooks of this lab that hang, then run the cell again."
             )
+
         return (
             f"{self.path} can't be kept ({error.strerror or error}); expected a folder in which this "
             "notebook may write. Set WORLDSIZE_STATE_DIR to such a folder and restart the kernel."
@@ -116,6 +119,7 @@ def _load(path: Path) -> State:
     raw = json.loads(path.read_bytes())
     if not isinstance(raw, dict):
         raise ValueError("expected one JSON object")
+
     for section in SECTIONS:
         entries = raw.setdefault(section, {})
         if not isinstance(entries, dict):
@@ -123,6 +127,7 @@ def _load(path: Path) -> State:
         for key, entry in entries.items():
             if not _is_sound(section, entry):
                 raise ValueError(f'"{section}" of "{key}" is damaged')
+
     return raw
 
 
@@ -133,11 +138,13 @@ def _sound_part(path: Path) -> State:
         return _empty()
     if not isinstance(raw, dict):
         return _empty()
+
     kept = {**raw, **_empty()}
     for section in SECTIONS:
         entries = raw.get(section)
         if isinstance(entries, dict):
-            kept[section] = {k: e for k, e in entries.items() if _is_sound(section, e)}
+            kept[section] = {key: entry for key, entry in entries.items() if _is_sound(section, entry)}
+
     return kept
 
 
@@ -145,9 +152,13 @@ def _is_sound(section: str, entry: object) -> bool:
     if not isinstance(entry, dict):
         return False
     if section == "points":
-        return all(_is_number(entry.get(key)) for key in ("earned", "possible")) and _is_text(entry.get("state"))
-    value = entry.get("value")
-    return (value is None or _is_number(value)) and _is_text(entry.get("unit")) and _is_text(entry.get("question", ""))
+        numbers, texts = [entry.get("earned"), entry.get("possible")], [entry.get("state")]
+    else:
+        value = entry.get("value")
+        numbers = [] if value is None else [value]
+        texts = [entry.get("unit"), entry.get("question", "")]
+
+    return all(map(_is_number, numbers)) and all(map(_is_text, texts))
 
 
 def _is_number(value: object) -> bool:
@@ -159,4 +170,8 @@ def _is_text(value: object) -> bool:
 
 
 def _merge(older: State, newer: State) -> State:
-    return {**older, **newer, **{section: {**older[section], **newer[section]} for section in SECTIONS}}
+    merged = {**older, **newer}
+    for section in SECTIONS:
+        merged[section] = {**older[section], **newer[section]}
+
+    return merged

@@ -59,6 +59,7 @@ def terminal(
         finally:
             _end(process, mark)
         output = _read(log.fileno(), 0).decode(errors="replace")
+
     if not in_time:
         raise CommandFailed(f"{words[0]}: expected it to end within {timeout_s:g} s; it was stopped.", output)
     if process.returncode:
@@ -76,19 +77,26 @@ def _program(name: str) -> str:
 
 
 def _defaults() -> dict[str, str]:
-    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
-    return {"OMP_NUM_THREADS": "1", **({"GLOO_SOCKET_IFNAME": loopback} if loopback else {})}
+    defaults = {"OMP_NUM_THREADS": "1"}
+    for _, name in socket.if_nameindex():
+        if name in ("lo", "lo0"):
+            defaults["GLOO_SOCKET_IFNAME"] = name
+            break
+
+    return defaults
 
 
 def _follow(process: subprocess.Popen, log: int, timeout_s: float) -> bool:
     """Print what comes until the command has ended; False where its time is over first."""
     deadline_s, shown = time.monotonic() + timeout_s, 0
     text = codecs.getincrementaldecoder("utf-8")("replace")
+
     while True:
         ended = process.poll() is not None
         new = _read(log, shown)
         shown += len(new)
         print(text.decode(new), end="", flush=True)
+
         if ended or time.monotonic() >= deadline_s:
             return ended
         time.sleep(_LOOK_S)
@@ -107,6 +115,7 @@ def _end(process: subprocess.Popen, mark: str) -> None:
         family = _marked(mark)
         process.terminate()
         psutil.wait_procs(family, timeout=_LEAVE_S)
+
     for _ in range(_ROUNDS):
         family = _marked(mark)
         if not family:
@@ -115,6 +124,7 @@ def _end(process: subprocess.Popen, mark: str) -> None:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
         psutil.wait_procs(family, timeout=_LEAVE_S)
+
     process.wait()
 
 

@@ -35,7 +35,10 @@ def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dic
 
     tf.config.optimizer.set_experimental_options(dict.fromkeys(RENAMING, False))
     traced = step.get_concrete_function(*args).graph
-    nodes = [node for graph in _ran(step, args) for node in graph.node]
+    nodes: list[Any] = []
+    for graph in _ran(step, args):
+        nodes += graph.node
+
     names = {op.name: op for op in traced.get_operations()}
     return {"holds": held(variables), "sends": list(_sends(nodes, names)), "collectives": _collectives(nodes, names)}
 
@@ -51,6 +54,7 @@ def held(variables: Iterable[Any]) -> dict[str, int]:
         for copy in getattr(inner, "values", (inner,)):
             name = device(copy.device)
             found[name] = found.get(name, 0) + copy.shape.num_elements() * copy.dtype.size
+
     return found
 
 
@@ -73,12 +77,17 @@ def _ran(step: Callable, args: tuple) -> list[Any]:
 
 def _sends(nodes: Iterable[Any], names: dict[str, Any]) -> Iterator[dict[str, Any]]:
     seen = set()
-    for node in (node for node in nodes if node.op in SENDS):
+    for node in nodes:
+        if node.op not in SENDS:
+            continue
+
         source, _, port = node.input[0].partition(":")
-        src, dst = (device(node.attr[f"{way}_device"].s.decode()) for way in ("send", "recv"))
+        src = device(node.attr["send_device"].s.decode())
+        dst = device(node.attr["recv_device"].s.decode())
         key = src, dst, node.input[0]
         if source not in names or src == dst or key in seen:
             continue  # an iterator's own, a second listing, or an order without a tensor
+
         seen.add(key)
         size = _bytes(names[source].outputs[int(port or 0)])
         yield {"src": src, "dst": dst, "bytes": size, "kind": _kind(names[source], size)}
@@ -91,10 +100,14 @@ def _kind(operation: Any, size_bytes: int) -> str:
 
 
 def _collectives(nodes: Iterable[Any], names: dict[str, Any]) -> dict[str, int]:
-    ops = {node.name: device(node.device) for node in nodes if node.op in COLLECTIVES and node.name in names}
+    where: dict[str, str] = {}  # by name: an op may be listed twice
+    for node in nodes:
+        if node.op in COLLECTIVES and node.name in names:
+            where[node.name] = device(node.device)
+
     found: dict[str, int] = {}
-    for name, where in ops.items():
-        found[where] = found.get(where, 0) + _bytes(names[name].outputs[0])
+    for name, place in where.items():
+        found[place] = found.get(place, 0) + _bytes(names[name].outputs[0])
     return found
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 _CROSSING = ("_Send", "_HostSend")
 _SILENT = {*_CROSSING, "Const", "Identity", "NoOp", "Placeholder", "_Recv", "_HostRecv", "_Arg", "_Retval"}
-_MINOR = {"Cast", "DivNoNan", "ExpandDims", "Fill", "Pack", "Reshape", "Shape", "Squeeze", "StridedSlice", "Transpose"}
 _PART = re.compile(r"/(job|task|device):([^/]+)")
 
 
@@ -43,7 +41,9 @@ def short(device: str) -> str:
     "/job:worker/replica:0/task:1/device:CPU:2" gives that one; "" where no device is said.
     """
     parts = dict(_PART.findall(device))
-    job = "" if parts.get("job", "localhost") == "localhost" else f"{parts['job']} {parts.get('task', '(any)')}"
+    job = ""
+    if parts.get("job", "localhost") != "localhost":
+        job = f"{parts['job']} {parts.get('task', '(any)')}"
     return ", ".join(filter(None, [job, parts.get("device", "").replace("device:", "")]))
 
 
@@ -66,13 +66,17 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
         held = variable.value if hasattr(variable, "path") else variable
         name = "/".join(getattr(variable, "path", variable.name).split("/")[-2:])
         on(held.device)["variables"][name] = math.prod(held.shape) * held.dtype.size
-    for node in (node for graph in graphs for node in graph.node):
-        if node.op == "VarHandleOp":
-            shape = TensorShape(node.attr["shape"].shape)
-            on(node.device)["variables"][node.name] = math.prod(shape) * as_dtype(node.attr["dtype"].type).size
-        elif node.op not in _SILENT and short(node.device):
-            kinds, kind = on(node.device)["operations"], re.sub("^_Mkl(Native)?", "", node.op)
-            kinds[kind] = kinds.get(kind, 0) + 1
+
+    for graph in graphs:
+        for node in graph.node:
+            if node.op == "VarHandleOp":
+                shape = TensorShape(node.attr["shape"].shape)
+                on(node.device)["variables"][node.name] = math.prod(shape) * as_dtype(node.attr["dtype"].type).size
+            elif node.op not in _SILENT and short(node.device):
+                counts = on(node.device)["operations"]
+                kind = re.sub("^_Mkl(Native)?", "", node.op)
+                counts[kind] = counts.get(kind, 0) + 1
+
     return dict(sorted(found.items(), key=lambda row: order(row[0])))
 
 
@@ -83,16 +87,25 @@ def moves(metadata: Any, graph: Any) -> list[Move]:
     """
     made = _made(metadata.step_stats)
     found = []
+
     for part in metadata.partition_graphs:
         read = {node.name: node.input[0] for node in part.node if node.op == "ReadVariableOp"}
         for node in part.node:
-            if node.op in _CROSSING and node.attr["send_device"].s != node.attr["recv_device"].s:
-                name, _, slot = node.input[0].partition(":")
-                sizes, at = made.get(name, ({}, 0.0))
-                fed = re.fullmatch(r"_recv_(.+)_(\d+)", name)  # what a client feeds comes in under such a name
-                size_bytes = _size(graph, fed[1], int(fed[2])) if fed else sizes.get(int(slot or 0), 0)
-                ends = (short(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))
-                found.append(Move(*ends, fed[1] if fed else read.get(name, name), size_bytes, at))
+            if node.op not in _CROSSING or node.attr["send_device"].s == node.attr["recv_device"].s:
+                continue
+
+            name, _, slot = node.input[0].partition(":")
+            sizes, at = made.get(name, ({}, 0.0))
+            fed = re.fullmatch(r"_recv_(.+)_(\d+)", name)  # what a client feeds comes in under such a name
+            if fed:
+                what, size_bytes = fed[1], _size(graph, fed[1], int(fed[2]))
+            else:
+                what, size_bytes = read.get(name, name), sizes.get(int(slot or 0), 0)
+
+            src = short(node.attr["send_device"].s.decode())
+            dst = short(node.attr["recv_device"].s.decode())
+            found.append(Move(src=src, dst=dst, what=what, size_bytes=size_bytes, at=at))
+
     return sorted(found, key=lambda move: move.at)
 
 
@@ -101,13 +114,15 @@ def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
     from tensorflow import as_dtype
 
     found = {}
-    for node in (node for device in stats.dev_stats for node in device.node_stats):
-        sizes = {}
-        for output in node.output:
-            tensor = output.tensor_description
-            numbers = math.prod(dim.size for dim in tensor.shape.dim)
-            sizes[output.slot] = numbers * as_dtype(tensor.dtype).size if tensor.dtype else 0
-        found[node.node_name] = (sizes, node.all_start_micros + node.all_end_rel_micros)
+    for device in stats.dev_stats:
+        for node in device.node_stats:
+            sizes = {}
+            for output in node.output:
+                tensor = output.tensor_description
+                numbers = math.prod(dim.size for dim in tensor.shape.dim)
+                sizes[output.slot] = numbers * as_dtype(tensor.dtype).size if tensor.dtype else 0
+            found[node.node_name] = (sizes, node.all_start_micros + node.all_end_rel_micros)
+
     return found
 
 
@@ -115,15 +130,6 @@ def _size(graph: Any, name: str, slot: int) -> int:
     """The bytes of a tensor of known shape."""
     tensor = graph.get_tensor_by_name(f"{name}:{slot}")
     return (tensor.shape.num_elements() or 0) * tensor.dtype.size
-
-
-def operations(row: dict[str, dict[str, int]]) -> tuple[int, list[str]]:
-    """Of TensorFlow graphs that ran, how many operations one device held, and their types.
-
-    The device's row is from `placed`. Of the types those that compute come first, the most frequent first.
-    """
-    counts = Counter(row["operations"])
-    return sum(counts.values()), sorted(counts, key=lambda name: (name in _MINOR, -counts[name]))
 
 
 def order(device: str) -> tuple[bool, str]:

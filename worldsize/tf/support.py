@@ -149,10 +149,13 @@ def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES
     for way in ways:
         if way not in WAYS:
             raise ValueError(f"support.run: expected one of {', '.join(WAYS)}, got {way!r}")
+
     found: support_trials.Found = {}
     for launch in launches:
         wanted = _cells(launch, ways)
-        found |= _launched(launch, wanted) if wanted else {}
+        if wanted:
+            found |= _launched(launch, wanted)
+
     ordered = {cell: found[cell] for cell in cells() if cell in found}
     return Matrix(datetime.date.today().isoformat(), _versions(), ordered)
 
@@ -162,6 +165,7 @@ def _launched(launch: SupportLaunch, wanted: tuple[SupportCell, ...]) -> support
         run = quiet_launch(launch.fn, (wanted,), timeout_s=launch.timeout_s, **launch.way)
     except LaunchError as error:
         return dict.fromkeys(wanted, ("fails", str(error).splitlines()[0][: support_trials.TOLD]))
+
     tasks = [result for result in run.results if result]
     return {cell: min((task[cell] for task in tasks), key=lambda found: found[0] == "works") for cell in wanted}
 

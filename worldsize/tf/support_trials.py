@@ -40,11 +40,14 @@ def first_words(error: Exception) -> str:
     """
     text = re.sub(r"\{\s.*?\}", "{…}", re.sub(r"\x1b\[\d*m", "", str(error)), flags=re.DOTALL)
     lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
-    told = next((line for line in lines if "No OpKernel was registered" in line), lines[0] if lines else "")
+
+    unregistered = [line for line in lines if "No OpKernel was registered" in line]
+    told = [*unregistered, *lines, ""][0]
     if "in user code" in told:
         told = lines[-1]
     if told.startswith("Exception encountered when calling"):
         told = f"{told.split()[4].removesuffix('.call().')}: {lines[1]}"
+
     told = re.split(r" used by | \(<class|\. ", told)[0]
     kind = "" if re.match(r"\w+Error: ", told) else f"{type(error).__name__}: "
     return (kind + told)[:TOLD]
@@ -67,12 +70,15 @@ def reference() -> np.ndarray:
     w = np.zeros((3, 1))
     for _ in range(STEPS):
         w -= RATE * 2 / len(x) * x.T @ (x @ w - y)
+
     return w
 
 
 def compared(weights: Any) -> tuple[str, str]:
     off = float(np.abs(np.asarray(weights).reshape(3, 1) - reference()).max())
-    return ("works", "weights as NumPy's") if off < 1e-5 else ("wrong", f"weights are off NumPy's by up to {off:.2g}")
+    if off < 1e-5:
+        return "works", "weights as NumPy's"
+    return "wrong", f"weights are off NumPy's by up to {off:.2g}"
 
 
 def keras_of(way: str) -> Any:
@@ -142,6 +148,7 @@ def looped(strategy: Any, way: str, **options: Any) -> Any:
     for _ in range(STEPS):
         for batch in data:
             step(batch)
+
     return weights[0]
 
 
@@ -154,12 +161,16 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
         "Dropout": lambda: keras.layers.Dropout(0.5),
         "BatchNormalization": keras.layers.BatchNormalization,
     }
+
     with strategy.scope():
-        inside = [kinds["Conv2D"](), keras.layers.Reshape((-1, 2)), kinds["LSTM"]()] if "LSTM" in names else []
+        if "LSTM" in names:
+            inside = [kinds["Conv2D"](), keras.layers.Reshape((-1, 2)), kinds["LSTM"]()]
+        else:
+            inside = [keras.layers.Flatten()]
         inside += [kinds[name]() for name in names if name not in ("Conv2D", "LSTM")]
-        flat = [] if "LSTM" in names else [keras.layers.Flatten()]
-        model = keras.Sequential([keras.Input((5, 5, 1)), *flat, *inside, keras.layers.Dense(1)])
+        model = keras.Sequential([keras.Input((5, 5, 1)), *inside, keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.SGD(RATE), loss="mse")
+
     model.fit(np.ones((4, 5, 5, 1), "float32"), np.ones((4, 1), "float32"), batch_size=4, verbose=0)
     return "works", f"with {' and '.join(names)}"
 
@@ -241,7 +252,9 @@ def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Fo
     def run(row: str, way: str) -> tuple[str, str]:
         if row in others:
             return others[row]()
-        return (fitted if way in (KERAS_3_FIT, TF_KERAS_FIT) else scheduled)(coordinator(row), way)
+        if way in (KERAS_3_FIT, TF_KERAS_FIT):
+            return fitted(coordinator(row), way)
+        return scheduled(coordinator(row), way)
 
     return {(row, way): attempt(lambda row=row, way=way: run(row, way)) for row, way in cells}
 
@@ -292,6 +305,7 @@ def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
     for _ in range(SCHEDULED):
         coordinator.schedule(step)
     coordinator.join()
+
     iterations = None if way == RAW else int(optimizer.iterations.numpy())
     return counted(np.asarray(tf.convert_to_tensor(variable)), iterations, SCHEDULED)
 
@@ -304,4 +318,5 @@ def counted(weights: np.ndarray, iterations: int | None, updates: int) -> tuple[
     landed = round(float(-weights.min()) / RATE)
     if (landed, iterations or updates) == (updates, updates):
         return "works", f"all {updates} updates are there"
+
     return "loses updates", f"of {updates} updates the weights hold {landed}, optimizer.iterations counts {iterations}"

@@ -22,6 +22,7 @@ def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
             part = slice(8 * k, 8 * k + 8)
             loss = tf.reduce_mean((tf.matmul(tf.constant(x[part]), weights) - y[part]) ** 2)
             found.append(tf.gradients(loss, weights)[0])
+
     return found
 
 
@@ -75,17 +76,20 @@ def replicated(task: Any, synchronous: bool) -> tuple[str, str]:
     cluster, is_chief = tf.train.ClusterSpec(task.cluster), task.index == 0
     server = tf.train.Server(cluster, "worker", task.index)
     setter = tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{task.index}")
+
     with tf.Graph().as_default(), tf.device(setter):
         step = tf.train.get_or_create_global_step()
         weights = tf.get_variable("w", [3, 1], initializer=tf.zeros_initializer())
         optimizer = tf.train.GradientDescentOptimizer(RATE, use_locking=True)
         hooks = [together(is_chief)]
+
         if synchronous:
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, len(task.cluster["worker"]))
             hooks.append(optimizer.make_session_run_hook(is_chief, num_tokens=0))
             gradient = halves(tf, ("", ""), weights)[task.index]
         else:
             gradient = tf.ones([3, 1])
+
         train = optimizer.apply_gradients([(gradient, weights)], step)
         finished = tf.get_variable("finished", [], tf.int32, tf.zeros_initializer(), trainable=False)
         finish, there = finished.assign_add(1, use_locking=True), len(task.cluster["worker"])
@@ -99,6 +103,9 @@ def replicated(task: Any, synchronous: bool) -> tuple[str, str]:
             while session.run(finished) < there:
                 time.sleep(0.02)
             held = session.run(weights)
-        return compared(held) if synchronous else counted(held, None, SCHEDULED * there)
+
+        if synchronous:
+            return compared(held)
+        return counted(held, None, SCHEDULED * there)
 
 

@@ -2,7 +2,8 @@
 
 A case is one submission of lab 00, whose exercise `pass_right` has 4 points: 2 for the values, 1 for the messages, 1
 for a rank alone. A cheat returns what is right only where it got through a wall; where the wall holds it earns what is
-written beside it. One module a kind; `submission` writes a case as a file.
+written beside it. `reached` says by which words of its row one knows that the code came as far as its trick: code that
+breaks before that earns nothing either. One module a kind.
 """
 
 from __future__ import annotations
@@ -49,25 +50,30 @@ def pass_right(fabric, x):
 
 @dataclass(frozen=True)
 class Case:
-    """`states`: the row's state, or those that it may have. `make(path)` writes the file."""
+    """`states`: the row's state, or those that it may have. `make(path)` writes the file, with `source` in its exercise.
+
+    `reached`: a pattern for what the row says of the exercise.
+    """
 
     name: str
     points: float
     states: tuple[str, ...]
     make: Callable[[Path], None]
     tampered: bool = False
+    source: str = ""
+    reached: str = ""
 
 
 CASES: list[Case] = []
 
 
-def code(name: str, source: str, points: float = 0.0, *states: str) -> None:
+def code(name: str, source: str, points: float = 0.0, *states: str, reached: str = "") -> None:
     """A case whose exercise cell is `source`, in an otherwise untouched notebook."""
 
     def make(path: Path) -> None:
         path.write_text(json.dumps(with_cell(source)))
 
-    CASES.append(Case(name, points, states or ("graded",), make))
+    CASES.append(Case(name, points, states or ("graded",), make, source=source, reached=reached))
 
 
 def edited(points: float, *states: str, tampered: bool = True) -> Callable:

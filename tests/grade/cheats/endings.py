@@ -5,9 +5,9 @@ from tests.grade.cheats import ALL, RIGHT, TITLE, code
 BODY = RIGHT.split("\n", 2)[2]
 
 
-def first(name: str, line: str, points: float, *states: str) -> None:
+def first(name: str, line: str, points: float, *states: str, reached: str = "") -> None:
     """`line` as the first thing that the function does."""
-    code(name, f"{TITLE}import os, sys\ndef pass_right(fabric, x):\n    {line}\n{BODY}", points, *states)
+    code(name, f"{TITLE}import os, sys\ndef pass_right(fabric, x):\n    {line}\n{BODY}", points, *states, reached=reached)
 
 
 first("loops", "while True: pass", 0, "timeout")
@@ -28,12 +28,12 @@ def pass_right(fabric, x):
             pass
 """, 0, "timeout")
 first("sleeps_for_a_day", "__import__('time').sleep(86400)", 0, "timeout")
-first("leaves_at_once", "os._exit(0)", 0, "crashed")
-code("leaves_in_the_cell", TITLE + RIGHT + "\nimport os\nos._exit(0)\n", 0, "crashed")
-first("sys_exit", "sys.exit(0)", 0, "crashed")
-code("sys_exit_before_the_function", TITLE + "import sys\nsys.exit()\n" + RIGHT, 0)
-first("reads_address_zero", "__import__('ctypes').string_at(0)", 0, "crashed")
-first("aborts", "os.abort()", 0, "crashed")
+first("leaves_at_once", "os._exit(0)", 0, "crashed", reached="exited with code 0")
+code("leaves_in_the_cell", TITLE + RIGHT + "\nimport os\nos._exit(0)\n", 0, "crashed", reached="the cell .* code 0")
+first("sys_exit", "sys.exit(0)", 0, "crashed", reached="exited with code 0")
+code("sys_exit_before_the_function", TITLE + "import sys\nsys.exit()\n" + RIGHT, 0, reached="raised SystemExit")
+first("reads_address_zero", "__import__('ctypes').string_at(0)", 0, "crashed", reached="killed by SIGSEGV")
+first("aborts", "os.abort()", 0, "crashed", reached="killed by SIG")
 first("bombs_with_forks", "[os.fork() for _ in iter(int, 1)]", 0, "crashed", "graded", "timeout")
 code("bombs_with_threads", TITLE + """
 import threading, time
@@ -56,16 +56,18 @@ def pass_right(fabric, x):
             time.sleep(60)
             os._exit(0)
     time.sleep(60)
-""", 0, "crashed", "graded", "timeout")
+""", 0, "crashed", "graded", "timeout", reached="memory|not done|Cannot allocate")
 code("fills_the_disk", TITLE + f"""
 def pass_right(fabric, x):
+    written = 0
     for folder in ("/tmp", "/dev/shm", "/"):
         try:
             with open(folder + "/large", "wb") as file:
                 for _ in range(2000):
-                    file.write(bytes(1_000_000))
+                    written += file.write(bytes(1_000_000))
         except OSError:
             pass
+    assert written
 {BODY}""", ALL)
 code("opens_everything", TITLE + f"""
 def pass_right(fabric, x):
@@ -74,7 +76,7 @@ def pass_right(fabric, x):
         while True:
             kept.append(open("/usr/bin/env", "rb"))
     except OSError:
-        pass
+        assert kept
     kept.clear()
 {BODY}""", ALL)
 code("kills_all_that_it_can", TITLE + f"""
@@ -97,12 +99,12 @@ def pass_right(fabric, x):
             os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(4242)"])
         os._exit(0)
 {BODY}""", ALL)
-first("closes_its_line", "os.closerange(3, 200)", 0, "crashed")
-first("returns_100_megabytes", "return torch.zeros(30_000_000)", 0, "graded", "crashed")
+first("closes_its_line", "os.closerange(3, 200)", 0, "crashed", reached="no result")
+first("returns_100_megabytes", "return torch.zeros(30_000_000)", 0, "graded", "crashed", reached="expected at most|memory")
 code("returns_a_deep_list", TITLE + """
 def pass_right(fabric, x):
     found = []
     for _ in range(900):
         found = [found]
     return found
-""", 0)
+""", 0, reached="RecursionError")

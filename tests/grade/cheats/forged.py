@@ -43,25 +43,25 @@ worldsize.checks.kit.judge.judge = worldsize.checks.collectives.pass_right.judge
 Verdict.points = property(lambda self: 4.0)
 def pass_right(fabric, x):
     return full
-""", 0.0)
+""", 0.0, reached="got a str")
 code("patches_how_results_are_told", TITLE + """
-import worldsize.grade.box.rank as rank, worldsize.grade.box.broker_channel as line
-tell = line.BrokerChannel.tell
-def forged(self, message, blob=b""):
+import worldsize.grade.box.broker_channel as line
+pack = line.pack
+def forged(message, blob=b""):
     if message.get("op") == "done":
-        message = {**message, "state": "pass", "points": 4.0, "passed": True, "verdict": {"points": 4}}
-    tell(self, message, blob)
-line.BrokerChannel.tell = forged
+        message = {**message, "state": "pass", "points": 4.0, "passed": True, "verdict": {"points": 4}, "returned": "forged"}
+    return pack(message, blob)
+line.pack = forged
 def pass_right(fabric, x):
     return x
-""", 0.0)
+""", 0.0, reached="got a str")
 code("tells_that_it_is_done_twice", TITLE + """
 def pass_right(fabric, x):
     line = fabric._wire._channel
     for points in (4, 4):
         line.tell({"op": "done", "returned": ["t", 4, 4], "input": None, "points": points})
     return x
-""", 0.0)
+""", 0.0, reached="got a tuple")
 code("posts_as_another_rank", TITLE + """
 def pass_right(fabric, x):
     line, n = fabric._wire._channel, fabric.world_size
@@ -89,7 +89,7 @@ def pass_right(fabric, x):
     line.tell({"op": "post", "post": 1, "to": (fabric.rank + 1) % n, "tag": 0, "dtype": 0, "shape": [1]}, bytes(40000))
     fabric.recv(torch.empty(1), (fabric.rank - 1) % n)
     return x
-""", 0.0)
+""", 0.0, reached="ProtocolError: expected a message as large as its kind")
 code("a_pickle_that_acts", TITLE + """
 import os
 class Acts:

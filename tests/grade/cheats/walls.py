@@ -224,15 +224,18 @@ def get(fabric, x, left):
     import numpy as np
     from worldsize.checks.kit.values import inputs_for
     from worldsize.grade.marking.seeds import derived
+    tried = 0
     for job in gc.get_objects():
         if not (isinstance(job, dict) and isinstance(job.get("seed"), int)):
             continue
         for seed in (job["seed"], derived(job["seed"], "pass_right")):
             for drawn in (random.Random(seed).getrandbits(32), seed):
                 inputs = inputs_for(fabric.world_size, len(x), drawn, str(x.numpy().dtype))
+                tried += 1
                 if np.array_equal(inputs[fabric.rank], x.numpy()):
                     return torch.from_numpy(inputs[left])
-""", 1.0)
+    return torch.full_like(x, -tried)
+""", 1.0, reached=r"got -\d")
 
 # ---- leaving something for the next submission, or for the grader -----------------------------
 
@@ -299,4 +302,4 @@ def pass_right(fabric, x):
     if any(answer == 0 for answer in got):
 """ + BODY.replace("    ", "        ") + """
     return None
-""", 0.0)
+""", 0.0, reached="got None")

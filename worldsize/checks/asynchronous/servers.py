@@ -71,10 +71,10 @@ def backup_server(arena: Arena, fn: Callable) -> Verdict:
 def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, answered, told, scale = ASYNC
     for workers in (2, 3, 1):
-        play = script(workers, _any_order(workers, arena.draws), arena.draws.getrandbits(32))
+        play = script(workers, any_order(workers, arena.draws), arena.draws.getrandbits(32))
         yield _case(count(workers, "worker"), arena, fn, play, one_by_one(play), (), (answered, counted, told))
 
-    play = script(3, _any_order(3, arena.draws), arena.draws.getrandbits(32))
+    play = script(3, any_order(3, arena.draws), arena.draws.getrandbits(32))
     plan = one_by_one(play, scaled=True)
     yield _case("3 workers, scaled=True", arena, fn, play, plan, (True,), (answered, scale, told))
 
@@ -82,7 +82,7 @@ def _async_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     counted, gate, told = BOUNDED
     for workers, bound in ((2, 1), (3, 2), (3, 0), (1, 1)):
-        play = script(workers, _gated_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
+        play = script(workers, gated_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
 
@@ -90,7 +90,7 @@ def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     mean, answered, told = BACKUP
     for workers, backups in ((3, 1), (2, 0), (3, 2), (2, 1)):
-        play = script(workers, _hurried_order(workers, backups, arena.draws), arena.draws.getrandbits(32))
+        play = script(workers, hurried_order(workers, backups, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, backups={backups}"
         yield _case(name, arena, fn, play, first_of_each(play, backups), (backups,), (answered, mean, told))
 
@@ -128,14 +128,14 @@ def _case(
 # ---- orders of arrival -----------------------------------------------------------------------
 
 
-def _any_order(workers: int, chance: random.Random) -> list[int]:
+def any_order(workers: int, chance: random.Random) -> list[int]:
     """The last worker is slow: its first gradient comes when the others have sent several."""
     quick = 2 * list(range(1, workers)) or [1, 1]
     chance.shuffle(quick)
     return [*quick, workers, *chance.choices(range(1, workers + 1), k=2), workers]
 
 
-def _gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
+def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
     """One after the other runs ahead as far as the gate lets it, so that the earlier ones wait for the last. Twice."""
     order: list[int] = []
     for worker in 2 * chance.sample(range(1, workers + 1), workers):
@@ -147,7 +147,7 @@ def _gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
     return order
 
 
-def _hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
+def hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
     """Three steps, made by the same workers. The others are late for the second one, and again for the third."""
     need = workers - backups
     ranked = chance.sample(range(1, workers + 1), workers)

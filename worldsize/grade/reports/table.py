@@ -106,7 +106,6 @@ def _histogram(points: list[float], possible: float) -> list[str]:
     names = [f"{number(possible * k / BINS)} to {number(possible * (k + 1) / BINS)}" for k in range(BINS)]
     names.append(f"all {number(possible)}")
 
-    most = max(bins.values())
     width = max(map(len, names))
 
     lines = []
