@@ -18,6 +18,7 @@ from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Property, Verdict
 from worldsize.errors import NotYet
+from worldsize.failures import Wait
 from worldsize.trace import Trace
 
 MODULES = sorted(p.stem for p in (Path(__file__).parent / "mutants").glob("[a-z]*.py"))
@@ -195,6 +196,15 @@ def test_a_property_that_no_case_tried_earns_nothing():
     assert verdict.points == 1.0
 
 
+def test_values_that_a_check_cannot_read_fail_with_the_reason_and_earn_nothing():
+    case = Case("3 ranks", lambda: ArenaResult("done", returned=(None,)), lambda ended: {"right": len(ended.returned[0])})
+    verdict = judge("ring", POINTS, [case])
+    assert (verdict.state, verdict.points) == ("fail", 0)
+    assert verdict.mismatch == (
+        "3 ranks: the check could not read what came back (TypeError: object of type 'NoneType' has no len())"
+    )
+
+
 @pytest.mark.parametrize("state", ["raised", "deadlock", "timeout"])
 def test_a_run_that_did_not_end_well_earns_nothing(state):
     verdict = judge("ring", POINTS, [_case("2 ranks"), _case("3 ranks", ended=ArenaResult(state, "it broke"))])
@@ -202,12 +212,12 @@ def test_a_run_that_did_not_end_well_earns_nothing(state):
 
 
 def test_a_deadlock_of_sends_alone_says_what_to_do():
-    ended = ArenaResult("deadlock", "deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)")
+    ended = ArenaResult("deadlock", waits=(Wait(0, "send", 1), Wait(1, "send", 0)))
     assert "Begin with isend" in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 
 def test_a_deadlock_of_receives_gives_no_advice_about_sends():
-    ended = ArenaResult("deadlock", "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (send)")
+    ended = ArenaResult("deadlock", waits=(Wait(0, "recv", 1), Wait(1, "send", 0)))
     assert "isend" not in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 

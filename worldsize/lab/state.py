@@ -17,6 +17,8 @@ from typing import Any
 
 import filelock
 
+from worldsize.files import write_whole
+
 SECTIONS = ("predictions", "measurements", "points")
 LOCK_TIMEOUT_S = 10
 
@@ -83,13 +85,7 @@ class LabFile:
         return kept
 
     def _replace(self, state: State) -> None:
-        draft = self._sibling(".draft")
-        with open(draft, "w", encoding="utf-8") as file:
-            json.dump(state, file, indent=1, ensure_ascii=False, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-
-        os.replace(draft, self.path)
+        write_whole(self.path, json.dumps(state, indent=1, ensure_ascii=False, allow_nan=False), durable=True)
 
     def _sibling(self, ending: str) -> Path:
         return self.path.with_name(f".{self.path.name}{ending}")
