@@ -155,6 +155,18 @@ def _of_a_face(line: str) -> bool:
     )
 
 
+def test_a_check_draws_from_what_its_arena_hands_in() -> None:
+    """So that a grading can be replayed: no other source of chance, but a generator made from one."""
+    drawn = {}
+    for module in (ROOT / "worldsize" / "checks").glob("*/**/*.py"):
+        modules = _imported(module) & {"secrets", "uuid"}
+        calls = re.findall(r"\brandom\.(?!Random\b|Generator\b|default_rng\()\w+\(", _code(module))
+        without_a_seed = re.findall(r"\b(?:Random|default_rng)\(\)", _code(module))
+        if modules or calls or without_a_seed:
+            drawn[_name(module)] = [*modules, *calls, *without_a_seed]
+    assert drawn == {}
+
+
 def test_no_module_of_the_package_uses_pyplot() -> None:
     using = [_name(module) for module in MODULES if "pyplot" in _code(module)]
     assert using == []

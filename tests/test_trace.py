@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from worldsize.figures.step_through.steps import steps_of
 from worldsize.trace import (
     Collective,
     Event,
@@ -80,6 +81,16 @@ def test_on_a_logical_clock_a_rank_receives_one_message_a_step_and_an_answer_com
     asked, other, answer = Transfer(1, 0, 8, 0.0, 1.0), Transfer(2, 0, 8, 0.0, 9.0), Transfer(0, 1, 8, 1.0, 2.0)
     steps = {(t.src, t.dst): t.start_s for t in on_logical_clock(Trace(3, (asked, other, answer))).transfers}
     assert steps == {(1, 0): 0, (2, 0): 1, (0, 1): 1}
+
+
+def test_a_picture_in_steps_and_a_step_through_number_the_steps_alike():
+    n = 4
+    up = [Transfer(r, 0, 10 + r, 0.0, float(r)) for r in range(1, n)]
+    down = [Transfer(0, r, 20 + r, n - 1.0, n - 1.0 + r) for r in range(1, n)]
+    trace = Trace(n, (*up, *down))
+    drawn = {(t.src, t.dst): t.start_s for t in on_logical_clock(trace).transfers}
+    played = {(m.src, m.dst): number for number, step in enumerate(steps_of(trace)) for m in step.messages}
+    assert drawn == played == {(1, 0): 0, (2, 0): 1, (3, 0): 2, (0, 1): 3, (0, 2): 4, (0, 3): 5}
 
 
 def test_strays_are_the_messages_off_the_allowed_links():

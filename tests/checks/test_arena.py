@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import secrets
+import signal
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from worldsize.arrays import plain
+from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.errors import NotYet
 from worldsize.launch import last_run, launch
@@ -91,6 +97,73 @@ def test_a_plain_function_returns_its_value(arena):
 def test_a_plain_stub_is_not_yet(arena):
     ended = arena.call(is_a_stub, None, None)
     assert (ended.state, ended.message) == ("not yet", "Exercise 6.2: the ring")
+
+
+def test_what_a_plain_function_does_to_its_arguments_stays_its_own(arena):
+    numbers, nested, array = [3, 1, 2], {"layers": [[1], [2]]}, np.arange(3.0)
+
+    def spoils(numbers, nested, array):
+        numbers.sort()
+        nested["layers"][0].append(9)
+        array += 1
+        return numbers.pop()
+
+    assert arena.call(spoils, numbers, nested, array).returned == (3,)
+    assert (numbers, nested, array.tolist()) == ([3, 1, 2], {"layers": [[1], [2]]}, [0, 1, 2])
+
+
+def test_a_plain_function_that_does_not_end_is_a_timeout():
+    def loops(caught):
+        while True:
+            try:
+                caught += 0
+            except Exception:
+                caught = 0
+
+    ended = LaunchArena(timeout_s=0.3).call(loops, 0)
+    assert (ended.state, ended.message) == ("timeout", "after timeout_s=0.3 s the function's process had not ended")
+
+
+def test_a_plain_function_that_sleeps_too_long_is_woken():
+    assert LaunchArena(timeout_s=0.3).call(time.sleep, 60).state == "timeout"
+
+
+def test_somebody_elses_alarm_goes_on_after_a_plain_call(arena):
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
+    left = signal.setitimer(signal.ITIMER_REAL, 1000)
+    try:
+        arena.call(len, "abc")
+        assert 900 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000 and rung == []
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *left)
+
+
+def test_a_plain_function_that_leaves_has_failed(arena):
+    ended = arena.call(sys.exit, 3)
+    assert (ended.state, ended.message.splitlines()[0]) == (
+        "raised", "the function's process exited with code 3 and no result: return from the function instead of leaving "
+        "the process",
+    )  # fmt: skip
+
+
+def test_two_arenas_of_one_seed_draw_the_same_whatever_else_draws_meanwhile():
+    def asked(seed):
+        found = []
+
+        def notes(*args):
+            found.append(args)
+            random.random(), secrets.randbits(8), np.random.random()  # noqa: NPY002
+            return []
+
+        for _ in range(2):
+            run_check("balanced_cuts", LaunchArena(seed=seed), notes)
+            run_check("fill_buckets", LaunchArena(seed=seed), notes)
+        return found
+
+    assert asked(7) == asked(7)
+    assert random.Random(7).random() == LaunchArena(seed=7).draws.random() != LaunchArena(seed=8).draws.random()
 
 
 def test_a_plain_function_that_raises_says_what(arena):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing, suppress
+
 import numpy as np
 import pytest
 
 from tests.support.graded_arena import arena_of
 from worldsize.grade.host.arena import Submitted
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Limits
 from worldsize.links import Link
 
@@ -162,6 +167,15 @@ def test_a_memory_hog_is_stopped(arena):
     ended = arena.ranks(Submitted("hoards"), inputs())
     assert ended.state == "raised"
     assert "GB of memory" in ended.message or "MemoryError" in ended.message
+
+
+def test_a_group_of_an_unsafe_grading_needs_no_port_that_another_may_have():
+    with socket.socket() as taken, closing(Sandbox(UNSAFE)) as sandbox:
+        with suppress(OSError):  # somebody else has it: all the same to us
+            taken.bind(("127.0.0.1", 29500))
+            taken.listen()
+        ended = arena_of(sandbox, FUNCTIONS).group(Submitted("over_a_group"), inputs())
+    assert ended.state == "done", ended.message
 
 
 def test_a_group_of_one_is_a_process_group_too(arena):

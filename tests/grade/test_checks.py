@@ -62,7 +62,7 @@ def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
 # ---- one answer, one verdict -----------------------------------------------------------------
 
 SEED = 20_261_121
-FAILED = re.compile(r"ranks? [\d, ]+( and \d+ more)? of \d+ (failed first|failed|was|were|exited)\b:?")
+FAILED = re.compile(r"(ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*) (failed first|failed|was|were|exited)\b:?")
 
 
 def _agreeing(sampled: bool) -> list:
@@ -88,8 +88,10 @@ def agree(sandbox, exercise, fn) -> None:
     limits = sandbox.limits
     notebook = run_check(exercise, LaunchArena(limits.case_s, 2 * limits.case_s, SEED), fn)
     grade = verdict_on(sandbox, exercise, fn)
-    assert (notebook.state, notebook.points, notebook.properties) == (grade.state, grade.points, grade.properties)
-    assert words(notebook) == words(grade)
+    assert (notebook.state, notebook.points) == (grade.state, grade.points)
+    if not any(fn in answers.chance for answers in ANSWERS):
+        assert notebook.properties == grade.properties
+        assert words(notebook) == words(grade)
 
 
 @pytest.mark.parametrize(("exercise", "fn"), _agreeing(sampled=True))

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from worldsize.errors import NotYet
+from worldsize.errors import NotYet, RankFailed
 from worldsize.launch import launch
 from worldsize.launch.run import Observer, observe, unobserved
 
@@ -271,3 +271,18 @@ def test_a_rank_need_not_import_what_the_first_backward_and_the_first_optimizer_
         return sorted({"sympy", "torch._dynamo"} & (set(sys.modules) - before))
 
     assert launch(late, 1)[0] == []
+
+
+@pytest.mark.parametrize("rank", [4, 9, -5])
+def test_a_rank_that_was_not_there_is_named_with_those_that_were(rank):
+    run = launch(lambda: 7, 4)
+    assert (run[-1], list(run)) == (7, [7, 7, 7, 7])
+    with pytest.raises(IndexError, match=rf"run\[{rank}\]: expected a rank from 0 to 3, got {rank}"):
+        run[rank]
+
+
+def test_a_run_that_failed_says_so_when_it_is_asked_for_a_result():
+    with pytest.raises(RankFailed) as failed:
+        launch(lambda: 1 / 0, 2)
+    with pytest.raises(IndexError, match=r"run\[0\]: expected a run that is done, got one that is failed"):
+        failed.value.run[0]

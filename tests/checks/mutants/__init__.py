@@ -17,10 +17,17 @@ class Answers:
     exercise: str
     wrong: list[tuple[Callable, tuple[str, ...], tuple[int, ...]]] = field(default_factory=list)
     right: list[Callable] = field(default_factory=list)
+    chance: set[Callable] = field(default_factory=set)
 
-    def is_wrong(self, *words: str, harmless_at: tuple[int, ...] = ()) -> Callable[[Callable], Callable]:
+    def is_wrong(
+        self, *words: str, harmless_at: tuple[int, ...] = (), chance: bool = False
+    ) -> Callable[[Callable], Callable]:
+        """`chance`: what it does differs from run to run, and so do the numbers in its verdict."""
+
         def note(fn: Callable) -> Callable:
             self.wrong.append((fn, words, harmless_at))
+            if chance:
+                self.chance.add(fn)
             return fn
 
         return note

@@ -40,7 +40,7 @@ def halves_of_the_data(dataset, global_batch, workers, index):
     return dataset.skip(index * steps * part).take(steps * part).batch(part)
 
 
-@answers.is_wrong("Cut global batches first, then share each one out; nothing is to be shuffled here")
+@answers.is_wrong("Cut global batches first, then share each one out; nothing is to be shuffled here", chance=True)
 def shuffles(dataset, global_batch, workers, index):
     count = int(dataset.cardinality()) // global_batch * global_batch
     mixed = dataset.take(count).shuffle(100, seed=3, reshuffle_each_iteration=False)

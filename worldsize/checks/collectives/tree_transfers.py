@@ -34,7 +34,8 @@ def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
     for rank in range(trace.world_size):
         into = [t for t in trace.transfers if t.dst == rank]
         if rank == root and into:
-            return f"rank {into[0].src} sent a message to rank {root}, the root, which has the tensor already."
+            first = min(t.src for t in into)
+            return f"rank {first} sent a message to rank {root}, the root, which has the tensor already."
         if rank != root and len(into) != 1:
             return f"rank {rank} received {count(len(into), 'message')}; expected 1 message with the whole tensor."
 
