@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.support.processes import agents, ranks_alive
+from tests.support.processes import LONG_S, agents, ranks_alive
 from worldsize.errors import Deadlock, Interrupted, RankFailed, RunTimedOut
 from worldsize.launch import last_run, launch
 
@@ -197,7 +197,7 @@ def test_a_hang_in_a_collective_ends_at_the_time_limit_and_says_where_each_rank_
         launch(one_is_missing, 2, timeout_s=1.5)
     message = str(caught.value)
     assert "timeout_s=1.5" in message and "dist.barrier()" in message and "time.sleep(0.01)" in message
-    assert time.monotonic() - began < 1.5 + 3
+    assert time.monotonic() - began < LONG_S
     assert ranks_alive() == []
 
 
@@ -226,7 +226,7 @@ def test_a_child_process_that_a_rank_left_behind_is_ended_with_it(tmp_path):
     ended_soon(int(path.read_text()))
 
 
-def ended_soon(pid, timeout_s=3):
+def ended_soon(pid, timeout_s=LONG_S):
     """Raises TimeoutExpired where the process is still there after `timeout_s`."""
     try:
         psutil.Process(pid).wait(timeout_s)
@@ -270,7 +270,7 @@ def test_an_interrupt_ends_the_run_keeps_what_there_is_and_leaves_no_rank(kind, 
     with pytest.raises(Interrupted) as caught:
         launch(busy, 2)
     thread.join()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < LONG_S
     assert "got so far" in caught.value.run.log(0)
     assert [t.size_bytes for t in caught.value.run.trace.transfers] == [16]
     assert ranks_alive() == []

@@ -7,6 +7,9 @@ import os
 import psutil
 
 
+LONG_S = 30  # a bound against a hang: far more than anything takes, whatever else the machine does
+
+
 def below(words: str, recursive: bool = False, pid: int | None = None) -> list[psutil.Process]:
     """The children of `pid` (this process), or all below it, that live and whose command line holds `words`."""
     return [p for p in psutil.Process(pid).children(recursive) if words in " ".join(_command(p))]
