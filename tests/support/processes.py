@@ -6,7 +6,6 @@ import os
 
 import psutil
 
-
 LONG_S = 30  # a bound against a hang: far more than anything takes, whatever else the machine does
 
 
