@@ -41,8 +41,10 @@ def handed_out(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         return value.copy()
-    if isinstance(value, (list, tuple)):
-        return type(value)(handed_out(v) for v in value)
+    if isinstance(value, list):
+        return [handed_out(v) for v in value]
+    if isinstance(value, tuple):
+        return tuple(handed_out(v) for v in value)
     if isinstance(value, dict):
         return {handed_out(k): handed_out(v) for k, v in value.items()}
     if callable(value) and _is_ours(value):
