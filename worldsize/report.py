@@ -1,7 +1,7 @@
 """What a rank tells while it runs: `report(step=3, loss=0.21)` and `with span("forward"): …`.
 
 Both only append to lists of the rank's process; its line to the agent carries them away ten times a second. Outside a
-rank they do nothing, so that a function can be tried in the notebook first. Left out: drawing.
+rank they do nothing, so that a function can be tried in the notebook first.
 """
 
 from __future__ import annotations

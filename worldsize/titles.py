@@ -1,7 +1,7 @@
 """The first line of a cell that has a name: `# Exercise 6.3: reduce-scatter round the ring`, `# Example 6.1`, `# Set-up`.
 
 A student may have changed the line, so it is read with tolerance: spaces more or fewer, another name or none. Who
-demands the exact form compares with `Title.line`. Left out: what a cell of that title counts for.
+demands the exact form compares with `Title.line`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What happened in a run, as plain events on one clock: messages, spans, collectives.
 
-The list is the evidence: drawings, checks, grades and the cost model all read it. Left out: drawing it.
+The list is the evidence: drawings, checks, grades and the cost model all read it.
 The file format for ui.perfetto.dev is Chrome's Trace Event Format.
 """
 

@@ -2,7 +2,7 @@
 
 An allow-list says what goes out. A release is refused where a notebook isn't as its source says (an output in it, or a
 change made by hand) and where a line of an answer can be read in a lab or an answer in the package. The same files make
-the same zip, byte for byte. Left out: publishing it.
+the same zip, byte for byte.
 """
 
 from __future__ import annotations

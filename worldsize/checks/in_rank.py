@@ -1,8 +1,7 @@
 """In a rank: run a student's function as its check asks, over the fabric, in a process group, or in TensorFlow.
 
 The same code serves the ranks that `launch` starts for a notebook and those of a graded submission in its sandbox, so
-that one answer gets one verdict. What comes back is (what it returned, its input afterwards), both plain. Left out: how
-the process came to be, and what a check makes of it.
+that one answer gets one verdict. What comes back is (what it returned, its input afterwards), both plain.
 """
 
 from __future__ import annotations

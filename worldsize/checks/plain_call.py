@@ -1,6 +1,6 @@
 """A student's plain function, called in the notebook's own process: with copies of what it is given, for a limited time.
 
-So it ends as it would in a grade, where every call has a process of its own. Left out: what is made of its value.
+So it ends as it would in a grade, where every call has a process of its own.
 """
 
 from __future__ import annotations

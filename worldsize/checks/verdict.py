@@ -1,4 +1,4 @@
-"""What a check found, as data: points by property, the first mismatch, the messages. Left out: drawing it."""
+"""What a check found, as data: points by property, the first mismatch, the messages."""
 
 from __future__ import annotations
 

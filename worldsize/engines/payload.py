@@ -1,7 +1,7 @@
 """What travels to the ranks: the function, its arguments, and every cell variable that it uses.
 
 It is pickled once, by value where it comes from a notebook cell (cloudpickle). What cannot travel is named, with the
-remedy; what is large is named; what a rank changed in its own copy is noticed. Left out: how the bytes travel.
+remedy; what is large is named; what a rank changed in its own copy is noticed.
 """
 
 from __future__ import annotations

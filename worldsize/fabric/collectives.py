@@ -2,7 +2,7 @@
 
 Chunks are added up round a ring, and every finished chunk goes straight to all ranks: no rank sends more than
 2(n − 1)/n of the tensor, the least there is (P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009).
-Each chunk is added up on one rank, so that all ranks hold the same bits afterwards. Left out: how one comes to that.
+Each chunk is added up on one rank, so that all ranks hold the same bits afterwards.
 """
 
 from __future__ import annotations

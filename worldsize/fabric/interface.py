@@ -2,7 +2,7 @@
 
 A `Fabric` is the face that a student's code sees; under it lies a `Wire`, which moves bytes. Wires wrap each other:
 `Recorded(Shaped(GlooWire))` records what a shaped link let through. The same face stands on every wire, so an
-algorithm runs unedited on real processes, on shaped links and in simulated time. Left out: collectives.
+algorithm runs unedited on real processes, on shaped links and in simulated time. Left out: collectives (`collectives`).
 
 `send` is a rendezvous, as MPI's `MPI_Ssend` is: it returns when the receiver has taken the message.
 """

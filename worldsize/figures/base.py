@@ -3,8 +3,7 @@
 Shown as `<img alt=…>` with a PNG inside, which is what Lab, GitHub and a reopened notebook all keep (Lab
 writes no alt for image outputs). White background and dark text, so that light and dark themes both read.
 Ranks are told apart by colour and by marker or hatch: M. Okabe and K. Ito, "Color universal design", 2008,
-with their yellow as grey and their orange and sky blue darkened, so that a thin line has 3:1 on white. Left out: what is
-drawn.
+with their yellow as grey and their orange and sky blue darkened, so that a thin line has 3:1 on white.
 """
 
 from __future__ import annotations

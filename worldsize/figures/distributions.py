@@ -1,7 +1,7 @@
 """Distributions: one lane a sample, in it a bar for each value, as high as its share, and a mark at the mean.
 
 Lanes share the axis of values, so that a tail which one lane has and another has not is seen at once. Bars are scaled
-in each lane by its own highest, since it is shape and reach that are compared. Left out: smoothing.
+in each lane by its own highest, since it is shape and reach that are compared.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A fit is judged by what it leaves over: a pattern there says that the model lacks something, scatter that it does not.
 J. Tukey, "Exploratory data analysis", 1977, drew the residual before believing the line. Relative, since sizes and times
-span decades. Left out: fitting.
+span decades.
 """
 
 from __future__ import annotations

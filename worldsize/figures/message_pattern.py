@@ -1,4 +1,4 @@
-"""What the messages of a run do together, in words: a ring, a hub, a tree, or who sends how much. Left out: drawing."""
+"""What the messages of a run do together, in words: a ring, a hub, a tree, or who sends how much."""
 
 from __future__ import annotations
 

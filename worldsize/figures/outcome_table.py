@@ -1,6 +1,6 @@
 """A table of outcomes as a picture: a row a strategy, a column a way, in each cell a mark and a colour.
 
-The mark alone tells the outcome, so that colour is never its only carrier. Left out: what the outcomes are.
+The mark alone tells the outcome, so that colour is never its only carrier.
 """
 
 from __future__ import annotations

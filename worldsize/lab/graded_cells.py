@@ -1,7 +1,7 @@
 """The cells that count: a submission is its set-up cells and its exercise cells, and nothing else of the notebook.
 
 A cell counts where its first line says so: `# Set-up` or `# Exercise 6.2: title`. Rebuilding the namespace from their
-sources alone shows in the notebook what a grader will see. Left out: running a check.
+sources alone shows in the notebook what a grader will see. Left out: running a check (`checker`).
 """
 
 from __future__ import annotations

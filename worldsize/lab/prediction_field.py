@@ -1,8 +1,7 @@
 """The field in which a student types a prediction: a label, a text box, and a line that says what was saved.
 
 Enter or leaving the box saves. An empty box means no prediction, which is why this isn't ipywidgets'
-FloatText: that one can't be empty and would turn "no answer" into 0. Left out: where the number is kept,
-and headless runs.
+FloatText: that one can't be empty and would turn "no answer" into 0.
 """
 
 from __future__ import annotations

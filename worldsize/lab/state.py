@@ -3,7 +3,7 @@
 Every change reads the file again under a lock and replaces it whole, so that two kernels never lose each
 other's keys and a crash leaves the old file or the new one. A file that can't be read is moved aside,
 never overwritten; what this kernel knew of it, and the entries that are still sound, are written back.
-Keys that this version doesn't know are kept. Left out: what the numbers mean.
+Keys that this version doesn't know are kept.
 """
 
 from __future__ import annotations

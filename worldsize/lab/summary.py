@@ -1,7 +1,7 @@
 """The table at a lab's end: what was predicted beside what was measured, and the points so far.
 
-Plain data and its two texts (HTML for a notebook, lines for a terminal). Left out: keeping the numbers,
-pictures. The HTML (`pages`) sets no colours, so that light and dark themes both read.
+Plain data and its two texts (HTML for a notebook, lines for a terminal). The HTML (`pages`) sets no colours, so that
+light and dark themes both read.
 """
 
 from __future__ import annotations

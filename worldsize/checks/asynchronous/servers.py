@@ -2,7 +2,7 @@
 
 The check plays all workers from a `WorkerScript`, and judges the server by the final weights, by the letters that each worker
 got, and by what it says of its gradients. What has to come out (`UpdatePlan`) follows from the order of arrivals alone. The
-words come from `answers`. Left out: speed. The rules are those of J. Dean et al. (NIPS 2012), Q. Ho et al.
+words come from `answers`. The rules are those of J. Dean et al. (NIPS 2012), Q. Ho et al.
 (NIPS 2013), J. Chen et al. ("Revisiting distributed synchronous SGD", 2016) and W. Zhang et al. (IJCAI 2016).
 """
 

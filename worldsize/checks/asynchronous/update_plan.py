@@ -1,7 +1,7 @@
 """What a parameter server has to do with gradients that arrive in a given order: the rules of lab 05, on paper.
 
 An `UpdatePlan` says which gradients count in which update, and which versions of the weights each worker is sent. It
-follows from the order of arrivals alone. Left out: messages and time.
+follows from the order of arrivals alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checks of lab 06: parameter server, sharded parameter server, and the ring all-reduce with its two halves.
 
 Values must be exact on every rank; messages must be those of the algorithm. Any contiguous split, direction and
-starting chunk passes. The words come from `chunks` (values) and `all_reduce_transfers` (messages). Left out: speed.
+starting chunk passes. The words come from `chunks` (values) and `all_reduce_transfers` (messages).
 The ring is P. Patarasuk's and X. Yuan's (J. Parallel and Distributed Computing 69, 2009).
 """
 

@@ -1,7 +1,7 @@
 """Words for wrong messages: to whom, how many, how large. Reads the recorded transfers alone.
 
 A value proves nothing: a gather and a broadcast give the right sum too, and even the same total bytes as a ring. So
-neighbours, counts, sizes, totals and each rank's share are looked at. Left out: what the messages hold.
+neighbours, counts, sizes, totals and each rank's share are looked at.
 """
 
 from __future__ import annotations

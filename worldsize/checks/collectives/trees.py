@@ -1,7 +1,7 @@
 """The checks of lab 02's three trees: broadcast, reduce and gather, from and to any root, at any world size.
 
 Values must be exact; the messages must be a tree's: one for every rank but the root, in ⌈log2 n⌉ rounds. Any tree
-that keeps this passes. The words come from `tree_transfers` (messages) and `chunks` (sums). Left out: speed. The
+that keeps this passes. The words come from `tree_transfers` (messages) and `chunks` (sums). The
 binomial tree of these collectives is in R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective
 communication operations in MPICH", IJHPCA 19, 2005.
 """

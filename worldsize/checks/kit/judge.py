@@ -1,7 +1,6 @@
 """Judging: run a function on a list of cases, smallest first, and stop at the first case that shows a mistake.
 
 A case's examiner says, property by property, what is wrong; the first words become the verdict's mismatch.
-Left out: what is right (each check knows).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What ranks returned, held against what they should have: numbers and tensors, and which mistake gives just that.
 
-A mistake is named by what it would have given: the first one that gives what came back. Left out: messages, what is
-right, and which mistakes there are (each check says so).
+A mistake is named by what it would have given: the first one that gives what came back.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each case is a small MLP, cut at random, with a schedule drawn at random among those that do not deadlock. Gradients
 are compared with autograd's on the unsplit model; the messages must be one activation and one gradient for each
-micro-batch and boundary, in the schedule's order. Left out: time. The split is Y. Huang et al.'s ("GPipe",
+micro-batch and boundary, in the schedule's order. The split is Y. Huang et al.'s ("GPipe",
 arXiv:1811.06965, 2019).
 """
 

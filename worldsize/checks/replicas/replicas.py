@@ -1,7 +1,7 @@
 """The checks of replicas: the same start, the average of gradients, and a training that equals one process.
 
 Values must be those of one process with the whole batch, on every rank; the messages may take any route, but no more
-bytes than they need. The words for gradients and for trainings are in `replica_mistakes`. Left out: speed.
+bytes than they need. The words for gradients and for trainings are in `replica_mistakes`.
 Gradient averaging and its pitfalls: P. Goyal et al., arXiv:1706.02677, 2017; S. Li et al., "PyTorch Distributed",
 VLDB 2020, for the broadcast at the start.
 """

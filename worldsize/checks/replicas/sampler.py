@@ -1,7 +1,7 @@
 """The checks of DistributedSampler by hand and of an evaluation that its padding does not spoil.
 
 The sampler is held against the library's, because to be equal to it is the exercise: it is no answer, since the lab
-asks for the rule and names it. An accuracy is a closed form: right ones over examples. Left out: batches.
+asks for the rule and names it. An accuracy is a closed form: right ones over examples.
 The sampler pads so that all ranks take equally many steps: S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 

@@ -1,7 +1,4 @@
-"""Parts of tensors that are spread over the ranks: what each rank should hold, and which slip gives what came instead.
-
-Left out: messages, and what is right (each check says so).
-"""
+"""Parts of tensors that are spread over the ranks: what each rank should hold, and which slip gives what came instead."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The check of `sharded_adam`: Adam whose state is cut into one part a rank, ZeRO's first stage.
 
 The weights must be those of Adam on one rank with the mean of the gradients, after every step's worth of messages;
-what a rank returns as its state must be that of its own part, no larger. Left out: speed.
+what a rank returns as its state must be that of its own part, no larger.
 S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam", arXiv:1412.6980, 2015.
 """
 

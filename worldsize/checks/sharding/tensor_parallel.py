@@ -1,7 +1,7 @@
 """The checks of tensor parallelism: a linear layer cut by columns, one cut by rows, and the pair as an MLP.
 
 Every part of the output and of the gradients must be that of the whole layer on one rank; the messages must be no more
-than the all-reduces that cannot be done without. Left out: speed, and who computes what.
+than the all-reduces that cannot be done without.
 M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3. Weights have shape [outputs, inputs], as torch's: the
 "columns" of the paper, which writes x A, are their rows.
 """

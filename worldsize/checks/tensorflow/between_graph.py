@@ -2,7 +2,7 @@
 
 The check brings the graph. Its gradient is a constant of each worker, so that the weights at the end tell exactly how
 often each worker's gradient was applied, in whatever order. Devices are noted while the graph is built; where they are
-wrong, nothing is run. Left out: speed, and how a session is made. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
+wrong, nothing is run. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of lab 08 that are about devices: which are not there, and a sum that meets in a tree.
 
 Both run in one process with logical CPUs. The truth about devices is what TensorFlow lists there. What a sum moves is
-read from the traced graph: a tensor that an operation on another device takes is sent there, once. Left out: time.
+read from the traced graph: a tensor that an operation on another device takes is sent there, once.
 The tree is the binomial one of Thakur, Rabenseifner and Gropp (IJHPCA 19, 2005).
 """
 

@@ -1,7 +1,7 @@
 """The check of a training step on the replicas of a mirrored model.
 
 Replicas are logical CPUs under a real MirroredStrategy, in one process; shares of a batch differ in length, one is empty.
-Weights are held against NumPy's: softmax regression with an L2 penalty, on all examples at once. Left out: speed.
+Weights are held against NumPy's: softmax regression with an L2 penalty, on all examples at once.
 The rule for the loss is that of TensorFlow's guide "Custom training with tf.distribute.Strategy".
 """
 

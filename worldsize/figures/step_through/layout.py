@@ -1,6 +1,6 @@
 """Where ranks stand in a step-through: on a ring, on a star round one of them, as a tree below one, or in a row.
 
-Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. Left out: drawing.
+Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards.
 """
 
 from __future__ import annotations

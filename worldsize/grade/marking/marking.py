@@ -2,7 +2,7 @@
 
 An exercise is checked with the student's own earlier ones; where one of those did not pass and this one names it, once
 more with the release's reference in its place, and the better result counts: a mistake costs once. All that a check
-draws at random follows from the run's seed and the file, so that an appeal can be replayed. Left out: the batch.
+draws at random follows from the run's seed and the file, so that an appeal can be replayed. Left out: the batch (`batch`).
 """
 
 from __future__ import annotations

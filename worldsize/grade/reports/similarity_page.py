@@ -1,7 +1,6 @@
 """Similarity as one HTML file: for each exercise the spread of all pairs, then the most alike, side by side.
 
-Nothing in it is a link or a script, and all that students wrote, their names too, is escaped (`pages`). Left out: the
-comparison.
+Nothing in it is a link or a script, and all that students wrote, their names too, is escaped (`pages`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table at the end of a batch: every row, statistics and a histogram for each lab, as text. Left out: files."""
+"""The table at the end of a batch: every row, statistics and a histogram for each lab, as text."""
 
 from __future__ import annotations
 
