@@ -86,9 +86,11 @@ def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: s
     warm = threading.Event()
     threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()
     warm_up(start_method, framework)
+
     # perhaps imports torch: after the fork server has begun to
     module, name = _SESSIONS[framework]
     session = getattr(importlib.import_module(module), name)
+
     address = str(own_dir / "agent.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -96,10 +98,19 @@ def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: s
         _rehearse(start_method)
         warm.set()
         kernel.send("ready")
+
         while kernel in mpc.wait(watched):
             message = kernel.recv()
             if message != "stop":  # a stop that crossed the end of its run
-                session(message, kernel, watched, listener, address, start_method).run()
+                running = session(
+                    job=message,
+                    kernel=kernel,
+                    watched=watched,
+                    listener=listener,
+                    address=address,
+                    start_method=start_method,
+                )
+                running.run()
 
 
 def warm_up(start_method: str, framework: str) -> None:
