@@ -42,7 +42,6 @@ class Session:
     kernel: mpc.Connection
     watched: list  # the kernel's ends: its pipe, and where there is one its pidfd
     listener: socket.socket
-    address: str
     start_method: StartMethod
 
     # by rank
@@ -88,6 +87,11 @@ class Session:
             waits=waits,
         )
         self.kernel.send(outcome)
+
+    @property
+    def address(self) -> str:
+        """Where ranks say hello."""
+        return self.listener.getsockname()
 
     def _choose(self) -> Setup:
         """What the ranks get. Raises ValueError for what this machine cannot do."""
