@@ -28,7 +28,9 @@ class LaunchError(RuntimeError):
 
     def __init__(self, message: str, run: object = None, hint: str = "") -> None:
         super().__init__("\n".join(filter(None, (message, hint))))
-        self.message, self.run, self.hint = message, run, hint
+        self.message = message
+        self.run = run
+        self.hint = hint
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of the launcher's own frames."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from worldsize.titles import Title, title_of
-from worldsize.trace import Event
+from worldsize.trace import Event, MessageKind
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY_DIRS = tuple(
@@ -78,7 +78,7 @@ class Wait:
     """A call of the fabric that a rank is blocked in. `peer` is None for a receive from anyone."""
 
     rank: int
-    op: Literal["send", "recv"]
+    op: MessageKind
     peer: int | None
     tag: int = 0
     peer_ended: bool = False
@@ -139,20 +139,26 @@ def is_package(frame: Frame) -> bool:
 
 def place(frame: Frame) -> str:
     """A failure's words for where a frame is: "Exercise 6.2 (cell In[3]), line 7, in ring"."""
-    title = UNTITLED.get(frame.file) or title_of("".join(linecache.getlines(frame.file)[:1]))
-    cell = _cell_name(frame.file)
-    if title is None or title.kind == "Set-up":
-        where = cell or frame.file
-    else:
-        where = f"{title} ({cell})" if cell else str(title)
-    return f"{where}, line {frame.line}, in {frame.function}"
+    return f"{_file_in_words(frame.file)}, line {frame.line}, in {frame.function}"
 
 
 UNTITLED: dict[str, Title] = {}  # by file, the titles of cells that have lost theirs and count all the same
 
 
+def _file_in_words(file: str) -> str:
+    title = UNTITLED.get(file) or title_of("".join(linecache.getlines(file)[:1]))
+    cell = _cell_name(file)
+    if title is None or title.kind == "Set-up":
+        return cell or file
+    return f"{title} ({cell})" if cell else str(title)
+
+
 def _cell_name(file: str) -> str:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    """ "cell In[3]", or "" for a file that is no cell of this notebook."""
+    if "IPython" not in sys.modules:
+        return ""
+
+    shell = sys.modules["IPython"].get_ipython()
     namer = getattr(getattr(shell, "compile", None), "format_code_name", None)
     named = namer(file) if namer else None
     return f"cell {named[1]}" if named and named[0] == "Cell" else ""
@@ -164,19 +170,19 @@ def source_line(frame: Frame) -> str:
 
 def render_frames(frames: tuple[Frame, ...]) -> list[str]:
     """A `Failure`'s frames as lines: the reader's own with their source, those of libraries folded to one line."""
+    own = [frame for frame in frames if not is_library(frame)]
+    skipped: set[Frame] = set()
+    if len(own) > _MAX_FRAMES:
+        skipped = set(own[1 : len(own) - _MAX_FRAMES + 1])
+
     rows: list[str] = []
-    folded = 0
-    own = [f for f in frames if not is_library(f)]
-    skipped = set(own[1 : len(own) - _MAX_FRAMES + 1]) if len(own) > _MAX_FRAMES else set()
-    for frame in frames:
-        if is_library(frame):
-            folded += 1
-            continue
-        if frame in skipped:
-            continue
-        rows += [f"  {place(frame)}", f"      {source_line(frame)}"]
+    for frame in own:
+        if frame not in skipped:
+            rows += [f"  {place(frame)}", f"      {source_line(frame)}"]
     if skipped:
         rows.insert(2, f"  … {len(skipped)} more of your frames")
+
+    folded = len(frames) - len(own)
     if folded:
         last = frames[-1]
         inside = f", the last in {last.function}" if is_library(last) else ""
@@ -211,7 +217,8 @@ def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames =
     first = first_failure(failures)
     alike = [f for f in failures if (f.kind, f.type, f.code) == (first.kind, first.type, first.code)]
     shown = min(alike, key=lambda f: f.rank)
-    return "\n".join([_failed_line(shown, sorted(f.rank for f in alike), world_size, tasks, alone), *failed_where(shown)])
+    line = _failed_line(shown, sorted(f.rank for f in alike), world_size, tasks, alone)
+    return "\n".join([line, *failed_where(shown)])
 
 
 def _failed_line(shown: Failure, ranks: list[int], world_size: int, tasks: TaskNames, alone: str) -> str:
@@ -244,7 +251,12 @@ def unfinished_line(
     if alone:
         return f"{after} {alone} had not ended"
 
-    doing = [wait_in_short(s.wait) if s.wait else f"{name(s.rank, tasks)} running" for s in standings]
+    doing = []
+    for standing in standings:
+        if standing.wait is not None:
+            doing.append(wait_in_short(standing.wait))
+        else:
+            doing.append(f"{name(standing.rank, tasks)} running")
     return f"{after} these of {world_size} {'tasks' if tasks else 'ranks'} were not done: {', '.join(doing)}"
 
 
@@ -296,14 +308,13 @@ _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round 
 
 def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
     """A `Standing` in words, beside the failure: where another rank stood when the run was stopped."""
-    own = [f for f in standing.frames if not is_library(f)]
-    at = f" at {place(own[-1])}: {source_line(own[-1])}" if own else ""
-
-    last = ""
+    words = f"{name(standing.rank, tasks)} {_doing(standing)}"
+    own = [frame for frame in standing.frames if not is_library(frame)]
+    if own:
+        words += f" at {place(own[-1])}: {source_line(own[-1])}"
     if standing.last_message is not None:
-        last = f" (last message: {_message_in_words(standing.last_message)})"
-
-    return f"{name(standing.rank, tasks)} {_doing(standing)}{at}{last}"
+        words += f" (last message: {_message_in_words(standing.last_message)})"
+    return words
 
 
 def _doing(standing: Standing) -> str:
@@ -325,17 +336,20 @@ def _message_in_words(event: Event) -> str:
 
 def names(ranks: list[int], tasks: TaskNames = ()) -> str:
     """How the words of a failure call several ranks: [0, 1, 3] -> "ranks 0, 1, 3"; long lists are shortened."""
-    if tasks:
-        shown = ", ".join(name(r, tasks) for r in ranks[:_MAX_ROWS])
-        return shown + (f" and {len(ranks) - _MAX_ROWS} more" if len(ranks) > _MAX_ROWS else "")
     if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    shown = ", ".join(str(r) for r in ranks[:_MAX_ROWS])
-    return f"ranks {shown}" + (f" and {len(ranks) - _MAX_ROWS} more" if len(ranks) > _MAX_ROWS else "")
+        return name(ranks[0], tasks)
+
+    each = [name(rank, tasks) if tasks else str(rank) for rank in ranks[:_MAX_ROWS]]
+    shown = ", ".join(each)
+    if not tasks:
+        shown = f"ranks {shown}"
+    if len(ranks) > _MAX_ROWS:
+        shown += f" and {len(ranks) - _MAX_ROWS} more"
+    return shown
 
 
 def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> list[str]:
-    rows = [f"  {render_standing(s, tasks)}" for s in standings[:_MAX_ROWS]]
+    rows = [f"  {render_standing(standing, tasks)}" for standing in standings[:_MAX_ROWS]]
     if len(standings) > _MAX_ROWS:
         rows.append(f"  … and {len(standings) - _MAX_ROWS} more ranks")
     return rows

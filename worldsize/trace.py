@@ -12,6 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
+
+MessageKind = Literal["send", "recv"]
 
 
 @dataclass(frozen=True, order=True)
@@ -33,10 +36,10 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Span:
-    """What one rank did from `start_s` to `end_s`. `kind`: "compute", "send", "recv" or "wait"."""
+    """What one rank did from `start_s` to `end_s`."""
 
     rank: int
-    kind: str
+    kind: Literal["compute", "wait"] | MessageKind
     start_s: float
     end_s: float
     label: str = ""
@@ -57,7 +60,7 @@ class Collective:
 class Event:
     """One rank's side of a message, as its recorder wrote it; `merge` makes transfers of two such sides."""
 
-    kind: str  # "send" or "recv"
+    kind: MessageKind
     peer: int
     tag: int
     size_bytes: int
@@ -69,6 +72,7 @@ class Event:
 # A send that is on its way ends when it starts.
 EventRow = list
 KIND, PEER, TAG, SIZE_BYTES, START_S, END_S = range(6)
+SpanRow = tuple[str, float, float, str]  # kind, start, end, label
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,15 @@ class RankRecord:
     collectives: tuple[Collective, ...] = ()
 
 
-def record(rank: int, rows: Iterable[EventRow], spans: Iterable[tuple], origin_s: float) -> RankRecord:
-    """A rank's record on a clock that starts at `origin_s`, from its messages and from spans (kind, start, end, label)."""
-    events = [Event(k, p, t, n, start_s - origin_s, end_s - origin_s) for k, p, t, n, start_s, end_s in rows]
-    moved = [Span(rank, k, start_s - origin_s, end_s - origin_s, label) for k, start_s, end_s, label in spans]
+def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
+    """A rank's record on a clock that starts at `origin_s`, from its messages and its spans."""
+    events = []
+    for *message, start_s, end_s in rows:
+        events.append(Event(*message, start_s=start_s - origin_s, end_s=end_s - origin_s))
+
+    moved = []
+    for kind, start_s, end_s, label in spans:
+        moved.append(Span(rank, kind, start_s=start_s - origin_s, end_s=end_s - origin_s, label=label))
     return RankRecord(rank, tuple(events), tuple(moved))
 
 
@@ -139,16 +148,20 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
         for event in record.events:
             if event.kind == "send":
                 sends[record.rank, event.peer, event.tag].append(event)
-    transfers = [_transfer(record.rank, e, sends) for record in records for e in record.events if e.kind == "recv"]
-    spans = [span for record in records for span in record.spans]
+
+    transfers: list[Transfer] = []
+    spans: list[Span] = []
+    collectives: list[Collective] = []
     for record in records:
-        spans += [Span(record.rank, e.kind, e.start_s, e.end_s, _label(e)) for e in record.events]
-    collectives = [c for record in records for c in record.collectives]
+        transfers += [_transfer(record.rank, event, sends) for event in record.events if event.kind == "recv"]
+        spans += [*record.spans, *(_span_of(record.rank, event) for event in record.events)]
+        collectives += record.collectives
+
     return Trace(
-        world_size,
-        tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s))),
-        tuple(sorted(spans, key=lambda s: s.start_s)),
-        tuple(sorted(collectives, key=lambda c: c.start_s)),
+        world_size=world_size,
+        transfers=tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s))),
+        spans=tuple(sorted(spans, key=lambda s: s.start_s)),
+        collectives=tuple(sorted(collectives, key=lambda c: c.start_s)),
     )
 
 
@@ -156,13 +169,19 @@ def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Trans
     queue = sends.get((event.peer, rank, event.tag))
     sent = queue.pop(0) if queue else event  # the sender's side is lost where it was killed
     return Transfer(
-        src=event.peer, dst=rank, size_bytes=event.size_bytes, start_s=sent.start_s, end_s=event.end_s, tag=event.tag,
+        src=event.peer,
+        dst=rank,
+        size_bytes=event.size_bytes,
+        start_s=sent.start_s,
+        end_s=event.end_s,
+        tag=event.tag,
         recv_start_s=event.start_s,
-    )  # fmt: skip
+    )
 
 
-def _label(event: Event) -> str:
-    return f"{'to' if event.kind == 'send' else 'from'} rank {event.peer}"
+def _span_of(rank: int, event: Event) -> Span:
+    way = "to" if event.kind == "send" else "from"
+    return Span(rank, event.kind, start_s=event.start_s, end_s=event.end_s, label=f"{way} rank {event.peer}")
 
 
 def chrome_events(trace: Trace) -> list[dict]:
@@ -170,14 +189,14 @@ def chrome_events(trace: Trace) -> list[dict]:
 
     Times in microseconds.
     """
-    rows = [
-        {"ph": "M", "name": "process_name", "pid": r, "tid": 0, "args": {"name": f"rank {r}"}}
-        for r in range(trace.world_size)
-    ]
+    rows: list[dict] = []
+    for rank in range(trace.world_size):
+        rows.append({"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": f"rank {rank}"}})
     for s in trace.spans:
-        rows.append(_slice(s.rank, 0, f"{s.kind} {s.label}".strip(), s.start_s, s.end_s, {}))
+        rows.append(_slice(s, 0, f"{s.kind} {s.label}".strip(), {}))
     for c in trace.collectives:
-        rows.append(_slice(c.rank, 1, c.op, c.start_s, c.end_s, {"size_bytes": c.size_bytes}))
+        rows.append(_slice(c, 1, c.op, {"size_bytes": c.size_bytes}))
+
     for number, t in enumerate(trace.transfers):
         common = {"name": "message", "cat": "message", "id": number, "tid": 0}
         rows.append({**common, "ph": "s", "pid": t.src, "ts": t.start_s * 1e6})
@@ -185,10 +204,10 @@ def chrome_events(trace: Trace) -> list[dict]:
     return rows
 
 
-def _slice(rank: int, row: int, name: str, start_s: float, end_s: float, args: dict) -> dict:
+def _slice(done: Span | Collective, row: int, name: str, args: dict) -> dict:
+    start_us, duration_us = done.start_s * 1e6, (done.end_s - done.start_s) * 1e6
     return {
-        "ph": "X", "pid": rank, "tid": row, "name": name, "ts": start_s * 1e6, "dur": (end_s - start_s) * 1e6,
-        "args": args,
+        "ph": "X", "pid": done.rank, "tid": row, "name": name, "ts": start_us, "dur": duration_us, "args": args,
     }  # fmt: skip
 
 
@@ -231,11 +250,9 @@ def on_logical_clock(trace: Trace) -> Trace:
     So two runs of one algorithm look alike, however busy the machine was. Each message takes one step; spans are left
     out.
     """
-    found = [
-        replace(t, start_s=number, end_s=number + 1, recv_start_s=None)
-        for number, messages in enumerate(in_steps(trace.transfers))
-        for t in messages
-    ]
+    found: list[Transfer] = []
+    for number, messages in enumerate(in_steps(trace.transfers)):
+        found += [replace(t, start_s=number, end_s=number + 1, recv_start_s=None) for t in messages]
     return Trace(trace.world_size, tuple(found))
 
 
@@ -272,7 +289,7 @@ class Note:
     of the tensor, or the tensor is one chunk.
     """
 
-    op: str  # "send", "recv" or "end"
+    op: MessageKind | Literal["end"]
     peer: int
     tag: int
     held: tuple[float, ...]

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from worldsize import failures
 from worldsize.checks import in_rank, plain_call
@@ -22,6 +22,9 @@ from worldsize.errors import LaunchError
 from worldsize.failures import Wait
 from worldsize.links import Link
 from worldsize.trace import Trace
+
+if TYPE_CHECKING:  # a grade's checks launch nothing
+    from worldsize.launch import Run
 
 ArenaState = Literal["done", "not yet", "raised", "deadlock", "timeout"]
 PlayedRanks = Mapping[int, Callable]
@@ -82,7 +85,8 @@ class LaunchArena:
     `tensorflow_s`: its processes take longer to find each other."""
 
     def __init__(self, timeout_s: float = 8.0, tensorflow_s: float = 20.0, seed: int | None = None) -> None:
-        self._timeout_s, self._tensorflow_s = timeout_s, tensorflow_s
+        self._timeout_s = timeout_s
+        self._tensorflow_s = tensorflow_s
         self.draws = random.Random(secrets.randbits(62) if seed is None else seed)
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
@@ -114,17 +118,30 @@ class LaunchArena:
         from worldsize.tf import quiet_launch
 
         expect_inputs(inputs, cluster)
-        way = {"logical_devices": logical_devices, "cluster": cluster, "servers": servers, "legacy_keras": legacy_keras}
-        way["env"] = {"CUDA_VISIBLE_DEVICES": "-1"}  # the same devices everywhere
-        args = (fn, list(inputs), more, driver)
-        limit_s = self._tensorflow_s
-        return _ended(len(inputs), limit_s, lambda: quiet_launch(_in_tensorflow, args, **way, timeout_s=limit_s))
+        try:
+            run = quiet_launch(
+                _in_tensorflow,
+                (fn, list(inputs), more, driver),
+                logical_devices=logical_devices,
+                cluster=cluster,
+                servers=servers,
+                legacy_keras=legacy_keras,
+                timeout_s=self._tensorflow_s,
+                env={"CUDA_VISIBLE_DEVICES": "-1"},  # the same devices everywhere
+            )
+        except (LaunchError, ValueError) as error:
+            return _broke_off(len(inputs), self._tensorflow_s, error)
+        return _ended(run)
 
     def _ranks(self, body: Callable, args: tuple, link: Link | None) -> ArenaResult:
         from worldsize.launch import quiet_launch
 
-        n, limit_s = len(args[1]), self._timeout_s
-        return _ended(n, limit_s, lambda: quiet_launch(body, n, args, link, limit_s, device="cpu"))
+        n = len(args[1])
+        try:
+            run = quiet_launch(body, n, args, link, self._timeout_s, device="cpu")
+        except (LaunchError, ValueError) as error:
+            return _broke_off(n, self._timeout_s, error)
+        return _ended(run)
 
 
 def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
@@ -138,22 +155,19 @@ def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
         raise ValueError(f"arena.tensorflow: expected {n} inputs, one for {who}, got {len(inputs)}")
 
 
-def _ended(n: int, limit_s: float, launch: Callable) -> ArenaResult:
-    try:
-        run = launch()
-    except LaunchError as error:
-        return _broke_off(n, limit_s, error)
-    except ValueError as error:  # it cannot travel to the ranks
-        return ArenaResult("raised", str(error), trace=Trace(n))
-
+def _ended(run: Run) -> ArenaResult:
     if run.state == "not yet":
         return ArenaResult("not yet", run.not_yet or "", trace=run.trace)
+
     returned, after = zip(*(result or (None, None) for result in run.results), strict=True)
     return ArenaResult("done", returned=returned, inputs=after, trace=run.trace)
 
 
-def _broke_off(n: int, limit_s: float, error: LaunchError) -> ArenaResult:
+def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> ArenaResult:
     """What a check says of it. Where each rank stood is added below; only the notebook knows that."""
+    if isinstance(error, ValueError):  # it cannot travel to the ranks
+        return ArenaResult("raised", str(error), trace=Trace(n))
+
     run = error.run
     outcome = run.outcome if run else None
     if outcome is None:  # the engine was lost
@@ -163,9 +177,11 @@ def _broke_off(n: int, limit_s: float, error: LaunchError) -> ArenaResult:
     if outcome.status == "deadlock":
         message = "\n".join([failures.deadlock_line(outcome.waits), *where])
         return ArenaResult("deadlock", message, trace=run.trace, waits=outcome.waits)
+
     if outcome.status == "timeout":
         message = "\n".join([failures.unfinished_line(limit_s, n, outcome.standings, run.tasks), *where])
         return ArenaResult("timeout", message, trace=run.trace)
+
     return ArenaResult("raised", failures.failed_text(outcome.failures, n, run.tasks), trace=run.trace)
 
 

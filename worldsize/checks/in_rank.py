@@ -41,6 +41,7 @@ def in_group(fn: Callable, given: Any, more: Sequence[Any]) -> tuple[Any, Any]:
 
     dist.init_process_group("gloo")
     x = tensors(given)
+
     returned = plain(fn(x, *more))
     return returned, plain(x)
 

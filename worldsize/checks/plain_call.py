@@ -60,7 +60,7 @@ def _is_ours(value: Callable) -> bool:
 
 def _from_afar(theirs: Callable) -> Callable:
     def call(*args: Any) -> Any:
-        return handed_out(theirs(*[plain(a) for a in args]))
+        return handed_out(theirs(*map(plain, args)))
 
     return call
 
@@ -81,6 +81,7 @@ def limited(limit_s: float) -> Iterator[None]:
     began_s = time.monotonic()
     handler = signal.signal(signal.SIGALRM, time_up)
     before_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
+
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from worldsize.trace import Trace
 
@@ -20,17 +21,19 @@ class Property:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of a check. `state`: "pass", "fail" or "not yet"."""
+    """The answer of a check."""
 
     exercise: str
-    state: str
+    state: Literal["pass", "fail", "not yet"]
     properties: tuple[Property, ...]
     mismatch: Complaint = None
     trace: Trace | None = field(default=None, compare=False)
 
     @property
     def points(self) -> float:
-        return sum(p.points for p in self.properties if p.passed) if self.state != "not yet" else 0
+        if self.state == "not yet":
+            return 0
+        return sum(p.points for p in self.properties if p.passed)
 
     @property
     def possible(self) -> float:
@@ -43,6 +46,7 @@ class Verdict:
         if self.state == "not yet":
             points = f"{self.possible:g} point{'s' * (self.possible != 1)}"
             return f"○ {self.exercise}: not yet ({points}). {self.mismatch or ''}".rstrip()
+
         marks = {True: "✔", False: "✘", None: "–"}
         rows = [f"  {marks[p.passed]} {p.name} ({p.points:g})" for p in self.properties]
         return "\n".join([f"✘ {head}", *rows, self.mismatch or ""])

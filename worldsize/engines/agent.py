@@ -18,6 +18,10 @@ import socket
 import threading
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the fork server has to begin to import a framework before this process does
+    from worldsize.engines.job import Framework, StartMethod
 
 PRELOAD = {
     # beside a rank's own code, what torch imports late: at the first `out.backward(gradient)` and at the first
@@ -39,7 +43,7 @@ _TICK_S = 0.2
 _TRIES = 3  # the agent of another start method may be removing the same folder
 
 
-def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: str, framework: str) -> None:
+def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMethod, framework: Framework) -> None:
     """Entry point of the agent's process: serve jobs from the kernel until it is gone.
 
     `own_dir` lies in the folder of the kernel's runs.
@@ -82,27 +86,31 @@ def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
             _leave(own_dir)
 
 
-def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: str, framework: str) -> None:
+def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: StartMethod, framework: Framework) -> None:
     warm = threading.Event()
     threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()
     warm_up(start_method, framework)
+
     # perhaps imports torch: after the fork server has begun to
     module, name = _SESSIONS[framework]
     session = getattr(importlib.import_module(module), name)
-    address = str(own_dir / "agent.sock")
+
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
+        listener.bind(str(own_dir / "agent.sock"))
         listener.listen(128)
         _rehearse(start_method)
         warm.set()
         kernel.send("ready")
+
         while kernel in mpc.wait(watched):
             message = kernel.recv()
             if message != "stop":  # a stop that crossed the end of its run
-                session(message, kernel, watched, listener, address, start_method).run()
+                session(
+                    job=message, kernel=kernel, watched=watched, listener=listener, start_method=start_method
+                ).run()
 
 
-def warm_up(start_method: str, framework: str) -> None:
+def warm_up(start_method: StartMethod, framework: Framework) -> None:
     """The agent's first work: it starts its fork server, which imports the framework before any rank is forked from it.
 
     This process does the same meanwhile, on another core.
@@ -116,7 +124,7 @@ def warm_up(start_method: str, framework: str) -> None:
     forkserver.ensure_running()
 
 
-def _rehearse(start_method: str) -> None:
+def _rehearse(start_method: StartMethod) -> None:
     """One empty process: when it has ended, the fork server has imported everything."""
     if start_method == "forkserver":
         process = multiprocessing.get_context(start_method).Process(target=os.getpid)

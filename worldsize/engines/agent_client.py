@@ -19,12 +19,12 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import get_args
 
-from worldsize.engines.job import Job, Progress, Setup
+from worldsize.engines.job import Framework, Job, Progress, Setup, StartMethod
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
 
-_START_METHODS = ("forkserver", "spawn")
 _AGENT_START_S = 180.0  # for the import of TensorFlow on a busy machine
 _SWEEP_S = 5.0
 _CLOSE_S = 3.0
@@ -32,25 +32,28 @@ _ABANDON_S = 0.5
 _MAX_BASE_BYTES = 48  # the name of a socket has room for 104 on macOS, 108 on Linux
 
 
-def start_method() -> str:
+def start_method() -> StartMethod:
     """The kernel's side of the agent reads `WORLDSIZE_START_METHOD`: ranks start by "forkserver" or "spawn".
 
     Raises ValueError for another word.
     """
     chosen = os.environ.get("WORLDSIZE_START_METHOD", "forkserver")
-    if chosen not in _START_METHODS:
-        raise ValueError(f"WORLDSIZE_START_METHOD: expected one of {', '.join(_START_METHODS)}, got {chosen!r}")
+    known = get_args(StartMethod)
+    if chosen not in known:
+        raise ValueError(f"WORLDSIZE_START_METHOD: expected one of {', '.join(known)}, got {chosen!r}")
     return chosen
 
 
 class AgentProcess:
     """The agent process and the pipe to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
 
-    def __init__(self, framework: str, method: str, own_dir: Path) -> None:
+    def __init__(self, framework: Framework, method: StartMethod, own_dir: Path) -> None:
         self.dir = own_dir
-        self.events: queue.SimpleQueue = queue.SimpleQueue()
-        self.ready = self.busy = False
+        self.events: queue.SimpleQueue[Setup | Progress | Outcome | None] = queue.SimpleQueue()
+        self.ready = False
+        self.busy = False
         self._decided = threading.Event()  # whether it is ready
+
         ours, theirs = multiprocessing.Pipe()
         self.connection: Connection = ours
         with open(self.dir / "agent.log", "wb") as log:
@@ -60,6 +63,7 @@ class AgentProcess:
                 start_new_session=True, env=_agent_environment(self.dir),
             )  # fmt: skip
         theirs.close()
+
         threading.Thread(target=self._read, name="worldsize-agent", daemon=True).start()
 
     def _read(self) -> None:
@@ -121,13 +125,16 @@ _BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv
 def _base() -> str:
     """The temporary folder; /tmp where that one's name is too long for the sockets in it."""
     usual = tempfile.gettempdir()
-    return "/tmp" if len(os.fsencode(usual)) > _MAX_BASE_BYTES and os.access("/tmp", os.W_OK) else usual
+    if len(os.fsencode(usual)) > _MAX_BASE_BYTES and os.access("/tmp", os.W_OK):
+        return "/tmp"
+    return usual
 
 
 def _agent_environment(own_dir: Path) -> dict[str, str]:
     """The kernel's, with this package importable, and with temporary files where the kernel finds them afterwards."""
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = str(Path(__file__).resolve().parents[2])
+    if os.environ.get("PYTHONPATH"):
+        path += os.pathsep + os.environ["PYTHONPATH"]
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(own_dir)}
 
 
@@ -142,11 +149,13 @@ class LocalRanks:
             event = self._agent.events.get(timeout=timeout_s)
         except queue.Empty:
             return None
+
         if event is None:
             raise EngineLost(
                 f"the process that starts ranks has ended in the middle of a run; the next launch starts a new one. "
                 f"What it said: {self._agent.last_words()}"
             )
+
         self._agent.busy = not isinstance(event, Outcome)
         return event
 
@@ -158,7 +167,7 @@ class LocalRanks:
 class LocalEngine:
     """Starts ranks of one framework on this machine. Keeps one warm agent for each start method."""
 
-    def __init__(self, framework: str = "torch") -> None:
+    def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
         self._agents: dict[str, AgentProcess] = {}
         self._dir: Path | None = None
@@ -176,13 +185,16 @@ class LocalEngine:
         with self._lock:
             if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's pipe
                 self._agents, self._dir, self._pid = {}, None, os.getpid()
+
             method = start_method()
             known = self._agents.get(method)
-            if known and not known.alive():
+            if known is not None and known.alive():
+                return known
+
+            if known is not None:
                 known.close(0, keep_runs=True)
-            if known is None or not known.alive():
-                known = self._agents[method] = AgentProcess(self._framework, method, self._new_dir("a"))
-            return known
+            self._agents[method] = AgentProcess(self._framework, method, self._new_dir("a"))
+            return self._agents[method]
 
     def _new_dir(self, prefix: str) -> Path:
         if self._dir is None or not self._dir.is_dir():
@@ -191,6 +203,7 @@ class LocalEngine:
             atexit.register(self.close)  # only now: ranks import this module too, and have nothing to close
             self._sweeper = threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True)
             self._sweeper.start()
+
         self._made += 1
         made = self._dir / f"{prefix}{self._made}"
         made.mkdir()
@@ -207,6 +220,7 @@ class LocalEngine:
         if agent.busy:  # with a run that an interrupt, at the worst moment, kept from being ended
             self.abandon()
             agent = self._agent()
+
         agent.wait_ready()
         return self._new_dir("run")
 
@@ -226,9 +240,11 @@ class LocalEngine:
     def close(self) -> None:
         if self._pid != os.getpid() or self._dir is None:
             return
+
         for agent in self._agents.values():
             agent.close(_CLOSE_S, keep_runs=False)
         self._agents.clear()
+
         self.discarded.put(None)
         self._sweeper.join(_SWEEP_S)  # two that remove the same folder trip over each other
         shutil.rmtree(self._dir, ignore_errors=True)

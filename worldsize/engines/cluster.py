@@ -32,6 +32,7 @@ class Cluster:
                 raise ValueError(f"Cluster: expected {name} as a whole number of 0 or more, got {name}={count!r}")
             if name in ("chief", "evaluator") and count > 1:
                 raise ValueError(f"Cluster: a cluster has at most one {name}, got {name}={count}. Add workers instead.")
+
         total = sum(self.counts().values())
         if not 1 <= total <= MOST_TASKS:
             raise ValueError(
@@ -42,21 +43,26 @@ class Cluster:
             raise ValueError(f"Cluster: expected a chief or a worker that computes something, got {self}")
 
     def __repr__(self) -> str:
-        return f"Cluster({', '.join(f'{name}={count}' for name, count in self.counts().items() if count)})"
+        given = [f"{name}={count}" for name, count in self.counts().items() if count]
+        return f"Cluster({', '.join(given)})"
 
     def counts(self) -> dict[str, int]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def tasks(self) -> tuple[str, ...]:
         """("chief:0", "worker:0", "worker:1", "ps:0"), by rank."""
-        return tuple(f"{name}:{index}" for name, count in self.counts().items() for index in range(count))
+        names: list[str] = []
+        for name, count in self.counts().items():
+            names += [f"{name}:{index}" for index in range(count)]
+        return tuple(names)
 
     def rank_of(self, type: str, index: int) -> int:
         """Raises ValueError for a task that is not there."""
         tasks = self.tasks()
-        if f"{type}:{index}" not in tasks:
-            raise ValueError(f"expected one of the tasks {', '.join(tasks)}, got {type}:{index}")
-        return tasks.index(f"{type}:{index}")
+        name = f"{type}:{index}"
+        if name not in tasks:
+            raise ValueError(f"expected one of the tasks {', '.join(tasks)}, got {name}")
+        return tasks.index(name)
 
     def spec(self, addresses: Sequence[str]) -> dict[str, list[str]]:
         """type -> addresses, of those who talk to each other: an evaluator only reads checkpoints."""
@@ -74,8 +80,9 @@ def fail_fast(cluster: Cluster, servers: Sequence[str]) -> dict[str, str]:
     TensorFlow's guide to fault tolerance asks for it there. Elsewhere it is empty, since a task has to wait for
     those that start a moment later.
     """
-    coordinated = cluster.chief and cluster.ps and {"worker", "ps"} <= set(servers)
-    return {"GRPC_FAIL_FAST": "use_caller"} if coordinated else {}
+    if cluster.chief and cluster.ps and {"worker", "ps"} <= set(servers):
+        return {"GRPC_FAIL_FAST": "use_caller"}
+    return {}
 
 
 def tf_config(spec: dict[str, list[str]], task: str) -> str:
@@ -93,14 +100,16 @@ def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str
         if servers:
             raise ValueError(f"launch: expected a cluster with servers={servers!r}, got none")
         return ()
-    there = [name for name, count in cluster.counts().items() if count]
+
     if servers is None:
         return ("worker", "ps") if cluster.chief and cluster.ps else ("ps",)
+
     named = (servers,) if isinstance(servers, str) else tuple(servers)
+    counts = cluster.counts()
     for name in named:
-        if name not in cluster.counts():
-            raise ValueError(f"launch: expected servers from {', '.join(cluster.counts())}, got {name!r}")
-    if set(there) <= set(named):
+        if name not in counts:
+            raise ValueError(f"launch: expected servers from {', '.join(counts)}, got {name!r}")
+    if all(name in named for name, count in counts.items() if count):
         raise ValueError(f"launch: with servers={named} no task of {cluster} would run the function")
     return named
 
@@ -113,6 +122,7 @@ def prepare_tensorflow(logical_devices: int, seed: int) -> None:
         cpu = tf.config.list_physical_devices("CPU")[0]
         each = [tf.config.LogicalDeviceConfiguration() for _ in range(logical_devices)]
         tf.config.set_logical_device_configuration(cpu, each)
+
     tf.random.set_seed(seed)
 
 

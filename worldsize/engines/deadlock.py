@@ -24,14 +24,13 @@ class RankMessages:
 
 def deadlock(ranks: dict[int, RankMessages], live: set[int]) -> tuple[Wait, ...]:
     """Who waits for whom where ranks are in a deadlock: a `Wait` of every live rank if none can go on; else ()."""
-    if not live or any(rank not in ranks or ranks[rank].wait is None for rank in live):
-        return ()
-
-    if any(_can_go_on(ranks[rank].wait, ranks) for rank in live):
-        return ()
-
-    waits = (ranks[rank].wait for rank in sorted(live))
-    return tuple(replace(wait, peer_ended=wait.peer is not None and wait.peer not in live) for wait in waits)
+    waits: list[Wait] = []
+    for rank in sorted(live):
+        wait = ranks[rank].wait if rank in ranks else None
+        if wait is None or _can_go_on(wait, ranks):
+            return ()
+        waits.append(replace(wait, peer_ended=wait.peer is not None and wait.peer not in live))
+    return tuple(waits)
 
 
 def _can_go_on(wait: Wait, ranks: dict[int, RankMessages]) -> bool:

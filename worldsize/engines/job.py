@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from worldsize.engines.cluster import Cluster
-from worldsize.failures import Failure, Outcome, Wait
+from worldsize.failures import Failure, Outcome, TaskNames, Wait
 from worldsize.links import Link
+
+Framework = Literal["torch", "tensorflow"]
+Device = Literal["auto", "cpu", "cuda"]
+StartMethod = Literal["forkserver", "spawn"]
+ProgressState = Literal["running", "waiting", "done", "not yet", "failed"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,14 @@ class TensorFlowTasks:
     servers: tuple[str, ...] = ()
     logical_devices: int = 1
     legacy_keras: bool = False
+
+    def names(self) -> TaskNames:
+        """The names of the tasks by rank; () where one process runs without a cluster."""
+        return self.cluster.tasks() if self.cluster else ()
+
+    def serving_ranks(self) -> set[int]:
+        """The ranks whose tasks are servers."""
+        return {rank for rank, name in enumerate(self.names()) if name.partition(":")[0] in self.servers}
 
 
 @dataclass(frozen=True)
@@ -74,15 +87,19 @@ class Job:
     timeout_s: float
     dir: Path = Path()
     origin_s: float = 0.0
-    device: str = "auto"
+    device: Device = "auto"
     link: Link | None = None
-    framework: str = "torch"
+    framework: Framework = "torch"
     tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
 
     @property
     def files(self) -> RunFiles:
         return RunFiles(self.dir)
+
+    @property
+    def task_names(self) -> TaskNames:
+        return self.tasks.names() if self.tasks else ()
 
     def native_log(self, rank: int) -> Path:
         """Where what a rank's libraries write past Python goes. Only TensorFlow's has a file of its own: it is chatty."""
@@ -91,13 +108,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Setup:
-    """What the engine chose: one line such as "4 ranks · gloo on CPU · 1 thread each · fork server"."""
+    """What the engine chose. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server"."""
 
     text: str
-    backend: str
-    devices: tuple[str, ...]
     threads: int
-    start_method: str
+    on_gpus: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,7 @@ class Progress:
     reports: tuple[dict, ...] = ()
     sent_bytes: int = 0
     received_bytes: int = 0
-    state: Literal["running", "waiting", "done", "not yet", "failed"] = "running"
+    state: ProgressState = "running"
     wait: Wait | None = None
     failure: Failure | None = None
 

@@ -31,7 +31,6 @@ _ANSWER_S = 0.2
 _ROW = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 STACK_SIGNAL = getattr(signal, "SIGUSR2", None)
 
-
 Rows = tuple[tuple[str, int, str], ...]  # file, line, function; outermost first
 
 
@@ -67,14 +66,17 @@ class LastSeen:
                 break
             rows.append((code.co_filename, frame.f_lineno, code.co_name))
             frame = frame.f_back
+
         if frame is None:
             return ()
-        kept = rows if len(rows) <= 2 * _END else rows[:_END] + rows[-_END:]
-        return tuple(reversed(kept))
+        if len(rows) > 2 * _END:
+            rows = rows[:_END] + rows[-_END:]
+        return tuple(reversed(rows))
 
     def note_on_leaving(self) -> None:
         """Note the place whenever this process, not a child of it, calls `os._exit` or `os.kill`."""
-        os._exit, os.kill = self._noting(os._exit), self._noting(os.kill)  # type: ignore[assignment]
+        os._exit = self._noting(os._exit)  # type: ignore[assignment]
+        os.kill = self._noting(os.kill)  # type: ignore[assignment]
 
     def _noting(self, leave: Callable) -> Callable:
         own_pid = os.getpid()
@@ -121,14 +123,17 @@ def stack_of(pid: int, path: Path, below: tuple[str, str]) -> tuple[Frame, ...]:
     """Where the process `pid`, which tells its stack on a signal, is at this moment; () where it does not say."""
     if STACK_SIGNAL is None or not path.exists():
         return ()
+
     path.write_text("")
     with suppress(ProcessLookupError):
         os.kill(pid, STACK_SIGNAL)
+
     until_s = time.monotonic() + _ANSWER_S
     while time.monotonic() < until_s:
         time.sleep(0.01)
-        rows = [(file, int(line), name) for file, line, name in _ROW.findall(path.read_text(errors="replace"))]
-        outermost = next((i for i, (file, _, name) in enumerate(rows) if (file, name) == below), None)
-        if outermost is not None:
-            return tuple(Frame(*row) for row in reversed(rows[:outermost]))
+        frames: list[Frame] = []
+        for file, line, function in _ROW.findall(path.read_text(errors="replace")):
+            if (file, function) == below:
+                return tuple(reversed(frames))
+            frames.append(Frame(file, int(line), function))
     return ()

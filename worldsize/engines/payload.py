@@ -62,20 +62,26 @@ def captured(fn: Callable) -> dict[str, Any]:
     code = getattr(fn, "__code__", None)
     if code is None:
         return {}
+
     found = {}
     for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=False):
         try:
             found[name] = cell.cell_contents
         except ValueError:
             continue  # not assigned yet
-    names = _global_names(code)
-    found.update({n: fn.__globals__[n] for n in names if n in fn.__globals__ and n not in found})
+
+    for name in _global_names(code):
+        if name in fn.__globals__:
+            found.setdefault(name, fn.__globals__[name])
     return found
 
 
 def _global_names(code: Any) -> set[str]:
-    inner = [c for c in code.co_consts if inspect.iscode(c)]
-    return set(code.co_names).union(*(_global_names(c) for c in inner))
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if inspect.iscode(constant):
+            names |= _global_names(constant)
+    return names
 
 
 def reachable(fn: Callable) -> dict[str, Any]:
@@ -83,15 +89,17 @@ def reachable(fn: Callable) -> dict[str, Any]:
 
     `captured`, and what the captured functions of the same module capture in turn.
     """
+    module = getattr(fn, "__module__", None)
     found: dict[str, Any] = {}
     todo = [fn]
     while todo:
-        current = todo.pop()
-        for name, value in captured(current).items():
-            if name not in found:
-                found[name] = value
-                if inspect.isfunction(value) and value.__module__ == getattr(fn, "__module__", None):
-                    todo.append(value)
+        for name, value in captured(todo.pop()).items():
+            if name in found:
+                continue
+
+            found[name] = value
+            if inspect.isfunction(value) and value.__module__ == module:
+                todo.append(value)
     return found
 
 
@@ -123,9 +131,11 @@ def _unpicklable(call: Payload, error: Exception) -> str:
     else:
         name, value, reason = culprit
         what = f"`{name}` (a {type(value).__module__}.{type(value).__qualname__})".replace("builtins.", "")
+
+    said = str(reason).splitlines()[0] if str(reason) else ""
     return (
         f"launch: {what} cannot travel to the ranks, which are other processes: expected something that can be "
-        f"pickled, got {type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else ''}. "
+        f"pickled, got {type(reason).__name__}: {said}. "
         f"Make it inside the function, or pass the plain data it is made from."
     )
 
@@ -149,11 +159,13 @@ def fingerprint(fn: Callable) -> dict[str, bytes]:
     """
     marks = {}
     for name, value in reachable(fn).items():
-        if isinstance(value, _WATCHED):
-            try:
-                data = pickle.dumps(value)
-            except Exception:
-                continue
-            if len(data) <= _MAX_WATCHED_BYTES:
-                marks[name] = hashlib.blake2b(data).digest()
+        if not isinstance(value, _WATCHED):
+            continue
+
+        try:
+            data = pickle.dumps(value)
+        except Exception:
+            continue
+        if len(data) <= _MAX_WATCHED_BYTES:
+            marks[name] = hashlib.blake2b(data).digest()
     return marks

@@ -49,7 +49,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
         opened = framework.payload_of(rank, job)
         arguments = framework.arguments(opened, rank, job, channel, attempt)
-        channel.tell(("entered", time.monotonic()))
+        channel.tell("entered", time.monotonic())
 
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)

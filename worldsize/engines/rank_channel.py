@@ -12,19 +12,18 @@ import linecache
 import math
 import os
 import pickle
-import queue
 import signal
 import socket
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from worldsize.engines.deadlock import RankMessages
-from worldsize.engines.job import Job, Progress
+from worldsize.engines.job import Job, Progress, ProgressState
 from worldsize.engines.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.files import write_whole
@@ -36,10 +35,29 @@ if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use fo
     from worldsize.fabric.recording import Recorded
     from worldsize.pytorch.collective_log import CollectiveLog
 
+Question = Literal["waits", "where", "granted", "bye"]  # from the agent; "granted" answers a rank's request
+News = Literal["hello", "progress", "entered", "blocked", "request", "waits", "where", "result", "failure"]
+
 MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
 _BLOCKED_AFTER_TICKS = 2
 _PROGRESS_S = 0.1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one rank asks the agent to do to another."""
+
+    what: Literal["kill", "restart"]
+    rank: int
+
+
+@dataclass(frozen=True)
+class Published:
+    """How often a rank's wait has changed, and its place in the wait-for graph."""
+
+    changes: int
+    messages: RankMessages
 
 
 class RankChannel:
@@ -56,22 +74,21 @@ class RankChannel:
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
         self._released = threading.Event()
-        self._granted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._granted = threading.Semaphore(0)
+
         joint = socket.socket(socket.AF_UNIX)
         joint.connect(address)
         self._connection = Connection(joint.detach())
-        self.tell(("hello", rank, os.getpid()))
+        self.tell("hello", (rank, os.getpid()))
 
-    def tell(self, news: tuple) -> None:
+    def tell(self, kind: News, content: Any) -> None:
         with self._lock:
-            self._connection.send(news)
+            self._connection.send((kind, content))
 
-    def request(self, what: str, rank: int) -> None:
-        """Ask the agent to "kill" or "restart" a rank, and return when it is done. Raises ValueError where it refuses."""
-        self.tell(("request", (what, rank)))
-        refused = self._granted.get()
-        if refused:
-            raise ValueError(refused)
+    def request(self, what: Literal["kill", "restart"], rank: int) -> None:
+        """Ask the agent to kill or restart a rank, and return when it is done."""
+        self.tell("request", Request(what, rank))
+        self._granted.acquire()
 
     def watch(self) -> None:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
@@ -84,7 +101,7 @@ class RankChannel:
             self._save_record()
             self._tell_progress(ended=content)
         finally:
-            self.tell((kind, content))
+            self.tell(kind, content)
         self._released.wait(timeout=None if self.job else 5)
         os._exit(0)
 
@@ -96,56 +113,76 @@ class RankChannel:
                     self._answer(self._connection.recv())
                 self.last_seen.note()
                 self._tell_progress()
+
                 state = self.recorded.state if self.recorded else None
                 if state is None or state.doing is None:
                     continue
+
                 quiet = quiet + 1 if state.changes == changes else 0
                 changes = state.changes
                 if quiet >= _BLOCKED_AFTER_TICKS and reported != changes:
                     reported = changes
-                    self.tell(("blocked", changes))
+                    self.tell("blocked", changes)
         except (EOFError, OSError):
             os.killpg(0, signal.SIGKILL)  # the agent is gone: nobody would ever end this rank
 
     def _tell_progress(self, ended: Return | Failure | None = None) -> None:
-        if self.reports is not None:
-            with self._lock:
-                news = self._progress.news(self.rank, self.reports, self.recorded, ended)
-                if news is not None:
-                    self._connection.send(("progress", news))
+        if self.reports is None:
+            return
+        with self._lock:
+            news = self._progress.news(self.rank, self.reports, self.recorded, ended)
+            if news is not None:
+                self._connection.send(("progress", news))
 
-    def _answer(self, question: str | tuple[str, str]) -> None:
-        if isinstance(question, tuple):
-            self._granted.put(question[1])
+    def _answer(self, question: Question) -> None:
+        if question == "granted":
+            self._granted.release()
         elif question == "bye":
             self._released.set()
         elif question == "waits":
-            self.tell(("waits", self._published()))
+            self.tell("waits", self._published())
         elif question == "where":
             self._save_record()
-            self.tell(("where", self._standing()))
+            self.tell("where", self._standing())
 
-    def _published(self) -> tuple[int, RankMessages] | None:
-        """(how often its wait has changed, its place in the wait-for graph) of a rank with a fabric."""
+    def _published(self) -> Published | None:
+        """What a rank with a fabric publishes."""
         if self.recorded is None:
             return None
+
         state = self.recorded.state
-        return state.changes, RankMessages(wait_of(self.rank, self.recorded), state.posted, state.taken)
+        wait = wait_of(self.rank, self.recorded)
+        return Published(state.changes, RankMessages(wait=wait, posted=state.posted, taken=state.taken))
 
     def _save_record(self) -> None:
-        record = self.recorded.record() if self.recorded else RankRecord(self.rank)
-        rows = self.collectives.rows() if self.collectives else ()
-        marked = tuple(Span(self.rank, *row) for row in self.reports.spans) if self.reports else ()
-        if self.job and (rows or marked or record.events or record.spans):
-            record = replace(record, spans=record.spans + marked, collectives=rows)
+        """Write what there is of a record, if anything was recorded."""
+        if self.job is None:
+            return
+
+        record = RankRecord(self.rank)
+        if self.recorded is not None:
+            record = self.recorded.record()
+        if self.reports is not None:
+            marked = tuple(Span(self.rank, *row) for row in self.reports.spans)
+            record = replace(record, spans=record.spans + marked)
+        if self.collectives is not None:
+            record = replace(record, collectives=self.collectives.rows())
+
+        if record != RankRecord(self.rank):
             write_whole(self.job.files.record(self.rank), pickle.dumps(record))
 
     def _standing(self) -> Standing:
         rows = self.last_seen.seen() if self.last_seen else ()
-        frames = tuple(Frame(*row, linecache.getline(*row[:2]).strip()) for row in rows)
+        frames = []
+        for file, line, function in rows:
+            frames.append(Frame(file, line, function, linecache.getline(file, line).strip()))
+
         return Standing(
-            rank=self.rank, wait=wait_of(self.rank, self.recorded), frames=frames, last_message=_last_message(self.recorded),
-        )  # fmt: skip
+            rank=self.rank,
+            wait=wait_of(self.rank, self.recorded),
+            frames=tuple(frames),
+            last_message=_last_message(self.recorded),
+        )
 
 
 def wait_of(rank: int, recorded: Recorded | None) -> Wait | None:
@@ -156,7 +193,9 @@ def wait_of(rank: int, recorded: Recorded | None) -> Wait | None:
 
 def _last_message(recorded: Recorded | None) -> Event | None:
     """The last message that has ended; one on its way has no end yet."""
-    for row in reversed(recorded.events if recorded else []):
+    if recorded is None:
+        return None
+    for row in reversed(recorded.events):
         if row[END_S] > row[START_S]:
             return Event(*row)
     return None
@@ -168,7 +207,7 @@ class _ProgressTeller:
     def __init__(self) -> None:
         self._rows = self._events = 0  # how many of each have been told
         self._sent_bytes = self._received_bytes = 0
-        self._told: tuple[str, Wait | None] = ("", None)
+        self._told: tuple[ProgressState | None, Wait | None] = (None, None)
         self._next_s = 0.0
 
     def news(
@@ -207,7 +246,7 @@ class _ProgressTeller:
 
     def _state(
         self, rank: int, recorded: Recorded | None, ended: Return | Failure | None
-    ) -> tuple[str, Wait | None]:
+    ) -> tuple[ProgressState, Wait | None]:
         if isinstance(ended, Failure):
             return ("not yet" if ended.not_yet else "failed"), None
         if ended is not None:

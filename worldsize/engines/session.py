@@ -11,19 +11,24 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
+from typing import Any
 
-from worldsize.engines.deadlock import RankMessages, deadlock
-from worldsize.engines.job import Job, Setup
+from worldsize.engines.deadlock import deadlock
+from worldsize.engines.job import Job, Setup, StartMethod
 from worldsize.engines.last_seen import last_seen
+from worldsize.engines.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
+_HELLO_S = 1.0  # for a rank that has connected to say who it is
 _ANSWER_S = 0.3  # for a rank to say where it stands
 _LEAVE_S = 2.0  # for a rank to leave after its result
 
 
+@dataclass(eq=False)
 class Session:
     """A job from start to outcome. One thread; everything is a file descriptor in one wait.
 
@@ -33,21 +38,24 @@ class Session:
     (`_answer_request`), and how ranks leave (`_let_leave`).
     """
 
-    def __init__(
-        self, job: Job, kernel: mpc.Connection, watched: list, listener: socket.socket, address: str, start_method: str
-    ) -> None:
-        self.job, self.kernel, self.watched, self.listener = job, kernel, watched, listener
-        self.address, self.start_method = address, start_method
-        self.processes: dict[int, BaseProcess] = {}
-        self.channels: dict[int, mpc.Connection] = {}
-        self.pids: dict[int, int] = {}
-        self.entered_s: dict[int, float] = {}
-        self.returned: dict[int, Return] = {}
-        self.failures: dict[int, Failure] = {}
-        self.silent: dict[int, float] = {}  # rank -> when its channel closed with nothing said
-        self.blocked: dict[int, int] = {}  # rank -> how often its wait had changed when it said that it is blocked
-        self.answers: dict[str, dict[int, object]] = {"waits": {}, "where": {}}
-        self.stopped = False
+    job: Job
+    kernel: mpc.Connection
+    watched: list  # the kernel's ends: its pipe, and where there is one its pidfd
+    listener: socket.socket
+    start_method: StartMethod
+
+    # by rank
+    processes: dict[int, BaseProcess] = field(default_factory=dict)
+    channels: dict[int, mpc.Connection] = field(default_factory=dict)
+    pids: dict[int, int] = field(default_factory=dict)
+    entered_s: dict[int, float] = field(default_factory=dict)
+    returned: dict[int, Return] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
+    silent: dict[int, float] = field(default_factory=dict)  # when its channel closed with nothing said
+    blocked: dict[int, int] = field(default_factory=dict)  # how often its wait had changed when it said so
+    published: dict[int, Published | None] = field(default_factory=dict)  # answers to the last "waits"
+    standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
+    stopped: bool = False
 
     def run(self) -> None:
         """Start, follow, end. The kernel gets a Setup first and an Outcome last."""
@@ -55,7 +63,7 @@ class Session:
         try:
             setup = self._choose()
         except ValueError as error:
-            self.kernel.send(Outcome("refused", reason=str(error)))
+            self.kernel.send(Outcome(status="refused", reason=str(error)))
             return
         self.kernel.send(setup)
 
@@ -79,6 +87,11 @@ class Session:
             waits=waits,
         )
         self.kernel.send(outcome)
+
+    @property
+    def address(self) -> str:
+        """Where ranks say hello."""
+        return self.listener.getsockname()
 
     def _choose(self) -> Setup:
         """What the ranks get. Raises ValueError for what this machine cannot do."""
@@ -141,11 +154,12 @@ class Session:
     def _welcome(self) -> None:
         accepted, _ = self.listener.accept()
         channel = mpc.Connection(accepted.detach())
-        if not channel.poll(1.0):
+        if not channel.poll(_HELLO_S):
             channel.close()
             return
+
         with suppress(EOFError, OSError):
-            _, rank, pid = channel.recv()
+            _, (rank, pid) = channel.recv()
             if self.pids.get(rank) == pid:  # not a rank of an earlier run that was slow to die
                 self.channels[rank] = channel
                 return
@@ -160,6 +174,7 @@ class Session:
             if rank in self._live():
                 self.silent[rank] = time.monotonic()
             return
+
         if kind == "progress":
             self.kernel.send(content)
         elif kind == "entered":
@@ -171,27 +186,41 @@ class Session:
         elif kind == "blocked":
             self.blocked[rank] = content
         elif kind == "request":
-            self._answer_request(rank, *content)
-        elif kind in self.answers:
-            self.answers[kind][rank] = content
+            self._answer_request(rank, content)
+        elif kind == "waits":
+            self.published[rank] = content
+        elif kind == "where":
+            self.standings[rank] = content
         else:
             raise ValueError(f"rank {rank} told {kind!r}, which is no kind of news")
 
-    def _answer_request(self, rank: int, what: str, whom: int) -> None:
+    def _answer_request(self, rank: int, request: Request) -> None:
         """The rank asks for another one to be killed or started again."""
         raise NotImplementedError
 
     def _settle(self) -> None:
         """Hear the other ranks out for a moment, then give every silent death its exit code."""
-        self._listen_until(time.monotonic() + _SETTLE_S, lambda: False)
-        echoes_until = time.monotonic() + _ECHO_S
-        self._listen_until(echoes_until, lambda: self.silent or any(not f.lost_a_peer for f in self.failures.values()))
+        settled_s = time.monotonic() + _SETTLE_S
+        while self._heard_before(settled_s):
+            pass
+
+        patience_s = time.monotonic() + _ECHO_S
+        while self._only_echoes() and self._heard_before(patience_s):
+            pass
+
         for rank, at_s in self.silent.items():
             self.failures[rank] = self._silent_failure(rank, at_s)
 
-    def _listen_until(self, moment_s: float, enough) -> None:
-        while not enough() and (left_s := moment_s - time.monotonic()) > 0:
-            self._listen(left_s)
+    def _only_echoes(self) -> bool:
+        return not self.silent and all(failure.lost_a_peer for failure in self.failures.values())
+
+    def _heard_before(self, moment_s: float) -> bool:
+        """Listen once, for news of anyone until that moment; False where it has passed."""
+        left_s = moment_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        self._listen(left_s)
+        return True
 
     def _silent_failure(self, rank: int, at_s: float) -> Failure:
         """Of a rank whose channel closed with nothing said. Its process may need a moment more to end; what has become
@@ -209,32 +238,42 @@ class Session:
 
     def _deadlocked(self) -> tuple[Wait, ...]:
         """Ask every rank what it waits for; a deadlock is one in which nothing can match, twice the same."""
-        everyone = set(range(self.job.world_size))
-        first = self._ask("waits", everyone)
-        waits = deadlock(_published(first), self._live())
-        if waits and first == self._ask("waits", everyone):
+        first = self._ask_waits()
+        waits = deadlock({rank: said.messages for rank, said in first.items()}, self._live())
+        if waits and first == self._ask_waits():
             return waits
 
         for rank in list(self.blocked):  # those that went on will report again when they block again
-            if not first.get(rank) or first[rank][0] != self.blocked[rank]:
+            if rank not in first or first[rank].changes != self.blocked[rank]:
                 del self.blocked[rank]
         return ()
 
-    def _ask(self, question: str, ranks: set[int]) -> dict[int, object]:
-        """Put a question to `ranks` and hear what comes in time."""
-        answers = self.answers[question] = {}
+    def _ask_waits(self) -> dict[int, Published]:
+        """What the ranks publish that have a fabric and answer in time."""
+        self.published = {}
+        self._ask("waits", set(range(self.job.world_size)), self.published)
+        return {rank: said for rank, said in self.published.items() if said is not None}
+
+    def _ask(self, question: Question, ranks: set[int], answers: dict[int, Any]) -> None:
+        """Put a question to `ranks`, and listen until all that can have answered, or the time is up."""
         asked = ranks & set(self.channels)
         for rank in asked:
-            with suppress(OSError):
-                self.channels[rank].send(question)
-        self._listen_until(time.monotonic() + _ANSWER_S, lambda: asked <= set(answers) | set(self.silent))
-        return dict(answers)
+            self._send(rank, question)
+
+        patience_s = time.monotonic() + _ANSWER_S
+        while not asked <= answers.keys() | self.silent.keys() and self._heard_before(patience_s):
+            pass
+
+    def _send(self, rank: int, word: Question) -> None:
+        with suppress(OSError):  # it has ended
+            self.channels[rank].send(word)
 
     def _ask_standings(self) -> tuple[Standing, ...]:
+        self.standings = {}
         asked = self._live() & self._awaited()
-        answers = self._ask("where", asked)
+        self._ask("where", asked, self.standings)
         still = sorted(self._live() & asked)
-        return tuple(answers[rank] if rank in answers else self._mute(rank) for rank in still)
+        return tuple(self.standings[rank] if rank in self.standings else self._mute(rank) for rank in still)
 
     def _mute(self, rank: int) -> Standing:
         """A rank that does not answer: where it was seen last."""
@@ -242,15 +281,16 @@ class Session:
 
     def _end(self, done: bool) -> None:
         """Let the ranks that are done leave, end the others with all their children, and reap them."""
-        for channel in self.channels.values():
-            with suppress(OSError):
-                channel.send("bye")
+        for rank in self.channels:
+            self._send(rank, "bye")
         if done:
             self._let_leave(self._awaited())
+
         for pid in self.pids.values():  # with the children that a rank left behind, such as data loaders
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         self._reap()
+
         for channel in self.channels.values():
             channel.close()
 
@@ -260,6 +300,6 @@ class Session:
             self.processes[rank].join(max(0.0, moment_s - time.monotonic()))
 
 
-def _published(answers: dict[int, object]) -> dict[int, RankMessages]:
-    """What the ranks published that have a fabric, out of their answers (changes, messages)."""
-    return {rank: answer[1] for rank, answer in answers.items() if answer}
+def way_of(start_method: StartMethod) -> str:
+    """How ranks start, as a set-up line says it."""
+    return "fork server" if start_method == "forkserver" else start_method

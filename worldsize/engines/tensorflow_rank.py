@@ -35,6 +35,7 @@ def _end_with_fork_server() -> None:
     if alive is not None:
         os.close(alive)
         forkserver._forkserver._forkserver_alive_fd = None
+
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     except (OSError, AttributeError):  # not Linux
@@ -46,7 +47,7 @@ def payload_of(rank: int, job: Job) -> payload.Payload:
 
     What this task runs: the function, or a server.
     """
-    if job.tasks.cluster and job.tasks.cluster.tasks()[rank].partition(":")[0] in job.tasks.servers:
+    if rank in job.tasks.serving_ranks():
         return payload.Payload(serve, (), {})
     return payload.unpack(job.files.payload.read_bytes())
 
@@ -58,14 +59,22 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
     """
     if payload.first_parameter(opened.fn) != "task":
         return opened.args
+
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     own = config.get("task", {"type": "", "index": 0})
     shared = job.dir / "shared"
     shared.mkdir(exist_ok=True)
-    counts = job.tasks.cluster
+
     task = Task(
-        own["type"], own["index"], rank, attempt, config.get("cluster", {}), shared, counts, channel.request,
-    )  # fmt: skip
+        type=own["type"],
+        index=own["index"],
+        rank=rank,
+        attempt=attempt,
+        cluster=config.get("cluster", {}),
+        dir=shared,
+        _counts=job.tasks.cluster,
+        _request=channel.request,
+    )
     return (task, *opened.args)
 
 

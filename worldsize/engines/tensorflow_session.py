@@ -13,42 +13,50 @@ import pickle
 import signal
 import socket
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 
 from worldsize.engines import session
-from worldsize.engines.cluster import fail_fast, tf_config
+from worldsize.engines.cluster import Cluster, fail_fast, tf_config
 from worldsize.engines.job import Setup
 from worldsize.engines.last_seen import stack_of
 from worldsize.engines.rank import main as rank_main
-from worldsize.engines.rank_channel import MAIN
+from worldsize.engines.rank_channel import MAIN, Request
 from worldsize.failures import Standing
 
 _SERVER_LEAVES_S = 0.5
 _REAP_S = 5.0
 
 
+@dataclass(eq=False)
 class TensorFlowSession(session.Session):
     """A job of TensorFlow. Tasks whose type is among the servers end when all others have."""
 
+    spec: dict[str, list[str]] = field(default_factory=dict)  # the cluster's addresses by type, as in TF_CONFIG
+    ports: ExitStack = field(default_factory=ExitStack)  # where those addresses are kept
+    threads: int = 1
+    attempts: dict[int, int] = field(default_factory=dict)  # by rank
+    killed: set[int] = field(default_factory=set)
+
+    @property
+    def cluster(self) -> Cluster | None:
+        return self.job.tasks.cluster
+
     def _choose(self) -> Setup:
-        self.cluster = self.job.tasks.cluster
-        self.names = self.cluster.tasks() if self.cluster else ("",)
-        self.killed: set[int] = set()
-        self.attempts: dict[int, int] = {}
-        self.ports = ExitStack()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = max(1, cores // len(self._awaited()))
-        way = "fork server" if self.start_method == "forkserver" else self.start_method
-        devices = ("cpu",) * self.job.world_size
-        return Setup(f"{self._who()} · {self._versions()} · {way}", "grpc", devices, threads, way)
+        return Setup(f"{self._who()} · {self._versions()} · {session.way_of(self.start_method)}", threads)
 
     def _who(self) -> str:
+        if self.cluster:
+            rows = [f"{name} {count}" for name, count in self.cluster.counts().items() if count]
+        else:
+            rows = ["1 process"]
+
         n = self.job.tasks.logical_devices
-        devices = f" · {n} logical CPUs{' each' if self.cluster else ''}" if n > 1 else ""
-        if not self.cluster:
-            return f"1 process{devices}"
-        return " · ".join(f"{name} {count}" for name, count in self.cluster.counts().items() if count) + devices
+        if n > 1:
+            rows.append(f"{n} logical CPUs{' each' if self.cluster else ''}")
+        return " · ".join(rows)
 
     def _versions(self) -> str:
         keras = "tf_keras 2" if self.job.tasks.legacy_keras else "Keras 3"
@@ -56,19 +64,24 @@ class TensorFlowSession(session.Session):
         return f"TensorFlow {_version()}, {keras}{over}"
 
     def _start(self, setup: Setup) -> None:
-        addresses = [_address(self.ports) for _ in self.names] if self.cluster else []
-        self.spec = self.cluster.spec(addresses) if self.cluster else {}
+        if self.cluster:
+            addresses = [_address(self.ports) for _ in self.job.task_names]
+            self.spec = self.cluster.spec(addresses)
+
         self.threads = setup.threads
         self.job.files.job.write_bytes(pickle.dumps(self.job))
         for rank in range(self.job.world_size):
             self._start_one(rank)
 
     def _start_one(self, rank: int) -> None:
-        attempt = self.attempts[rank] = self.attempts.get(rank, -1) + 1
+        attempt = self.attempts.get(rank, -1) + 1
         arguments = (rank, self.address, str(self.job.files.job), self._environment(rank), self.threads, attempt)
         process = multiprocessing.get_context(self.start_method).Process(target=rank_main, args=arguments)
         process.start()
-        self.pids[rank], self.processes[rank] = process.pid, process
+
+        self.attempts[rank] = attempt
+        self.pids[rank] = process.pid
+        self.processes[rank] = process
 
     def _environment(self, rank: int) -> dict[str, str]:
         env = {
@@ -79,48 +92,51 @@ class TensorFlowSession(session.Session):
             "TF_NUM_INTRAOP_THREADS": str(self.threads),
         }
         if self.cluster:
-            env["TF_CONFIG"] = tf_config(self.spec, self.names[rank])
+            env["TF_CONFIG"] = tf_config(self.spec, self.job.task_names[rank])
             env["no_grpc_proxy"] = "127.0.0.1"
             env |= fail_fast(self.cluster, self.job.tasks.servers)
-        return {name: self.job.env.get(name, value) if name in _YIELDING else value for name, value in env.items()}
+
+        theirs = {name: value for name, value in self.job.env.items() if name in _YIELDING and name in env}
+        return env | theirs
 
     # ---- who is waited for -----------------------------------------------------------------------
 
-    def _servers(self) -> set[int]:
-        return {rank for rank, name in enumerate(self.names) if name.partition(":")[0] in self.job.tasks.servers}
-
     def _awaited(self) -> set[int]:
-        return set(range(self.job.world_size)) - self._servers() - self.killed
+        return set(range(self.job.world_size)) - self.job.tasks.serving_ranks() - self.killed
 
     def _live(self) -> set[int]:
         return super()._live() - self.killed
 
     def _mute(self, rank: int) -> Standing:
         """A task that does not answer: most likely in a call that holds Python's lock while it waits for a peer."""
+        seen_last = super()._mute(rank)
         frames = stack_of(self.pids[rank], self.job.files.stack(rank), MAIN)
-        return replace(super()._mute(rank), frames=frames) if frames else super()._mute(rank)
+        return replace(seen_last, frames=frames or seen_last.frames)
 
     # ---- on request ------------------------------------------------------------------------------
 
-    def _answer_request(self, rank: int, what: str, whom: int) -> None:
-        """Kill or restart the task `whom`, as the task `rank` asked."""
-        self._kill(whom)
-        if what == "restart":
-            self.killed.discard(whom)
-            self.returned.pop(whom, None)
-            self.job.files.result(whom).unlink(missing_ok=True)
-            self._start_one(whom)
+    def _answer_request(self, rank: int, request: Request) -> None:
+        """Kill or restart a task, as the task `rank` asked."""
+        self._kill(request.rank)
+        if request.what == "restart":
+            self._restart(request.rank)
         if rank in self.channels:
-            with suppress(OSError):
-                self.channels[rank].send(("granted", ""))
+            self._send(rank, "granted")
+
+    def _restart(self, rank: int) -> None:
+        self.killed.discard(rank)
+        self.returned.pop(rank, None)
+        self.job.files.result(rank).unlink(missing_ok=True)
+        self._start_one(rank)
 
     def _kill(self, rank: int) -> None:
         self.killed.add(rank)
-        for known in (self.silent, self.blocked):
-            known.pop(rank, None)
+        self.silent.pop(rank, None)
+        self.blocked.pop(rank, None)
         channel = self.channels.pop(rank, None)
         if channel is not None:
             channel.close()
+
         self._signal(rank, signal.SIGKILL)
         self.processes[rank].join(_REAP_S)
 
@@ -134,7 +150,7 @@ class TensorFlowSession(session.Session):
 
     def _let_leave(self, ranks: set[int]) -> None:
         super()._let_leave(ranks)
-        servers = self._servers() & set(self.processes)
+        servers = self.job.tasks.serving_ranks() & set(self.processes)
         for rank in servers:
             self._signal(rank, signal.SIGTERM)
         for rank in servers:

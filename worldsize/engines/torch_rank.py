@@ -37,6 +37,7 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
     """What a torch rank calls its function with: the payload's arguments, the fabric in front if it asks for one."""
     if payload.first_parameter(opened.fn) != "fabric":
         return opened.args
+
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=60)
     )

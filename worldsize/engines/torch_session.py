@@ -12,21 +12,27 @@ import pickle
 import signal
 import socket
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, start_processes
 
+from worldsize import units
 from worldsize.engines import session
-from worldsize.engines.job import Job, Setup
+from worldsize.engines.job import Job, Setup, StartMethod
 from worldsize.engines.rank import main as rank_main
 
 logging.getLogger("torch.distributed.elastic").setLevel(logging.ERROR)
 
 
+@dataclass(eq=False)
 class TorchSession(session.Session):
     """A job of torch."""
+
+    store: dist.TCPStore | None = None  # it lives as long as this session
+    context: PContext | None = None
 
     def _choose(self) -> Setup:
         return choose(self.job, self.start_method)
@@ -34,10 +40,10 @@ class TorchSession(session.Session):
     def _start(self, setup: Setup) -> None:
         job = self.job
         job.files.job.write_bytes(pickle.dumps(job))
-        self._store = _store()  # it lives as long as this session
-        env = _environment(job, self._store.port, setup)
+        self.store = _store()
+        env = _environment(job, self.store.port, setup)
         ranks = range(job.world_size)
-        self._context = start_processes(
+        self.context = start_processes(
             "worldsize",
             rank_main,
             {r: (r, self.address, str(job.files.job), env, setup.threads) for r in ranks},
@@ -45,36 +51,41 @@ class TorchSession(session.Session):
             DefaultLogsSpecs(log_dir=str(job.dir / "elastic")),
             start_method=self.start_method,
         )
-        self.pids = self._context.pids()
+
+        self.pids = self.context.pids()
         own = {p.pid: p for p in multiprocessing.active_children()}
-        self.processes = {rank: own[pid] for rank, pid in self.pids.items() if pid in own}
-        self.silent = {rank: time.monotonic() for rank in ranks if rank not in self.processes}
+        for rank, pid in self.pids.items():
+            if pid in own:
+                self.processes[rank] = own[pid]
+            else:
+                self.silent[rank] = time.monotonic()
 
     def _reap(self) -> None:
-        if self.pids:
-            self._context.close(signal.SIGKILL, timeout=5)
+        if self.context is not None:
+            self.context.close(signal.SIGKILL, timeout=5)
 
 
-def choose(job: Job, start_method: str) -> Setup:
+def choose(job: Job, start_method: StartMethod) -> Setup:
     """For a session of torch: devices, backend and threads, one rank a GPU over NCCL where there are enough, else gloo."""
     gpus = torch.cuda.device_count() if job.device != "cpu" else 0
     n = job.world_size
-    own_gpu = gpus >= n and dist.is_nccl_available()
     if job.device == "cuda" and not gpus:
         raise ValueError('launch: expected device="cpu" or "auto", got device="cuda" on a machine with no GPU')
+
+    own_gpu = gpus >= n and dist.is_nccl_available()
     if own_gpu:
-        backend, where = "nccl", f"nccl, one GPU each ({torch.cuda.get_device_name(0)})"
-        devices = tuple(f"cuda:{r}" for r in range(n))
+        where = f"nccl, one GPU each ({torch.cuda.get_device_name(0)})"
     elif job.device == "cuda":
-        backend, where = "gloo", f"gloo, {n} ranks share {gpus} GPU{'s' * (gpus > 1)}"
-        devices = tuple(f"cuda:{r % gpus}" for r in range(n))
+        where = f"gloo, {n} ranks share {gpus} GPU{'s' * (gpus > 1)}"
     else:
-        backend, where = "gloo", "gloo on CPU"
-        devices = ("cpu",) * n
+        where = "gloo on CPU"
+
     threads = max(1, len(os.sched_getaffinity(0)) // n) if hasattr(os, "sched_getaffinity") else 1
-    way = "fork server" if start_method == "forkserver" else start_method
-    text = f"{n} rank{'s' * (n > 1)} · {where} · {threads} thread{'s' * (threads > 1)} each · {way}"
-    return Setup(text + (f" · links {job.link}" if job.link else ""), backend, devices, threads, way)
+    way = session.way_of(start_method)
+    words = [units.count(n, "rank"), where, f"{units.count(threads, 'thread')} each", way]
+    if job.link:
+        words.append(f"links {job.link}")
+    return Setup(" · ".join(words), threads, on_gpus=own_gpu or job.device == "cuda")
 
 
 def _environment(job: Job, port: int, setup: Setup) -> dict[str, str]:
@@ -87,12 +98,13 @@ def _environment(job: Job, port: int, setup: Setup) -> dict[str, str]:
         "TORCHELASTIC_RUN_ID": job.dir.name,
         "OMP_NUM_THREADS": str(setup.threads),
     }  # fmt: skip
-    if setup.devices[0] == "cpu":
+    if not setup.on_gpus:
         env["CUDA_VISIBLE_DEVICES"] = ""
+
     if "GLOO_SOCKET_IFNAME" not in job.env:
-        loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
-        if loopback:
-            env["GLOO_SOCKET_IFNAME"] = loopback
+        for _, name in socket.if_nameindex():
+            if name in ("lo", "lo0"):
+                env["GLOO_SOCKET_IFNAME"] = name
     return env
 
 

@@ -47,17 +47,18 @@ class Background:
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self._begun: queue.SimpleQueue = queue.SimpleQueue()
+        self._begun: queue.SimpleQueue[tuple[torch.Tensor, Work, Then | None]] = queue.SimpleQueue()
         threading.Thread(target=self._carry, name="worldsize-background", daemon=True).start()
 
     def start(self, x: torch.Tensor) -> Work:
         """Begin to make `x` the sum over all ranks, in place, and return at once."""
-        work = Work()
-        self._begun.put((x, work, None))
-        return work
+        return self._begin(x, None)
 
     def start_then(self, x: torch.Tensor, then: Then) -> Work:
         """The same, and call `then(x)` in the helper thread once `x` holds the sum."""
+        return self._begin(x, then)
+
+    def _begin(self, x: torch.Tensor, then: Then | None) -> Work:
         work = Work()
         self._begun.put((x, work, then))
         return work
@@ -92,6 +93,7 @@ def over_the_fabric(background: Background, bucket):
     """
     # torch compares annotations of `bucket` and of what is returned, and in this file they would be text
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
     n = dist.get_world_size()
     background.start_then(bucket.buffer(), lambda x: future.set_result(x.div_(n)))
     return future

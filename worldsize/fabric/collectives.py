@@ -23,6 +23,7 @@ def all_reduce(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
     chunks = list(whole.tensor_split(fabric.world_size))
     _add_round_the_ring(fabric, chunks)
     _gather_sums(fabric, chunks)
+
     if not x.is_contiguous():
         x.detach().copy_(whole.reshape(x.shape))
     return x
@@ -63,9 +64,11 @@ def _add_round_the_ring(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
     n, rank = fabric.world_size, fabric.rank
     for step in range(1, n):
         handle = fabric.isend(chunks[(rank - step) % n], to=(rank + 1) % n)
+
         own = chunks[(rank - step - 1) % n]
         arrived = torch.empty_like(own)
         fabric.recv(arrived, frm=(rank - 1) % n)
+
         handle.wait()
         own += arrived
 
@@ -74,6 +77,7 @@ def _gather_sums(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
     """Chunk r goes from rank r to all others."""
     n, rank = fabric.world_size, fabric.rank
     handles = [fabric.isend(chunks[rank], to=(rank + k) % n) for k in range(1, n)]
+
     for k in range(1, n):
         fabric.recv(chunks[(rank - k) % n], frm=(rank - k) % n)
     for handle in handles:
@@ -89,7 +93,9 @@ def broadcast(fabric: Fabric, tensors: Iterable[torch.Tensor]) -> None:
         if fabric.rank != 0:
             fabric.recv(x.detach(), frm=0)
             continue
-        for handle in [fabric.isend(x, to=rank) for rank in range(1, fabric.world_size)]:
+
+        handles = [fabric.isend(x, to=rank) for rank in range(1, fabric.world_size)]
+        for handle in handles:
             handle.wait()
 
 
@@ -98,9 +104,9 @@ def meet(fabric: Fabric, tag: int = 1000) -> None:
 
     Afterwards nobody is late by a process's start.
     """
-    token, last = torch.zeros(1), fabric.world_size - 1
-    for step in (1, -1):
-        begins, ends = (0, last) if step == 1 else (last, 0)
+    token = torch.zeros(1)
+    last = fabric.world_size - 1
+    for begins, ends, step in ((0, last, 1), (last, 0, -1)):
         if fabric.rank != begins:
             fabric.recv(token, frm=fabric.rank - step, tag=tag)
         if fabric.rank != ends:

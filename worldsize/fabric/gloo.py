@@ -35,7 +35,8 @@ def gloo_group(store: dist.Store, rank: int, world_size: int) -> dist.ProcessGro
 
 class _GlooPending:
     def __init__(self, works: list[dist.Work], keep: tuple[torch.Tensor, ...], peer: int) -> None:
-        self._works, self._keep = works, keep  # gloo reads the tensors until the works are done
+        self._works = works
+        self._keep = keep  # gloo reads the tensors until the works are done
         self._peer = peer
 
     def wait(self) -> None:
@@ -59,11 +60,11 @@ class GlooWire:
     """
 
     def __init__(self, group: dist.ProcessGroupGloo) -> None:
+        self.rank = group.rank()
+        self.world_size = group.size()
         self._group = group
-        # where headers land; kept, because fresh memory costs page faults
-        self._landings: list[tuple[torch.Tensor, memoryview]] = []
-        self._unmet: list[dist.Work] = []
-        self.rank, self.world_size = group.rank(), group.size()
+        self._landings: list[tuple[torch.Tensor, memoryview]] = []  # kept, because fresh memory costs page faults
+        self._unmet: list[dist.Work] = []  # they must outlive the tensors of their messages
 
     now = staticmethod(time.monotonic)
 
@@ -90,6 +91,7 @@ class GlooWire:
 
     def _take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         landing, words = self._landings.pop() if self._landings else _landing()
+
         payload = None
         if frm is None:
             header = self._group.recv_anysource([landing], _header_tag(tag))
@@ -103,13 +105,14 @@ class GlooWire:
         stamp_ns, *kind = _HEADER.unpack_from(words)
         if not _fits(kind, out):
             if payload is not None:
-                self._unmet.append(payload)  # it must outlive its tensor
+                self._unmet.append(payload)
             raise ValueError(mismatch(kind, out, self.rank, frm, tag))
 
         if out.nbytes <= SMALL_BYTES:
             raw(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
         else:
             (payload or self._ask(out, frm, tag)).wait()
+
         self._landings.append((landing, words))
         return Arrival(frm, out.nbytes, stamp_ns * 1e-9)
 
@@ -147,6 +150,7 @@ def raw(x: torch.Tensor) -> torch.Tensor:
 def _header(x: torch.Tensor, stamp_s: float) -> torch.Tensor:
     if x.dtype not in CODES or x.dim() > _MAX_DIMS:
         raise ValueError(f"send: expected a plain dtype and at most {_MAX_DIMS} dimensions, got {x.dtype}, {x.dim()}")
+
     unused = (0,) * (_MAX_DIMS - x.dim())
     words = _HEADER.pack(round(stamp_s * 1e9), CODES[x.dtype], x.dim(), *x.shape, *unused)
     return torch.frombuffer(bytearray(words), dtype=torch.uint8)

@@ -119,11 +119,13 @@ class Fabric:
         if frm is not None:
             self._check_peer("recv", frm, "from")
         self._check_tag("recv", tag)
+
         import torch
 
         view = self._tensor("recv", out)
         landing = view if _plain(view) else torch.empty(view.shape, dtype=view.dtype)
         arrival = self._wire.take(landing, frm, tag)
+
         if landing is not view:
             view.copy_(landing)
         return arrival.source
@@ -141,10 +143,12 @@ class Fabric:
     def _post(self, op: str, x: torch.Tensor, to: int, tag: int) -> Pending:
         self._check_peer(op, to, "to")
         self._check_tag(op, tag)
+
         import torch
 
         data = self._tensor(op, x)
-        data = data.detach() if data.requires_grad else data
+        if data.requires_grad:
+            data = data.detach()
         if not _plain(data):
             data = torch.empty(data.shape, dtype=data.dtype).copy_(data)
         return self._wire.post(data, to, tag, self._wire.now())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Arrival, Pending, Wire
-from worldsize.trace import END_S, PEER, TAG, EventRow, RankRecord, record
+from worldsize.trace import END_S, PEER, TAG, EventRow, MessageKind, RankRecord, SpanRow, record
 
 if TYPE_CHECKING:
     import torch
@@ -26,10 +26,11 @@ class WaitState:
     __slots__ = ("_counted", "_events", "_posted", "_taken", "changes", "doing", "since_s")
 
     def __init__(self, events: list[EventRow]) -> None:
-        self.doing: tuple[str, int | None, int] | None = None  # plain: it is set at every message
+        self.doing: tuple[MessageKind, int | None, int] | None = None  # plain: it is set at every message
         self.changes = 0
         self.since_s = 0.0
-        self._events, self._counted = events, 0
+        self._events = events
+        self._counted = 0
         self._posted: Counter = Counter()
         self._taken: Counter = Counter()
 
@@ -47,7 +48,8 @@ class WaitState:
 
     def _count(self) -> None:
         for kind, peer, tag, *_ in self._events[self._counted :]:
-            (self._posted if kind == "send" else self._taken)[peer, tag] += 1
+            counter = self._posted if kind == "send" else self._taken
+            counter[peer, tag] += 1
             self._counted += 1
 
 
@@ -55,13 +57,18 @@ class _RecordedPending:
     __slots__ = ("_event", "_inner", "_now", "_state")
 
     def __init__(self, inner: Pending, event: EventRow, state: WaitState, now: Callable[[], float]) -> None:
-        self._inner, self._event, self._state, self._now = inner, event, state, now
+        self._inner = inner
+        self._event = event
+        self._state = state
+        self._now = now
 
     def wait(self) -> None:
         event, state = self._event, self._state
         state.doing = ("send", event[PEER], event[TAG])
         state.changes += 1
+
         self._inner.wait()
+
         state.doing = None
         state.changes += 1
         event[END_S] = self._now()
@@ -71,12 +78,14 @@ class Recorded:
     """A wire that records every message of the wire it wraps, and publishes what this rank waits for."""
 
     def __init__(self, inner: Wire, origin_s: float = 0.0) -> None:
-        self.rank, self.world_size = inner.rank, inner.world_size
+        self.rank = inner.rank
+        self.world_size = inner.world_size
         self.now = inner.now
         self.events: list[EventRow] = []
-        self.spans: list[tuple] = []
+        self.spans: list[SpanRow] = []
         self.state = WaitState(self.events)
-        self._inner, self._origin_s = inner, origin_s
+        self._inner = inner
+        self._origin_s = origin_s
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         pending = self._inner.post(x, to, tag, stamp_s)
@@ -88,7 +97,9 @@ class Recorded:
         start_s, state = self.now(), self.state
         state.since_s, state.doing = start_s, ("recv", frm, tag)
         state.changes += 1
+
         arrival = self._inner.take(out, frm, tag)
+
         self.events.append(["recv", arrival.source, tag, arrival.size_bytes, start_s, self.now()])
         state.doing = None
         state.changes += 1
@@ -103,10 +114,14 @@ class Recorded:
         """What was recorded so far, on the launch's clock."""
         return record(self.rank, list(self.events), [*self.spans, *self._open_wait()], self._origin_s)
 
-    def _open_wait(self) -> list[tuple]:
+    def _open_wait(self) -> list[SpanRow]:
         """The recv that this rank is in now: in a run that breaks off, it is what tells who was missing."""
         doing = self.state.doing
-        if doing is None or doing[0] != "recv":
+        if doing is None:
             return []
-        whom = "anyone" if doing[1] is None else f"rank {doing[1]}"
+
+        op, peer, _ = doing
+        if op != "recv":
+            return []
+        whom = "anyone" if peer is None else f"rank {peer}"
         return [("wait", self.state.since_s, self.now(), f"for {whom}, in vain")]

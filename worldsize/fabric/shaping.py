@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 class _ShapedPending:
     def __init__(self, wire: Shaped, inner: Pending, left_s: float) -> None:
-        self._wire, self._inner, self._left_s = wire, inner, left_s
+        self._wire = wire
+        self._inner = inner
+        self._left_s = left_s
 
     def wait(self) -> None:
         self._inner.wait()
@@ -29,10 +31,12 @@ class Shaped:
     """A wire as slow as `link`: full duplex, one egress and one ingress clock for this rank."""
 
     def __init__(self, inner: Wire, link: Link) -> None:
-        self.rank, self.world_size = inner.rank, inner.world_size
+        self.rank = inner.rank
+        self.world_size = inner.world_size
         self.now = inner.now
         self.compute = inner.compute
-        self._inner, self._clock = inner, LinkClock(link)
+        self._inner = inner
+        self._clock = LinkClock(link)
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         first_s, last_s = self._clock.leave(x.nbytes, self.now())

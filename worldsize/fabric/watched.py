@@ -19,30 +19,34 @@ class Watched:
     """`fabric` with an eye on `x`, a contiguous tensor that is cut into `chunks` (by default one for each rank)."""
 
     def __init__(self, fabric: Fabric, x: torch.Tensor, chunks: int | None = None) -> None:
-        self.rank, self.world_size = fabric.rank, fabric.world_size
-        self._fabric, self._x = fabric, x.detach().reshape(-1)
+        self.rank = fabric.rank
+        self.world_size = fabric.world_size
+        self._fabric = fabric
+        self._x = x.detach().reshape(-1)
+
         parts = chunks or fabric.world_size
         if self._x.data_ptr() != x.data_ptr() or not 1 <= parts <= len(self._x):
             raise ValueError(
                 f"Watched on rank {self.rank}: expected a contiguous tensor of at least one number for each of "
                 f"{parts} chunks, got shape {tuple(x.shape)}. Watch a flat tensor."
             )
+
         self._edges = [len(self._x) * k // parts for k in range(parts + 1)]
         self._middles = [(a + b) // 2 for a, b in pairwise(self._edges)]
         self._notes: list[Note] = []
 
     def send(self, x: torch.Tensor, to: int, tag: int = 0) -> None:
-        self._note("send", to, tag, x)
+        self._note_sent(to, tag, x)
         self._fabric.send(x, to, tag)
 
     def isend(self, x: torch.Tensor, to: int, tag: int = 0) -> Handle:
-        self._note("send", to, tag, x)
+        self._note_sent(to, tag, x)
         return self._fabric.isend(x, to, tag)
 
     def recv(self, out: torch.Tensor, frm: int | None = None, tag: int = 0) -> int:
         held = self._held()
         source = self._fabric.recv(out, frm, tag)
-        self._notes.append(Note("recv", source, tag, held))
+        self._notes.append(Note(op="recv", peer=source, tag=tag, held=held))
         return source
 
     def compute(self, seconds: float) -> None:
@@ -50,10 +54,11 @@ class Watched:
 
     def notes(self) -> list[Note]:
         """What was seen until now. Return it from the rank, for `figures.steps(run, contents=run.results)`."""
-        return [*self._notes, Note("end", self.rank, 0, self._held())]
+        return [*self._notes, Note(op="end", peer=self.rank, tag=0, held=self._held())]
 
-    def _note(self, op: str, peer: int, tag: int, payload: Any) -> None:
-        self._notes.append(Note(op, peer, tag, self._held(), self._chunks(payload)))
+    def _note_sent(self, to: int, tag: int, payload: Any) -> None:
+        chunks = self._chunks(payload)
+        self._notes.append(Note(op="send", peer=to, tag=tag, held=self._held(), chunks=chunks))
 
     def _held(self) -> tuple[float, ...]:
         return tuple(self._x[self._middles].tolist())
@@ -62,9 +67,11 @@ class Watched:
         """The first and the last chunk that `payload` shares memory with."""
         if len(self._middles) == 1 or not isinstance(payload, torch.Tensor) or not payload.numel():
             return None
+
         start = (payload.data_ptr() - self._x.data_ptr()) // self._x.element_size()
         stop = start + payload.numel()
         if payload.dtype != self._x.dtype or start < 0 or stop > len(self._x):
             return None
+
         touched = [k for k, (a, b) in enumerate(pairwise(self._edges)) if a < stop and start < b]
         return touched[0], touched[-1]

@@ -7,6 +7,7 @@ the verdict (`verdict_view`).
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -38,16 +39,18 @@ class Checker:
         if exercise not in CHECKS:
             raise AttributeError(f"check.{exercise}: expected one of {', '.join(sorted(CHECKS))}")
 
-        def run(fn: Callable, *more: Any) -> Verdict:
-            if not callable(fn):
-                raise ValueError(f"check.{exercise}: expected your function, got {type(fn).__name__}")
-            _note_changed_setups(self._lab.number)
-            title = title_of(EXERCISES.get(self._lab.number, {}).get(exercise, ""))
-            verdict = run_check(exercise, self._arena, *[_as_handed_in(each, title) for each in (fn, *more)])
-            self._lab.record(verdict)
-            return verdict
+        return functools.partial(self._run, exercise)
 
-        return run
+    def _run(self, exercise: str, fn: Callable, *more: Any) -> Verdict:
+        if not callable(fn):
+            raise ValueError(f"check.{exercise}: expected your function, got {type(fn).__name__}")
+
+        _note_changed_setups(self._lab.number)
+        title = title_of(EXERCISES.get(self._lab.number, {}).get(exercise, ""))
+        handed_in = [_as_handed_in(each, title) for each in (fn, *more)]
+        verdict = run_check(exercise, self._arena, *handed_in)
+        self._lab.record(verdict)
+        return verdict
 
 
 def _as_handed_in(fn: Callable, title: Title | None) -> Callable:
@@ -62,7 +65,7 @@ def _as_handed_in(fn: Callable, title: Title | None) -> Callable:
     name = fn.__name__
     cells = graded_cells.graded(shell.user_ns.get("In", ()), {name: title} if title else None)
     files = {source.rstrip(): file for file, source in cell_sources()}
-    namespace = graded_cells.rebuild(cells.sources, lambda source: files.get(source.rstrip(), "<cell>"))
+    namespace = graded_cells.rebuild(cells.sources, files)
     rebuilt = namespace.get(name)
     if rebuilt is None or not hasattr(rebuilt, "__code__"):
         print(f"note: `{name}` is not in a cell that starts with `{_first_line(title)}`: only such cells are handed in.")
@@ -115,7 +118,9 @@ def _note_changed_setups(number: str) -> None:
     released = SETUPS.get(number)
     if shell is None or not released:
         return
-    for line in graded_cells.changed_setups(graded_cells.counting(shell.user_ns.get("In", ())), released):
+
+    counting = graded_cells.counting(shell.user_ns.get("In", ()))
+    for line in graded_cells.changed_setups(counting, released):
         print(
             f"note: the set-up cell that begins `{line[:60]}` is not as the lab gave it. A grade uses the lab's own: put "
             f"what you added into the exercise's cell. If you have changed it back, restart the kernel."

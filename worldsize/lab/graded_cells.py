@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from worldsize.titles import Title, title_of
@@ -61,20 +61,29 @@ def graded(sources: Iterable[str], exercises: Mapping[str, Title] | None = None)
         if error is not None and name in latest:
             broken[name] = error
             continue
+
         broken.pop(name, None)
         latest[name] = source
         numbers[name] = (found.lab, found.number)
 
     untitled = set()
     for function, title in (exercises or {}).items():
-        defining = [source for source in unnamed if defines(source, function) and _syntax_error(source) is None]
-        if defining and str(title) not in latest:
-            latest[str(title)] = defining[-1]
+        source = _last_defining(function, unnamed)
+        if source is not None and str(title) not in latest:
+            latest[str(title)] = source
             numbers[str(title)] = (title.lab, title.number)
             untitled.add(function)
 
     ordered = sorted(latest, key=numbers.__getitem__)  # set-up cells have no numbers, and keep their order
     return GradedCells({name: latest[name] for name in ordered}, broken, frozenset(untitled))
+
+
+def _last_defining(function: str, sources: list[str]) -> str | None:
+    """The latest cell that defines `function`, and that Python can read."""
+    for source in reversed(sources):
+        if defines(source, function) and _syntax_error(source) is None:
+            return source
+    return None
 
 
 def counting(sources: Iterable[str]) -> dict[str, str]:
@@ -118,15 +127,16 @@ def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str
     return changed
 
 
-def rebuild(sources: dict[str, str], file_of: Callable[[str], str] = lambda source: "<cell>") -> dict[str, Any]:
+def rebuild(sources: dict[str, str], files: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """The namespace that a lab notebook's graded cells make by themselves, run in order.
 
-    A cell that fails leaves what it made so far.
+    A cell that fails leaves what it made so far. `files` has the notebook's names of cells by their text, with nothing
+    after the last line.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for source in sources.values():
         try:
-            exec(compile(source, file_of(source), "exec"), namespace)
+            exec(compile(source, files.get(source.rstrip(), "<cell>"), "exec"), namespace)
         except Exception:
             continue  # it shows when the function that needs it is called
     return namespace
@@ -139,21 +149,25 @@ def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
     """
     missing: set[str] = set()
     seen: set[CodeType] = set()
-    todo = [code for code in [getattr(fn, "__code__", None)] if code]
+    todo = _own_code(fn)
     while todo:
         code = todo.pop()
         if code in seen:
             continue
+
         seen.add(code)
-        todo += [c for c in code.co_consts if isinstance(c, CodeType)]
+        todo += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         for name in _globals_of(code):
-            if name in namespace:
-                inner = getattr(namespace[name], "__code__", None)
-                if inner is not None and getattr(namespace[name], "__module__", None) == "__main__":
-                    todo.append(inner)
-            elif not hasattr(builtins, name):
+            if name not in namespace:
                 missing.add(name)
-    return sorted(missing)
+            elif getattr(namespace[name], "__module__", None) == "__main__":
+                todo += _own_code(namespace[name])
+    return sorted(name for name in missing if not hasattr(builtins, name))
+
+
+def _own_code(value: Any) -> list[CodeType]:
+    code = getattr(value, "__code__", None)
+    return [] if code is None else [code]
 
 
 def _globals_of(code: CodeType) -> set[str]:

@@ -11,10 +11,10 @@ torchrun's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.job import Job
+from worldsize.engines.job import Device, Job
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, check_arguments, execute
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
@@ -44,7 +44,7 @@ def launch(
     link: Link | None = None,
     timeout_s: float = 120.0,
     seed: int | None = None,
-    device: str = "auto",
+    device: Device = "auto",
     **unknown: Any,
 ) -> Run:
     """The call that students use: run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and get the `Run`.
@@ -70,7 +70,7 @@ def quiet_launch(
     args: tuple = (),
     link: Link | None = None,
     timeout_s: float = 120.0,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> Run:
     """The same call as students', for a check or a sheet: observers are not told, and `last_run` stays the student's own."""
     check_arguments(fn, args, timeout_s, None)
@@ -88,7 +88,7 @@ def _check(world_size: Any, link: Any, device: Any) -> None:
         )
     if link is not None and not isinstance(link, Link):
         raise ValueError(f'launch: expected link=Link("1 Gbit/s", "50 us") or None, got {link!r}')
-    if device not in ("auto", "cpu", "cuda"):
+    if device not in get_args(Device):
         raise ValueError(f'launch: expected device "auto", "cpu" or "cuda", got {device!r}')
 
 

@@ -21,9 +21,9 @@ from typing import Any
 from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.job import Job, Progress, Setup
+from worldsize.engines.job import Job, Progress, Ranks, Setup
 from worldsize.engines.payload import Payload
-from worldsize.failures import Outcome, TaskNames
+from worldsize.failures import Outcome
 from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of
 from worldsize.launch.run import KernelLaunches, Observer, Run, Tail
 
@@ -33,26 +33,28 @@ _STOP_S = 2.0
 _one_at_a_time = threading.Lock()
 
 
-def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunches, tasks: TaskNames = ()) -> Run:
+def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunches) -> Run:
     """Execute a launch: take one job, which is to make `call`, to its `Run`, or raise the error that it ended with.
 
     The job's folder and its origin in time are filled in here. The observers of `launches` are told, and it has the run
-    at once. `tasks`: names of the ranks, where they have any.
+    at once.
     """
     packed = payload.pack(call)
 
     with _one_at_a_time:
         job = replace(job, origin_s=time.monotonic(), dir=engine.new_run_dir())
         job.files.payload.write_bytes(packed)
-        run = Run(job.world_size, job.dir, job.seed, tasks=tasks)
+        run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names)
         weakref.finalize(run, engine.discarded.put, job.dir)
         launches.latest = run
         observers = launches.observers
+
         if len(packed) > payload.LARGE_BYTES:
             run.notes.append(large_payload_note(packed, call))
 
         try:
-            error = _settle(run, job, _follow(engine, run, job, observers))
+            outcome = _follow(engine, run, job, observers)
+            error = _settle(run, job, outcome)
         finally:
             if run.state == "running":  # the engine was lost
                 run.state = "failed"
@@ -98,8 +100,9 @@ def cell_sources() -> tuple[tuple[str, str], ...]:
     """(file, text) of the notebook's cells that ran before a launch, so that a traceback printed by a rank shows them."""
     found = []
     for file, entry in linecache.cache.items():
-        is_cell = "ipykernel" in file or "ipython" in file
-        if is_cell and len(entry) == 4 and entry[1] is None:  # one that is no file, and so has no time of change
+        if "ipykernel" not in file and "ipython" not in file:
+            continue
+        if len(entry) == 4 and entry[1] is None:  # one that is no file, and so has no time of change
             found.append((file, "".join(entry[2])))
     return tuple(found)
 
@@ -108,17 +111,19 @@ def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, 
     """Pass the ranks' output to the observers until the outcome comes."""
     tails = [Tail(job.files.log(r)) for r in range(job.world_size)]
     ranks = None
+    due_s = 0.0
     try:
         ranks = engine.start(job)
-        due_s = 0.0
         while True:
             event = ranks.next_event(_TICK_S)
-            _take_in(run, event, observers)
-            if isinstance(event, Outcome) or time.monotonic() >= due_s:
-                _publish(run, tails, observers, last=isinstance(event, Outcome))
-                due_s = time.monotonic() + _TICK_S
             if isinstance(event, Outcome):
+                _publish(run, tails, observers, last=True)
                 return event
+
+            _take_in(run, event, observers)
+            if time.monotonic() >= due_s:
+                _publish(run, tails, observers, last=False)
+                due_s = time.monotonic() + _TICK_S
     except KeyboardInterrupt:
         outcome = _stop(engine, run, ranks)
         _publish(run, tails, observers, last=True)
@@ -128,7 +133,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, 
         raise
 
 
-def _take_in(run: Run, event: Setup | Progress | Outcome | None, observers: tuple[Observer, ...]) -> None:
+def _take_in(run: Run, event: Setup | Progress | None, observers: tuple[Observer, ...]) -> None:
     if isinstance(event, Setup):
         run.setup = event.text
         for observer in observers:
@@ -139,7 +144,7 @@ def _take_in(run: Run, event: Setup | Progress | Outcome | None, observers: tupl
             observer.progressed(run, event)
 
 
-def _stop(engine: LocalEngine, run: Run, ranks: Any) -> Outcome:
+def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
     """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
     deadline_s = time.monotonic() + _STOP_S
     told = False
@@ -149,21 +154,25 @@ def _stop(engine: LocalEngine, run: Run, ranks: Any) -> Outcome:
                 if not told:
                     ranks.stop()
                 told = True
+
                 event = ranks.next_event(_TICK_S)
-                _take_in(run, event, ())
                 if isinstance(event, Outcome):
                     return replace(event, status="stopped", waits=())
+                _take_in(run, event, ())
+
     engine.abandon()
-    return Outcome("stopped")
+    return Outcome(status="stopped")
 
 
 def _publish(run: Run, tails: list[Tail], observers: tuple[Observer, ...], last: bool) -> None:
-    if observers:
-        for rank, tail in enumerate(tails):
-            text = tail.rest() if last else tail.new_text()
-            if text:
-                for observer in observers:
-                    observer.printed(run, rank, text)
+    if not observers:
+        return
+
+    for rank, tail in enumerate(tails):
+        text = tail.rest() if last else tail.new_text()
+        if text:
+            for observer in observers:
+                observer.printed(run, rank, text)
     for observer in observers:
         observer.ticked(run)
 
@@ -177,7 +186,7 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     error = None
     first = failures.first_failure(outcome.failures) if outcome.status == "failed" else None
     if outcome.status == "done":
-        run.results = [_result(job, rank) if rank in outcome.returned else None for rank in range(job.world_size)]
+        run.results = _results(job, outcome)
         run.notes += notes_of(outcome)
         run.state = "done"
     elif first is not None and first.not_yet:
@@ -190,5 +199,9 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     return error
 
 
-def _result(job: Job, rank: int) -> Any:
-    return pickle.loads(job.files.result(rank).read_bytes())
+def _results(job: Job, outcome: Outcome) -> list[Any]:
+    """What each rank returned; None for one that was not waited for."""
+    results: list[Any] = [None] * job.world_size
+    for rank in outcome.returned:
+        results[rank] = pickle.loads(job.files.result(rank).read_bytes())
+    return results

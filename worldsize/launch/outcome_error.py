@@ -17,6 +17,7 @@ from worldsize.launch.run import Run
 
 
 def large_payload_note(packed: bytes, call: Payload) -> str:
+    """The note on a launch whose payload is large."""
     largest = ", ".join(f"`{name}` {size / 1e6:.0f} MB" for name, size in payload.sizes(call)[:3])
     return (
         f"{len(packed) / 1e6:.0f} MB travel to every rank; the largest: {largest}. "
@@ -26,15 +27,17 @@ def large_payload_note(packed: bytes, call: Payload) -> str:
 
 def notes_of(outcome: Outcome) -> list[str]:
     changed: set[str] = set()
-    for returned in outcome.returned.values():
+    unwaited: list[int] = []
+    for rank, returned in sorted(outcome.returned.items()):
         changed.update(returned.changed)
-    unwaited = [rank for rank, returned in sorted(outcome.returned.items()) if returned.unwaited]
+        if returned.unwaited:
+            unwaited.append(rank)
 
     notes = []
     if changed:
-        which = ", ".join(f"`{name}`" for name in sorted(changed))
+        names = ", ".join(f"`{name}`" for name in sorted(changed))
         notes.append(
-            f"a rank changed {which}, but ranks are other processes: the notebook's own is as it was. "
+            f"a rank changed {names}, but ranks are other processes: the notebook's own is as it was. "
             f"Return it instead, and read run.results."
         )
     if unwaited:

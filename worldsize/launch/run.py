@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from worldsize import errors, failures
 from worldsize.engines.job import Progress, RunFiles
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
+
+RunLife = Literal["running", "done", "not yet", "failed", "interrupted"]
 
 
 @dataclass(eq=False)
@@ -32,7 +34,7 @@ class Run:
     world_size: int
     dir: Path
     seed: int
-    state: str = "running"
+    state: RunLife = "running"
     not_yet: str | None = None
     results: list[Any] = field(default_factory=list)
     setup: str = ""
@@ -71,34 +73,42 @@ class Run:
         return f"run[{rank}]: expected a rank from 0 to {self.world_size - 1}, got {rank}"
 
     def _rank(self, what: str, rank: int | str) -> int:
-        if isinstance(rank, str) and rank in self.tasks:
-            return self.tasks.index(rank)
         if isinstance(rank, str):
+            if rank in self.tasks:
+                return self.tasks.index(rank)
             raise ValueError(f"{what}: expected one of {', '.join(self.tasks) or 'the ranks by number'}, got {rank!r}")
+
         if not 0 <= rank < self.world_size:
             raise ValueError(f"{what}: expected a rank from 0 to {self.world_size - 1}, got {rank}")
         return rank
 
+    @property
+    def files(self) -> RunFiles:
+        return RunFiles(self.dir)
+
     def log_path(self, rank: int | str) -> Path:
         """The file that holds every line that the rank printed."""
-        return RunFiles(self.dir).log(self._rank("log", rank))
+        return self.files.log(self._rank("log", rank))
 
     def log(self, rank: int | str | None = None) -> str:
         """Everything that `rank` printed; without a rank, every rank's lines, tagged."""
-        if rank is None:
-            every = range(self.world_size)
-            return "".join(f"[{self.name(r)}] {line}\n" for r in every for line in self.log(r).splitlines())
-        return _text(self.log_path(rank))
+        if rank is not None:
+            return _text(self.log_path(rank))
+
+        rows: list[str] = []
+        for each in range(self.world_size):
+            rows += [f"[{self.name(each)}] {line}\n" for line in self.log(each).splitlines()]
+        return "".join(rows)
 
     def native_log(self, rank: int | str) -> str:
         """What TensorFlow itself wrote to stderr in this task, past Python; "" in a run of torch."""
-        return _text(RunFiles(self.dir).native_log(self._rank("native_log", rank)))
+        return _text(self.files.native_log(self._rank("native_log", rank)))
 
     @property
     def trace(self) -> Trace:
         """The transfers and spans of all ranks on one clock, which starts at the launch."""
         if self._trace is None:
-            paths = [RunFiles(self.dir).record(rank) for rank in range(self.world_size)]
+            paths = [self.files.record(rank) for rank in range(self.world_size)]
             records = [pickle.loads(path.read_bytes()) for path in paths if path.exists()]
             self._trace = merge(records, self.world_size)
         return self._trace
@@ -162,16 +172,19 @@ class Tail:
     """New text of a growing file, whole lines at a time."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._read, self._rest = path, 0, b""
+        self._path = path
+        self._read_bytes = 0
+        self._rest = b""
 
     def new_text(self) -> str:
         try:
             with open(self._path, "rb") as file:
-                file.seek(self._read)
+                file.seek(self._read_bytes)
                 data = file.read()
         except FileNotFoundError:
             return ""
-        self._read += len(data)
+
+        self._read_bytes += len(data)
         whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
         return (whole + mark).decode(errors="replace")
 

@@ -29,10 +29,12 @@ def bundle(run: Run, run_state: RunState) -> dict[str, str]:
     """The result that stays of a run in the notebook: its picture and table by MIME type."""
     made = picture(run)
     heads, rows = table(run, run_state)
-    page, text = _html(run, heads, rows), _text(run, heads, rows)
+    page = _html(run, heads, rows)
+    text = _text(run, heads, rows)
     if made is not None:
         page = made.html(made.png(PICTURE_BYTES, PICTURE_DPI)) + page
         text = f"{made.alt}\n{text}"
+
     return {"text/html": _folded(run, page), "text/plain": text}
 
 
@@ -53,9 +55,9 @@ def picture(run: Run) -> Picture | None:
 
     A timeline is drawn where anything was recorded.
     """
-    if not has_picture(run):
-        return None
-    return report_curves.draw(run.reports, run.tasks) if report_curves.names(run.reports) else rank_timeline.timeline(run.trace)
+    if report_curves.names(run.reports):
+        return report_curves.draw(run.reports, run.tasks)
+    return rank_timeline.timeline(run.trace) if has_picture(run) else None
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def ends(run: Run) -> list[RankEnd]:
     if run.state == "done":  # without a result: a server, or one that was killed on request
         for rank in set(range(run.world_size)) - run.outcome.returned.keys():
             found[rank] = RankEnd("ended")
+
     for standing in run.outcome.standings:
         found[standing.rank] = RankEnd("stopped", _stood(standing))
     for failure in run.outcome.failures:
@@ -125,16 +128,16 @@ def table(run: Run, run_state: RunState) -> tuple[list[str], list[TableRow]]:
         name = row.name if run.tasks else str(row.rank)
         rows.append(TableRow(name=name, end=how[row.rank], more=tuple(more[place] for place in used)))
 
-    return ["task" if run.tasks else "rank", "end", *(heads[place] for place in used)], rows
+    first = "task" if run.tasks else "rank"
+    return [first, "end", *(heads[place] for place in used)], rows
 
 
 _NOTHING = ("", "0", "0\u00a0B")
 
 
 def _more(row: RankRow) -> list[str]:
-    told = " · ".join(filter(None, (row.place(), row.values())))
     sizes = [units.size(n).replace(" ", "\u00a0") for n in (row.sent_bytes, row.received_bytes)]
-    return [told, *sizes, f"{row.lines:,}"]
+    return [row.told(), *sizes, f"{row.lines:,}"]
 
 
 def _short(words: str) -> str:
@@ -143,14 +146,16 @@ def _short(words: str) -> str:
 
 def caption(run: Run) -> str:
     """The result of a run in one line, over its table: how many ranks, how it ended, how long it took."""
-    word = {"not yet": f"not yet: {run.not_yet}"}.get(run.state, run.state)
-    return f"{units.count(run.world_size, 'task' if run.tasks else 'rank')}, {word}, {units.seconds(run.wall_s)}"
+    ranks = units.count(run.world_size, "task" if run.tasks else "rank")
+    word = f"not yet: {run.not_yet}" if run.state == "not yet" else run.state
+    return f"{ranks}, {word}, {units.seconds(run.wall_s)}"
 
 
 def _html(run: Run, heads: list[str], rows: list[TableRow]) -> str:
     top = "".join(f'<th scope="col" {_CELL}>{head}</th>' for head in heads)
     lines = "".join(f"<tr>{_row_html(row)}</tr>" for row in rows[:MOST_ROWS])
     said = html.escape(caption(run))
+
     table_html = f"<table><caption>{said}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
     return table_html + "".join(f"<p>{line}</p>" for line in _left_out(rows))
 
@@ -174,4 +179,6 @@ def _text(run: Run, heads: list[str], rows: list[TableRow]) -> str:
 
 
 def _left_out(rows: list[TableRow]) -> list[str]:
-    return [f"… and {len(rows) - MOST_ROWS} more ranks"] if len(rows) > MOST_ROWS else []
+    if len(rows) <= MOST_ROWS:
+        return []
+    return [f"… and {len(rows) - MOST_ROWS} more ranks"]

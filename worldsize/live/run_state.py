@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from worldsize import failures, units
-from worldsize.engines.job import Progress
+from worldsize.engines.job import Progress, ProgressState
 from worldsize.figures import report_series
 from worldsize.figures.report_series import PLACES, TOTALS, Axis, ReportCurve
 
@@ -21,7 +21,7 @@ LINE_CHARS = 160
 SHOWN_CURVES = 3
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
-RankLife = Literal["starting", "running", "waiting", "done", "not yet", "failed", "stopped", "ended"]
+RankLife = Literal["starting", "stopped", "ended"] | ProgressState
 
 
 def tail_lines(world_size: int) -> int:
@@ -56,6 +56,7 @@ class RankRow:
     def report(self, report: dict[str, float]) -> None:
         self.latest |= {name: value for name, value in report.items() if name != "t"}
         self.changed = True
+
         x = self.axis.x(report)
         for name in report_series.curve_names([report]):
             if name in self.curves or len(self.curves) < SHOWN_CURVES:
@@ -63,23 +64,32 @@ class RankRow:
 
     def values(self) -> str:
         """The latest reports in words: "loss 0.213 · accuracy 0.9"."""
-        return " · ".join(f"{name} {units.number(self.latest[name])}" for name in report_series.curve_names([self.latest]))
+        names = report_series.curve_names([self.latest])
+        return " · ".join(f"{name} {units.number(self.latest[name])}" for name in names)
+
+    def told(self) -> str:
+        """All of it: "epoch 2 of 3 · step 40 · loss 0.213"."""
+        return " · ".join(filter(None, (self.place(), self.values())))
 
     def place(self) -> str:
         """How far it is: "epoch 2 of 3 · step 40"."""
         return " · ".join(f"{name} {self._of(name)}" for name in reversed(PLACES) if name in self.latest)
 
     def _of(self, name: str) -> str:
+        reached = units.number(self.latest[name])
         total = self.latest.get(TOTALS[name])
-        return units.number(self.latest[name]) + ("" if total is None else f" of {units.number(total)}")
+        return reached if total is None else f"{reached} of {units.number(total)}"
 
 
 class RunState:
     """All ranks of one run."""
 
     def __init__(self, world_size: int, tasks: failures.TaskNames = ()) -> None:
-        lines, points = tail_lines(world_size), curve_points(world_size)
-        self.rows = [RankRow(rank, failures.name(rank, tasks), deque(maxlen=lines), points) for rank in range(world_size)]
+        self.rows: list[RankRow] = []
+        for rank in range(world_size):
+            tail = deque(maxlen=tail_lines(world_size))
+            name = failures.name(rank, tasks)
+            self.rows.append(RankRow(rank=rank, name=name, tail=tail, keep_points=curve_points(world_size)))
 
     @property
     def changed(self) -> bool:
@@ -95,12 +105,15 @@ class RunState:
     def progressed(self, progress: Progress) -> None:
         """Take in all of a rank's news but its reports, which its row takes one by one."""
         row = self.rows[progress.rank]
-        row.sent_bytes, row.received_bytes = progress.sent_bytes, progress.received_bytes
+        row.sent_bytes = progress.sent_bytes
+        row.received_bytes = progress.received_bytes
         self.stands(row.rank, progress.state, _doing(progress))
 
     def stands(self, rank: int, state: RankLife, doing: str = "") -> None:
         row = self.rows[rank]
-        row.state, row.doing, row.changed = state, doing, True
+        row.state = state
+        row.doing = doing
+        row.changed = True
 
     def whole(self) -> dict[str, Any]:
         """Everything that is kept, for a front end that knows nothing yet."""
@@ -113,9 +126,11 @@ class RunState:
 
     def _sent(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
         for row in self.rows:
-            row.changed, row.new_lines = False, 0
+            row.changed = False
+            row.new_lines = 0
             for curve in row.curves.values():
                 curve.sent = len(curve.points)
+
         return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen}
 
 
@@ -139,14 +154,22 @@ def plain(line: str) -> str:
 
 def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
     return {
-        "rank": row.rank, "name": row.name, "state": row.state, "doing": row.doing, "lines": row.lines, "place": row.place(),
-        "share": report_series.share(row.latest), "values": row.values(), "traffic": _traffic(row), "x": row.axis.name,
+        "rank": row.rank,
+        "name": row.name,
+        "state": row.state,
+        "doing": row.doing,
+        "lines": row.lines,
+        "place": row.place(),
+        "share": report_series.share(row.latest),
+        "values": row.values(),
+        "traffic": _traffic(row),
+        "x": row.axis.name,
         "curves": {name: curve.part(0 if whole else curve.sent) for name, curve in row.curves.items()},
-    }  # fmt: skip
+    }
 
 
 def _traffic(row: RankRow) -> str:
-    if not row.sent_bytes + row.received_bytes:
+    if row.sent_bytes + row.received_bytes == 0:
         return ""
     return f"sent {units.size(row.sent_bytes)} · received {units.size(row.received_bytes)}"
 

@@ -40,20 +40,28 @@ class Screenful:
         return [f"[{failures.name(rank, self._tasks)}] {line}" for line in shown]
 
     def rest(self) -> list[str]:
+        if not self._kept_back:
+            return []
         first = failures.name(0, self._tasks)
-        return [f"… {self._kept_back} more lines; all of {first}'s: print(run.log(0))"] if self._kept_back else []
+        return [f"… {self._kept_back} more lines; all of {first}'s: print(run.log(0))"]
 
 
 class TextLines(Observer):
     """Prints the set-up line and each rank's lines as they come."""
 
+    # of the run that started last
+    run_state: RunState
+    screenful: Screenful
+
     def started(self, run: Run) -> None:
-        self.run_state, self.screenful = RunState(run.world_size, run.tasks), Screenful(run.tasks)
+        self.run_state = RunState(run.world_size, run.tasks)
+        self.screenful = Screenful(run.tasks)
         print(run.setup)
 
     def printed(self, run: Run, rank: int, text: str) -> None:
-        self.run_state.printed(rank, lines_of(text))
-        say(self.screenful.take(rank, lines_of(text)))
+        lines = lines_of(text)
+        self.run_state.printed(rank, lines)
+        say(self.screenful.take(rank, lines))
 
     def progressed(self, run: Run, progress: Progress) -> None:
         row = self.run_state.rows[progress.rank]
@@ -61,6 +69,7 @@ class TextLines(Observer):
             if "epoch" in report and row.latest.get("epoch", report["epoch"]) != report["epoch"]:
                 self._tell_epoch(progress.rank)
             row.report(report)
+
         self.run_state.progressed(progress)
 
     def ended(self, run: Run) -> None:
@@ -70,12 +79,13 @@ class TextLines(Observer):
             say(self.screenful.rest())
             if any(run.reports):
                 show(run, self.run_state)
+
         say(last_words(run))
 
     def _tell_epoch(self, rank: int) -> None:
         row = self.run_state.rows[rank]
         if "epoch" in row.latest:
-            say(self.screenful.take(rank, [" · ".join(filter(None, (row.place(), row.values())))]))
+            say(self.screenful.take(rank, [row.told()]))
 
 
 def say(lines: list[str]) -> None:
@@ -86,7 +96,10 @@ def say(lines: list[str]) -> None:
 
 def last_words(run: Run) -> list[str]:
     """Lines of text that end a run's live output: "not yet: …" for an exercise, and the launcher's notes."""
-    return [f"not yet: {run.not_yet}"] * (run.state == "not yet") + [f"note: {note}" for note in run.notes]
+    notes = [f"note: {note}" for note in run.notes]
+    if run.state == "not yet":
+        return [f"not yet: {run.not_yet}", *notes]
+    return notes
 
 
 def show(run: Run, run_state: RunState) -> None:

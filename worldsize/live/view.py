@@ -32,14 +32,18 @@ LOADING_S = 1.5  # messages that come before the browser has loaded live.js are 
 class LiveView(TextLines):
     """Holds each run's lines back while the view shows them, and prints them when it has ended."""
 
-    _window: LiveWindow | None = None
+    def __init__(self) -> None:
+        self._window: LiveWindow | None = None
+        self._held: list[str] = []
+        self._began_s = 0.0
+        self._broken = False
 
     def started(self, run: Run) -> None:
         self._break_off()
-        self._broken = False
         super().started(run)
-        self._held: list[str] = []
+        self._held = []
         self._began_s = time.monotonic()
+        self._broken = False
 
     def printed(self, run: Run, rank: int, text: str) -> None:
         lines = lines_of(text)
@@ -53,40 +57,47 @@ class LiveView(TextLines):
         self.ticked(run)
 
     def ticked(self, run: Run) -> None:
-        if run.setup and not self._broken and time.monotonic() - self._began_s >= OPEN_AFTER_S:
-            with self._no_harm():
-                if self._window is None:
-                    self._window = LiveWindow(run.setup, self.run_state, self._began_s)
-                    at_cell_end(self._break_off)
-                self._window.refresh("running")
+        if not run.setup or self._broken or time.monotonic() - self._began_s < OPEN_AFTER_S:
+            return
+
+        with self._no_harm():
+            if self._window is None:
+                self._window = LiveWindow(run.setup, self.run_state, self._began_s)
+                at_cell_end(self._break_off)
+            self._window.refresh("running")
 
     def ended(self, run: Run) -> None:
         if run.setup:
             with self._no_harm():
                 self._leave(run)
             say(self._held + self.screenful.rest())
+
         say(last_words(run))
 
     def _leave(self, run: Run) -> None:
         """Show how the ranks ended at once, and what stays when the cell has ended: drawing takes a tenth of a second."""
-        window, self._window, run_state = self._window, None, self.run_state
-        if window is not None:
-            for rank, end in enumerate(result.ends(run)):
-                run_state.stands(rank, end.state, str(end))
-            window.refresh(run.state, now=True)
-            if self._only_printed(run):  # a little: its lines stay, as if no view had been
-                window.close({"text/plain": "\n".join(self._held)})
-                self._held = []
-                return
-        elif any(run.reports):
-            window = PlaceholderOutput(result.caption(run))
-        else:
+        window, run_state = self._window, self.run_state
+        self._window = None
+        if window is None:
+            if any(run.reports):
+                self._close_at_cell_end(PlaceholderOutput(result.caption(run)), run, run_state)
             return
-        at_cell_end(lambda: self._put(window, run, run_state))
 
-    def _put(self, window: LiveWindow | PlaceholderOutput, run: Run, run_state: RunState) -> None:
-        with self._no_harm():
-            window.close(result.bundle(run, run_state))
+        for rank, end in enumerate(result.ends(run)):
+            run_state.stands(rank, end.state, str(end))
+        window.refresh(run.state, now=True)
+        if self._only_printed(run):  # a little: its lines stay, as if no view had been
+            window.close({"text/plain": "\n".join(self._held)})
+            self._held = []
+        else:
+            self._close_at_cell_end(window, run, run_state)
+
+    def _close_at_cell_end(self, window: LiveWindow | PlaceholderOutput, run: Run, run_state: RunState) -> None:
+        def close() -> None:
+            with self._no_harm():
+                window.close(result.bundle(run, run_state))
+
+        at_cell_end(close)
 
     def _break_off(self) -> None:
         """Close the view of a run whose end nobody told, as where the agent died."""
@@ -96,7 +107,9 @@ class LiveView(TextLines):
                 window.close({"text/plain": "the run broke off"})
 
     def _only_printed(self, run: Run) -> bool:
-        return self._held and run.state == "done" and not (self.screenful.rest() or result.has_picture(run))
+        if run.state != "done" or not self._held:
+            return False
+        return not self.screenful.rest() and not result.has_picture(run)
 
     @contextmanager
     def _no_harm(self) -> Iterator[None]:
@@ -139,9 +152,15 @@ class LiveWindow:
     def __init__(self, setup: str, run_state: RunState, began_s: float) -> None:
         from IPython.display import display
 
-        self._run_state, self._began_s = run_state, began_s
-        self._opened_s = self._whole_s = self._sent_s = time.monotonic()
-        self._seq, self._asked = 0, False
+        now_s = time.monotonic()
+        self._run_state = run_state
+        self._began_s = began_s
+        self._opened_s = now_s
+        self._sent_s = now_s  # the last message
+        self._whole_s = now_s  # the last one with everything
+        self._seq = 0
+        self._asked = False
+
         self._widget = widget_class()(first=self._message(run_state.whole(), "running", whole=True))
         self._widget.on_msg(self._on_ask)
         data = {**self._widget._repr_mimebundle_()[0], "text/plain": f"{setup}: running"}
@@ -150,14 +169,26 @@ class LiveWindow:
     def refresh(self, state: str, now: bool = False) -> None:
         """Send what is new, or everything where that is due; nothing where the last message was a moment ago."""
         now_s = time.monotonic()
-        whole = self._asked or now or now_s - self._whole_s >= WHOLE_S or now_s - self._opened_s < LOADING_S
-        if not now and (now_s - self._sent_s < MESSAGE_S or not (whole or self._run_state.changed)):
+        if not now and now_s - self._sent_s < MESSAGE_S:
             return
+
+        whole = now or self._whole_due(now_s)
+        if not whole and not self._run_state.changed:
+            return
+
         self._sent_s = now_s
-        if whole:
-            self._whole_s, self._asked = now_s, False
         self._seq += 1
-        self._widget.send(self._message(self._run_state.whole() if whole else self._run_state.news(), state, whole))
+        if whole:
+            self._whole_s = now_s
+            self._asked = False
+            content = self._run_state.whole()
+        else:
+            content = self._run_state.news()
+        self._widget.send(self._message(content, state, whole))
+
+    def _whole_due(self, now_s: float) -> bool:
+        loading = now_s - self._opened_s < LOADING_S
+        return self._asked or loading or now_s - self._whole_s >= WHOLE_S
 
     def close(self, bundle: dict[str, str]) -> None:
         """Put `bundle` in the view's place, in the same output."""

@@ -62,7 +62,8 @@ def launch(
     if unknown:
         raise _unknown(next(iter(unknown)))
     _check(fn, args, timeout_s, seed, logical_devices, cluster, env)
-    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
+
+    tasks = _tasks(cluster, servers, logical_devices, legacy_keras)
     return _launch(Payload(fn, tuple(args), dict(kwargs or {})), tasks, timeout_s, seed, env, STUDENTS_LAUNCHES)
 
 
@@ -82,8 +83,20 @@ def quiet_launch(
     `last_run` stays the student's own.
     """
     _check(fn, args, timeout_s, None, logical_devices, cluster, env)
-    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
+
+    tasks = _tasks(cluster, servers, logical_devices, legacy_keras)
     return _launch(Payload(fn, tuple(args), {}), tasks, timeout_s, None, env, KernelLaunches())
+
+
+def _tasks(
+    cluster: Cluster | None, servers: Iterable[str] | None, logical_devices: int, legacy_keras: bool
+) -> TensorFlowTasks:
+    return TensorFlowTasks(
+        cluster=cluster,
+        servers=serving(cluster, servers),
+        logical_devices=logical_devices,
+        legacy_keras=legacy_keras,
+    )
 
 
 def _launch(
@@ -94,14 +107,14 @@ def _launch(
     env: Mapping[str, str] | None,
     launches: KernelLaunches,
 ) -> Run:
-    names = tasks.cluster.tasks() if tasks.cluster else ()
     around = callers_state(seed)
     if tasks.cluster:
         around["env"]["CUDA_VISIBLE_DEVICES"] = "-1"
     around["env"] |= dict(env or {})
 
-    job = Job(world_size=len(names) or 1, timeout_s=timeout_s, framework="tensorflow", tasks=tasks, **around)
-    return execute(_engine, call, job, launches, names)
+    n = len(tasks.names()) or 1
+    job = Job(world_size=n, timeout_s=timeout_s, framework="tensorflow", tasks=tasks, **around)
+    return execute(_engine, call, job, launches)
 
 
 def _check(
@@ -114,6 +127,7 @@ def _check(
         raise ValueError(
             "launch: expected TensorFlow, and it is not installed here. Install it: pip install tensorflow"
         )
+
     if not isinstance(logical_devices, int) or isinstance(logical_devices, bool):
         raise ValueError(f"launch: expected logical_devices as a whole number, got {logical_devices!r}")
     if not 1 <= logical_devices <= _MAX_DEVICES:
@@ -122,6 +136,7 @@ def _check(
         raise ValueError(f"launch: expected cluster=Cluster(worker=2) or None, got {cluster!r}")
     if env is not None and not all(isinstance(text, str) for pair in dict(env).items() for text in pair):
         raise ValueError(f"launch: expected env as names and texts, such as {{'TF_X': '1'}}, got {env!r}")
+
     if payload.first_parameter(fn) == "fabric":
         raise ValueError(
             f"launch: `{getattr(fn, '__name__', 'fn')}` asks for a fabric, and TensorFlow's tasks have none. Launch it with "
