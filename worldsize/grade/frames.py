@@ -2,7 +2,7 @@
 
 A frame is two lengths, a JSON object and bytes. Values are numbers, text, lists, tuples, dicts with plain keys and
 NumPy arrays; whatever else a submission holds arrives as text that names its type. What comes in is checked: sizes,
-dtypes, shapes and depth, and text is made printable. Left out: what the frames mean (`broker`, `rank`).
+dtypes, shapes and depth, and text is made printable. Left out: what the frames mean (`broker`, `run`, `rank`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ import json
 import math
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+
+JobMode = Literal["call", "ranks", "group", "tensorflow", "cells"]  # what a rank is asked for
+FabricOp = Literal["post", "wait", "take", "compute", "computed"]  # what a rank's frame says to the broker
+RankOp = Literal["done", "failed", "cell", "call"]  # what it says to the run
 
 HEADER = struct.Struct("!II")
 MAX_JSON_BYTES = 8_000_000

@@ -25,11 +25,14 @@ class BrokerChannel:
     """Frames to the broker and back. `is_alone` says whether no other thread of this rank could send meanwhile."""
 
     def __init__(self, channel: socket.socket, is_alone: Callable[[], bool]) -> None:
-        self._channel, self._is_alone = channel, is_alone
+        self._channel = channel
+        self._is_alone = is_alone
         self._reader = Reader()
-        self._writing, self._waking = threading.Lock(), threading.Condition()
+        self._writing = threading.Lock()
+        self._waking = threading.Condition()
         self._answers: dict[int, tuple[dict, bytes]] = {}
-        self._asked, self._reading = 0, False
+        self._asked = 0
+        self._reading = False
 
     def tell(self, message: dict[str, Any], blob: Any = b"") -> None:
         with self._writing:
@@ -40,7 +43,9 @@ class BrokerChannel:
         with self._waking:
             self._asked += 1
             number = self._asked
+
         self.tell({**message, "ask": number, "alone": self._is_alone()}, blob)
+
         while True:
             with self._waking:
                 while self._reading and number not in self._answers:
@@ -57,12 +62,13 @@ class BrokerChannel:
             with self._waking:
                 self._reading = False
                 self._waking.notify_all()
+
         with self._waking:
             self._answers[answer["to"]] = answer, blob
             self._waking.notify_all()
 
     def read(self) -> tuple[dict, bytes]:
-        """The next frame. Raises LineLost."""
+        """The next frame. Raises ChannelLost."""
         while (frame := self._reader.next()) is None:
             data = self._channel.recv(_CHUNK)
             if not data:

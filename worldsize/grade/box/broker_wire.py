@@ -29,8 +29,10 @@ class BrokerWire:
     """A wire whose every message goes through the broker, which matches, shapes and records it."""
 
     def __init__(self, channel: BrokerChannel, rank: int, world_size: int) -> None:
-        self.rank, self.world_size = rank, world_size
-        self._channel, self._posts = channel, 0
+        self.rank = rank
+        self.world_size = world_size
+        self._channel = channel
+        self._posts = 0
         self._numbering = threading.Lock()
 
     now = staticmethod(time.monotonic)
@@ -40,6 +42,7 @@ class BrokerWire:
             raise ValueError(f"send: expected a plain dtype, got {x.dtype}")
         if x.nbytes > MAX_BLOB_BYTES:
             raise ValueError(f"send: a graded message has at most {MAX_BLOB_BYTES} bytes, got {x.nbytes}")
+
         with self._numbering:
             self._posts += 1
             number = self._posts
@@ -50,6 +53,7 @@ class BrokerWire:
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         message = {"op": "take", "from": None if frm is None else int(frm), "tag": int(tag), **_kind(out)}
         answer, blob = self._channel.ask(message)
+
         source = answer["source"]
         if "dtype" in answer:
             kind = [answer["dtype"], len(answer["shape"]), *answer["shape"]]

@@ -26,7 +26,7 @@ from worldsize.checks import in_rank
 from worldsize.engines.rank_failure import failure_of, message_of
 from worldsize.failures import Failure
 from worldsize.grade.box.broker_channel import BrokerChannel
-from worldsize.grade.frames import decode, encode
+from worldsize.grade.frames import JobMode, decode, encode
 
 _MOST_FRAMES = 12
 _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
@@ -40,45 +40,52 @@ def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
     try:
         job, blob = channel.read()
         job["addresses"] = addresses
-        _end(channel, job, blob)
+        tell_end(channel, job["rank"], lambda: _do(channel, job, blob))
         if addresses:
             threading.Event().wait()  # another rank may still need this one; the grader ends them together
     finally:
         os._exit(0)
 
 
-def _end(channel: BrokerChannel, job: dict, blob: bytes) -> None:
+def tell_end(channel: BrokerChannel, rank: int, work: Callable[[], dict[str, Any]]) -> None:
+    """A rank does its `work`, and tells the grader what came of it, by name, or how it failed."""
     try:
-        out = bytearray()
-        channel.tell({"op": "done", **{k: encode(v, out) for k, v in _do(channel, job, blob).items()}}, out)
+        blob = bytearray()
+        told = {name: encode(value, blob) for name, value in work().items()}
+        channel.tell({"op": "done", **told}, blob)
     except BaseException as error:
-        channel.tell({"op": "failed", **told_failure(failure_of(job["rank"], error))})
+        channel.tell({"op": "failed", **_told_failure(failure_of(rank, error))})
 
 
-def told_failure(failure: Failure) -> dict[str, Any]:
-    """Inside the box, a rank's failure as plain data for the grader, which believes it as words and nothing more."""
+def _told_failure(failure: Failure) -> dict[str, Any]:
+    """The failure as plain data for the grader, which believes it as words and nothing more."""
     told = asdict(failure)
     told["frames"] = [[frame.file, frame.line, frame.function, frame.text] for frame in failure.frames[:_MOST_FRAMES]]
     return told
 
 
 def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
+    mode: JobMode = job["mode"]
     seed = _seed(job["seed"], job["run"], job["rank"])
-    if job["mode"] == "tensorflow":
+    if mode == "tensorflow":
         from worldsize.grade.box import tensorflow_task
 
         if tensorflow_task.prepare(job, seed):
             return {"returned": None, "input": None}
-    module, errors = run_cells(job["cells"], channel if job["mode"] == "cells" else None)
-    if job["mode"] == "cells":
+
+    if mode == "cells":
+        _, errors = run_cells(job["cells"], channel)
         return {"errors": errors}
-    namespace = vars(module)
+
+    module, errors = run_cells(job["cells"])
 
     def callable_of(what: Any) -> Any:
-        return _theirs(channel, what) if isinstance(what, int) else _own(namespace, what, errors)
+        if isinstance(what, int):
+            return _theirs(channel, what)
+        return _own(vars(module), what, errors)
 
     function, *args = decode(job["args"], blob, callable_of)
-    return _MODES[job["mode"]](channel, job, function, args)
+    return _MODES[mode](channel, job, function, args)
 
 
 def _call(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
@@ -108,8 +115,8 @@ def play_rank(channel: BrokerChannel, rank: int, world_size: int, function: Call
 
 def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     host, _, port = job["addresses"][0].partition(":")
-    numbers = {"RANK": job["rank"], "LOCAL_RANK": job["rank"], "WORLD_SIZE": job["world_size"]}
-    os.environ.update({name: str(number) for name, number in numbers.items()})
+    rank = str(job["rank"])
+    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=str(job["world_size"]))
     os.environ.update(MASTER_ADDR=host, MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
 
     given, *more = args
@@ -121,7 +128,9 @@ def _ended(both: tuple[Any, Any]) -> dict[str, Any]:
     return {"returned": returned, "input": after}
 
 
-_MODES = {"call": _call, "ranks": _over_fabric, "group": _over_group, "tensorflow": _in_tensorflow}
+_MODES: dict[JobMode, Callable[[BrokerChannel, dict, Callable, list], dict[str, Any]]] = {
+    "call": _call, "ranks": _over_fabric, "group": _over_group, "tensorflow": _in_tensorflow,
+}
 
 
 def _seed(*numbers: int) -> int:
@@ -143,6 +152,7 @@ def warm(framework: str) -> None:
     if framework != "torch":  # TensorFlow's runtime must not start before the fork
         run_cells([["warm", "import numpy"]])
         return
+
     import torch
 
     x = tensors(np.arange(4.0, dtype="float32"))
@@ -162,9 +172,11 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     errors: dict[str, str] = {}
+
     for number, (title, source) in enumerate(cells):
         if channel is not None:
             channel.tell({"op": "cell", "number": number})
+
         file = f"<{title}>"
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         try:
@@ -186,6 +198,7 @@ def _own(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
     found = namespace.get(name)
     if callable(found):
         return found
+
     said = "; ".join(f"{title} raised {message}" for title, message in errors.items())
     got = "nothing" if found is None else f"a {type(found).__name__}"
     raise NameError(f"expected a function `{name}`, got {got}. {said}".rstrip(". "))
@@ -201,7 +214,9 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
         if "error" in answer:
             name, message = answer["error"]
             kind = getattr(builtins, name, None)
-            raise (kind if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError)(message)
+            if not isinstance(kind, type) or not issubclass(kind, Exception):
+                kind = RuntimeError
+            raise kind(message)
         return decode(answer["value"], data)
 
     return call

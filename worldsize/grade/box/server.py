@@ -20,16 +20,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize.grade.box import stub_front
-from worldsize.grade.isolation import limits, namespaces
+from worldsize.grade.isolation import limits, namespaces, privileges
+
+if TYPE_CHECKING:
+    from worldsize.grade.isolation.bubblewrap import Framework
 
 MAX_ORDER_BYTES = 65536
 _MOST_SOCKETS = 64
+_FAILED = 70  # what a rank's process exits with where it does not come to its job
 
-
-_FRAMEWORKS = {
+_FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
     "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
 }
@@ -38,21 +41,23 @@ _LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes",)}
 _MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 
-def main(control: int, own_namespaces: bool, nobody: bool, framework: str) -> None:
+def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework) -> None:
     """Entry point of the server in the sandbox's box.
 
     Serve orders from the descriptor `control` until it closes.
     """
     if nobody:
-        namespaces.become_nobody()
+        privileges.become_nobody()
     if own_namespaces:
         namespaces.enter_namespaces()
     elif nobody:
-        namespaces.make_undumpable()
+        privileges.make_undumpable()
+
     for module in (*_FRAMEWORKS[framework], *_MODULES):
         importlib.import_module(module)
     stub_front.install()
     importlib.import_module("worldsize.grade.box.rank").warm(framework)
+
     server = _Server(socket.socket(fileno=control), own_namespaces)
     gc.disable()
     server.say({"op": "ready"})
@@ -85,6 +90,7 @@ class _Server:
         data, sockets, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, _MOST_SOCKETS)
         if not data:
             return False
+
         order = json.loads(data)
         if order["op"] == "spawn":
             self._spawn(order, sockets)
@@ -92,13 +98,17 @@ class _Server:
             self._kill(order["number"])
         elif order["op"] == "import":
             _preload(order["modules"])
+
         for descriptor in sockets:
             os.close(descriptor)
         return True
 
     def _spawn(self, order: dict, sockets: Sequence[int]) -> None:
         gc.freeze()  # so that a collection in a rank does not copy the server's memory
-        process = self._pid_namespace.fork() if self._pid_namespace else os.fork()
+        if self._pid_namespace is None:
+            process = os.fork()
+        else:
+            process = self._pid_namespace.fork()
         if process == 0:
             _enter(order, sockets, self._pid_namespace is not None)
         self._ranks[process] = order["number"]
@@ -118,18 +128,21 @@ class _Server:
                 return
             if process == 0:
                 return
+
             number = self._ranks.pop(process, None)
             if number is not None:
                 code = os.waitstatus_to_exitcode(status)
-                code = 128 - code if code < 0 else code
+                if code < 0:
+                    code = 128 - code  # the number of a signal, as a shell tells it
                 self.say({"op": "ended", "number": number, "code": code, "cpu_s": used.ru_utime + used.ru_stime})
 
 
 def _preload(modules: Sequence[str]) -> None:
     """Import what the release's own set-up cells import, so that ranks need not."""
-    for module in (late for name in modules for late in (name, *_LATE.get(name, ()))):
-        with suppress(Exception):
-            importlib.import_module(module)
+    for name in modules:
+        for module in (name, *_LATE.get(name, ())):
+            with suppress(Exception):
+                importlib.import_module(module)
 
 
 # ---- a rank's process ------------------------------------------------------------------------
@@ -140,28 +153,34 @@ def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoRetur
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
 
-    code = 70
     try:
         os.setsid()  # a group of its own: what it signals to its group stays inside
-        namespaces.end_with_parent()
+        privileges.end_with_parent()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+
         _close_all_but(sockets)
         rank.silence_output()
+
         address_bytes = limits.size_bytes() + order["memory_bytes"]
         if own_namespaces:
             namespaces.unshare_rest()
             if order["together"]:
                 namespaces.enable_loopback()
             namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
-        bolt = namespaces.drop_privileges if order["drop_privileges"] else limits.limit
-        bolt(address_bytes, order["cpu_s"], order["tmp_bytes"], order["processes"])
+
+        kept = {"address_bytes": address_bytes, "cpu_s": order["cpu_s"], "file_bytes": order["tmp_bytes"]}
+        if order["drop_privileges"]:
+            privileges.drop_privileges(**kept, processes=order["processes"])
+        else:
+            limits.limit(**kept)
+
         if order["together"]:
             _group(sockets)
         rank.serve(BrokerChannel(socket.socket(fileno=sockets[0]), rank.is_only_thread))
     finally:
-        os._exit(code)
+        os._exit(_FAILED)
 
 
 def _group(sockets: Sequence[int]) -> NoReturn:
@@ -171,10 +190,12 @@ def _group(sockets: Sequence[int]) -> NoReturn:
 
     kept = [_bound() for _ in sockets]  # an address for each, which nobody else is given
     addresses = [f"127.0.0.1:{bound.getsockname()[1]}" for bound in kept]
+
     for descriptor in sockets:
         if os.fork() == 0:
             _close_all_but([descriptor])
             rank.serve(BrokerChannel(socket.socket(fileno=descriptor), rank.is_only_thread), addresses)
+
     _close_all_but([bound.fileno() for bound in kept])
     with suppress(ChildProcessError):
         while True:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import worldsize
 from worldsize.engines.cluster import Cluster, Task
 
 _REAL = ("errors", "failures", "links", "report")  # modules whose names are plain data
@@ -56,18 +57,20 @@ def install() -> None:
 
     From now on `from worldsize.notebook import *` and `from worldsize.tf import …` give the stand-ins.
     """
-    front = ModuleType("worldsize.notebook")
-    front.__all__ = names()
     known: dict[str, Any] = {"data": import_module("worldsize.data")}
     for name in _REAL:
         known.update(vars(import_module(f"worldsize.{name}")))
+
+    front = ModuleType("worldsize.notebook")
+    front.__all__ = names()
     for name in front.__all__:
         setattr(front, name, known.get(name, Stub()))
+
     tensorflow = ModuleType("worldsize.tf")
     tensorflow.__path__ = [str(Path(find_spec("worldsize").origin).parent / "tf")]  # its other modules are real
     vars(tensorflow).update({name: Stub() for name in ("launch", "quiet_launch", "warm")})
-    tensorflow.Cluster, tensorflow.Task = Cluster, Task
-    sys.modules["worldsize.notebook"], sys.modules["worldsize.tf"] = front, tensorflow
-    import worldsize
+    tensorflow.Cluster = Cluster
+    tensorflow.Task = Task
 
-    worldsize.notebook, worldsize.tf = front, tensorflow
+    sys.modules["worldsize.notebook"] = worldsize.notebook = front
+    sys.modules["worldsize.tf"] = worldsize.tf = tensorflow

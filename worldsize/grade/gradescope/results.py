@@ -22,7 +22,7 @@ import psutil
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.isolation import bubblewrap
-from worldsize.grade.isolation.bubblewrap import NoSandbox
+from worldsize.grade.isolation.bubblewrap import NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import notebooks
@@ -92,7 +92,7 @@ def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed
     return result((of_lab or list(batch.rows))[0], mode)
 
 
-def _mode(unsafe: bool) -> str:
+def _mode(unsafe: bool) -> SandboxMode:
     try:
         return bubblewrap.best_mode()
     except NoSandbox as refused:

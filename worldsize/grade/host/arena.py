@@ -13,11 +13,12 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, ArenaResult, PlayedRanks, expect_inputs
+from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs
 from worldsize.engines.cluster import Cluster, serving
-from worldsize.grade.frames import encode
+from worldsize.failures import TaskNames
+from worldsize.grade.frames import JobMode, encode
 from worldsize.grade.host.boxes import Sandbox
-from worldsize.grade.host.run import GradedRun, RankJob, RunResult, play
+from worldsize.grade.host.run import GradedRun, Incident, RankJob, RunResult, play
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link
 
@@ -40,10 +41,14 @@ class SandboxArena:
     def __init__(
         self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int, draws: random.Random | None = None
     ) -> None:
-        self._sandbox, self._meter, self._cells, self._seed = sandbox, meter, cells, seed
+        self._sandbox = sandbox
+        self._meter = meter
+        self._cells = cells
+        self._seed = seed
         self.draws = draws or random.Random(secrets.randbits(62))
-        self.incidents: list[str] = []
+        self.incidents: list[Incident] = []
         self._runs = 0
+
         for title, source in cells:
             file = f"<{title}>"
             linecache.cache[file] = (len(source), None, source.splitlines(True), file)
@@ -63,6 +68,7 @@ class SandboxArena:
         result = self._run(
             [job], alone=FUNCTIONS_PROCESS, answer_call=lambda number, values: theirs[number](*values)
         )
+
         if result.state != "done":
             return ArenaResult(result.state, result.message)
         return ArenaResult("done", returned=(result.values[0].get("returned"),))
@@ -71,8 +77,14 @@ class SandboxArena:
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
     ) -> ArenaResult:
         n = len(inputs)
-        players = {rank: play(theirs, rank, n, [inputs[rank], *more]) for rank, theirs in played.items()}
-        jobs = [({}, b"") if r in players else self._job("ranks", r, n, [fn, x, *more]) for r, x in enumerate(inputs)]
+        players = {}
+        jobs: list[RankJob] = []
+        for rank, x in enumerate(inputs):
+            if rank in played:
+                players[rank] = play(played[rank], rank, n, [x, *more])
+                jobs.append(({}, b""))
+            else:
+                jobs.append(self._job("ranks", rank, n, [fn, x, *more]))
         return _ended(self._run(jobs, link=link, played=players))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
@@ -85,25 +97,34 @@ class SandboxArena:
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         expect_inputs(inputs, cluster)
-        way = {
+        way: dict[str, Any] = {
             "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
-            "cluster": cluster.counts() if cluster else None,
-            "driver": f"{driver.__module__}:{driver.__qualname__}" if driver else "",
+            "cluster": None, "driver": "",
         }  # fmt: skip
-        every = [self._job("tensorflow", rank, len(inputs), [fn, x, *more]) for rank, x in enumerate(inputs)]
-        jobs = [({**job, **way}, blob) for job, blob in every]
-        names = cluster.tasks() if cluster else ()
+        names: TaskNames = ()
+        if cluster:
+            way["cluster"] = cluster.counts()
+            names = cluster.tasks()
+        if driver:
+            way["driver"] = f"{driver.__module__}:{driver.__qualname__}"
+
+        n = len(inputs)
+        jobs = [self._job("tensorflow", rank, n, [fn, x, *more], **way) for rank, x in enumerate(inputs)]
         return _ended(self._run(jobs, together=True, framework="tensorflow", tasks=names))
 
     def try_cells(self) -> RunResult:
         """Run the cells alone: which of them failed, and, where the process did not survive, in which it was."""
         return self._run([self._job("cells", 0, 1, [])], alone="the process")
 
-    def _job(self, mode: str, rank: int, n: int, args: list, name_of: Callable[[Any], Any] | None = None) -> RankJob:
+    def _job(
+        self, mode: JobMode, rank: int, n: int, args: list, name_of: Callable[[Any], Any] | None = None, **way: Any
+    ) -> RankJob:
         blob = bytearray()
-        values = encode(args, blob, name_of or (lambda value: getattr(value, "__name__", None)))
-        numbers = {"rank": rank, "world_size": n, "seed": self._seed, "run": self._runs}
-        return {"mode": mode, **numbers, "cells": self._cells, "args": values[1:] and values}, blob
+        job = {
+            "mode": mode, "rank": rank, "world_size": n, "seed": self._seed, "run": self._runs,
+            "cells": self._cells, "args": encode(args, blob, name_of or _name), **way,
+        }  # fmt: skip
+        return job, blob
 
     def _run(self, jobs: list[RankJob], **ways: Any) -> RunResult:
         self._runs += 1
@@ -113,9 +134,14 @@ class SandboxArena:
         return result
 
 
+def _name(value: Any) -> str | None:
+    return getattr(value, "__name__", None)
+
+
 def _ended(result: RunResult) -> ArenaResult:
     if result.state != "done":
         return ArenaResult(result.state, result.message, trace=result.trace, waits=result.waits)
+
     returned = tuple(values.get("returned") for values in result.values)
     inputs = tuple(values.get("input") for values in result.values)
     return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace)
@@ -134,18 +160,23 @@ class LastRunReached(Exception):
 class CountingArena:
     """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not. The run number `last` raises LastRunReached."""
 
-    def __init__(self, arena: Any, last: int | None = None) -> None:
-        self._arena, self._last = arena, last
-        self.runs, self.over_fabric = 0, False
+    def __init__(self, arena: Arena, last: int | None = None) -> None:
+        self._arena = arena
+        self._last = last
+        self.runs = 0
+        self.over_fabric = False
 
     def __getattr__(self, name: str) -> Any:
         """Whatever the arena has; a call of one of its ways to run a function counts."""
         found = getattr(self._arena, name)
-        return functools.partial(self._counted, found) if callable(found) else found
+        if not callable(found):
+            return found
+        return functools.partial(self._counted, found)
 
     def _counted(self, way: Callable[..., ArenaResult], *args: Any, **more: Any) -> ArenaResult:
         ended = way(*args, **more)
-        self.runs, self.over_fabric = self.runs + 1, way.__name__ == "ranks"
+        self.runs += 1
+        self.over_fabric = way.__name__ == "ranks"
         if self.runs == self._last:
             raise LastRunReached(ended)
         return ended

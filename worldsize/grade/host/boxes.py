@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import tempfile
@@ -17,13 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from worldsize.grade.isolation import bubblewrap
-from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, NoSandbox
+from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
 
 _END_S = 5.0
-_SPARES = {"torch": 4, "tensorflow": 1}  # of sandboxes that serve one rank, or the tasks of one cluster, each
+# where a sandbox serves one rank, or the tasks of one cluster: how many of them are started ahead
+_SPARES: dict[Framework, int] = {"torch": 4, "tensorflow": 1}
 _ORDER_BYTES = 65536
 _CROWD = 8  # TensorFlow's tasks have many threads, and the limit counts those
+_NEED_TENSORFLOW = ("tensorflow.", "keras.", "tf_keras.", "worldsize.tf.")  # modules, and those below them
 
 
 class SandboxLost(RuntimeError):
@@ -42,19 +45,22 @@ class ProcessExit:
 class Server:
     """One sandbox and the server in it, which has imported a framework."""
 
-    def __init__(self, mode: str, limits: Limits, framework: str) -> None:
+    def __init__(self, mode: SandboxMode, limits: Limits, framework: Framework) -> None:
         self.framework = framework
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()
-        own_namespaces = "own" if mode == OWN else "none"
+
+        namespaces = "own" if mode == OWN else "none"
         whom = "same" if mode == UNSAFE else "nobody"
-        program = bubblewrap.python("-m", "worldsize.grade.box.server", str(inside.fileno()), own_namespaces, whom, framework)
-        command = [*bubblewrap.command(mode, limits, framework), *program]
+        program = bubblewrap.python("-m", "worldsize.grade.box.server", str(inside.fileno()), namespaces, whom, framework)
+        environment = bubblewrap.environment(framework) if mode == UNSAFE else None  # else bubblewrap sets it
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, cwd="/",
-            pass_fds=[inside.fileno()], env=bubblewrap.environment(framework) if mode == UNSAFE else None, start_new_session=True,
+            [*bubblewrap.command(mode, limits, framework), *program],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said, cwd="/",
+            pass_fds=[inside.fileno()], env=environment, start_new_session=True,
         )  # fmt: skip
         inside.close()
+
         self._deadline_s = time.monotonic() + START_S
         self._ready = False
         self.pid = self.process.pid
@@ -68,6 +74,7 @@ class Server:
                 rows = self._said.read().decode(errors="replace").strip().splitlines() or ["no answer"]
                 self.close()
                 raise NoSandbox(bubblewrap.refused(rows[-1]))
+
         self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
 
     def order(self, message: dict, sockets: Sequence[socket.socket] = ()) -> None:
@@ -86,17 +93,20 @@ class Server:
         data = self.control.recv(_ORDER_BYTES)
         if not data:
             raise SandboxLost("a sandbox ended by itself")
+
         said = json.loads(data)
-        return ProcessExit(said["number"], said["code"], said["cpu_s"])
+        return ProcessExit(number=said["number"], code=said["code"], cpu_s=said["cpu_s"])
 
     def close(self) -> None:
         """End it and everything in it."""
         inside = descendants(self.process.pid)
         self.process.kill()
         self.process.wait()
+
         for process in inside:  # bubblewrap takes them along; where there is none, this does
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(process, 9)
+                os.kill(process, signal.SIGKILL)
+
         self.control.close()
         self._said.close()
 
@@ -105,15 +115,16 @@ class Sandbox:
     """Ranks in sandboxes, whatever the machine allows. One submission at a time. The server that has imported TensorFlow
     starts when it is first asked for."""
 
-    def __init__(self, mode: str, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
-        self.mode, self.limits = mode, limits
+    def __init__(self, mode: SandboxMode, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
+        self.mode = mode
+        self.limits = limits
         self._servers: list[Server] = []
-        self._of: dict[int, Server] = {}
-        self._next = 0
+        self._server_of: dict[int, Server] = {}  # by the number of what runs in it
+        self._latest = 0  # of those numbers
         self._modules: tuple[str, ...] = ()
         self._spares = [self._new("torch")]
 
-    def _new(self, framework: str) -> Server:
+    def _new(self, framework: Framework) -> Server:
         return Server(self.mode, self.limits, framework)
 
     def preload(self, modules: Sequence[str]) -> None:
@@ -126,50 +137,68 @@ class Sandbox:
         if self._modules and server.framework == self._framework("torch"):
             server.order({"op": "import", "modules": self._modules})
 
-    def _framework(self, asked: str) -> str:
+    def _framework(self, asked: Framework) -> Framework:
         """Where the set-up cells themselves import tensorflow, every rank needs a server that has it."""
-        theirs = {name.partition(".")[0] for name in self._modules}
-        of_the_course = any(f"{name}.".startswith("worldsize.tf.") for name in self._modules)
-        return "tensorflow" if theirs & {"tensorflow", "keras", "tf_keras"} or of_the_course else asked
+        if any(f"{name}.".startswith(_NEED_TENSORFLOW) for name in self._modules):
+            return "tensorflow"
+        return asked
 
     def spawn(
-        self, count: int = 1, framework: str = "torch", together: bool = False
+        self, count: int = 1, framework: Framework = "torch", together: bool = False
     ) -> tuple[int, list[socket.socket]]:
         """A rank in namespaces of its own, or `count` ranks `together` in the same: its number, and a socket each."""
         server = self._server(self._framework(framework))
-        pairs = [socket.socketpair() for _ in range(count)]
-        self._next += 1
-        limits = self.limits
+        self._latest += 1
         order = {
-            "op": "spawn", "number": self._next, "memory_bytes": limits.memory_bytes, "tmp_bytes": limits.tmp_bytes,
-            "cpu_s": int(limits.cpu_s), "drop_privileges": self.mode != UNSAFE,
-            "folders": bubblewrap.folders(), "processes": MOST_PROCESSES * (1 if server.framework == "torch" else _CROWD),
-            "named": server.framework != "torch", "together": together,
-        }  # fmt: skip
+            "op": "spawn",
+            "number": self._latest,
+            "memory_bytes": self.limits.memory_bytes,
+            "tmp_bytes": self.limits.tmp_bytes,
+            "cpu_s": int(self.limits.cpu_s),
+            "processes": MOST_PROCESSES,
+            "drop_privileges": self.mode != UNSAFE,
+            "folders": bubblewrap.folders(),
+            "named": False,
+            "together": together,
+        }
+        if server.framework == "tensorflow":
+            order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
+
+        pairs = [socket.socketpair() for _ in range(count)]
         server.order(order, [theirs for _, theirs in pairs])
         for _, theirs in pairs:
             theirs.close()
-        self._of[self._next] = server
-        return self._next, [ours for ours, _ in pairs]
 
-    def _server(self, framework: str) -> Server:
+        self._server_of[self._latest] = server
+        return self._latest, [ours for ours, _ in pairs]
+
+    def _server(self, framework: Framework) -> Server:
+        """One that is ready: that which runs, or a new one for each rank where the mode asks for it."""
         running = [server for server in self._servers if server.framework == framework]
         if running and self.mode != FRESH:
             return running[0]
-        spares = [server for server in self._spares if server.framework == framework]
-        server = spares.pop(0) if spares else self._new(framework)
-        if server in self._spares:
-            self._spares.remove(server)
-        while self.mode == FRESH and len(spares) < _SPARES[framework]:
-            spares.append(self._new(framework))  # they warm up meanwhile
-            self._spares.append(spares[-1])
+
+        server = self._spare(framework)
         server.wait_ready()
         self._servers.append(server)
         self._have_imported(server)
         return server
 
+    def _spare(self, framework: Framework) -> Server:
+        spares = [server for server in self._spares if server.framework == framework]
+        if spares:
+            server = spares.pop(0)
+            self._spares.remove(server)
+        else:
+            server = self._new(framework)
+
+        if self.mode == FRESH:
+            for _ in range(len(spares), _SPARES[framework]):
+                self._spares.append(self._new(framework))  # they warm up meanwhile
+        return server
+
     def kill(self, number: int) -> None:
-        server = self._of.get(number)
+        server = self._server_of.get(number)
         if server is not None:
             server.order({"op": "kill", "number": number})
 
@@ -179,7 +208,7 @@ class Sandbox:
 
     def heard(self, server: Server) -> ProcessExit:
         ended = server.ended()
-        self._of.pop(ended.number, None)
+        self._server_of.pop(ended.number, None)
         if self.mode == FRESH:
             self._servers.remove(server)
             server.close()
@@ -191,14 +220,16 @@ class Sandbox:
 
     def end(self, numbers: Iterable[int], wait: bool) -> list[ProcessExit]:
         """End these ranks, and say which have gone where there was time to `wait`. One that stays ends its sandbox."""
-        left = {number for number in numbers if number in self._of}
+        left = self._server_of.keys() & numbers
         for number in left:
             self.kill(number)
+
         gone: list[ProcessExit] = []
         deadline_s = time.monotonic() + _END_S
-        while wait and any(number in self._of for number in left):
+        while wait and left & self._server_of.keys():
             if time.monotonic() > deadline_s:
                 self.renew()
+
             channels = self.channels()
             for control in select.select(list(channels), [], [], 0.2)[0]:
                 gone.append(self.heard(channels[control]))
@@ -206,7 +237,7 @@ class Sandbox:
 
     def settle(self) -> list[ProcessExit]:
         """Wait until no rank of the submission is left."""
-        return self.end(list(self._of), wait=True)
+        return self.end(list(self._server_of), wait=True)
 
     def renew(self) -> None:
         """Throw away every server, and begin to start a new one."""
@@ -217,4 +248,4 @@ class Sandbox:
         for server in [*self._servers, *self._spares]:
             server.close()
         self._servers, self._spares = [], []
-        self._of.clear()
+        self._server_of.clear()

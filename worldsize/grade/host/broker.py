@@ -15,11 +15,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from worldsize.engines.deadlock import RankMessages, deadlock
 from worldsize.failures import Wait
-from worldsize.grade.frames import BadFrame, sides
+from worldsize.grade.frames import BadFrame, FabricOp, sides
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link, LinkClock
@@ -28,6 +28,17 @@ from worldsize.trace import END_S, KIND, PEER, TAG, EventRow, Trace, merge, reco
 ITEM_BYTES = (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 8, 16, 1, 1)  # of gloo.DTYPES, which would need torch
 _MOST_MESSAGES = 50_000
 _QUIET_S = 1.0  # so long a rank with several threads may be silent before it counts as waiting
+
+
+class TensorKind(NamedTuple):
+    """What a message is made of: the number of its dtype, and its shape."""
+
+    dtype: int
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return ITEM_BYTES[self.dtype] * math.prod(self.shape)
 
 
 @dataclass
@@ -40,7 +51,7 @@ class PostedMessage:
     src: int
     number: int
     order: int
-    kind: tuple[int, tuple[int, ...]]
+    kind: TensorKind
     blob: bytes
     leaves_s: float
     left_s: float
@@ -57,7 +68,7 @@ class PendingRequest:
     tag: int
     ask: int
     began_s: float
-    kind: tuple[int, tuple[int, ...]] = (0, ())
+    kind: TensorKind | None = None  # that fits; of a "recv"
     message: PostedMessage | None = None
     matched: bool = False
 
@@ -76,15 +87,24 @@ class RankState:
     done: bool = False
 
 
+class DueAct(NamedTuple):
+    """What is to happen at a moment, in the order of a heap."""
+
+    moment_s: float
+    order: int
+    act: Callable[[], None]
+
+
 class Broker:
     """The messages of one run of `peers`, one for each rank."""
 
     def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None) -> None:
-        self._peers, self._meter = peers, meter
+        self._peers = peers
+        self._meter = meter
         self.rank_states = [RankState() for _ in peers]
         self._queues: dict[tuple[int, int, int], list[PostedMessage]] = defaultdict(list)  # (from, to, tag)
         self._orders = count()
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[DueAct] = []
         self._held_bytes = 0
         self._clocks = [LinkClock(link) for _ in peers]
         self._origin_s = time.monotonic()
@@ -93,10 +113,14 @@ class Broker:
 
     def take_in(self, rank: int, frame: dict, blob: bytes) -> bool:
         """Act on a frame of the fabric; False where it is another kind of frame. Raises BadFrame."""
-        acts = {"post": self._post, "wait": self._wait, "take": self._take, "compute": self._compute}
-        act = acts.get(frame.get("op"), self._computed if frame.get("op") == "computed" else None)
+        acts: dict[FabricOp, Callable[[int, RankState, dict, bytes], None]] = {
+            "post": self._post, "wait": self._wait, "take": self._take,
+            "compute": self._compute, "computed": self._computed,
+        }  # fmt: skip
+        act = acts.get(frame.get("op"))
         if act is None:
             return False
+
         state = self.rank_states[rank]
         state.heard_s = time.monotonic()
         if "alone" in frame:
@@ -105,12 +129,15 @@ class Broker:
         return True
 
     def _post(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
-        to, tag = self._peer_of(rank, frame.get("to")), _tag(frame)
-        kind, number = _kind(frame), frame.get("post")
-        if len(blob) != _size(kind) or type(number) is not int or number in state.posted:
+        to = self._peer_of(rank, frame.get("to"))
+        tag = _tag(frame)
+        kind = _kind(frame)
+        number = frame.get("post")
+        if len(blob) != kind.size_bytes or type(number) is not int or number in state.posted:
             raise BadFrame("expected a message as large as its kind")
         if len(state.posted) >= _MOST_MESSAGES:
             raise BadFrame(f"rank {rank} sent more than {_MOST_MESSAGES} messages")
+
         self._held_bytes += len(blob)
         if self._held_bytes > self._meter.limits.held_bytes:
             raise BadFrame(f"more than {self._meter.limits.held_bytes / 1e6:g} MB are on their way and nobody takes them")
@@ -119,12 +146,19 @@ class Broker:
         leaves_s, left_s = self._clocks[rank].leave(len(blob), now_s)
         event = ["send", to, tag, len(blob), now_s, now_s]
         message = PostedMessage(
-            src=rank, number=number, order=next(self._orders), kind=kind, blob=blob, leaves_s=leaves_s, left_s=left_s,
+            src=rank,
+            number=number,
+            order=next(self._orders),
+            kind=kind,
+            blob=blob,
+            leaves_s=leaves_s,
+            left_s=left_s,
             event=event,
-        )  # fmt: skip
+        )
         state.events.append(event)
         state.posted[number] = message
         self._queues[rank, to, tag].append(message)
+
         for request in list(self.rank_states[to].waiting.values()):
             if request.op == "recv" and not request.matched and request.tag == tag and request.peer in (None, rank):
                 self._match(to, request)
@@ -134,8 +168,15 @@ class Broker:
         message = state.posted.get(frame.get("post"))
         if message is None:
             raise BadFrame("expected a message that was posted")
-        event = message.event
-        request = PendingRequest("send", event[PEER], event[TAG], _ask(frame), state.heard_s, message=message)
+
+        request = PendingRequest(
+            op="send",
+            peer=message.event[PEER],
+            tag=message.event[TAG],
+            ask=_ask(frame),
+            began_s=state.heard_s,
+            message=message,
+        )
         state.waiting[request.ask] = request
         if message.taken_s is not None:
             self._sent(rank, request)
@@ -143,7 +184,9 @@ class Broker:
     def _take(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
         frm = frame.get("from")
         peer = None if frm is None else self._peer_of(rank, frm)
-        request = PendingRequest("recv", peer, _tag(frame), _ask(frame), state.heard_s, kind=_kind(frame))
+        request = PendingRequest(
+            op="recv", peer=peer, tag=_tag(frame), ask=_ask(frame), began_s=state.heard_s, kind=_kind(frame)
+        )
         state.waiting[request.ask] = request
         self._match(rank, request)
 
@@ -163,12 +206,11 @@ class Broker:
     # ---- matching ------------------------------------------------------------------------------
 
     def _match(self, rank: int, request: PendingRequest) -> None:
-        sources = [request.peer] if request.peer is not None else range(len(self._peers))
-        queues = [queue for src in sources if (queue := self._queues.get((src, rank, request.tag)))]
-        if not queues:
-            return
-        queue = min(queues, key=lambda queue: queue[0].order)
-        self._hand_over(rank, request, queue.pop(0))
+        sources = range(len(self._peers)) if request.peer is None else [request.peer]
+        queues = [self._queues.get((src, rank, request.tag)) for src in sources]
+        oldest = min(filter(None, queues), key=lambda queue: queue[0].order, default=None)
+        if oldest is not None:
+            self._hand_over(rank, request, oldest.pop(0))
 
     def _hand_over(self, rank: int, request: PendingRequest, message: PostedMessage) -> None:
         now_s = time.monotonic()
@@ -177,18 +219,19 @@ class Broker:
         self._held_bytes -= size_bytes
         message.taken_s = now_s
         there_s = self._clocks[rank].arrive(size_bytes, message.leaves_s)
-        fits = message.kind == request.kind
 
         def arrive() -> None:
             answer = {"to": request.ask, "source": message.src}
-            if fits:
+            taken, message.blob = message.blob, b""
+            state = self.rank_states[rank]
+            if message.kind == request.kind:
                 row = ["recv", message.src, request.tag, size_bytes, request.began_s, time.monotonic()]
-                self.rank_states[rank].events.append(row)
+                state.events.append(row)
             else:
-                answer |= {"dtype": message.kind[0], "shape": list(message.kind[1])}
-            self.rank_states[rank].waiting.pop(request.ask, None)
-            self._peers[rank].answer(answer, message.blob if fits else b"")
-            message.blob = b""
+                answer |= {"dtype": message.kind.dtype, "shape": list(message.kind.shape)}
+                taken = b""
+            state.waiting.pop(request.ask, None)
+            self._peers[rank].answer(answer, taken)
 
         self._when(there_s, arrive)
         for waiting in list(self.rank_states[message.src].waiting.values()):
@@ -209,13 +252,16 @@ class Broker:
         if moment_s <= time.monotonic():
             act()
         else:
-            heapq.heappush(self._due, (moment_s, next(self._orders), act))
+            heapq.heappush(self._due, DueAct(moment_s, next(self._orders), act))
 
     def act_on_time(self) -> float:
         """Do what is due; the seconds until the next thing is, or infinity."""
-        while self._due and self._due[0][0] <= time.monotonic():
-            heapq.heappop(self._due)[2]()
-        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else math.inf
+        while self._due:
+            left_s = self._due[0].moment_s - time.monotonic()
+            if left_s > 0:
+                return left_s
+            heapq.heappop(self._due).act()
+        return math.inf
 
     # ---- what is known ---------------------------------------------------------------------------
 
@@ -224,18 +270,22 @@ class Broker:
         live = {rank for rank, state in enumerate(self.rank_states) if not state.done}
         if self._due or not all(self._waits(self.rank_states[rank]) for rank in live):
             return ()
+
         return deadlock({rank: self._messages(rank) for rank in range(len(self.rank_states))}, live)
 
     def waiting(self, rank: int) -> bool:
         return bool(self.rank_states[rank].waiting)
 
     def _waits(self, state: RankState) -> bool:
-        return bool(state.waiting) and (state.alone or time.monotonic() - state.heard_s > _QUIET_S)
+        if not state.waiting:
+            return False
+        return state.alone or time.monotonic() - state.heard_s > _QUIET_S
 
     def _messages(self, rank: int) -> RankMessages:
         counts: dict[str, Counter] = {"send": Counter(), "recv": Counter()}
         for event in self.rank_states[rank].events:
             counts[event[KIND]][event[PEER], event[TAG]] += 1
+
         return RankMessages(wait=self.wait(rank), posted=counts["send"], taken=counts["recv"])
 
     def wait(self, rank: int) -> Wait | None:
@@ -243,6 +293,7 @@ class Broker:
         state = self.rank_states[rank]
         if state.done or not state.waiting:
             return None
+
         last = next(reversed(state.waiting.values()))
         return Wait(rank=rank, op=last.op, peer=last.peer, tag=last.tag)
 
@@ -252,15 +303,11 @@ class Broker:
         return merge(records, len(self.rank_states))
 
 
-def _kind(frame: dict) -> tuple[int, tuple[int, ...]]:
+def _kind(frame: dict) -> TensorKind:
     dtype, shape = frame.get("dtype"), frame.get("shape")
     if type(dtype) is not int or not 0 <= dtype < len(ITEM_BYTES) or not sides(shape):
         raise BadFrame("expected a message's dtype and shape")
-    return dtype, tuple(shape)
-
-
-def _size(kind: tuple[int, tuple[int, ...]]) -> int:
-    return ITEM_BYTES[kind[0]] * math.prod(kind[1])
+    return TensorKind(dtype, tuple(shape))
 
 
 def _tag(frame: dict) -> int:

@@ -16,20 +16,23 @@ _MOST_UNREAD_BYTES = 300_000_000
 
 
 class Peer:
-    """One rank: its socket, what is still to be written to it, what it returned or how it failed."""
+    """One rank: its socket, what is still to be written to it, what came of its job or how it failed."""
 
     def __init__(self, rank: int, channel: socket.socket, number: int | None) -> None:
         channel.setblocking(False)
-        self.rank, self.channel, self.number = rank, channel, number
+        self.rank = rank
+        self.channel = channel
+        self.number = number
         self.read_bytes = 0
-        self.done: dict[str, Any] | None = None
+        self.result: dict[str, Any] | None = None
         self.failure: Failure | None = None
         self.open = True
-        self._reader, self._unsent = Reader(), bytearray()
+        self._reader = Reader()
+        self._unsent = bytearray()
 
     @property
     def over(self) -> bool:
-        return self.done is not None or self.failure is not None
+        return self.result is not None or self.failure is not None
 
     @property
     def has_unsent(self) -> bool:
@@ -59,6 +62,7 @@ class Peer:
             return
         except OSError:
             data = b""
+
         self.read_bytes += len(data)
         self._reader.feed(data)
         if not data:

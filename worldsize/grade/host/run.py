@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from worldsize.checks.arena import ArenaState
 from worldsize.failures import (
@@ -27,10 +27,11 @@ from worldsize.failures import (
     first_failure,
     unfinished_line,
 )
-from worldsize.grade.frames import BadFrame, decode, encode, text_of
+from worldsize.grade.frames import BadFrame, RankOp, decode, encode, text_of
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.broker import Broker
 from worldsize.grade.host.peer import Peer
+from worldsize.grade.isolation.bubblewrap import Framework
 from worldsize.grade.isolation.limits import Meter, usage
 from worldsize.links import Link
 from worldsize.trace import Trace
@@ -39,20 +40,22 @@ _LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0
 _MOST_FRAMES = 200_000
 _MOST_STACK_FRAMES = 12
 _SIGNALS = 128
+_TOLD = ("returned", "input", "errors")  # of a rank that is done
 _SLOW = 2.0  # processes of TensorFlow take longer to find each other
 
 RankJob = tuple[dict[str, Any], bytes]
+Incident = Literal["", "timeout", "crashed"]
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended; `values` by rank, `waits` of a deadlock. `incident`: "", "timeout" or "crashed"."""
+    """How a run ended; `values` by rank, `waits` of a deadlock."""
 
     state: ArenaState
     message: str = ""
     values: tuple[dict[str, Any], ...] = ()
     trace: Trace = field(default_factory=lambda: Trace(0))
-    incident: str = ""
+    incident: Incident = ""
     cells_begun: int = 0
     waits: tuple[Wait, ...] = ()
 
@@ -70,7 +73,7 @@ class GradedRun:
     link: Link | None = None
     played: Mapping[int, Callable[[socket.socket], None]] = field(default_factory=dict)
     together: bool = False
-    framework: str = "torch"
+    framework: Framework = "torch"
     tasks: TaskNames = ()  # names of the ranks, where they have any
     alone: str = ""
     answer_call: Callable[[int, list], Any] | None = None
@@ -79,13 +82,15 @@ class GradedRun:
         self._codes: dict[int, int] = {}
         self._lost_s: dict[int, float] = {}
         self._failed_s = 0.0
-        self._frames = self._cells = 0
+        self._frames_read = 0
+        self._cells_begun = 0
 
     def go(self) -> RunResult:
         """Raises SandboxLost where a sandbox ends by itself."""
         message = self.meter.too_much(self.sandbox.processes())
         if message:  # as it will be at every further run of this submission
             return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
+
         with self.meter.paused():
             self._peers = self._start()
         self._broker = Broker(self._peers, self.meter, self.link)
@@ -95,18 +100,13 @@ class GradedRun:
                     peer.answer(*job)
             return self._follow()
         finally:
-            if self.together:  # they end with the first process of their world, and nobody hears of their time then
-                self.meter.cpu_s += sum(usage(server).cpu_s for server in self.sandbox.processes())
-            for peer in self._peers:
-                peer.close()
-            over = all(peer.over for peer in self._peers)
-            gone = self.sandbox.end({peer.number for peer in self._peers} - {None}, wait=not over)
-            self.meter.cpu_s += sum(ended.cpu_s for ended in gone)
+            self._end()
 
     def _start(self) -> list[Peer]:
         if self.together:
             number, channels = self.sandbox.spawn(len(self.jobs), self.framework, together=True)
             return [Peer(rank, channel, number) for rank, channel in enumerate(channels)]
+
         peers = []
         for rank in range(len(self.jobs)):
             if rank in self.played:
@@ -118,12 +118,26 @@ class GradedRun:
                 peers.append(Peer(rank, channel, number))
         return peers
 
+    def _end(self) -> None:
+        if self.together:  # they end with the first process of their world, and nobody hears of their time then
+            self.meter.cpu_s += sum(usage(server).cpu_s for server in self.sandbox.processes())
+        for peer in self._peers:
+            peer.close()
+
+        over = all(peer.over for peer in self._peers)
+        numbers = {peer.number for peer in self._peers} - {None}
+        for ended in self.sandbox.end(numbers, wait=not over):
+            self.meter.cpu_s += ended.cpu_s
+
     # ---- until it ends ---------------------------------------------------------------------------
 
     def _follow(self) -> RunResult:
-        limits = self.meter.limits
-        case_s = limits.case_s * (_SLOW if self.framework == "tensorflow" else 1)
-        deadline_s, look_s = time.monotonic() + case_s, 0.0
+        case_s = self.meter.limits.case_s
+        if self.framework == "tensorflow":
+            case_s *= _SLOW
+        deadline_s = time.monotonic() + case_s
+        look_s = 0.0
+
         while True:
             next_s = self._broker.act_on_time()
             now_s = time.monotonic()
@@ -131,27 +145,28 @@ class GradedRun:
                 look_s = now_s + _LOOK_S
                 message = self.meter.too_much(self.sandbox.processes())
                 if message:
-                    timeout = self.meter.left_s <= 0
-                    return self._result("timeout" if timeout else "raised", message, "timeout" if timeout else "crashed")
+                    return self._over_limit(message)
+
             result = self._known(now_s)
             if result is not None:
                 return result
             if now_s >= deadline_s:
                 return self._too_late(case_s)
+
             self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
 
     def _known(self, now_s: float) -> RunResult | None:
         """How it ended, once that is known."""
-        failed = [peer for peer in self._peers if peer.failure]
-        if failed:
+        failures = [peer.failure for peer in self._peers if peer.failure]
+        if failures:
             self._failed_s = self._failed_s or now_s
             busy = any(not peer.over and not self._broker.waiting(peer.rank) for peer in self._peers)
             if busy and now_s < self._failed_s + _SETTLE_S:  # whoever is about to fail too may do so
                 return None
-            return self._failed([peer.failure for peer in failed])
+            return self._failed(failures)
 
         if all(peer.over for peer in self._peers):
-            return self._result("done", values=tuple(peer.done for peer in self._peers))
+            return self._result("done", values=tuple(peer.result for peer in self._peers))
 
         waits = self._broker.deadlock()
         if waits:
@@ -161,10 +176,12 @@ class GradedRun:
     def _serve(self, wait_s: float) -> None:
         channels = {peer.channel: peer for peer in self._peers if peer.open}
         servers = self.sandbox.channels()
-        writes = [peer.channel for peer in channels.values() if peer.has_unsent]
+        writes = [channel for channel, peer in channels.items() if peer.has_unsent]
         ready, free, _ = select.select([*channels, *servers], writes, [], max(0.0, wait_s))
+
         for channel in free:
             channels[channel].write()
+
         for channel in ready:
             if channel in servers:
                 ended = self.sandbox.heard(servers[channel])
@@ -178,40 +195,53 @@ class GradedRun:
         before = peer.read_bytes
         peer.read()
         self.meter.carried_bytes += peer.read_bytes - before
+
         try:
             while not peer.over and (frame := peer.frame()):
-                self._frames += 1
-                if self._frames > _MOST_FRAMES:
+                self._frames_read += 1
+                if self._frames_read > _MOST_FRAMES:
                     raise BadFrame(f"more than {_MOST_FRAMES} frames in one run")
                 self._take_in(peer, *frame)
         except (BadFrame, RecursionError) as error:
-            peer.failure = Failure(peer.rank, "raised", time.monotonic(), "ProtocolError", text_of(str(error), 300))
+            peer.failure = Failure(
+                rank=peer.rank,
+                kind="raised",
+                at_s=time.monotonic(),
+                type="ProtocolError",
+                message=text_of(str(error), 300),
+            )
         self._broker.rank_states[peer.rank].done = peer.over
 
     def _take_in(self, peer: Peer, frame: dict, blob: bytes) -> None:
         if self._broker.take_in(peer.rank, frame, blob):
             return
-        if frame.get("op") == "done":
-            peer.done = {name: decode(v, blob) for name, v in frame.items() if name in ("returned", "input", "errors")}
-        elif frame.get("op") == "failed":
+
+        op: RankOp | Any = frame.get("op")
+        if op == "done":
+            peer.result = {name: decode(frame[name], blob) for name in _TOLD if name in frame}
+        elif op == "failed":
             peer.failure = failure_of(peer.rank, frame)
-        elif frame.get("op") == "cell":
-            self._cells += 1
-        elif frame.get("op") == "call" and self.answer_call is not None:
+        elif op == "cell":
+            self._cells_begun += 1
+        elif op == "call" and self.answer_call is not None:
             peer.answer(*self._called(frame, blob))
         else:
             raise BadFrame("expected a frame that the grader knows")
 
     def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
         """The check's own answer to a call, or the error that it raised."""
-        out = bytearray()
         args = decode(frame.get("args"), blob)
-        if not isinstance(args, list) or type(frame.get("number")) is not int:
+        number = frame.get("number")
+        if not isinstance(args, list) or type(number) is not int:
             raise BadFrame("expected a call's number and arguments")
+
+        answer = {"to": frame.get("ask")}
         try:
-            return {"to": frame.get("ask"), "value": encode(self.answer_call(frame["number"], args), out)}, out
+            out = bytearray()
+            value = encode(self.answer_call(number, args), out)
+            return answer | {"value": value}, out
         except Exception as error:
-            return {"to": frame.get("ask"), "error": [type(error).__name__, str(error)[:300]]}, bytearray()
+            return answer | {"error": [type(error).__name__, str(error)[:300]]}, bytearray()
 
     def _look_for_lost(self) -> None:
         """A rank that closed its line and told nothing has failed; its exit code may come a little later."""
@@ -219,6 +249,7 @@ class GradedRun:
         for peer in self._peers:
             if peer.open or peer.over:
                 continue
+
             lost_s = self._lost_s.setdefault(peer.rank, now_s)
             code = None if self.together else self._codes.get(peer.number)
             if code is not None or self.together or now_s > lost_s + _LEAVE_S:
@@ -227,10 +258,20 @@ class GradedRun:
 
     # ---- how it ended -----------------------------------------------------------------------------
 
-    def _result(self, state: ArenaState, message: str = "", incident: str = "", **more: Any) -> RunResult:
+    def _result(self, state: ArenaState, message: str = "", incident: Incident = "", **more: Any) -> RunResult:
         return RunResult(
-            state=state, message=message, trace=self._broker.trace(), incident=incident, cells_begun=self._cells, **more,
-        )  # fmt: skip
+            state=state,
+            message=message,
+            trace=self._broker.trace(),
+            incident=incident,
+            cells_begun=self._cells_begun,
+            **more,
+        )
+
+    def _over_limit(self, message: str) -> RunResult:
+        if self.meter.left_s <= 0:
+            return self._result("timeout", message, "timeout")
+        return self._result("raised", message, "crashed")
 
     def _too_late(self, limit_s: float) -> RunResult:
         unfinished = [peer.rank for peer in self._peers if not peer.over]
@@ -244,7 +285,8 @@ class GradedRun:
             return self._result("not yet", first.message)
 
         message = failed_text(failures, len(self._peers), self.tasks, self.alone)
-        return self._result("raised", message, "" if first.kind == "raised" else "crashed")
+        incident: Incident = "" if first.kind == "raised" else "crashed"
+        return self._result("raised", message, incident)
 
 
 def _left(rank: int, code: int | None) -> Failure:
@@ -257,11 +299,10 @@ def _left(rank: int, code: int | None) -> Failure:
 
 def failure_of(rank: int, frame: dict) -> Failure:
     """In the grader's run: what a rank says of its own failure, taken over as words for a person and nothing more."""
-    frames = []
     rows = frame.get("frames")
-    for row in rows[:_MOST_STACK_FRAMES] if isinstance(rows, list) else ():
-        if isinstance(row, list) and len(row) == 4 and type(row[1]) is int:
-            frames.append(Frame(text_of(row[0], 200), row[1], text_of(row[2], 100), text_of(row[3], 300)))
+    if not isinstance(rows, list):
+        rows = []
+    frames = filter(None, map(_stack_frame, rows[:_MOST_STACK_FRAMES]))
 
     code = frame.get("code")
     return Failure(
@@ -277,6 +318,17 @@ def failure_of(rank: int, frame: dict) -> Failure:
     )
 
 
+def _stack_frame(row: Any) -> Frame | None:
+    """One line of a rank's traceback as it told it, None where that is none."""
+    if not isinstance(row, list) or len(row) != 4:
+        return None
+
+    file, line, function, text = row
+    if type(line) is not int:
+        return None
+    return Frame(file=text_of(file, 200), line=line, function=text_of(function, 100), text=text_of(text, 300))
+
+
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
     """In a graded run, a rank that the check itself plays: work for a thread of the grader.
 
@@ -284,17 +336,11 @@ def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[sock
     """
 
     def work(channel: socket.socket) -> None:
-        from worldsize.engines import rank_failure
-        from worldsize.grade.box import rank as ranks
         from worldsize.grade.box.broker_channel import BrokerChannel
+        from worldsize.grade.box.rank import play_rank, tell_end
 
         broker = BrokerChannel(channel, lambda: True)
         with channel, suppress(OSError):
-            try:
-                blob = bytearray()
-                told = ranks.play_rank(broker, rank, world_size, fn, args)
-                broker.tell({"op": "done", **{name: encode(value, blob) for name, value in told.items()}}, blob)
-            except Exception as error:
-                broker.tell({"op": "failed", **ranks.told_failure(rank_failure.failure_of(rank, error))})
+            tell_end(broker, rank, lambda: play_rank(broker, rank, world_size, fn, args))
 
     return work

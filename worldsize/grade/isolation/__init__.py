@@ -1,1 +1,1 @@
-"""What holds a submission: bubblewrap's mounts, namespaces, rules on system calls, limits."""
+"""What holds a submission: bubblewrap's mounts, namespaces, privileges, rules on system calls, limits."""

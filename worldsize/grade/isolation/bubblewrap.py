@@ -14,13 +14,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import worldsize
 from worldsize.grade.isolation.limits import Limits
 
-OWN, FRESH, UNSAFE = "own", "fresh", "unsafe"
+SandboxMode = Literal["own", "fresh", "unsafe"]
+OWN: SandboxMode = "own"
+FRESH: SandboxMode = "fresh"
+UNSAFE: SandboxMode = "unsafe"
+Framework = Literal["torch", "tensorflow"]  # that a server has imported
+
 _PACKAGE = Path(worldsize.__file__).resolve().parent
-ENVIRONMENT = {
+_ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "USER": "student", "LOGNAME": "student",
     "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg", "WORLDSIZE_HEADLESS": "1",
@@ -41,22 +47,25 @@ class NoSandbox(ValueError):
 # ---- the command -----------------------------------------------------------------------------
 
 
-def environment(framework: str) -> dict[str, str]:
+def environment(framework: Framework) -> dict[str, str]:
     """The environment variables that bubblewrap's command line sets for a server of this framework.
 
     In a sandbox, `command` adds those that name the folder it may write to; without one, these are all that it has.
     """
-    return {**ENVIRONMENT, **(_TENSORFLOW if framework == "tensorflow" else {})}
+    variables = dict(_ENVIRONMENT)
+    if framework == "tensorflow":
+        variables |= _TENSORFLOW
+    return variables
 
 
-def command(mode: str, limits: Limits = Limits(), framework: str = "torch") -> list[str]:  # noqa: B008 - frozen
+def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework = "torch") -> list[str]:  # noqa: B008 - frozen
     """Bubblewrap's command line for a sandbox, to which a program is appended; empty for `UNSAFE`."""
     if mode == UNSAFE:
         return []
 
     arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`namespaces.become_nobody`)
+    if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`privileges.become_nobody`)
         arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         arguments += ["--unshare-user"]
@@ -93,7 +102,7 @@ def folders() -> list[str]:
     return [f for f in ("/tmp", "/dev/shm") if not any(path.is_relative_to(f) for path in visible())]
 
 
-def _writable(mode: str, limits: Limits, framework: str) -> list[str]:
+def _writable(mode: SandboxMode, limits: Limits, framework: Framework) -> list[str]:
     if mode == OWN:  # a rank's own mounts put a fresh folder over these
         arguments = ["--perms", "1777", "--dir", "/tmp"]
         if framework == "tensorflow":  # its import wants to write
@@ -135,7 +144,7 @@ def python(*arguments: str) -> list[str]:
 # ---- what this machine can do ----------------------------------------------------------------
 
 
-def best_mode() -> str:
+def best_mode() -> SandboxMode:
     """The best sandbox that bubblewrap can start on this machine: `OWN` or `FRESH`.
 
     Raises NoSandbox with what was refused and the next step.

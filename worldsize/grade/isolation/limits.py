@@ -1,6 +1,6 @@
 """What a submission may use, and who looks: time, processor, memory, processes and bytes, for all of its ranks together.
 
-The kernel keeps some limits for each process (`namespaces`); a submission as a whole is metered here, from outside, because
+The kernel keeps some limits for each process (`privileges`); a submission as a whole is metered here, from outside, because
 many processes within their limits are still too much. Memory is what a process has of its own (RssAnon and RssShmem):
 a rank begins with the server's pages, which it shares. Left out: what happens then (`broker`).
 """
@@ -141,7 +141,7 @@ def _cpu_s(process: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS
 
 
-def limit(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST_PROCESSES) -> None:
+def limit(address_bytes: int, cpu_s: int, file_bytes: int) -> None:
     """Set the limits (setrlimit) that the kernel keeps for every process of a rank by itself."""
     limits = {
         resource.RLIMIT_AS: address_bytes,

@@ -13,6 +13,8 @@ import os
 import struct
 from errno import EAFNOSUPPORT, ENOSYS, EPERM
 
+from worldsize.grade.isolation.libc import demand, libc
+
 # name: (x86-64, arm64)
 _NUMBERS = {
     "flock": (73, 32), "fcntl": (72, 25), "socket": (41, 198), "socketpair": (53, 199), "clone": (56, 220),
@@ -89,10 +91,10 @@ def _row(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def install_filter(libc: ctypes.CDLL) -> None:
+def install_filter() -> None:
     """Put the seccomp filter on this process and all that it will start.
 
-    Raises OSError where the kernel refuses.
+    Raises KernelRefused where the kernel refuses.
     """
     rows = program(os.uname().machine)
     if not rows:
@@ -101,12 +103,10 @@ def install_filter(libc: ctypes.CDLL) -> None:
     kept = ctypes.create_string_buffer(rows, len(rows))
     header = struct.pack("@HP", len(rows) // 8, ctypes.addressof(kept))
     argument = ctypes.create_string_buffer(header, len(header))
-    if libc.prctl(_SET_SECCOMP, _FILTER, argument, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"rules on system calls: {os.strerror(number)}")
+    demand("rules on system calls", libc.prctl(_SET_SECCOMP, _FILTER, argument, 0, 0))
 
 
-def new_session_keyring(libc: ctypes.CDLL) -> None:
+def new_session_keyring() -> None:
     """By a system call that the seccomp filter will refuse, give this rank a session keyring of its own.
 
     The inherited one is shared with every other rank. A kernel without keyrings just refuses.

@@ -26,7 +26,7 @@ from worldsize.files import PRIVATE, write_whole
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import bubblewrap
-from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE
+from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE, SandboxMode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows, submission, submissions_folder
 from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
@@ -45,7 +45,7 @@ class Batch:
     rows: tuple[GradeRow, ...]
     graded: int
     seed: int
-    mode: str
+    mode: SandboxMode
 
 
 def grade(
@@ -57,7 +57,7 @@ def grade(
     seed: int | None = None,
     limits: Limits | None = None,
     progress: OnProgress | None = None,
-    mode: str | None = None,
+    mode: SandboxMode | None = None,
 ) -> Batch:
     """Grade what is in `folder`; rows go to `out/rows/`, one JSON file each.
 

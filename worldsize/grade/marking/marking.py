@@ -20,7 +20,7 @@ from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.frames import text_of
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
-from worldsize.grade.isolation.bubblewrap import UNSAFE
+from worldsize.grade.isolation.bubblewrap import UNSAFE, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, PropertyRow, messages_of
@@ -48,7 +48,7 @@ class MarkingOrder:
     """What holds for every task of a batch. `course` is the folder of the release, `mode` the kind of sandbox."""
 
     course: str
-    mode: str
+    mode: SandboxMode
     seed: int
     limits: Limits
 

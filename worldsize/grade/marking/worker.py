@@ -17,7 +17,7 @@ from typing import TextIO
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
-from worldsize.grade.isolation import namespaces
+from worldsize.grade.isolation import privileges
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import marking
@@ -28,7 +28,7 @@ _TRIES = 2
 
 
 def main() -> None:
-    namespaces.end_with_parent()
+    privileges.end_with_parent()
     if os.getppid() != int(sys.argv[1]):
         return  # the grader ended before it could be heard
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

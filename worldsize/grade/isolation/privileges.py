@@ -1,0 +1,75 @@
+"""What one process gives up for good: its user, its rights, that others look into its memory, a life after its parent.
+
+Each call is of prctl(2), capabilities(7) or setresuid(2), and none needs namespaces. Left out: the namespaces that a
+rank enters before it drops its privileges (`namespaces`), and the numbers that its limits come from (`limits`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+
+from worldsize.grade.isolation import seccomp
+from worldsize.grade.isolation.libc import demand, libc
+from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
+
+_SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_CAPABILITIES = 64  # at least as many as any kernel knows
+_CAPABILITY_VERSION_3 = 0x20080522
+_SIGKILL = 9
+_NOBODY = 65534
+_MODERN = (5, 14)  # from this kernel on, processes are counted by user namespace
+
+
+def become_nobody() -> None:
+    """Before namespaces are entered: give up root for good, and stay a process that may map its own user."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    _prctl(_SET_DUMPABLE, 1)
+
+
+def make_undumpable() -> None:
+    """Beside a rank's namespaces: no process of the same user may look into this one's memory (PR_SET_DUMPABLE)."""
+    _prctl(_SET_DUMPABLE, 0)
+
+
+def end_with_parent() -> None:
+    """A process, in namespaces of its own or not, is killed when the process that started it ends."""
+    _prctl(_SET_PDEATHSIG, _SIGKILL)
+
+
+def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST_PROCESSES) -> None:
+    """After a rank has entered its namespaces: no more rights, ever, limits, and rules on system calls.
+
+    The limits are on this process and its children. It cannot be undone.
+    """
+    end_with_parent()
+    for capability in range(_CAPABILITIES):
+        libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
+    demand("giving up capabilities", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(*[0] * 6)))
+    make_undumpable()
+
+    limit(address_bytes, cpu_s, file_bytes)
+    if _counts_by_namespace():
+        limit_one(resource.RLIMIT_NPROC, processes)
+
+    _prctl(_SET_NO_NEW_PRIVS, 1)
+    seccomp.new_session_keyring()
+    seccomp.install_filter()
+
+
+def _counts_by_namespace() -> bool:
+    """Whether the kernel counts a user's processes in each user namespace apart."""
+    major, minor = os.uname().release.split("-")[0].split(".")[:2]
+    return (int(major), int(minor)) >= _MODERN
+
+
+def _words(*numbers: int) -> ctypes.Array:
+    return (ctypes.c_uint32 * len(numbers))(*numbers)
+
+
+def _prctl(option: int, value: int) -> None:
+    demand(f"prctl {option}", libc.prctl(option, value, 0, 0, 0))
