@@ -238,8 +238,8 @@ def test_lines_are_tagged_by_task():
 
 def test_the_table_of_a_run_names_its_tasks_and_says_that_servers_ended():
     run = launch(lambda: report(loss=1.0), cluster=COORDINATED)
-    rows = result.table(run, RunState(run.world_size, run.tasks))
-    assert [row[:2] for row in rows] == [
+    heads, rows = result.table(run, RunState(run.world_size, run.tasks))
+    assert [heads[:2], *(row.texts()[:2] for row in rows)] == [
         ["task", "end"], ["chief 0", "done"], ["worker 0", "ended"], ["worker 1", "ended"], ["ps 0", "ended"],
     ]  # fmt: skip
     assert "Chief 0 ends at loss 1" in result.picture(run).alt
