@@ -18,6 +18,7 @@ import numpy as np
 JobMode = Literal["call", "ranks", "group", "tensorflow", "cells"]  # what a rank is asked for
 FabricOp = Literal["post", "wait", "take", "compute", "computed"]  # what a rank's frame says to the broker
 RankOp = Literal["done", "failed", "cell", "call"]  # what it says to the run
+ValueKind = Literal["l", "t", "d", "a", "g", "f"]  # list, tuple, dict; array, NumPy's scalar; a function's name
 
 HEADER = struct.Struct("!II")
 MAX_JSON_BYTES = 8_000_000
@@ -109,15 +110,18 @@ def encode(value: Any, blob: bytearray, name_of: Callable[[Any], Any] | None = N
         return _array("a", value, blob)
 
     if isinstance(value, (list, tuple)):
-        return ["l" if isinstance(value, list) else "t", *(encode(v, blob, name_of) for v in value)]
+        kind: ValueKind = "l" if isinstance(value, list) else "t"
+        return [kind, *(encode(v, blob, name_of) for v in value)]
     if isinstance(value, dict):
         return ["d", *([encode(k, blob, name_of), encode(v, blob, name_of)] for k, v in value.items())]
 
     named = name_of(value) if name_of else None
-    return ["f", named] if named is not None else f"<{type(value).__name__}>"
+    if named is None:
+        return f"<{type(value).__name__}>"
+    return ["f", named]
 
 
-def _array(kind: str, array: np.ndarray, blob: bytearray) -> Any:
+def _array(kind: ValueKind, array: np.ndarray, blob: bytearray) -> Any:
     if array.dtype.str not in _DTYPES:
         return f"<array of {array.dtype.name}>"
 
@@ -169,7 +173,7 @@ def _dict(rows: list, blob: bytes, callable_of: Callable | None, depth: int) -> 
     return found
 
 
-def _of_bytes(kind: str, rest: list, blob: bytes) -> Any:
+def _of_bytes(kind: ValueKind, rest: list, blob: bytes) -> Any:
     if len(rest) != 3 or rest[0] not in _DTYPES or not sides(rest[1]) or type(rest[2]) is not int:
         raise BadFrame("expected an array's dtype, shape and place")
 
@@ -186,11 +190,13 @@ def _of_bytes(kind: str, rest: list, blob: bytes) -> Any:
     except ValueError:  # no bytes at all, and sides too long for NumPy
         raise BadFrame("expected sides that NumPy can hold") from None
 
-    is_scalar = kind == "g" and count == 1
-    return array.reshape(-1)[0] if is_scalar else array
+    if kind == "g" and count == 1:
+        return array.reshape(-1)[0]
+    return array
 
 
 def sides(shape: Any) -> bool:
     """Whether the `shape` of an array in a frame may be believed: it is a list of at most 12 lengths."""
-    whole = isinstance(shape, list) and len(shape) <= 12
-    return whole and all(type(n) is int and 0 <= n < MAX_SIDE for n in shape)
+    if not isinstance(shape, list) or len(shape) > 12:
+        return False
+    return all(type(n) is int and 0 <= n < MAX_SIDE for n in shape)

@@ -48,6 +48,7 @@ def driver(job: dict) -> Callable | None:
     """
     if not job["driver"]:
         return None
+
     module, _, name = job["driver"].partition(":")
     if not module.startswith(_CHECKS):
         raise ValueError(f"a driver lives in a module of {_CHECKS}…, got {job['driver']}")

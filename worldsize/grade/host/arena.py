@@ -97,6 +97,7 @@ class SandboxArena:
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         expect_inputs(inputs, cluster)
+
         way: dict[str, Any] = {
             "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
             "cluster": None, "driver": "",

@@ -62,18 +62,17 @@ class Server:
         inside.close()
 
         self._deadline_s = time.monotonic() + START_S
-        self._ready = False
         self.pid = self.process.pid
 
     def wait_ready(self) -> None:
-        while not self._ready:
-            left_s = self._deadline_s - time.monotonic()
-            heard = select.select([self.control], [], [], max(0.0, left_s))[0]
-            if not heard or not self._hear():
-                self._said.seek(0)
-                rows = self._said.read().decode(errors="replace").strip().splitlines() or ["no answer"]
-                self.close()
-                raise NoSandbox(bubblewrap.refused(rows[-1]))
+        """Raises NoSandbox, with what it said instead, where it does not come to it."""
+        left_s = max(0.0, self._deadline_s - time.monotonic())
+        heard, _, _ = select.select([self.control], [], [], left_s)
+        if not heard or not self.control.recv(_ORDER_BYTES):
+            self._said.seek(0)
+            rows = self._said.read().decode(errors="replace").strip().splitlines() or ["no answer"]
+            self.close()
+            raise NoSandbox(bubblewrap.refused(rows[-1]))
 
         self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
 
@@ -82,11 +81,6 @@ class Server:
             socket.send_fds(self.control, [json.dumps(message).encode()], [s.fileno() for s in sockets])
         except OSError as error:
             raise SandboxLost(f"a sandbox is gone: {error}") from None
-
-    def _hear(self) -> bool:
-        data = self.control.recv(_ORDER_BYTES)
-        self._ready = self._ready or bool(data)
-        return bool(data)
 
     def ended(self) -> ProcessExit:
         """The next rank that ended; call it when `control` can be read. Raises SandboxLost."""
@@ -150,17 +144,10 @@ class Sandbox:
         server = self._server(self._framework(framework))
         self._latest += 1
         order = {
-            "op": "spawn",
-            "number": self._latest,
-            "memory_bytes": self.limits.memory_bytes,
-            "tmp_bytes": self.limits.tmp_bytes,
-            "cpu_s": int(self.limits.cpu_s),
-            "processes": MOST_PROCESSES,
-            "drop_privileges": self.mode != UNSAFE,
-            "folders": bubblewrap.folders(),
-            "named": False,
-            "together": together,
-        }
+            "op": "spawn", "number": self._latest, "together": together, "drop_privileges": self.mode != UNSAFE,
+            "memory_bytes": self.limits.memory_bytes, "cpu_s": int(self.limits.cpu_s), "processes": MOST_PROCESSES,
+            "folders": bubblewrap.folders(), "tmp_bytes": self.limits.tmp_bytes, "named": False,
+        }  # fmt: skip
         if server.framework == "tensorflow":
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
 

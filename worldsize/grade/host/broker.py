@@ -72,6 +72,12 @@ class PendingRequest:
     message: PostedMessage | None = None
     matched: bool = False
 
+    def takes(self, src: int, tag: int) -> bool:
+        """Whether it is still open for a message of this tag from rank `src`."""
+        if self.op != "recv" or self.matched:
+            return False
+        return self.tag == tag and self.peer in (None, src)
+
 
 @dataclass
 class RankState:
@@ -142,25 +148,18 @@ class Broker:
         if self._held_bytes > self._meter.limits.held_bytes:
             raise BadFrame(f"more than {self._meter.limits.held_bytes / 1e6:g} MB are on their way and nobody takes them")
 
-        now_s = state.heard_s
-        leaves_s, left_s = self._clocks[rank].leave(len(blob), now_s)
-        event = ["send", to, tag, len(blob), now_s, now_s]
+        leaves_s, left_s = self._clocks[rank].leave(len(blob), state.heard_s)
+        event = ["send", to, tag, len(blob), state.heard_s, state.heard_s]
         message = PostedMessage(
-            src=rank,
-            number=number,
-            order=next(self._orders),
-            kind=kind,
-            blob=blob,
-            leaves_s=leaves_s,
-            left_s=left_s,
-            event=event,
-        )
+            src=rank, number=number, order=next(self._orders), kind=kind, blob=blob,
+            leaves_s=leaves_s, left_s=left_s, event=event,
+        )  # fmt: skip
         state.events.append(event)
         state.posted[number] = message
         self._queues[rank, to, tag].append(message)
 
         for request in list(self.rank_states[to].waiting.values()):
-            if request.op == "recv" and not request.matched and request.tag == tag and request.peer in (None, rank):
+            if request.takes(rank, tag):
                 self._match(to, request)
                 break
 
@@ -170,14 +169,11 @@ class Broker:
             raise BadFrame("expected a message that was posted")
 
         request = PendingRequest(
-            op="send",
-            peer=message.event[PEER],
-            tag=message.event[TAG],
-            ask=_ask(frame),
-            began_s=state.heard_s,
-            message=message,
-        )
+            op="send", peer=message.event[PEER], tag=message.event[TAG],
+            ask=_ask(frame), began_s=state.heard_s, message=message,
+        )  # fmt: skip
         state.waiting[request.ask] = request
+
         if message.taken_s is not None:
             self._sent(rank, request)
 
@@ -213,11 +209,10 @@ class Broker:
             self._hand_over(rank, request, oldest.pop(0))
 
     def _hand_over(self, rank: int, request: PendingRequest, message: PostedMessage) -> None:
-        now_s = time.monotonic()
         size_bytes = len(message.blob)
         request.matched = True
         self._held_bytes -= size_bytes
-        message.taken_s = now_s
+        message.taken_s = time.monotonic()
         there_s = self._clocks[rank].arrive(size_bytes, message.leaves_s)
 
         def arrive() -> None:
@@ -230,10 +225,12 @@ class Broker:
             else:
                 answer |= {"dtype": message.kind.dtype, "shape": list(message.kind.shape)}
                 taken = b""
+
             state.waiting.pop(request.ask, None)
             self._peers[rank].answer(answer, taken)
 
         self._when(there_s, arrive)
+
         for waiting in list(self.rank_states[message.src].waiting.values()):
             if waiting.message is message:
                 self._sent(message.src, waiting)

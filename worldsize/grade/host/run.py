@@ -203,12 +203,9 @@ class GradedRun:
                     raise BadFrame(f"more than {_MOST_FRAMES} frames in one run")
                 self._take_in(peer, *frame)
         except (BadFrame, RecursionError) as error:
+            message = text_of(str(error), 300)
             peer.failure = Failure(
-                rank=peer.rank,
-                kind="raised",
-                at_s=time.monotonic(),
-                type="ProtocolError",
-                message=text_of(str(error), 300),
+                rank=peer.rank, kind="raised", at_s=time.monotonic(), type="ProtocolError", message=message
             )
         self._broker.rank_states[peer.rank].done = peer.over
 
@@ -259,13 +256,9 @@ class GradedRun:
     # ---- how it ended -----------------------------------------------------------------------------
 
     def _result(self, state: ArenaState, message: str = "", incident: Incident = "", **more: Any) -> RunResult:
+        trace = self._broker.trace()
         return RunResult(
-            state=state,
-            message=message,
-            trace=self._broker.trace(),
-            incident=incident,
-            cells_begun=self._cells_begun,
-            **more,
+            state=state, message=message, trace=trace, incident=incident, cells_begun=self._cells_begun, **more
         )
 
     def _over_limit(self, message: str) -> RunResult:

@@ -80,7 +80,7 @@ def grade(
     out.mkdir(parents=True, exist_ok=True)
     with _locked(out):
         seed = _seed(out, seed)
-        order = MarkingOrder(str(root), mode, seed, limits or Limits())
+        order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
         batch = _Batch(folder, out, labs, order, progress)
         batch.run(_settled(found, labs), max(1, jobs))
 
@@ -103,7 +103,9 @@ def _seed(out: Path, given: int | None) -> int:
 
     seed = given
     if seed is None:
-        seed = secrets.randbits(62) if kept is None else kept
+        seed = kept
+    if seed is None:
+        seed = secrets.randbits(62)
     if seed != kept:
         write_whole(path, json.dumps({"seed": seed}), PRIVATE, durable=True)
     return seed
@@ -185,7 +187,7 @@ class _Batch:
     def _task(self, one: HandedIn) -> MarkingTask:
         name = str(one.path.relative_to(self._folder)).encode("utf-8", "replace").decode()
         student = one.student.encode("utf-8", "replace").decode()
-        return MarkingTask(student, one.lab, str(one.path), name, one.note)
+        return MarkingTask(student=student, lab=one.lab, path=str(one.path), name=name, note=one.note)
 
     def _still_holds(self, before: GradeRow, one: HandedIn) -> bool:
         if (before.seed, before.unsafe) != (self._order.seed, self._order.mode == UNSAFE):
@@ -198,8 +200,7 @@ class _Batch:
         return before.digest == one.digest and (could_be_read or before.state == "ungradable")
 
     def _row_without_points(self, task: MarkingTask, state: GradeState, reason: str) -> GradeRow:
-        unsafe = self._order.mode == UNSAFE
-        return GradeRow(task.student, task.lab, task.name, state, reason=reason, seed=self._order.seed, unsafe=unsafe)
+        return task.row(state, reason, self._order.seed, unsafe=self._order.mode == UNSAFE)
 
     # ---- one worker ------------------------------------------------------------------------------
 

@@ -42,6 +42,10 @@ class MarkingTask:
     name: str  # in the folder of submissions
     note: str = ""
 
+    def row(self, state: GradeState, reason: str, seed: int, unsafe: bool) -> GradeRow:
+        """The row of this file where nothing came of marking it; `unsafe`: without a sandbox."""
+        return GradeRow(self.student, self.lab, self.name, state, reason=reason, seed=seed, unsafe=unsafe)
+
 
 @dataclass(frozen=True)
 class MarkingOrder:
@@ -179,9 +183,11 @@ class SubmissionMarking:
 
         if row.state in ("pass", "not yet"):
             return row
+
         helped = self._needed(exercise)
         if not helped:
             return row
+
         better, _, _ = self._check(exercise, helped)
         if better.points <= row.points:
             return row

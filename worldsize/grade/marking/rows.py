@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.tamper import Tamper, tamper_from_json
@@ -33,12 +33,23 @@ class PropertyRow:
     passed: bool | None
 
 
+class MessageRow(NamedTuple):
+    """A message between ranks, as a `Transfer` begins; in JSON a list, since there are many."""
+
+    src: int
+    dst: int
+    size_bytes: int
+    start_s: float
+    end_s: float
+    tag: int = 0
+
+
 @dataclass(frozen=True)
 class ExerciseRow:
     """What came of one exercise. `mismatch` says where its check first failed.
 
-    `messages` are those of the first failing case, run `run` of the check (0: not over the fabric): [from, to, bytes,
-    start, end, tag] each, between `ranks` ranks.
+    `messages` are those of the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
+    ranks.
     `helped` names the exercises whose reference stood in, because the student's own did not pass.
     """
 
@@ -51,7 +62,7 @@ class ExerciseRow:
     mismatch: str = ""
     helped: tuple[str, ...] = ()
     ranks: int = 0
-    messages: tuple[tuple, ...] = ()
+    messages: tuple[MessageRow, ...] = ()
     run: int = 0
 
     @property
@@ -123,7 +134,7 @@ def from_dict(data: dict[str, Any]) -> GradeRow:
 
 def _exercise(data: dict[str, Any]) -> ExerciseRow:
     properties = tuple(PropertyRow(**one) for one in data["properties"])
-    messages = tuple(tuple(message) for message in data["messages"])
+    messages = tuple(MessageRow(*message) for message in data["messages"])
     return ExerciseRow(**data | {"properties": properties, "messages": messages, "helped": tuple(data["helped"])})
 
 
@@ -133,15 +144,14 @@ def read_all(out: Path) -> Iterator[GradeRow]:
     yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))
 
 
-def messages_of(trace: Trace | None) -> tuple[int, tuple[tuple[Any, ...], ...]]:
-    """The messages of an exercise's row: how many ranks there were, and the first transfers of the check's trace.
-
-    They are as a row keeps them.
-    """
+def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:
+    """The messages of an exercise's row: how many ranks there were, and the first transfers of the check's trace."""
     if trace is None:
         return 0, ()
+    return trace.world_size, tuple(_message(transfer) for transfer in trace.transfers[:MOST_MESSAGES])
 
-    messages = []
-    for t in trace.transfers[:MOST_MESSAGES]:
-        messages.append((t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag))
-    return trace.world_size, tuple(messages)
+
+def _message(t: Transfer) -> MessageRow:
+    return MessageRow(
+        src=t.src, dst=t.dst, size_bytes=t.size_bytes, start_s=round(t.start_s, 6), end_s=round(t.end_s, 6), tag=t.tag
+    )

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.grade.course import CourseLab, Exercise, text
+from worldsize.grade.frames import text_of
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000
 MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
-_SHOWN_CHARACTERS, _MOST_FOUND = 60, 20
+_SHOWN_CHARACTERS, _MOST_FOUND, _MOST_NAME = 60, 20, 200
 
 
 class Ungradable(ValueError):
@@ -103,14 +104,13 @@ def _decoded(data: bytes) -> str:
 
 def _cell(row: dict[str, Any]) -> NotebookCell:
     ours = _object(_object(row.get("metadata")).get("nbgrader"))
-    source = text(row) or text({"source": row.get("input", "")})
-    source = source[:MAX_CELL_BYTES].encode("utf-8", "replace").decode()
+    source = text_of(text(row) or text({"source": row.get("input", "")}), MAX_CELL_BYTES)
 
     return NotebookCell(
-        kind=_text(row.get("cell_type")),
+        kind=text_of(row.get("cell_type"), _MOST_NAME),
         source=source.replace("\r\n", "\n").replace("\0", ""),
-        id=_text(row.get("id")),
-        grade_id=_text(ours.get("grade_id")),
+        id=text_of(row.get("id"), _MOST_NAME),
+        grade_id=text_of(ours.get("grade_id"), _MOST_NAME),
         points=ours.get("points"),
         graded=ours.get("grade") is True,
     )
@@ -120,14 +120,12 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str:
-    return value[:200].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
-
-
 def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
     """The lab that a submission is of, whose exercises its cells name most often; None where they name none."""
-    names = {name for cell in found for name in (cell.id, cell.grade_id)}
-    titles = {_title(cell.source) for cell in found}
+    names, titles = set(), set()
+    for cell in found:
+        names |= {cell.id, cell.grade_id}
+        titles.add(_title(cell.source))
 
     def named(lab: CourseLab) -> int:
         return sum(e.id in names or e.title in titles for e in lab.exercises)
@@ -148,11 +146,12 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     """
     tamper: list[Tamper] = []
     sources = {exercise.id: _source(exercise, found, tamper) for exercise in lab.exercises}
+    known = set()
     for exercise in lab.exercises:
+        known |= {exercise.id, f"check_{exercise.id}"}
         tamper += _changes_of_check(exercise, found)
     tamper += setup_changes(lab.setups, [cell.source for cell in found if cell.kind == "code"])
 
-    known = {name for e in lab.exercises for name in (e.id, f"check_{e.id}")}
     for cell in found:
         if cell.graded and cell.grade_id not in known:
             tamper.append(Tamper("points claimed", cell.grade_id, found=_claimed(cell)))
@@ -233,16 +232,17 @@ def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]
     for number, lines in enumerate(given, 1):
         if lines in found:
             continue
+
         theirs = max(strangers, key=lambda other: _in_common(lines, other), default=[])
         if _in_common(lines, theirs) == 0:
             changes.append(Tamper("set-up missing", str(number), first_line=_first(lines)))
             continue
+
         strangers.remove(theirs)
         added = _added(lines, theirs)
-        shown = tuple(_printable(line) for line in added[:MOST_LINES])
-        changes.append(
-            Tamper("set-up changed", str(number), first_line=_first(lines), count=len(added), lines=shown)
-        )
+        shown = tuple(map(_printable, added[:MOST_LINES]))
+        changes.append(Tamper("set-up changed", str(number), first_line=_first(lines), count=len(added), lines=shown))
+
     return changes + [Tamper("set-up added", first_line=_first(lines)) for lines in strangers]
 
 

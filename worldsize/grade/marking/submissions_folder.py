@@ -72,7 +72,7 @@ def _below(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
     for path in found:
         yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path)
     if not found:
-        yield HandedIn(student, "", folder, "no notebook was handed in: the .ipynb file itself is needed")
+        yield HandedIn(student, "", folder, note="no notebook was handed in: the .ipynb file itself is needed")
 
 
 def notebooks(folder: Path) -> Iterator[Path]:

@@ -90,6 +90,8 @@ def sentence(one: Tamper) -> str:
 def _added(one: Tamper) -> str:
     if one.count == 0:
         return ""
+
     shown = ", ".join(f"`{line}`" for line in one.lines)
-    more = f" and {one.count - MOST_LINES} more" if one.count > MOST_LINES else ""
-    return f"; what was added {_NOT_COUNTED}: {shown}{more}"
+    if one.count > MOST_LINES:
+        shown += f" and {one.count - MOST_LINES} more"
+    return f"; what was added {_NOT_COUNTED}: {shown}"

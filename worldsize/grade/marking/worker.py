@@ -31,6 +31,7 @@ def main() -> None:
     privileges.end_with_parent()
     if os.getppid() != int(sys.argv[1]):
         return  # the grader ended before it could be heard
+
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever prints, prints there
 
@@ -67,8 +68,7 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
             reason = f"the grader itself failed, which is not the student's fault: {type(error).__name__}: {error}"
         sandbox.renew()
 
-    unsafe = sandbox.mode == UNSAFE
-    return GradeRow(task.student, task.lab, task.name, "crashed", reason=reason, seed=seed, unsafe=unsafe)
+    return task.row("crashed", reason, seed, unsafe=sandbox.mode == UNSAFE)
 
 
 if __name__ == "__main__":
