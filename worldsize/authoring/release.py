@@ -51,7 +51,7 @@ def release(root: Path, out: Path) -> list[str]:
         raise Refused("\n".join(["release: nothing was written, because", *wrong]))
 
     names = [path.relative_to(root).as_posix() for path in files]
-    pack(out, [(f"{TOP}/{name}", path.read_bytes(), 0o644) for name, path in zip(names, files, strict=True)])
+    pack(out, [(f"{TOP}/{name}", (root / name).read_bytes(), 0o644) for name in names])
     return names
 
 
@@ -79,15 +79,16 @@ def bundle_files(root: Path) -> list[Path]:
     Raises Refused where one of those that must be there is missing.
     """
     missing = [name for name in NAMED if not (root / name).is_file()]
-    labs = sorted(root.glob(PATTERNS[0]))
-    if missing or not labs:
+    if not missing and not any(root.glob(PATTERNS[0])):
+        missing.append("labs/NN_topic.ipynb")
+    if missing:
         raise Refused(
-            f"release: expected the repository, with {', '.join(missing or ['labs/NN_topic.ipynb'])}, got {root}. "
+            f"release: expected the repository, with {', '.join(missing)}, got {root}. "
             f"Run it from the root of the repository, or name that with --root."
         )
 
-    found = {root / name for name in NAMED}
-    for pattern in PATTERNS:
+    found: set[Path] = set()
+    for pattern in (*NAMED, *PATTERNS):
         found.update(root.glob(pattern))
     return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
@@ -130,8 +131,8 @@ def _holds(lines: list[str], answer: list[str], given: list[str]) -> bool:
     Two would be said of every loop that waits for handles.
     """
     secret = set(_secret(answer, given))
-    here = set(_threes(lines))
-    return any(three in here and secret.issuperset(three) for three in _threes([*map(_squeezed, answer)]))
+    both = set(_threes(lines)).intersection(_threes([*map(_squeezed, answer)]))
+    return any(map(secret.issuperset, both))
 
 
 def _threes(lines: list[str]) -> Iterator[tuple[str, str, str]]:

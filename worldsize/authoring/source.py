@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from worldsize.titles import title_of
+from worldsize.titles import Title, title_of
 
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
@@ -53,9 +53,8 @@ class SourceCell:
     def tagged(self, prefix: str) -> str | None:
         """What follows `prefix:` in this cell's tags, such as the id in `exercise:<id>`."""
         for tag in self.tags:
-            name, colon, value = tag.partition(":")
-            if colon and name == prefix:
-                return value
+            if tag.startswith(f"{prefix}:"):
+                return tag.partition(":")[2]
         return None
 
     @property
@@ -127,7 +126,7 @@ def answer_lines(source: Path) -> dict[str, list[str]]:
     for cell in read_source(source).cells:
         if cell.exercise:
             _, answer = split_answer(cell.text)
-            found[cell.exercise] = [line for line in answer if line.strip()]
+            found[cell.exercise] = list(filter(str.strip, answer))
 
     return found
 
@@ -150,8 +149,12 @@ def points(source: Path) -> float:
 
 def set_ups(source: Path) -> list[str]:
     """The text of an authored source's set-up cells."""
-    code = [cell.text for cell in read_source(source).cells if cell.kind == "code"]
-    return [text for text in code if text.startswith("# Set-up")]
+    found = []
+    for cell in read_source(source).cells:
+        if cell.kind == "code" and cell.text.startswith("# Set-up"):
+            found.append(cell.text)
+
+    return found
 
 
 # ---- reading ---------------------------------------------------------------------------------
@@ -215,19 +218,21 @@ def _short(path: Path) -> str:
 
 
 def _fail(path: Path, cell: SourceCell, offset: int, expected: str, got: str, do: str) -> NoReturn:
-    name = cell.tags[0] if cell.tags else cell.kind
-    in_file = "" if cell.line is None else f" (line {cell.line + offset} of the file)"
-    where = f"{_short(path)}, cell {cell.number} ({name}), line {offset + 1}{in_file}"
+    name, *_ = (*cell.tags, cell.kind)
+    where = f"{_short(path)}, cell {cell.number} ({name}), line {offset + 1}"
+    if cell.line is not None:
+        where += f" (line {cell.line + offset} of the file)"
     raise BuildError(f"{where}: expected {expected}, got {got}; {do}.")
 
 
 def _check_markers(path: Path, cell: SourceCell) -> None:
-    like = _LIKE_A_MARKER if cell.kind == "code" else _LIKE_A_MARKER_IN_PROSE
-    opened = None
+    like, opened = _LIKE_A_MARKER_IN_PROSE, None
+    if cell.kind == "code":
+        like = _LIKE_A_MARKER
+
     for offset, line in enumerate(cell.text.split("\n")):
-        if not like.search(line):
-            continue
-        opened = _step(path, cell, offset, line.strip(), opened)
+        if like.search(line):
+            opened = _step(path, cell, offset, line.strip(), opened)
 
     if opened is not None:
         _fail(path, cell, opened, f"{END!r} after this line", "the end of the cell", "close it")
@@ -250,7 +255,9 @@ def _step(path: Path, cell: SourceCell, offset: int, got: str, opened: int | Non
     if cell.exercise is None:
         do = 'tag the cell "exercise:<id>", or remove the markers'
         _fail(path, cell, offset, "a marker only in an exercise cell", repr(got), do)
-    return offset if got == BEGIN else None
+    if got == BEGIN:
+        return offset
+    return None
 
 
 def _check_tags(path: Path, cells: list[SourceCell]) -> None:
@@ -276,14 +283,15 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
 
         _, answer = split_answer(cell.text)
         if not "".join(answer).strip():
-            got = "none" if BEGIN not in cell.text else "an empty region"
+            got = "none"
+            if BEGIN in cell.text:
+                got = "an empty region"
             do = "put the markers around the answer"
             _fail(path, cell, 0, f"an answer between {BEGIN!r} and {END!r}", got, do)
 
         first = cell.text.split("\n", 1)[0]
         title = title_of(first)
-        named = title is not None and title.kind == "Exercise" and title.lab == lab and title.name != ""
-        if not named or first.rstrip() != title.line:
+        if not _is_exercise(title, lab) or first.rstrip() != title.line:
             do = "number and name the exercise there"
             _fail(path, cell, 0, f"'# Exercise {lab}.<number>: <title>'", repr(first), do)
 
@@ -292,6 +300,10 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
                 got = f"{key} again, first used in cell {seen[key].number}"
                 _fail(path, cell, 0, "an id and a number of its own", got, "rename one of them")
             seen[key] = cell
+
+
+def _is_exercise(title: Title | None, lab: int) -> bool:
+    return title is not None and (title.kind, title.lab) == ("Exercise", lab) and title.name != ""
 
 
 def _check_checks(path: Path, cells: list[SourceCell]) -> None:
@@ -323,9 +335,15 @@ def _check_check(path: Path, cell: SourceCell, above: dict[str, bool]) -> None:
         do = "keep one check for each exercise"
         _fail(path, cell, 0, "a single check", f"check:{cell.check} again", do)
 
-    points = cell.points
-    is_number = isinstance(points, (int, float)) and not isinstance(points, bool)
-    if not (is_number and 0 <= points < math.inf):
-        got = "none" if points is None else f"points={points!r}"
+    if not _are_points(cell.points):
+        got = f"points={cell.points!r}"
+        if cell.points is None:
+            got = "none"
         do = "add points=<number> to the cell's header"
         _fail(path, cell, 0, "points of 0 or more", got, do)
+
+
+def _are_points(points: object) -> bool:
+    if isinstance(points, bool) or not isinstance(points, (int, float)):
+        return False
+    return 0 <= points < math.inf

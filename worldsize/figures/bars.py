@@ -9,6 +9,9 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -59,7 +62,7 @@ def race(rows: Iterable[Timing], title: str = "") -> Picture:
     groups: dict[str, list[Timing]] = {}
     for row in rows:
         groups.setdefault(row.at, []).append(row)
-    names = list(dict.fromkeys(row.name for row in rows))
+    names = list(dict.fromkeys(map(attrgetter("name"), rows)))
 
     picture = Picture(base.WIDTH_IN, 1.2 + 0.36 * len(rows) + 0.3 * len(groups))
     ax = picture.plot_area()
@@ -73,12 +76,10 @@ def race(rows: Iterable[Timing], title: str = "") -> Picture:
             y += 1
     _finish_race(ax, rows, ticks)
 
-    words = [_fastest(at, members) for at, members in groups.items()]
-    words = [said for said in words if said]
+    words = list(filter(None, map(_fastest, groups, groups.values())))
     finding = title or _capitalised(words)
     picture.suptitle(textwrap.fill(finding, TITLE_COLUMNS), x=0.013, ha="left", fontsize=11, color=base.INK)
-    titled = [title] if title else []
-    picture.alt = base.sentences(*titled, *words, *map(_words, rows))
+    picture.alt = base.sentences(*filter(None, [title]), *words, *map(_words, rows))
     return picture
 
 
@@ -98,7 +99,9 @@ def _group_title(ax: Axes, y: float, at: str) -> float:
 
 
 def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
-    top = y if row.predicted_s is None else y - 0.12
+    top = y
+    if row.predicted_s is not None:
+        top -= 0.12
 
     if row.measured_s is None:
         ax.text(0, top, " not yet", fontsize=9, color=base.INK, va="center")
@@ -118,8 +121,8 @@ def _outline(ax: Axes, y: float, width: float, height: float) -> None:
 
 
 def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]]) -> None:
-    every_s = [*(row.measured_s for row in rows), *(row.predicted_s for row in rows)]
-    largest_s = max((s for s in every_s if s is not None), default=0) or 1
+    every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows))
+    largest_s = max(filter(None, every_s), default=1)
     scale, unit = units.time_unit(largest_s)
 
     ax.set_xlim(0, largest_s * ROOM_FOR_TEXT)
@@ -141,25 +144,34 @@ def _legend(ax: Axes) -> None:
 def _fastest(at: str, rows: Sequence[Timing]) -> str:
     """Who won and by how much; empty where nothing was measured."""
     order = sorted((row for row in rows if row.measured_s is not None), key=lambda row: row.measured_s)
-    where = f"at {at} " if at else ""
     if not order:
         return ""
+
+    where = ""
+    if at:
+        where = f"at {at} "
 
     first, last = order[0], order[-1]
     if len(order) == 1:
         return f"{where}{first.name} takes {units.seconds(first.measured_s)}"
 
-    times = units.times(last.measured_s / first.measured_s) if first.measured_s else "many"
+    times = "many"
+    if first.measured_s:
+        times = units.times(last.measured_s / first.measured_s)
     if times == "1":
         return f"{where}{first.name} and {last.name} take about as long"
     return f"{where}{first.name} is fastest, {last.name} takes {times} times as long"
 
 
 def _words(row: Timing) -> str:
-    at = f" at {row.at}" if row.at else ""
-    measured = "not yet" if row.measured_s is None else units.seconds(row.measured_s)
-    predicted = "" if row.predicted_s is None else f", predicted {units.seconds(row.predicted_s)}"
-    return f"{row.name}{at}: {measured}{predicted}"
+    name, said = row.name, "not yet"
+    if row.at:
+        name += f" at {row.at}"
+    if row.measured_s is not None:
+        said = units.seconds(row.measured_s)
+    if row.predicted_s is not None:
+        said += f", predicted {units.seconds(row.predicted_s)}"
+    return f"{name}: {said}"
 
 
 def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
@@ -168,26 +180,29 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
     `ids` chooses some questions. ValueError for an id that wasn't asked.
     """
     rows = {row.id: row for row in lab.rows()}
-    asked = list(rows if ids is None else ids)
+    if ids is None:
+        ids = rows
 
-    for id in asked:
+    asked = []
+    for id in ids:
         if id not in rows:
             known = ", ".join(map(repr, rows)) or "none so far"
             raise ValueError(
                 f"figures.predicted: the lab has no prediction and no measurement {id!r}; expected one of: "
                 f"{known}. Run the cell that asks it first."
             )
+        asked.append(rows[id])
 
     if not asked:
         return base.notice("no predictions yet")
-    return _predictions([rows[id] for id in asked])
+    return _predictions(asked)
 
 
 @base.plain_style
 def _predictions(rows: Sequence[Any]) -> Picture:
     """A lab's rows (`summary.Row`), one pair of bars each; every pair has its own scale, since units differ."""
     wrapped = [textwrap.wrap(row.question, QUESTION_COLUMNS) for row in rows]
-    picture = Picture(base.WIDTH_IN, 0.5 + sum(0.62 + 0.19 * len(lines) for lines in wrapped))
+    picture = Picture(base.WIDTH_IN, 0.5 + 0.62 * len(rows) + 0.19 * sum(map(len, wrapped)))
     ax = picture.plot_area()
 
     y = 0.0
@@ -230,8 +245,8 @@ def _pair(ax: Axes, y: float, row: Any) -> None:
 
 
 def _row_words(row: Any) -> str:
-    comparison = f"; {row.comparison}" if row.comparison else ""
-    return f"{row.question} Predicted: {row.predicted_text}; measured: {row.measured_text}{comparison}."
+    said = "; ".join(filter(None, [f"measured: {row.measured_text}", row.comparison]))
+    return f"{row.question} Predicted: {row.predicted_text}; {said}."
 
 
 @base.plain_style
@@ -243,30 +258,31 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, title: str
     if not runs:
         return base.notice("nothing was counted")
 
-    names = list(dict.fromkeys(counter for counts in runs.values() for counter in counts))
-    lines = sum(len(counts) + 0.9 for counts in runs.values())
+    names = list(dict.fromkeys(chain(*runs.values())))
+    lines = sum(map(len, runs.values())) + 0.9 * len(runs)
     picture = Picture(base.WIDTH_IN, 1.5 + 0.27 * lines)
     ax = picture.plot_area()
 
-    ticks, y = [], 0.0
+    ticks, y, largest = {}, 0.0, expected
     for run, counts in runs.items():
         ax.text(0, y, run, fontsize=9.5, color=base.INK, weight="bold", va="center")
         for counter, value in counts.items():
             y += 1
             _tally(ax, y, value, expected, names.index(counter))
-            ticks.append((y, counter))
+            ticks[y] = counter
+            largest = max(largest, value)
         y += 1.0
 
     ax.axvline(expected, color=base.INK, linewidth=1, linestyle=(0, (4, 2)))
-    ax.set_yticks([y for y, _ in ticks], [counter for _, counter in ticks])
+    ax.set_yticks(list(ticks), list(ticks.values()))
     ax.set_ylim(y - 0.3, -0.7)
-    ax.set_xlim(0, 1.3 * max(expected, *(max(counts.values(), default=0) for counts in runs.values())))
+    ax.set_xlim(0, 1.3 * largest)
     ax.grid(axis="x", color=base.RULE, linewidth=0.5)
     ax.set_axisbelow(True)
     ax.tick_params(axis="x", colors=base.QUIET_INK)
 
     base.headline(ax, title, small or f"dashed line: {number(expected)}, as asked for")
-    picture.alt = base.sentences(title, *(f"{run}: {_counted(counts)}" for run, counts in runs.items()))
+    picture.alt = base.sentences(title, *base.of_each(partial(base.listed, text=number), runs))
     return picture
 
 
@@ -274,14 +290,12 @@ def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> Non
     off = value - expected
     told, hatch = number(value), ""
     if abs(off) > 0.005 * expected:
-        told += f"  {number(abs(off))} {'too few' if off < 0 else 'too many'}"
-        hatch = "///"
+        way, hatch = "too many", "///"
+        if off < 0:
+            way = "too few"
+        told += f"  {number(abs(off))} {way}"
 
     ax.barh(y, value, 0.72, color=base.colour(index), edgecolor=base.INK, linewidth=0.5, hatch=hatch)
     ax.annotate(
         told, (value, y), (7, 0), textcoords="offset points", fontsize=9, color=base.INK, va="center", bbox=BACK
     )
-
-
-def _counted(counts: Mapping[str, float]) -> str:
-    return ", ".join(f"{counter} {number(value)}" for counter, value in counts.items())

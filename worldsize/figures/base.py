@@ -13,6 +13,8 @@ import functools
 import html
 import io
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -153,6 +155,31 @@ def sentences(*said: str) -> str:
     return ". ".join(said) + "."
 
 
+def of_each(words: Callable[[Any], str], rows: Mapping[str, Any]) -> list[str]:
+    """What an alt text says of each row of a picture, by its name; None stands for an exercise not yet written."""
+    told = []
+    for name, row in rows.items():
+        said = "not yet" if row is None else words(row)
+        told.append(f"{name}: {said}")
+
+    return told
+
+
+def listed(values: Mapping[str, Any], text: Callable[[Any], str] = str) -> str:
+    """Values behind their names: "weights 3 MB, gradients 2 MB"."""
+    return ", ".join(f"{name} {text(value)}" for name, value in values.items())
+
+
+def numbered(what: str, count: int) -> list[str]:
+    """The names of lanes: "rank 0", "rank 1" and so on."""
+    return [f"{what} {number}" for number in range(count)]
+
+
+def written(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of a picture without those of exercises not yet written, which are None."""
+    return {name: row for name, row in rows.items() if row is not None}
+
+
 def unframe(ax: Axes, *sides: str) -> None:
     for side in sides:
         ax.spines[side].set_visible(False)
@@ -179,5 +206,7 @@ def notice(text: str, alt: str | None = None) -> Picture:
 
 def not_yet(text: str) -> Picture:
     """The plain `Picture` on which every figure falls back for an exercise not yet written: "not yet: Exercise 6.2 …"."""
-    words = text if text.startswith("not yet") else f"not yet: {text}"
+    words = text
+    if not text.startswith("not yet"):
+        words = f"not yet: {text}"
     return notice(words, f"{words}. The picture comes once the exercise is written.")

@@ -7,6 +7,7 @@ out: when each of them came (`spacetime`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def contributions(run: Any) -> Picture:
 def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
     """`numbers[rank][chunk]` is a sum of marks. A whole sum holds every rank once."""
     n = len(numbers)
-    cells = [[counts(value, n) for value in row] for row in numbers]
+    cells = [[counts(value, n) for value in row] for row in numbers]  # [rank][chunk]
     picture = Picture(max(6.0, min(9.5, 1.4 + 0.28 * n * len(cells[0]))), 1.75 + 0.42 * n)
     ax = picture.plot_area()
 
@@ -43,18 +44,16 @@ def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
 
     finding = _finding(cells, n)
     base.headline(ax, finding, "in each cell: the ranks whose numbers were added up there")
-    rows = "; ".join(f"rank {rank}: {_row_text(row, n)}" for rank, row in enumerate(cells))
-    picture.alt = f"{finding}. By chunk, {rows}."
+    said = []
+    for rank, row in enumerate(cells):
+        said.append(f"rank {rank}: " + ", ".join(_text(found, n) for found in row))
+    picture.alt = f"{finding}. By chunk, {'; '.join(said)}."
     return picture
 
 
-def _whole(found: Counts | None, n: int) -> bool:
-    """Whether every rank's number is in a sum, and once."""
-    return found == [1] * n
-
-
-def _row_text(row: Sequence[Counts | None], n: int) -> str:
-    return ", ".join(_text(found, n) for found in row)
+def _whole(n: int) -> Counts:
+    """What a chunk counts where every rank's number is in its sum, and once."""
+    return [1] * n
 
 
 def counts(value: float, n: int) -> Counts | None:
@@ -69,7 +68,7 @@ def _text(found: Counts | None, n: int) -> str:
         return "?"
     if not any(found):
         return "nothing"
-    if _whole(found, n):
+    if found == _whole(n):
         return "all"
 
     ranks: list[str] = []
@@ -79,19 +78,22 @@ def _text(found: Counts | None, n: int) -> str:
 
 
 def _cell(ax: Axes, rank: int, chunk: int, found: Counts | None, n: int) -> None:
-    share = sum(map(bool, found or ())) / n
+    share, weight = sum(map(bool, found or ())) / n, "normal"
+    if found == _whole(n):
+        weight = "bold"
+
     ax.add_patch(Rectangle((chunk, rank), 1, 1, facecolor=base.HEAT(0.45 * share), edgecolor="white", linewidth=2))
     ax.text(
         chunk + 0.5, rank + 0.5, _text(found, n), ha="center", va="center", fontsize=10, color=base.INK,
-        weight="bold" if _whole(found, n) else "normal",
+        weight=weight,
     )  # fmt: skip
 
 
 def _axes(ax: Axes, n: int, chunks: int) -> None:
     ax.set_xlim(0, chunks)
     ax.set_ylim(n, 0)
-    ax.set_xticks(np.arange(chunks) + 0.5, [f"chunk {chunk}" for chunk in range(chunks)])
-    ax.set_yticks(np.arange(n) + 0.5, [f"rank {rank}" for rank in range(n)])
+    ax.set_xticks(np.arange(chunks) + 0.5, base.numbered("chunk", chunks))
+    ax.set_yticks(np.arange(n) + 0.5, base.numbered("rank", n))
     ax.tick_params(axis="y", pad=16)
     ax.spines["bottom"].set_visible(False)
 
@@ -101,7 +103,7 @@ def _axes(ax: Axes, n: int, chunks: int) -> None:
 
 
 def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
-    whole = [sum(_whole(found, n) for found in row) for row in cells]
+    whole = [row.count(_whole(n)) for row in cells]
     chunks = len(cells[0])
 
     if not any(whole):
@@ -117,5 +119,5 @@ def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
 
 def whole_sums(held: Sequence[Held]) -> int:
     """How many chunks contain the whole sum, that is every rank's number once."""
-    whole = [1] * len(held)
-    return sum(counts(value, len(held)) == whole for row in held for value in row)
+    n = len(held)
+    return [counts(value, n) for value in chain(*held)].count(_whole(n))

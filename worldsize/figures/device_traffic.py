@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -40,7 +41,9 @@ def moved(steps: Mapping[str, Any], title: str) -> Picture:
     def of(step: Any) -> StepTraffic | None:
         if step is None or waits_for(step):
             return None
-        return step[0] if hasattr(step, "results") else step
+        if hasattr(step, "results"):
+            return step[0]
+        return step
 
     return _panels({name: of(step) for name, step in steps.items()}, title)
 
@@ -48,12 +51,14 @@ def moved(steps: Mapping[str, Any], title: str) -> Picture:
 @base.plain_style
 def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
     """`steps[name]` is what `crossings` gives, or None for a step not yet written."""
-    known = [step for step in steps.values() if step is not None]
+    known = list(base.written(steps).values())
     if not known:
         return base.notice(f"not yet: {', '.join(steps)}")
 
-    crowded = any(len(devices(step)) > 4 for step in known)
-    columns = min(len(steps), 2 if crowded else 3)
+    columns = min(len(steps), 3)
+    if max(len(devices(step)) for step in known) > 4:
+        columns = min(columns, 2)
+
     rows = math.ceil(len(steps) / columns)
     lines = textwrap.wrap(title, TITLE_COLUMNS)
     head_in = 0.35 + 0.2 * len(lines)
@@ -70,7 +75,7 @@ def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
         _panel(picture.add_axes(area), name, step)
 
     _legend(picture, known, 1 - (head_in - 0.3) / height_in)
-    picture.alt = base.sentences(title, *(f"{name}: {in_words(step)}" for name, step in steps.items()))
+    picture.alt = base.sentences(title, *base.of_each(in_words, steps))
     return picture
 
 
@@ -141,8 +146,11 @@ def _places(n: int) -> list[tuple[float, float]]:
     elif n > 4:
         wide, high = 1.24, 1.22
 
-    angles = [math.pi * start - 2 * math.pi * k / n for k in range(n)]
-    return [(wide * math.cos(a), high * math.sin(a) - 0.08) for a in angles]
+    places = []
+    for k in range(n):
+        angle = math.pi * start - 2 * math.pi * k / n
+        places.append((wide * math.cos(angle), high * math.sin(angle) - 0.08))
+    return places
 
 
 def _arrow(ax: Axes, start: Text, end: Text, kind: str, width: float, bend: float) -> None:
@@ -158,18 +166,21 @@ def _arrow(ax: Axes, start: Text, end: Text, kind: str, width: float, bend: floa
 
 
 def _box(ax: Axes, place: tuple, name: str, step: StepTraffic, small: bool) -> Text:
-    held = step["holds"].get(name, 0)
-    lines = [name]
+    held, edge = "nothing", base.QUIET_INK
+    if step["holds"].get(name):
+        held, edge = units.size(step["holds"][name]), base.INK
+
+    lines, between = [name], ",\n"
     if not small:
-        lines.append(f"holds {units.size(held)}" if held else "holds nothing")
+        lines.append(f"holds {held}")
+        between = ", "
 
     went_in, went_out = taken_in(step, name), given_out(step, name)
     if went_in or went_out:
         scale, unit = units.byte_unit(max(went_in, went_out))
         amounts = f"in {units.number(went_in * scale)}", f"out {units.number(went_out * scale)} {unit}"
-        lines.append((",\n" if small else ", ").join(amounts))
+        lines.append(between.join(amounts))
 
-    edge = base.INK if held else base.QUIET_INK
     look = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": edge, "linewidth": 1}
     text = ax.text(*place, "\n".join(lines), fontsize=7, color=base.INK, ha="center", va="center", bbox=look, zorder=3)
     text.update_bbox_position_size(ax.figure.canvas.get_renderer())  # arrows end at the box, and are drawn before it
@@ -177,11 +188,8 @@ def _box(ax: Axes, place: tuple, name: str, step: StepTraffic, small: bool) -> T
 
 
 def _legend(picture: Picture, known: Sequence[StepTraffic], top: float) -> None:
-    present: set[str] = set()
-    for step in known:
-        present.update(kind for _, _, kind in totals(step))
-
     entries = []
+    present = {kind for _, _, kind in chain(*map(totals, known))}
     for kind in KINDS:
         if kind in present:
             colour, dashes = LOOKS[kind]
@@ -194,11 +202,8 @@ def _legend(picture: Picture, known: Sequence[StepTraffic], top: float) -> None:
         )  # fmt: skip
 
 
-def in_words(step: StepTraffic | None) -> str:
+def in_words(step: StepTraffic) -> str:
     """Alt text of the picture of device traffic: what each device holds, and what moves between them in a step."""
-    if step is None:
-        return "not yet"
-
     words = []
     if step["holds"]:
         held = [f"{units.size(size)} on {name}" for name, size in sorted(step["holds"].items())]

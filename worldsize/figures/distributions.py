@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ def spreads(rows: Iterable[Sample], title: str, x: str) -> Picture:
     for index, row in enumerate(rows):
         _lane(ax, index, row, width, largest)
 
-    ax.set_yticks([index - 0.3 for index in range(len(rows))], [row.name for row in rows])
+    ax.set_yticks(np.arange(len(rows)) - 0.3, list(map(attrgetter("name"), rows)))
     ax.set_ylim(len(rows) - 0.9, -1.05)
     ax.set_xlim(-0.02 * largest - 0.6 * width, largest * 1.12 + width)
     ax.set_xlabel(x, fontsize=9, color=base.INK)
@@ -92,5 +93,6 @@ def _words(row: Sample) -> str:
         return f"{row.name}: not yet"
 
     mean = units.number(float(np.mean(row.values)))
-    expected = "" if row.expected is None else f", predicted {units.number(row.expected)}"
-    return f"{row.name}: mean {mean}{expected}, from {min(row.values)} to {max(row.values)}"
+    if row.expected is not None:
+        mean += f", predicted {units.number(row.expected)}"
+    return f"{row.name}: mean {mean}, from {min(row.values)} to {max(row.values)}"

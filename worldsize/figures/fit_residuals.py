@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -55,8 +56,10 @@ def residuals(
     if not seconds:
         return base.notice("nothing was measured")
 
-    panels = 2 if any(line.alpha_bandwidth for line in lines) else 1
-    picture = Picture(base.WIDTH_IN, {1: 3.2, 2: 5.6}[panels])
+    panels, height_in = 1, 3.2
+    if any(map(attrgetter("alpha_bandwidth"), lines)):
+        panels, height_in = 2, 5.6
+    picture = Picture(base.WIDTH_IN, height_in)
     axes = picture.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[1] * panels)[:, 0]
     for ax in axes:
         _plain(ax)
@@ -68,7 +71,11 @@ def residuals(
         _marks(ax, marks, words=ax is axes[-1])
     _x_axis(axes[-1], seconds)
 
-    base.headline(axes[0], title, "filled: fitted; hollow: left out of the fit" if left_out else "")
+    small = ""
+    if left_out:
+        small = "filled: fitted; hollow: left out of the fit"
+    base.headline(axes[0], title, small)
+
     said = [_words(line, seconds, left_out) for line in lines]
     picture.alt = base.sentences(title, f"{points.capitalize()}: {_range(seconds)}", *said)
     return picture
@@ -99,30 +106,34 @@ def _times(
 
 def _line(ax: Axes, index: int, line: Line, seconds: Mapping[float, float]) -> None:
     """A line where it is not far below all that was measured."""
-    look = {"color": base.colour(index), "linewidth": 1.4, "linestyle": "-" if index == 0 else (0, (4, 2))}
+    look = {"color": base.colour(index), "linewidth": 1.4, "linestyle": (0, (4, 2))}
+    if index == 0:
+        look["linestyle"] = "-"
     if not line.alpha_bandwidth:
         ax.plot([], [], label=f"{line.name}: not yet", **look)
         return
 
-    low_s = min(seconds.values())
-    sizes = [m for m in np.geomspace(min(seconds), max(seconds), 200) if line.seconds(m) > low_s / 10]
-    ax.plot(sizes, [line.seconds(m) for m in sizes], label=line.name, **look)
+    sizes = np.geomspace(min(seconds), max(seconds), 200)
+    drawn = line.seconds(sizes) > min(seconds.values()) / 10
+    ax.plot(sizes[drawn], line.seconds(sizes[drawn]), label=line.name, **look)
 
 
 def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], left_out: Sequence[float]) -> None:
     worst = 0.0
     for index, line in enumerate(lines):
         if line.alpha_bandwidth:
-            percent = {m: 100 * line.error(m, seconds[m]) for m in sorted(seconds)}
-            worst = max(worst, *map(abs, percent.values()))
-            drawn = {m: max(-MOST_PERCENT, min(MOST_PERCENT, value)) for m, value in percent.items()}
+            drawn = {}
+            for size_bytes in sorted(seconds):
+                percent = 100 * line.error(size_bytes, seconds[size_bytes])
+                worst = max(worst, abs(percent))
+                drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))
             ax.plot(list(drawn), list(drawn.values()), color=base.colour(index), linewidth=0.7)
             _points(ax, drawn, left_out, base.colour(index), base.marker(index))
 
     ax.axhline(0, color=base.INK, linewidth=1)
     limit = min(1.15 * MOST_PERCENT, max(5.0, 1.3 * worst))
     ax.set_ylim(-limit, limit)
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %" if round(value) else "0")
+    ax.yaxis.set_major_formatter(_percent)
     ax.set_ylabel("the line is off by", fontsize=9, color=base.QUIET_INK)
 
     if worst > MOST_PERCENT:
@@ -130,15 +141,21 @@ def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], lef
         ax.annotate(edge, (1, 0), (0, 3), "axes fraction", "offset points", ha="right", fontsize=8, color=base.QUIET_INK)
 
 
+def _percent(value: float, place: int) -> str:
+    if not round(value):
+        return "0"
+    return f"{value:+.0f} %"
+
+
 def _points(
     ax: Axes, values: Mapping[float, float], left_out: Sequence[float], colour: str, marker: str, label: str | None = None
 ) -> None:
     """Filled those that were fitted, which have the label; hollow those that were left out."""
-    fitted = [m for m in sorted(values) if m not in left_out]
-    others = [m for m in sorted(values) if m in left_out]
+    sizes, ys = np.array(sorted(values.items())).T
+    hollow = np.isin(sizes, list(left_out))
     look = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "none", "zorder": 3}
-    ax.plot(fitted, [values[m] for m in fitted], markerfacecolor=colour, label=label, **look)
-    ax.plot(others, [values[m] for m in others], markerfacecolor="white", **look)
+    ax.plot(sizes[~hollow], ys[~hollow], markerfacecolor=colour, label=label, **look)
+    ax.plot(sizes[hollow], ys[hollow], markerfacecolor="white", **look)
 
 
 def _marks(ax: Axes, marks: Mapping[float, str], words: bool) -> None:
@@ -170,8 +187,10 @@ def _words(line: Line, seconds: Mapping[float, float], left_out: Sequence[float]
     if not line.alpha_bandwidth:
         return f"{line.name}: not yet"
 
-    asked = [m for m in seconds if m in left_out] or list(seconds)
+    asked, where = list(seconds), "all sizes"
+    if left_out:
+        asked, where = [m for m in seconds if m in left_out] or asked, "the sizes left out"
+
     worst = max(asked, key=lambda m: abs(line.error(m, seconds[m])))
     off = abs(line.error(worst, seconds[worst]))
-    where = "the sizes left out" if left_out else "all sizes"
     return f"{line.name}: of {where}, {units.size(worst)} is worst, off by {units.number(round(100 * off))} %"

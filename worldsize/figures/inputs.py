@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 from worldsize.figures.base import Picture, not_yet, notice
@@ -29,6 +31,21 @@ def trace_of(of: Any) -> tuple[Any, Picture | None]:
     return trace, None
 
 
+def began_s(events: Iterable[Any]) -> float:
+    """When the first of a trace's messages or spans began; 0 where there are none."""
+    return min(map(attrgetter("start_s"), events), default=0.0)
+
+
+def ended_s(events: Iterable[Any]) -> float:
+    """When the last of a trace's messages or spans was over; 0 where there are none."""
+    return max(map(attrgetter("end_s"), events), default=0.0)
+
+
+def marked(trace: Any) -> list[Any]:
+    """The spans of a trace in which a rank computed or waited, without those of its messages."""
+    return [span for span in trace.spans if span.kind in ("compute", "wait")]
+
+
 def _no_messages(trace: Any) -> str:
     collectives = getattr(trace, "collectives", ())
     if not collectives:
@@ -36,5 +53,7 @@ def _no_messages(trace: Any) -> str:
 
     first_rank = min(c.rank for c in collectives)
     ops = Counter(c.op for c in collectives if c.rank == first_rank)
-    named = ", ".join(f"{count}\u00a0×\u00a0{op}" for op, count in ops.items())
-    return f"no messages over the fabric; the framework's own collectives on each rank: {named}"
+    named = []
+    for op, count in ops.items():
+        named.append(f"{count}\u00a0×\u00a0{op}")
+    return f"no messages over the fabric; the framework's own collectives on each rank: {', '.join(named)}"

@@ -119,7 +119,9 @@ def _ink_on(background: tuple[float, ...]) -> str:
     red, green, blue = map(_linear, background[:3])
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     on_black, on_white = (luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)
-    return "black" if on_black > on_white else "white"
+    if on_black > on_white:
+        return "black"
+    return "white"
 
 
 def _linear(channel: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
@@ -39,7 +40,7 @@ def curves(rows: Iterable[Curve], title: str, x: str, y: str, log: bool = False)
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit."""
     rows = tuple(rows)
     if rows and not any(row.predicted or row.known for row in rows):
-        return base.not_yet(", ".join(row.name for row in rows))
+        return base.not_yet(", ".join(map(attrgetter("name"), rows)))
 
     picture = Picture(8.5, 4.2)
     ax = picture.plot_area()
@@ -80,8 +81,12 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
             markeredgecolor=base.INK, markeredgewidth=0.6, **look,
         )  # fmt: skip
     else:  # a line of the legend alone
-        label = f"{row.name}: not yet" if row.measured else row.name
-        ax.plot([], [], label=label, linestyle=PREDICTED if row.predicted else "none", **look)
+        label, dashes = row.name, "none"
+        if row.measured:
+            label = f"{row.name}: not yet"
+        if row.predicted:
+            dashes = PREDICTED
+        ax.plot([], [], label=label, linestyle=dashes, **look)
 
 
 def _axis(axis, name: str, ticks: Sequence[float]) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import Any
 
 
 def message_pattern(trace: Any) -> str:
     """What a trace's messages do, in words: a ring, one hub, or their busiest rank."""
     n = trace.world_size
-    pairs = {(t.src, t.dst) for t in trace.transfers}
+    pairs = set(map(attrgetter("src", "dst"), trace.transfers))
 
     for step, neighbour in ((1, "next one (rank + 1)"), (-1, "previous one (rank − 1)")):
         if n > 2 and all(dst == (src + step) % n for src, dst in pairs):
             return f"every message goes from a rank to the {neighbour}, round a ring"
 
-    hubs = set.intersection(*({src, dst} for src, dst in pairs))
+    hubs = set.intersection(*map(set, pairs))
     if n > 2 and len(pairs) > 1 and len(hubs) == 1:
         return f"every message goes to or comes from rank {hubs.pop()}"
 
@@ -29,7 +30,7 @@ def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:
     if len(everybody) < 3 or count != len(everybody) - 1:
         return ""
 
-    receivers, senders = {dst for _, dst in pairs}, {src for src, _ in pairs}
+    senders, receivers = map(set, zip(*pairs, strict=True))
     if len(receivers) == count:
         (root,) = everybody - receivers
         return f"every rank but {root} receives one message, down a tree from rank {root}"
@@ -52,7 +53,10 @@ def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
     rank, most = sent.most_common(1)[0]
 
     if min(sent.values()) >= 0.999 * most:  # chunks that differ by an element are as good as equal
-        to_all = " to every other one," if len(pairs) == n * (n - 1) > 2 else ""
+        to_all = ""
+        if len(pairs) == n * (n - 1) > 2:
+            to_all = " to every other one,"
         return f"every rank sends{to_all} the same number of bytes"
+
     share = round(100 * most / sum(sent.values()))
     return f"rank {rank} sends most, {share} % of all bytes"

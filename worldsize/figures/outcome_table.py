@@ -17,7 +17,6 @@ from worldsize.figures.base import Picture
 GREEN, RED = base.COLOURS[2], base.COLOURS[1]
 Cells = Mapping[tuple[str, str], str]  # (row, column) -> outcome
 ROW_IN, LETTER_IN = 0.265, 0.077
-STRENGTH = 0.25  # of a cell's colour
 
 
 @dataclass(frozen=True)
@@ -26,14 +25,14 @@ class Look:
 
     mark: str
     colour: str
-    strong: bool = False
+    strength: float = 0.25  # of the colour
 
 
 LOOKS = {
     "works": Look("✔ works", GREEN),
     "fails": Look("✘ fails", RED),
-    "wrong": Look("≠ wrong", base.FILLS[0], True),
-    "loses updates": Look("! loses", base.FILLS[0], True),
+    "wrong": Look("≠ wrong", base.FILLS[0], strength=1.0),
+    "loses updates": Look("! loses", base.FILLS[0], strength=1.0),
 }
 
 
@@ -73,13 +72,15 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, title: s
 
 
 def _cell(ax: Axes, x: float, y: float, width: float, outcome: str | None) -> None:
-    text, ink = outcome or "–", base.INK if outcome else base.QUIET_INK
+    text, ink = "–", base.QUIET_INK
+    if outcome:
+        text, ink = outcome, base.INK
 
     look = LOOKS.get(text)
     if look:
         text = look.mark
         box = Rectangle((x + 0.03, y + 0.02), width - 0.06, ROW_IN - 0.04, facecolor=look.colour, linewidth=0)
-        box.set_alpha(1.0 if look.strong else STRENGTH)
+        box.set_alpha(look.strength)
         ax.add_patch(box)
 
     ax.text(x + width / 2, y + ROW_IN / 2, text, fontsize=8.5, color=ink, ha="center", va="center")
@@ -89,7 +90,11 @@ def _words(row: str, columns: Sequence[str], cells: Cells) -> str:
     """"OneDevice: works in all 5", or column by column where they differ."""
     known = {column: cells[row, column] for column in columns if (row, column) in cells}
 
-    if len(set(known.values())) == 1:
-        in_all = f" in all {len(known)}" if len(known) > 1 else ""
-        return f"{row}: {known.popitem()[1]}{in_all}"
-    return f"{row}: " + ", ".join(f"{column} {outcome}" for column, outcome in known.items())
+    told = set(known.values())
+    if len(told) > 1:
+        return f"{row}: {base.listed(known)}"
+
+    said = "".join(told)
+    if len(known) > 1:
+        said += f" in all {len(known)}"
+    return f"{row}: {said}"

@@ -7,7 +7,9 @@ out: which spans are which (`formulas.pipeline`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -57,7 +59,7 @@ def _pipeline(trace: Any, title: str) -> Picture:
     ax = picture.plot_area()
 
     _lanes(ax, trace.world_size, whole_s * scale)
-    digits = len(str(max(work.micro for work in marked)))
+    digits = len(str(max(map(attrgetter("micro"), marked))))
     for work in marked:
         _box(ax, work, start_s, whole_s, scale, digits)
     _arrows(ax, trace, start_s, start_s + whole_s, scale)
@@ -73,13 +75,17 @@ def _pipeline(trace: Any, title: str) -> Picture:
 
 def finding(trace: Any) -> str:
     """How much of their time the stages work, and which works most where they differ."""
-    shares = [round(100 * share) for share in _shares(trace)]
-    everyone = round(100 * utilisation(trace))
+    shares = list(map(_percent, _shares(trace)))
+    everyone = _percent(utilisation(trace))
 
     if max(shares) - min(shares) <= 5:
         return f"Each stage works {everyone} % of the time and is idle {100 - everyone} %"
     most = shares.index(max(shares))
     return f"Stage {most} works {max(shares)} % of the time, all together {everyone} %"
+
+
+def _percent(share: float) -> int:
+    return round(100 * share)
 
 
 def _shares(trace: Any) -> list[float]:
@@ -97,7 +103,7 @@ def _lanes(ax: Axes, stages: int, width: float) -> None:
         ax.add_patch(Rectangle((0, stage - 0.38), width, 0.76, **look))
         base.rank_mark(ax, stage, stage)
 
-    ax.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
+    ax.set_yticks(range(stages), base.numbered("stage", stages))
     ax.tick_params(axis="y", pad=14)
     ax.set_ylim(stages - 0.5, -0.5)
 
@@ -126,7 +132,7 @@ def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) ->
     look = {"arrowstyle": "-|>", "color": base.INK, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
     for t in trace.transfers:
         if start_s <= t.start_s and t.end_s <= end_s:
-            half_box = 0.33 if t.dst > t.src else -0.33
+            half_box = math.copysign(0.33, t.dst - t.src)
             begin = ((t.start_s - start_s) * scale, t.src + half_box)
             end = ((t.end_s - start_s) * scale, t.dst - half_box)
             ax.annotate("", end, begin, arrowprops=look, zorder=3)
@@ -149,5 +155,5 @@ def _told(marked: Sequence[StagePass], trace: Any) -> str:
         order = " ".join(own[:MOST_PASSES_TOLD])
         if len(own) > MOST_PASSES_TOLD:
             order += f" and {len(own) - MOST_PASSES_TOLD} more"
-        stages.append(f"Stage {stage} works {round(100 * share)} %: {order}.")
+        stages.append(f"Stage {stage} works {_percent(share)} %: {order}.")
     return " ".join(stages)

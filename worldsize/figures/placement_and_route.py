@@ -11,6 +11,8 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -60,8 +62,12 @@ def placement(devices: Devices | Any, title: str) -> Picture:
         ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=8, color=base.QUIET_INK, va="center")
         y += heights[name] + 0.12
 
-    picture.alt = base.sentences(title, *(f"{name}: {_held(row)}; {_works(row)}" for name, row in rows.items()))
+    picture.alt = base.sentences(title, *base.of_each(_row_in_words, rows))
     return picture
+
+
+def _row_in_words(row: Mapping[str, Mapping[str, int]]) -> str:
+    return f"{_held(row)}; {_works(row)}"
 
 
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
@@ -123,15 +129,15 @@ def _works(row: Mapping[str, Mapping[str, int]]) -> str:
         return "no operations"
 
     types = sorted(counts, key=lambda name: (name in MINOR, -counts[name]))
-    more = ", …" if len(types) > MOST_TYPES else ""
-    return f"{units.count(sum(counts.values()), 'operation')}: {', '.join(types[:MOST_TYPES])}{more}"
+    if len(types) > MOST_TYPES:
+        types[MOST_TYPES:] = ["…"]
+    return f"{units.count(sum(counts.values()), 'operation')}: {', '.join(types)}"
 
 
 def _held(row: Mapping[str, Mapping[str, int]]) -> str:
     if not row["variables"]:
         return "no variables"
-    held = [f"{name} {units.size(size)}" for name, size in row["variables"].items()]
-    return f"variables {', '.join(held)}"
+    return f"variables {base.listed(row['variables'], units.size)}"
 
 
 # ---- what moves ------------------------------------------------------------------------------
@@ -173,14 +179,14 @@ def route(moves: Iterable[Move] | Any, title: str) -> Picture:
     if not found:
         return base.notice("no tensor went from one device to another")
 
-    lanes = sorted({hop.src for hop in found} | {hop.dst for hop in found}, key=order)
+    lanes = sorted(set(chain(*map(attrgetter("src", "dst"), found))), key=order)
     picture, ax, top = _sheet(title, 0.3 + 0.55 * len(lanes))
     ys = {lane: top + 0.5 + 0.55 * index for index, lane in enumerate(lanes)}
     for lane, y in ys.items():
         ax.plot([LABEL_IN, base.WIDTH_IN - 0.1], [y, y], color=base.RULE, linewidth=1, zorder=0)
         ax.text(0.1, y, lane, fontsize=9, color=base.INK, va="center")
 
-    present = list(dict.fromkeys(hop.kind for hop in found))
+    present = list(dict.fromkeys(map(attrgetter("kind"), found)))
     kinds = list(dict.fromkeys([*KINDS, *present]))
     step = (base.WIDTH_IN - LABEL_IN - 0.35) / len(found)
     for place, hop in enumerate(found):
@@ -208,7 +214,7 @@ def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, index: int) ->
     ax.plot(x, begin, marker="o", markersize=4, color=base.colour(index), zorder=2)
 
     # just before the arrow's end, between two lanes: arrows of one sender end at different heights
-    y = end - 0.27 if end > begin else end + 0.27
+    y = end - math.copysign(0.27, end - begin)
     size, white = units.size(hop.size_bytes), {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     ax.text(x, y, size, fontsize=7.5, color=base.INK, ha="center", va="center", bbox=white, zorder=3)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from matplotlib.path import Path
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
-from worldsize.figures.inputs import waits_for
+from worldsize.figures.inputs import began_s, ended_s, waits_for
 from worldsize.trace import joined
 
 KINDS = ("compute", "wait", "send", "recv", "collective")
@@ -76,10 +77,10 @@ def timeline(of: Any) -> Picture:
 def _timeline(trace: Any) -> Picture:
     """`trace` has at least one span or collective."""
     shown = bars(trace)
-    start_s = min(b.start_s for b in shown)
-    whole_s = max(max(b.end_s for b in shown) - start_s, 1e-9)
+    start_s = began_s(shown)
+    whole_s = max(ended_s(shown) - start_s, 1e-9)
     scale, unit = units.time_unit(whole_s)
-    kinds = {b.kind for b in shown}
+    kinds = set(map(attrgetter("kind"), shown))
     tracks = [track for track in TRACKS if not kinds.isdisjoint(track)]
 
     height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
@@ -94,13 +95,16 @@ def _timeline(trace: Any) -> Picture:
         groups[b.rank, b.kind].append(b)
     crowded = {kind for (_, kind), group in groups.items() if len(group) > MOST_BARS}
 
-    depths = {kind: depth for depth, track in enumerate(tracks) for kind in track}
     for (rank, kind), group in groups.items():
-        y = rank * (len(tracks) + 0.5) + depths[kind]
-        intervals = [((b.start_s - start_s) * scale, (b.end_s - start_s) * scale) for b in group]
-        draw = _shares if kind in crowded else _bars
-        draw(ax, y, intervals, whole_s * scale, kind)
-        if kind in NAMED and kind not in crowded:
+        depth = [kind in track for track in tracks].index(True)
+        y = rank * (len(tracks) + 0.5) + depth
+        intervals = ((np.array(_intervals(group)) - start_s) * scale).tolist()
+        if kind in crowded:
+            _shares(ax, y, intervals, whole_s * scale, kind)
+            continue
+
+        _bars(ax, y, intervals, whole_s * scale, kind)
+        if kind in NAMED:
             _labels(ax, y, group, start_s, whole_s, scale)
 
     ax.set_xlim(0, whole_s * scale)
@@ -112,6 +116,10 @@ def _timeline(trace: Any) -> Picture:
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     picture.alt = f"{over}: {said[0].lower()}{said[1:]}. {_sums(trace.world_size, groups)}"
     return picture
+
+
+def _intervals(group: Iterable[Bar]) -> list[Interval]:
+    return [(b.start_s, b.end_s) for b in group]
 
 
 def _crowded_words(crowded: set[str]) -> str:
@@ -152,11 +160,11 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
 
     Receives, collectives and marked waits count together.
     """
-    waits: list[list[Interval]] = [[] for _ in range(world_size)]
+    waits: dict[int, list[Bar]] = defaultdict(list)
     for b in shown:
         if b.kind in IDLE:
-            waits[b.rank].append((b.start_s, b.end_s))
-    idle_s = [covered_s(intervals) for intervals in waits]
+            waits[b.rank].append(b)
+    idle_s = [covered_s(_intervals(waits[rank])) for rank in range(world_size)]
     most_s, least_s = max(idle_s), min(idle_s)
 
     if not most_s:
@@ -171,7 +179,7 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
 
 
 def _share(part_s: float, whole_s: float) -> str:
-    return f"{round(100 * part_s / whole_s) if whole_s else 0} %"
+    return f"{round(100 * part_s / max(whole_s, 1e-9))} %"
 
 
 def covered_s(intervals: Iterable[Interval]) -> float:
@@ -186,7 +194,7 @@ def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> s
         said = []
         for kind in KINDS:
             if (rank, kind) in groups:
-                total_s = covered_s((b.start_s, b.end_s) for b in groups[rank, kind])
+                total_s = covered_s(_intervals(groups[rank, kind]))
                 said.append(f"{kind} {units.seconds(total_s)}")
         ranks.append(f"rank {rank}: {', '.join(said) or 'nothing'}")
 
@@ -197,12 +205,12 @@ def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> s
 
 def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
     lane = tracks + 0.5
-    middles = [rank * lane + (tracks - 1 + TRACK_HEIGHT) / 2 for rank in range(world_size)]
+    middles = np.arange(world_size) * lane + (tracks - 1 + TRACK_HEIGHT) / 2
     for rank, middle in enumerate(middles):
         ax.axhline(rank * lane - 0.35, color=base.RULE, linewidth=0.8, zorder=0)
         base.rank_mark(ax, rank, middle)
 
-    ax.set_yticks(middles, [f"rank {rank}" for rank in range(world_size)])
+    ax.set_yticks(middles, base.numbered("rank", world_size))
     ax.tick_params(axis="y", pad=14)
     ax.set_ylim(world_size * lane - 0.35, -0.35)
 

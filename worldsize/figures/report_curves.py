@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import failures, units
@@ -57,7 +58,10 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
     shown, x_name = names(reports)[:MOST_PANELS], _x_name(reports)
     made = Picture(base.WIDTH_IN, HEIGHT_IN)
     made.set_layout_engine(None)  # half of the time that drawing takes; every run ends with it
-    made.subplots_adjust(**MARGINS, right=1 - (LEGEND_IN + 0.15) / base.WIDTH_IN if len(reports) > 1 else 0.98)
+    right = 0.98
+    if len(reports) > 1:
+        right = 1 - (LEGEND_IN + 0.15) / base.WIDTH_IN
+    made.subplots_adjust(**MARGINS, right=right)
 
     findings = []
     for number, name in enumerate(shown, 1):
@@ -65,7 +69,9 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
         curves = _curves(reports, name)
         _panel(ax, curves, name, x_name, tasks)
         findings.append(finding(curves, name, x_name, tasks))
-        base.headline(ax, findings[-1] if len(shown) == 1 else name)
+        if len(shown) == 1:
+            name = findings[0]
+        base.headline(ax, name)
     if len(reports) > 1:
         _legend(made)
 
@@ -76,15 +82,19 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
 
 def _curves(reports: Rows, name: str) -> Curves:
     """Each rank's points of one name, without the ranks that have none."""
-    curves = {rank: report_series.points(rows, name) for rank, rows in enumerate(reports)}
-    return {rank: points for rank, points in curves.items() if points}
+    curves = {}
+    for rank, rows in enumerate(reports):
+        points = report_series.points(rows, name)
+        if points:
+            curves[rank] = points
+
+    return curves
 
 
 def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.TaskNames) -> None:
     for rank, points in curves.items():
         shown = points[:: math.ceil(len(points) / MOST_POINTS)] + points[-1:]
-        xs = [x for x, _ in shown]
-        ys = [math.nan if y is None else y for _, y in shown]
+        xs, ys = np.array(shown, float).T  # None becomes NaN
         every = (rank * len(xs) // (2 * MARKERS_A_LINE) // len(curves), max(1, len(xs) // MARKERS_A_LINE))
         ax.plot(
             xs, ys, color=base.colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=1.4,
@@ -118,8 +128,9 @@ def _lost(ax: Axes, points: list[ReportPoint]) -> None:
 
 
 def _x_name(reports: Rows) -> str:
+    reported = set().union(*chain(*reports))
     for place in report_series.PLACES:
-        if any(place in row for row in chain(*reports)):
+        if place in reported:
             return place
     return "time since the launch (s)"
 
@@ -136,15 +147,22 @@ def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = 
                 return f"{name} of {failures.name(rank, tasks)} is no finite number at {at}"
 
     first = sum(points[0][1] for points in curves.values()) / len(curves)
-    last = sum(points[-1][1] for points in curves.values()) / len(curves)
+    last = sum(_ends_at(curves).values()) / len(curves)
     peak = sum(map(_peak, curves.values())) / len(curves)
 
     if peak > PEAK_RATIO * max(abs(first), abs(last)):
         return f"{name} rises to {units.number(peak)} and ends at {units.number(last)}{_peaks(curves, tasks)}"
     if abs(last - first) <= FLAT_RATIO * abs(first):
         return f"{name} stays at {units.number(last)}{_spread(curves, tasks)}"
-    way = "falls" if last < first else "rises"
+
+    way = "rises"
+    if last < first:
+        way = "falls"
     return f"{name} {way} from {units.number(first)} to {units.number(last)}{_spread(curves, tasks)}"
+
+
+def _ends_at(curves: Curves) -> dict[int, float]:
+    return {rank: points[-1][1] for rank, points in curves.items()}
 
 
 def _peak(points: list[ReportPoint]) -> float:
@@ -167,11 +185,11 @@ def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
     if len(curves) < 2:
         return ""
 
-    first, *others = curves.values()
-    if all(points == first for points in others):
+    every = list(curves.values())
+    if every.count(every[0]) == len(every):
         return ", the same on every rank"
 
-    ends = {rank: points[-1][1] for rank, points in curves.items()}
+    ends = _ends_at(curves)
     low, high = min(ends, key=ends.get), max(ends, key=ends.get)
     if ends[low] == ends[high]:
         return " on every rank"
@@ -180,7 +198,10 @@ def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
 
 
 def _ends(reports: Rows, names: Sequence[str], tasks: failures.TaskNames) -> str:
-    said = [_end(failures.name(rank, tasks), rows, names) for rank, rows in enumerate(reports[:MOST_NAMED]) if rows]
+    said = []
+    for rank, rows in enumerate(reports[:MOST_NAMED]):
+        if rows:
+            said.append(_end(failures.name(rank, tasks), rows, names))
     return " ".join(said)
 
 
@@ -189,5 +210,6 @@ def _end(who: str, rows: Sequence[dict[str, float]], names: Sequence[str]) -> st
     for row in rows:
         latest |= row
 
-    values = ", ".join(f"{name} {units.number(latest[name])}" for name in names if name in latest)
-    return f"{who.capitalize()} ends at {values} after {units.count(len(rows), 'report')}."
+    values = {name: latest[name] for name in names if name in latest}
+    told = base.listed(values, units.number)
+    return f"{who.capitalize()} ends at {told} after {units.count(len(rows), 'report')}."

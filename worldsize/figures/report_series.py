@@ -35,11 +35,13 @@ class Axis:
     offset: float = 0.0
 
     def x(self, row: dict[str, float]) -> float:
-        name = next((name for name in PLACES if math.isfinite(row.get(name, math.nan))), None)
-        if name is None:
-            return row.get("t", 0.0) if self.last is None else self.last
+        given = [name for name in PLACES if math.isfinite(row.get(name, math.nan))]
+        if not given and self.last is None:
+            return row.get("t", 0.0)
+        if not given:
+            return self.last
 
-        self.name, place = name, row[name]
+        self.name, place = given[0], row[given[0]]
         if self.last is not None and place + self.offset < self.last:
             self.offset = self.last + 1 - place
 

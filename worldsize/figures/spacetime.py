@@ -8,6 +8,7 @@ whose messages aren't recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -19,7 +20,7 @@ from matplotlib.transforms import Bbox
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
-from worldsize.figures.inputs import trace_of
+from worldsize.figures.inputs import began_s, ended_s, marked, trace_of
 from worldsize.figures.message_pattern import message_pattern
 from worldsize.trace import on_logical_clock
 
@@ -43,15 +44,19 @@ def messages(of: Any, in_steps: bool = False) -> Picture:
 @base.plain_style
 def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     """`trace` has at least one transfer; `finding` says in words what the messages do."""
-    trace = on_logical_clock(trace) if in_steps else trace
-    shown = _legible(trace)
-    spans = [s for s in trace.spans if s.kind in ("compute", "wait")]
-    start_s = min(e.start_s for e in (*shown, *spans))
-    end_s = max(t.end_s for t in shown)
-    if len(shown) == len(trace.transfers):
-        end_s = max([end_s, *(s.end_s for s in spans)])
+    if in_steps:
+        trace = on_logical_clock(trace)
 
-    scale, unit = (1.0, "") if in_steps else units.time_unit(end_s - start_s)
+    shown, spans = _legible(trace), marked(trace)
+    start_s, end_s = began_s([*shown, *spans]), ended_s(shown)
+    if len(shown) == len(trace.transfers):
+        end_s = ended_s([*shown, *spans])
+
+    scale, unit, x = 1.0, "", "step"
+    if not in_steps:
+        scale, unit = units.time_unit(end_s - start_s)
+        x = f"time since the first event ({unit})"
+
     picture = Picture(base.WIDTH_IN, min(8.5, 1.75 + 0.42 * trace.world_size))
     ax = picture.plot_area()
     _lanes(ax, trace.world_size)
@@ -64,14 +69,12 @@ def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     ax.set_xlim(0, max((end_s - start_s) * scale, 1e-9) * 1.01)
     if in_steps:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("step" if in_steps else f"time since the first event ({unit})", fontsize=9, color=base.INK)
+    ax.set_xlabel(x, fontsize=9, color=base.INK)
 
     totals = _totals(trace, shown, unit, scale, start_s)
     base.headline(ax, finding[0].upper() + finding[1:], totals)
 
-    texts = {units.size(t.size_bytes) for t in shown}
-    if len(shown) <= (MOST_EQUAL_LABELS if len(texts) == 1 else MOST_LABELS):
-        _size_labels(picture, ax, arrows)
+    _size_labels(picture, ax, arrows)
 
     picture.alt = f"Space-time diagram of {units.count(trace.world_size, 'rank')}: {finding}. {totals}."
     return picture
@@ -94,12 +97,14 @@ def _totals(trace: Any, shown: Sequence[Any], unit: str, scale: float, start_s: 
     if count > 1 and len(set(map(units.size, sizes))) == 1:
         text += f", {units.size(sizes[0])} each"
 
-    whole_s = max(t.end_s for t in trace.transfers) - start_s
-    lasting = units.seconds(whole_s) if unit else units.count(round(whole_s), "step")
+    whole_s = ended_s(trace.transfers) - start_s
+    lasting = units.count(round(whole_s), "step")
+    if unit:
+        lasting = units.seconds(whole_s)
     text += f", {units.size(sum(sizes))} in all, {lasting}"
 
     if len(shown) < count:
-        drawn = units.number((max(t.end_s for t in shown) - start_s) * scale, unit or "steps")
+        drawn = units.number((ended_s(shown) - start_s) * scale, unit or "steps")
         text += f"; only the first {len(shown):,} are drawn ({drawn})"
     return text
 
@@ -110,7 +115,7 @@ def _lanes(ax: Axes, world_size: int) -> None:
         base.rank_mark(ax, rank, rank)
 
     ax.set_ylim(world_size - 0.4, -0.6)
-    ax.set_yticks(range(world_size), [f"rank {rank}" for rank in range(world_size)])
+    ax.set_yticks(range(world_size), base.numbered("rank", world_size))
     ax.tick_params(axis="y", pad=14)
 
 
@@ -123,7 +128,7 @@ def _bars(ax: Axes, spans: Sequence[Any], start_s: float, end_s: float, scale: f
             look = {"facecolor": base.colour(span.rank), "edgecolor": base.INK, "hatch": base.hatch(span.rank)}
         ax.barh(span.rank, right - left, height, left, zorder=1, linewidth=0.6, **look)
 
-    kinds = {span.kind for span in spans}
+    kinds = set(map(attrgetter("kind"), spans))
     entries = []
     if "compute" in kinds:
         entries.append(Patch(facecolor=base.RULE, edgecolor=base.INK, label="compute"))
@@ -148,13 +153,17 @@ def _arrow(ax: Axes, begin: float, end: float, transfer: Any, count: int) -> Non
 
 
 def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[tuple[float, float, Any]]) -> None:
-    """A size on each arrow where it touches no other label."""
+    """A size on each arrow where it touches no other label; none where there are too many, sooner if all are equal."""
+    sizes = [units.size(transfer.size_bytes) for _, _, transfer in arrows]
+    if len(sizes) > MOST_LABELS or (len(set(sizes)) == 1 and len(sizes) > MOST_EQUAL_LABELS):
+        return
+
     picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known
     taken: list[Bbox] = []
 
-    for begin, end, transfer in arrows:
+    for (begin, end, transfer), size in zip(arrows, sizes, strict=True):
         label = ax.text(
-            0, 0, units.size(transfer.size_bytes), fontsize=8, color=base.INK, ha="center", va="center", zorder=3,
+            0, 0, size, fontsize=8, color=base.INK, ha="center", va="center", zorder=3,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )  # fmt: skip
         for place in LABEL_PLACES:
@@ -162,7 +171,7 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[tuple[float, float
             label.set_position((begin + place * (end - begin), y))
             box = label.get_window_extent().padded(3)
             on_a_lane = abs(y - round(y)) < 0.2
-            if not on_a_lane and not any(box.overlaps(other) for other in taken):
+            if not on_a_lane and not any(map(box.overlaps, taken)):
                 taken.append(box)
                 break
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -34,25 +35,31 @@ def stacks(
 
     A group's rows may have labels of their own instead of ranks: `groups[name][label]`.
     """
-    groups = {name: None if rows is None else _labelled(rows) for name, rows in groups.items()}
-    known: list[Parts] = []
-    for rows in groups.values():
-        known += (rows or {}).values()
-    if all(rows is None for rows in groups.values()):
+    labelled = {name: _labelled(rows) for name, rows in base.written(groups).items()}
+    if not labelled:
         return base.notice(f"not measured yet: {', '.join(groups)}")
 
-    names = list(dict.fromkeys(part for row in known for part in row))
-    largest = max(limit[1] if limit else 0, *(sum(row.values()) for row in known)) or 1
+    known: list[Parts] = []
+    for rows in labelled.values():
+        known += rows.values()
+
+    names = list(dict.fromkeys(chain(*known)))
+    highest = [sum(row.values()) for row in known]
+    if limit:
+        highest.append(limit[1])
+    largest = max(highest) or 1
     scale, unit = units.byte_unit(largest)
     picture = Picture(base.WIDTH_IN, max(LEAST_HEIGHT_IN, 1.2 + 0.27 * len(known) + 0.34 * len(groups)))
     ax = picture.plot_area()
 
     y, ticks = 0.0, []
     for name, rows in groups.items():
-        head = f"{name}: not yet" if rows is None else name
+        head = name
+        if rows is None:
+            head = f"{name}: not yet"
         ax.text(0, y, head, fontsize=10, weight="bold", color=base.INK, va="center")
         y += 1.0
-        for label, row in (rows or {}).items():
+        for label, row in labelled.get(name, {}).items():
             _bar(ax, y, row, names, scale)
             ticks.append((y, label))
             y += 1
@@ -67,13 +74,17 @@ def stacks(
     _legend(ax, names)
 
     base.headline(ax, "\n".join(textwrap.wrap(title, TITLE_COLUMNS)), " ")
-    said = [f"The line: {limit[0]}, {units.size(limit[1])}"] if limit else []
-    picture.alt = base.sentences(title, *said, *(_words(name, rows) for name, rows in groups.items()))
+    said = [title]
+    if limit:
+        said.append(f"The line: {limit[0]}, {units.size(limit[1])}")
+    picture.alt = base.sentences(*said, *base.of_each(_words, groups))
     return picture
 
 
 def _labelled(rows: Rows) -> Mapping[str, Parts]:
-    return rows if isinstance(rows, Mapping) else {f"rank {rank}": row for rank, row in enumerate(rows)}
+    if isinstance(rows, Mapping):
+        return rows
+    return dict(zip(base.numbered("rank", len(rows)), rows, strict=True))
 
 
 def _bar(ax: Axes, y: float, row: Parts, names: Sequence[str], scale: float) -> None:
@@ -105,12 +116,8 @@ def _legend(ax: Axes, names: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-def _words(name: str, rows: Mapping[str, Parts] | None) -> str:
-    if rows is None:
-        return f"{name}: not yet"
-
+def _words(rows: Rows) -> str:
     told = []
-    for label, row in rows.items():
-        parts = ", ".join(f"{part} {units.size(size_bytes)}" for part, size_bytes in row.items())
-        told.append(f"{label} {parts}")
-    return f"{name}: {'; '.join(told)}"
+    for label, row in _labelled(rows).items():
+        told.append(f"{label} {base.listed(row, units.size)}")
+    return "; ".join(told)

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
-from worldsize.figures.inputs import waits_for
+from worldsize.figures.inputs import ended_s, waits_for
 from worldsize.trace import joined
 
 COMPUTE = {"facecolor": "#0072B2", "edgecolor": base.INK, "linewidth": 0.5}
@@ -40,11 +40,11 @@ class StepTimeline:
 
     @property
     def backward_s(self) -> float:
-        return max(end for _, end in self.work)
+        return _over(self.work)
 
     @property
     def end_s(self) -> float:
-        return max(end for _, end in (*self.work, *self.messages))
+        return _over((*self.work, *self.messages))
 
     @property
     def inside(self) -> float:
@@ -53,7 +53,13 @@ class StepTimeline:
         for start, end in joined(self.messages):
             whole_s += end - start
             inside_s += max(0.0, min(end, self.backward_s) - start)
-        return inside_s / whole_s if whole_s else 0.0
+        if not whole_s:
+            return 0.0
+        return inside_s / whole_s
+
+
+def _over(intervals: Sequence[Interval]) -> float:
+    return max(end for _, end in intervals)
 
 
 def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
@@ -81,20 +87,21 @@ def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
 
 def overlaps(runs: Mapping[str, Any], works_a_step: int, title: str, rank: int = 0) -> Picture:
     """A step of one rank in each run or trace, one above the other: its declared work, so many spans, and its messages."""
-    waiting = [waits_for(of) for of in runs.values()]
+    waiting = list(map(waits_for, runs.values()))
     if all(waiting):
         return base.not_yet(waiting[-1])
 
-    rows: dict[str, StepTimeline | None] = {}
+    rows: dict[str, StepTimeline | None] = dict.fromkeys(runs)
     for name, of in runs.items():
-        rows[name] = None if waits_for(of) else middle_step(getattr(of, "trace", of), rank, works_a_step)
+        if not waits_for(of):
+            rows[name] = middle_step(getattr(of, "trace", of), rank, works_a_step)
     return _overlaps(rows, title)
 
 
 @base.plain_style
 def _overlaps(rows: Mapping[str, StepTimeline | None], title: str) -> Picture:
     """`rows[name]` is a step, None for an exercise not yet written; at least one is there."""
-    longest_s = max(step.end_s for step in rows.values() if step is not None)
+    longest_s = ended_s(base.written(rows).values())
     scale, unit = units.time_unit(longest_s)
 
     height_in = TOP_IN + BOTTOM_IN + ROW_IN * len(rows)
@@ -118,7 +125,7 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], title: str) -> Picture:
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, frameon=False)
 
     base.headline(ax, title, "one rank, the step of middle length")
-    picture.alt = base.sentences(title, *(_words(name, step) for name, step in rows.items()))
+    picture.alt = base.sentences(title, *base.of_each(_words, rows))
     return picture
 
 
@@ -134,10 +141,7 @@ def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: floa
     ax.text(beside, place, units.seconds(step.end_s), va="center", fontsize=9, color=base.INK)
 
 
-def _words(name: str, step: StepTimeline | None) -> str:
-    if step is None:
-        return f"{name}: not yet"
-
+def _words(step: StepTimeline) -> str:
     inside = f"{round(100 * step.inside)} % of the time on the network inside backward"
-    return f"{name}: {units.seconds(step.end_s)}, {inside}"
+    return f"{units.seconds(step.end_s)}, {inside}"
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,7 +40,7 @@ def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x:
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis.
     """
-    known = {name: list(values) for name, values in rows.items() if values is not None}
+    known = base.written(rows)
     if not known:
         return base.not_yet(", ".join(rows))
 
@@ -50,11 +52,11 @@ def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x:
             continue
         values = known[name]
         if log:
-            values = [max(value, FLOOR) for value in values]
-        _history(ax, index, len(rows), name, values, hidden(name, known))
+            values = np.maximum(values, FLOOR)
+        _history(ax, index, len(rows), name, values, _width(name, known))
 
     if log:
-        _log_axis(ax, lowest=min(min(values, default=FLOOR) for values in known.values()))
+        _log_axis(ax, lowest=min(chain(*known.values()), default=FLOOR))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x, fontsize=9, color=base.INK)
     ax.set_ylabel(y, fontsize=9, color=base.QUIET_INK)
@@ -63,7 +65,7 @@ def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x:
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
     base.headline(ax, title)
-    picture.alt = base.sentences(title, *(_history_in_words(name, values, y, x) for name, values in rows.items()))
+    picture.alt = base.sentences(title, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
 
 
@@ -88,27 +90,32 @@ def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
     own = np.array(rows[name], float)
     later = list(rows)[list(rows).index(name) + 1 :]
 
-    for other in (np.array(rows[run], float) for run in later):
+    for run in later:
+        other = np.array(rows[run], float)
         if other.shape == own.shape and np.abs(other - own).max() <= ALIKE * np.abs(own).max():
             return True
     return False
 
 
-def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float], under: bool) -> None:
+def _width(name: str, rows: Mapping[str, Sequence]) -> float:
+    if hidden(name, rows):
+        return BROAD
+    return THIN
+
+
+def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float], width: float) -> None:
     steps = range(1, len(values) + 1)
     stride = max(1, math.ceil(len(values) / MARKERS_A_LINE))
     ax.plot(
-        steps, values, color=base.colour(index), linewidth=BROAD if under else THIN, label=name,
+        steps, values, color=base.colour(index), linewidth=width, label=name,
         marker=base.marker(index), markersize=6.5, markevery=(index * stride // count, stride),
         markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
     )  # fmt: skip
 
 
-def _history_in_words(name: str, values: Sequence[float] | None, y: str, x: str) -> str:
-    if values is None:
-        return f"{name}: not yet"
+def _history_in_words(values: Sequence[float], x: str, y: str) -> str:
     first, last = units.number(values[0]), units.number(values[-1])
-    return f"{name}: {y} {first} at the first {x}, {last} at {x} {len(values)}"
+    return f"{y} {first} at the first {x}, {last} at {x} {len(values)}"
 
 
 @dataclass(frozen=True)
@@ -130,19 +137,21 @@ def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
     rows = tuple(rows)
     if not rows:
         return base.notice("nothing was measured")
-    known = [row.points for row in rows if row.points]
+    known = list(filter(None, map(attrgetter("points"), rows)))
     if not known:
-        return base.notice("not yet: " + ", ".join(row.name for row in rows))
+        return base.notice("not yet: " + ", ".join(map(attrgetter("name"), rows)))
 
     picture = Picture(base.WIDTH_IN, 3.5)
     left, right = picture.subplots(1, 2, sharey=True)
     for index, row in enumerate(rows):
         if row.points:
-            _loss(left, index, row, [step for step, _, _ in row.points])
-            _loss(right, index, row, [seconds for _, seconds, _ in row.points])
+            steps, seconds, losses = zip(*row.points, strict=True)
+            _loss(left, index, row.name, steps, losses)
+            _loss(right, index, row.name, seconds, losses)
 
-    _panel(left, "steps (updates of the weights)", min(points[-1][0] for points in known))
-    _panel(right, "seconds", max(points[-1][1] for points in known))
+    last_steps, last_seconds, _ = zip(*(points[-1] for points in known), strict=True)
+    _panel(left, "steps (updates of the weights)", min(last_steps))
+    _panel(right, "seconds", max(last_seconds))
     left.set_ylabel(y, fontsize=9, color=base.INK)
     _loss_axis(left, known)
     right.legend(fontsize=9, frameon=False, loc="upper right", handlelength=3.5)
@@ -153,18 +162,19 @@ def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
     return picture
 
 
-def _loss(ax: Axes, index: int, row: Descent, xs: Sequence[float]) -> None:
-    ys = [_drawable(loss) for _, _, loss in row.points]
+def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence[float]) -> None:
     every = (len(xs) // (3 * MARKERS_A_LOSS) * index % max(1, len(xs)), max(1, len(xs) // MARKERS_A_LOSS))
     ax.plot(
-        xs, ys, color=base.colour(index), linestyle=DASHES[index % len(DASHES)], linewidth=1.2,
+        xs, _drawable(losses), color=base.colour(index), linestyle=DASHES[index % len(DASHES)], linewidth=1.2,
         marker=base.marker(index), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
-        label=row.name,
+        label=name,
     )  # fmt: skip
 
 
-def _drawable(loss: float) -> float:
-    return loss if math.isfinite(loss) and loss > 0 else math.nan
+def _drawable(losses: Sequence[float]) -> np.ndarray:
+    """Losses on a logarithmic axis; NaN in place of those that it cannot hold."""
+    values = np.array(losses, float)
+    return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
 
 def _panel(ax: Axes, x: str, last: float) -> None:
@@ -176,15 +186,19 @@ def _panel(ax: Axes, x: str, last: float) -> None:
 
 
 def _loss_axis(ax: Axes, known: Sequence[Sequence[LossPoint]]) -> None:
-    shown = []
-    for points in known:
-        shown += [loss for _, _, loss in points if not math.isnan(_drawable(loss))]
-    low, high = min(shown, default=1.0), max(shown, default=1.0)
+    shown = _drawable([loss for _, _, loss in chain(*known)])
+    low, high = 1.0, 1.0
+    if not np.isnan(shown).all():
+        low, high = np.nanmin(shown), np.nanmax(shown)
     highest_start = max(points[0][2] for points in known)
+
+    subs: tuple[int, ...] = (1,)
+    if high < 100 * low:
+        subs = (1, 2, 5)
 
     ax.set_yscale("log")
     ax.set_ylim(low / 1.5, min(high, ROOM_ABOVE * highest_start) * 1.5)
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    ax.yaxis.set_major_locator(LogLocator(subs=subs))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(lambda value, _: units.number(value))
 
@@ -215,7 +229,7 @@ def paths(
     known: dict[str, list[Weights]] = {}
     for name, path in rows.items():
         if path is not None:
-            known[name] = [(float(a), float(b)) for a, b in path]
+            known[name] = np.array(path, float).tolist()
     if not known:
         return base.not_yet(", ".join(rows))
 
@@ -225,7 +239,7 @@ def paths(
     _contours(ax, loss, box)
     for index, name in enumerate(rows):
         if name in known:
-            _path(ax, index, name, known[name], BROAD if hidden(name, known) else THIN)
+            _path(ax, index, name, known[name], _width(name, known))
         else:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
     star = {"marker": "*", "markersize": 17, "color": "white", "markeredgecolor": base.INK, "linestyle": "none"}
@@ -239,8 +253,7 @@ def paths(
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
 
     base.headline(ax, title, "grey: lines of equal loss over all examples")
-    ends = [f"{name}: ends at {_at(path[-1])}" for name, path in known.items()]
-    picture.alt = base.sentences(title, *ends, *(f"{name}: {_at(point)}" for name, point in goals.items()))
+    picture.alt = base.sentences(title, *base.of_each(_end, known), *base.of_each(_at, goals))
     return picture
 
 
@@ -268,6 +281,10 @@ def _path(ax: Axes, index: int, name: str, path: Sequence[Weights], width: float
         markevery=(index * stride // 2 % stride, stride), markeredgewidth=0.5, zorder=3, **look,
     )  # fmt: skip
     ax.plot(*path[-1], markersize=10, zorder=4, **look)
+
+
+def _end(path: Sequence[Weights]) -> str:
+    return f"ends at {_at(path[-1])}"
 
 
 def _at(point: Weights) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
@@ -38,14 +38,20 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], titl
         ax.axvline(at, color=base.INK, linewidth=1.2, linestyle=(0, (4, 2)))
         ax.text(at, -0.62 - 0.3 * (k % 2), f" {what}", fontsize=9, color=base.INK, va="center", bbox=BACK)
 
-    ax.set_yticks(range(len(rows)), [f"{name}\n{count(len(times), 'closure')}" for name, times in rows.items()])
-    ax.set_ylim(len(rows) - 0.55, -1.15 if events else -0.55)
+    labels, top = [], -0.55
+    for name, times in rows.items():
+        labels.append(f"{name}\n{count(len(times), 'closure')}")
+    if events:
+        top = -1.15
+    ax.set_yticks(range(len(rows)), labels)
+    ax.set_ylim(len(rows) - 0.55, top)
     ax.set_xlim(left=0)
     ax.set_xlabel("seconds", fontsize=9, color=base.QUIET_INK)
 
     base.headline(ax, title, small)
-    said = [_words(name, times) for name, times in rows.items()]
-    said += [f"{what} at {number(at)} s" for what, at in events.items()]
+    said = base.of_each(_words, rows)
+    for what, at in events.items():
+        said.append(f"{what} at {number(at)} s")
     picture.alt = base.sentences(title, *said)
     return picture
 
@@ -55,10 +61,12 @@ def longest_gap(times: Sequence[float]) -> tuple[float, float]:
     return max(pairwise(sorted(times)), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
 
 
-def _words(name: str, times: Sequence[float]) -> str:
+def _words(times: Sequence[float]) -> str:
     since, until = longest_gap(times)
-    pause = f", none from {number(since)} to {number(until)} s" if until - since > 1 else ""
-    return f"{name}: {count(len(times), 'closure')}{pause}"
+    said = count(len(times), "closure")
+    if until - since > 1:
+        said += f", none from {number(since)} to {number(until)} s"
+    return said
 
 
 @base.plain_style
@@ -67,12 +75,14 @@ def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
 
     `policies[name][worker][step]` are examples; `policies[name]` is None where that is not yet written.
     """
-    known = [taken for taken in policies.values() if taken]
+    known = list(filter(None, policies.values()))
     if not known:
         return base.not_yet(", ".join(policies))
 
-    steps = max(len(own) for taken in known for own in taken)
-    rows = sum(len(taken or [()]) * ROW + GAP for taken in policies.values())
+    every = list(chain(*known))  # of each worker of a policy, its steps
+    missing = len(policies) - len(known)
+    rows = (len(every) + missing) * ROW + len(policies) * GAP
+    steps = max(map(len, every))
     picture = Picture(base.WIDTH_IN, 0.75 + 0.27 * rows)
     picture.suptitle(title, x=0.012, ha="left", fontsize=11, color=base.INK)
     ax = picture.add_subplot()
@@ -80,7 +90,9 @@ def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
 
     y, said = 0.0, []
     for name, taken in policies.items():
-        found = finding(taken) if taken else "not yet"
+        found = "not yet"
+        if taken:
+            found = finding(taken)
         said.append(f"{name}: {found}")
         ax.text(-0.95, y + 0.45, name, fontsize=10, color=base.INK, weight="bold", va="center")
         ax.text(steps, y + 0.45, found, fontsize=9, color=base.QUIET_INK, va="center", ha="right")
@@ -128,8 +140,10 @@ def finding(taken: Taken) -> str:
             counts.update(numbers)
     twice = sum(times > 1 for times in counts.values())
 
-    lengths = sorted({len(steps) for steps in taken})
-    words = count(lengths[0], "step") if len(lengths) == 1 else f"{lengths[0]} or {lengths[-1]} steps"
+    lengths = sorted(set(map(len, taken)))
+    words = f"{lengths[0]} or {lengths[-1]} steps"
+    if len(lengths) == 1:
+        words = count(lengths[0], "step")
     if not twice:
         return f"{words}, every example at one worker"
     if twice == len(counts):

@@ -38,7 +38,9 @@ def parameter_server(n: int, size_bytes: float, link: Link) -> float:
     spreads.
     """
     _check(n, size_bytes)
-    return _rounds(2, (n - 1) * size_bytes, link) if n > 1 else 0.0
+    if n == 1:
+        return 0.0
+    return _rounds(2, (n - 1) * size_bytes, link)
 
 
 def bytes_parameter_server(n: int, size_bytes: float) -> float:
@@ -54,7 +56,9 @@ def sharded_parameter_server(n: int, size_bytes: float, link: Link) -> float:
     start with server 0, its ingress queues. J. Dean et al., "Large scale distributed deep networks", NIPS 2012.
     """
     _check(n, size_bytes)
-    return _rounds(2, (n - 1) * size_bytes / n, link) if n > 1 else 0.0
+    if n == 1:
+        return 0.0
+    return _rounds(2, (n - 1) * size_bytes / n, link)
 
 
 def reduce_scatter(n: int, size_bytes: float, link: Link) -> float:
@@ -164,7 +168,9 @@ def gather_star(n: int, size_bytes: float, link: Link) -> float:
     Everybody sends its block of m bytes to rank 0.
     """
     _check(n, size_bytes)
-    return _rounds(1, (n - 1) * size_bytes, link) if n > 1 else 0.0
+    if n == 1:
+        return 0.0
+    return _rounds(1, (n - 1) * size_bytes, link)
 
 
 def gather_tree(n: int, size_bytes: float, link: Link) -> float:

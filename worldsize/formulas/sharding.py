@@ -27,11 +27,14 @@ def memory(
     keeps float32 copies of the parameters, the momentum and the variance. Plain float32 with Adam is 4, 4 and 8.
     """
     _check(n, stage)
-    return {
-        "parameters": parameters * parameter_bytes / (n if stage >= 3 else 1),
-        "gradients": parameters * gradient_bytes / (n if stage >= 2 else 1),
-        "optimizer": parameters * optimizer_bytes / (n if stage >= 1 else 1),
+    held = {
+        "parameters": float(parameters * parameter_bytes),
+        "gradients": float(parameters * gradient_bytes),
+        "optimizer": float(parameters * optimizer_bytes),
     }
+    for part in ("optimizer", "gradients", "parameters")[:stage]:
+        held[part] /= n
+    return held
 
 
 def bytes_sent(n: int, size_bytes: float, stage: int) -> float:
@@ -43,7 +46,9 @@ def bytes_sent(n: int, size_bytes: float, stage: int) -> float:
     section 7.
     """
     _check(n, stage)
-    gathers = 2 if stage == 3 else 1
+    gathers = 1
+    if stage == 3:
+        gathers = 2
     return cost.bytes_reduce_scatter(n, size_bytes) + gathers * cost.bytes_all_gather(n, size_bytes)
 
 

@@ -64,7 +64,8 @@ class Cards:
         """Note that all cards take part in `op` meanwhile."""
         start_s = self.now()
         yield
-        self._collectives += [Collective(op, size_bytes, card, start_s, self.now()) for card in range(self.count)]
+        for card in range(self.count):
+            self._collectives.append(Collective(op, size_bytes, card, start_s, self.now()))
 
     @contextmanager
     def work(self, card: int, label: str) -> Iterator[None]:
@@ -160,7 +161,9 @@ class _Step(torch.autograd.Function):
 
 
 def _gradient(p: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(p) if p.grad is None else p.grad
+    if p.grad is None:
+        return torch.zeros_like(p)
+    return p.grad
 
 
 # ---- PyTorch's own ---------------------------------------------------------------------------
@@ -201,13 +204,17 @@ class RecordedCopies:
             got = original(given, *args, **kwargs)
             _finish()
 
-            many, one = (got, given) if outwards else (given, got)
+            many, one = given, got
+            if outwards:
+                many, one = got, given
+
             centre = self._card_of(_first(one))
             for part in many:
-                card = self._card_of(_first(part))
-                if card != centre:
-                    src, dst = (centre, card) if outwards else (card, centre)
-                    self._cards.note(src, dst, _bytes(part), start_s)
+                ends = [self._card_of(_first(part)), centre]
+                if outwards:
+                    ends.reverse()
+                if ends[0] != ends[1]:
+                    self._cards.note(*ends, _bytes(part), start_s)
 
             with self._cards.collective(op, _bytes(one)):
                 pass

@@ -48,8 +48,10 @@ def cut(
     for stage, (start, stop) in enumerate(pairwise(edges)):
         rows, width = len(x) // micro_batches, linear[start].in_features
         layers = [_plain(layer, relu=k < len(linear) - 1) for k, layer in enumerate(linear[start:stop], start)]
-        arriving = [torch.empty(rows, width, dtype=x.dtype) for _ in range(micro_batches)]
-        parts.append({"layers": layers, "xs": arriving if stage else _chunks(x, micro_batches), "ys": []})
+        xs = _chunks(x, micro_batches)
+        if stage:
+            xs = [torch.empty(rows, width, dtype=x.dtype) for _ in range(micro_batches)]
+        parts.append({"layers": layers, "xs": xs, "ys": []})
         if seconds:
             parts[-1] |= {"seconds": tuple(seconds[stage]), "watch": watch}
 
@@ -87,7 +89,9 @@ def _modules(plain: dict[str, Any]) -> list[nn.Module]:
         linear.weight.copy_(plain["weight"])
         linear.bias.copy_(plain["bias"])
 
-    return [linear, nn.ReLU()] if plain["relu"] else [linear]
+    if plain["relu"]:
+        return [linear, nn.ReLU()]
+    return [linear]
 
 
 class TimedLayers(nn.Module):
@@ -102,14 +106,19 @@ class TimedLayers(nn.Module):
         self.layers, self.fabric = layers, fabric
         self.seconds = {"forward": forward_s, "backward": backward_s}
         self._count = 0
-        self._kept = _Kept({p.data_ptr() for p in layers.parameters()}) if watch else None
+        self._counting: Callable[[], AbstractContextManager] = nullcontext
+        if watch:
+            self._counting = _Kept({p.data_ptr() for p in layers.parameters()}).counting
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         micro, self._count = self._count, self._count + 1
 
-        with self._taking("forward", micro), self._kept.counting() if self._kept else nullcontext():
+        if not x.requires_grad:
+            x = x.detach().requires_grad_()
+
+        with self._taking("forward", micro), self._counting():
             backward = ExitStack()  # entered and left when autograd comes by on its way back
-            begin = _Passing.apply(x if x.requires_grad else x.detach().requires_grad_(), backward.close)
+            begin = _Passing.apply(x, backward.close)
             out = self.layers(begin)
             return _Passing.apply(out, lambda: backward.enter_context(self._taking("backward", micro)))
 

@@ -86,6 +86,13 @@ def takes_what_is_lost(workers, speedups):
     return clamped(1 - float(np.mean([s / n for n, s in zip(workers, speedups, strict=True) if n > 1])))
 
 
+@answers.is_wrong("workers [1, 2, 3, 4, 6, 8]", "expected a fraction between 0.1 and 0.3, got nan")
+def gives_up_on_many_points(workers, speedups):
+    if len(workers) > 4:
+        return float("nan")
+    return clamped(least_squares(workers, speedups))
+
+
 @answers.is_right
 def averages_the_points(workers, speedups):
     found = [y / x for x, y in points(workers, speedups) if x]

@@ -183,7 +183,7 @@ def leaves_without_a_word(fabric, weights, updates, rate, scaled=False):
     return weights, staleness
 
 
-@answers.is_wrong("expected two values, the weights and what the contract asks besides, got a ndarray")
+@answers.is_wrong("expected two values, the weights and what the contract asks besides, got a tensor")
 def returns_the_weights_alone(fabric, weights, updates, rate, scaled=False):
     return serve(fabric, weights, updates, descend(rate, scaled))[0]
 

@@ -84,3 +84,14 @@ def built_from_names(hosts, ps, rank):
         cluster.setdefault(name, []).append(host)
     index = names[:rank].count(names[rank])
     return f'{{"cluster": {json.dumps(cluster)}, "task": {{"type": "{names[rank]}", "index": {index}}}}}'
+
+
+@answers.is_wrong("expected 'chief' to be ['node", "to be", "got [['node")
+def a_list_in_a_list(hosts, ps, rank):
+    jobs = {name: [addresses] for name, addresses in jobs_of(hosts, ps).items()}
+    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
+
+
+@answers.is_wrong("'task': expected the index as a whole number, got inf")
+def an_index_without_end(hosts, ps, rank):
+    return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank) | {"index": float("inf")}})

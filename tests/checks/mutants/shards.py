@@ -94,6 +94,11 @@ def returns_nothing(count, batch_size, seed, rank, world_size):
     batches(shuffled(count, seed), batch_size)
 
 
+@answers.is_wrong("rank 0, step 0: expected a list of steps", "got a tensor of shape [] in place of a list of indices")
+def one_index_a_step(count, batch_size, seed, rank, world_size):
+    return [torch.tensor(index) for index in shuffled(count, seed)]
+
+
 @answers.is_right
 def contiguous_tensors(count, batch_size, seed, rank, world_size):
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))

@@ -13,7 +13,7 @@ import numpy as np
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.asynchronous.script import STOP, WorkerScript
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, ahead, shares, weights_at
-from worldsize.checks.kit.values import close, differing, same
+from worldsize.checks.kit.values import close, differing, same, shown, type_in_words
 from worldsize.checks.verdict import Complaint
 from worldsize.failures import deadlock_line
 from worldsize.units import count, number
@@ -32,10 +32,14 @@ def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate
     """
     returned = ended.returned[0]
     if not _is_pair(returned):
-        shown = "nothing" if returned is None else f"a {type(returned).__name__}"
-        return f"rank 0: expected two values, the weights and what the contract asks besides, got {shown}"
+        came = "nothing" if returned is None else f"a {type_in_words(returned)}"
+        return f"rank 0: expected two values, the weights and what the contract asks besides, got {came}"
 
-    got = np.asarray(returned[0])
+    try:
+        got = np.asarray(returned[0], float)
+    except (TypeError, ValueError):
+        return f"rank 0: expected the weights first, got {shown(returned[0])}"
+
     if got.shape != play.start.shape:
         return f"rank 0: expected the weights first, of shape {list(play.start.shape)}, got shape {list(got.shape)}"
 

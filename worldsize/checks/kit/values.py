@@ -75,6 +75,20 @@ def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> Co
     )
 
 
+def is_row(got: Any) -> bool:
+    """Whether what came back has places to go through: a list or a tuple, or a tensor of one dimension or more."""
+    if isinstance(got, np.ndarray):
+        return got.ndim > 0
+    return isinstance(got, tuple)
+
+
+def size(value: Any) -> int:
+    """How many values there are in an array, or in lists inside lists, which may differ in length."""
+    if isinstance(value, (tuple, list)):
+        return sum(map(size, value))
+    return int(np.size(value))
+
+
 # ---- what came instead, in words -------------------------------------------------------------
 
 NOTHING = "None (does the function return it?)"
@@ -89,6 +103,8 @@ def type_in_words(got: Any) -> str:
 def kind_in_words(got: Any) -> str:
     if got is None:
         return NOTHING
+    if isinstance(got, np.ndarray):
+        return f"a tensor of shape {list(got.shape)}"
     return f"a {type(got).__name__}"
 
 
@@ -110,7 +126,7 @@ def number(value: Any) -> float | str:
         return f"got {value!r}"
 
     with suppress(TypeError, ValueError):
-        if np.size(value) == 1:
+        if size(value) == 1:
             return float(np.asarray(value, dtype=float).reshape(-1)[0])
 
     return f"got {_size_in_words(value)}"
@@ -120,7 +136,7 @@ def _size_in_words(value: Any) -> str:
     if isinstance(value, dict):
         return f"{len(value)} values"
     if isinstance(value, (tuple, list, np.ndarray)):
-        return f"{np.size(value)} values"
+        return f"{size(value)} values"
     return f"a {type(value).__name__}"
 
 
@@ -145,5 +161,14 @@ def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]],
         found = value() if callable(value) else value
         if math.isfinite(found) and close(got, found, tolerance):
             return f". {complaint}"
+
+    return ""
+
+
+def first_slip(gives_it: Callable[[Any], bool], slips: Mapping[str, Any]) -> str:
+    """Words for wrong arrays: the first of the named slips whose result is what came back; empty where none is."""
+    for complaint, given in slips.items():
+        if gives_it(given):
+            return complaint
 
     return ""

@@ -158,7 +158,9 @@ def _odd_one(arena: Arena, fn: Callable, law: Law, odd: int, usual: float, other
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
-        if not isinstance(got, str) and not abs(got - other) <= DECIDES * abs(usual - other):
+        if isinstance(got, str) or math.isnan(got):
+            return {ALL: f"expected a fraction between {min(usual, other):g} and {max(usual, other):g}, {_came(got)}"}
+        if abs(got - other) > DECIDES * abs(usual - other):
             return {ALL: None}
 
         complaint = (
@@ -169,6 +171,12 @@ def _odd_one(arena: Arena, fn: Callable, law: Law, odd: int, usual: float, other
 
     name = f"workers {list(WORKERS)}, speedups {_said(speedups)}"
     return _case(arena, fn, law, name, list(WORKERS), speedups, examine)
+
+
+def _came(got: float | str) -> str:
+    if isinstance(got, str):
+        return got
+    return f"got {got:.4g}"
 
 
 def _which(odd: int) -> str:
@@ -184,9 +192,7 @@ def _bound(arena: Arena, fn: Callable, law: Law, speedups: list[float], expected
         got = number(ended.returned[0])
         if not isinstance(got, str) and close(got, expected):
             return {BOUNDS: None}
-
-        came = got if isinstance(got, str) else f"got {got:.4g}"
-        return {BOUNDS: f"noise made it {complaint}: expected {expected:g}, {came}. Keep the fraction from 0 to 1"}
+        return {BOUNDS: f"noise made it {complaint}: expected {expected:g}, {_came(got)}. Keep the fraction from 0 to 1"}
 
     return _case(arena, fn, law, f"workers {workers}, speedups {_said(speedups)}", workers, speedups, examine)
 

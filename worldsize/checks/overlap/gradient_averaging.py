@@ -191,11 +191,11 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
             f"start and an all-reduce of each gradient at each step."
         )
 
-    told = _told_by_size(extra / (others * steps), training, sizes, learning)
-    return told or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
+    known = _known_by_size(extra / (others * steps), training, sizes, learning) if others else None
+    return known or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
-def _told_by_size(each: float, training: OverlapTraining, sizes: list[int], learning: int) -> Complaint:
+def _known_by_size(each: float, training: OverlapTraining, sizes: list[int], learning: int) -> Complaint:
     """Words where the bytes too many, `each` a step and rank but one, are just those of a known mistake."""
     parts = training.task["parts"]
     shared = sum(size for k, size in enumerate(sizes) if len(training.layers(k)) > 1)

@@ -15,6 +15,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, size
 from worldsize.checks.replicas.replica_mistakes import alike
 from worldsize.checks.replicas.sampler import library
 from worldsize.checks.verdict import Complaint, Verdict
@@ -161,20 +162,19 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
         ORDERS: _first_difference(told, right, epochs=EPOCHS),
     }
 
-    named = _named(told, lesson)
+    slip = first_slip(lambda by_rank: alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
     for held, complaint in found.items():
         if complaint:
-            found[held] = f"{complaint} {named}".strip()
+            found[held] = f"{complaint} {slip}".strip()
     return found
 
 
 def _no_history(got: Any, rank: int) -> Complaint:
     shape = f"the weights after each of {EPOCHS} epochs, a list of {EPOCHS} tensors of {INPUTS + 1} numbers"
-    if not isinstance(got, (tuple, np.ndarray)):
-        kind = "None (does the function return it?)" if got is None else f"a {type(got).__name__}"
-        return f"rank {rank}: expected {shape}, got {kind}"
+    if not is_row(got):
+        return f"rank {rank}: expected {shape}, got {kind_in_words(got)}"
 
-    sizes = [np.size(row) if isinstance(row, (np.ndarray, tuple)) else 1 for row in got]
+    sizes = list(map(size, got))
     if len(sizes) != EPOCHS or set(sizes) != {INPUTS + 1}:
         return f"rank {rank}: expected {shape}, got {len(sizes)} of {', '.join(map(str, sizes))} numbers"
 
@@ -207,10 +207,3 @@ def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, epochs: int
                 return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
 
     return None
-
-
-def _named(told: Sequence[np.ndarray], lesson: DdpTrainingRun) -> str:
-    for complaint, by_rank in _slips(lesson).items():
-        if alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO):
-            return complaint
-    return ""

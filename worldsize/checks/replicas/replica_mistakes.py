@@ -14,7 +14,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import ranks_in_words
-from worldsize.checks.kit.values import TOLERANCE, differing, same
+from worldsize.checks.kit.values import TOLERANCE, differing, kind_in_words, same
 from worldsize.checks.verdict import Complaint
 from worldsize.units import number
 
@@ -33,16 +33,18 @@ def wrong_start(held: Sequence[Any], returned: Sequence[Any], inputs: Sequence[A
 
     They name the first tensor of `held[rank]` that is not rank 0's.
     """
-    for rank, tensors in enumerate(held):
-        for k, expected in enumerate(inputs[0]):
-            if not same(tensors[k], expected, **EXACT):
-                return f"{_element(rank, k, tensors[k], expected)}. {_start_mistake(held, returned, inputs, rank, k)}"
+    found = _first_wrong(held, inputs[0])
+    if not found:
+        return None
 
-    return None
+    rank, k, got = found
+    where = _element(rank, k, got, inputs[0][k])
+    if not isinstance(got, np.ndarray):
+        return where
+    return f"{where}. {_start_mistake(got, returned[rank], inputs, rank, k)}"
 
 
-def _start_mistake(held: Any, returned: Any, inputs: Sequence[Arrays], rank: int, k: int) -> str:
-    got = held[rank][k]
+def _start_mistake(got: np.ndarray, given: Any, inputs: Sequence[Arrays], rank: int, k: int) -> str:
     every = [x[k] for x in inputs]
     if same(got, np.sum(every, axis=0), **EXACT):
         return "This is the sum of all ranks' weights: rank 0's are to be copied."
@@ -51,7 +53,7 @@ def _start_mistake(held: Any, returned: Any, inputs: Sequence[Arrays], rank: int
     if rank == 0:
         return "Rank 0's own weights have changed: the others take them over, it keeps them."
     if same(got, inputs[rank][k], **EXACT):
-        return _own_start(held[rank], returned[rank], inputs[0], rank, k)
+        return _own_start(given, inputs[0], rank, k)
 
     for owner in range(1, len(inputs)):
         if same(got, inputs[owner][k], **EXACT):
@@ -60,10 +62,10 @@ def _start_mistake(held: Any, returned: Any, inputs: Sequence[Arrays], rank: int
     return ""
 
 
-def _own_start(held: Any, returned: Any, expected: Arrays, rank: int, k: int) -> str:
-    if same(_tensor(returned, k), expected[k], **EXACT):
+def _own_start(given: Any, expected: Arrays, rank: int, k: int) -> str:
+    if same(_tensor(given, k), expected[k], **EXACT):
         return "Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it."
-    if k and all(same(held[j], expected[j], **EXACT) for j in range(k)):
+    if k:
         return f"Tensor {k - 1} did arrive: all tensors of the list are needed."
     return f"These are still rank {rank}'s own."
 
@@ -77,13 +79,15 @@ def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Seque
     It is one of `held[rank]`; `inputs` are the means by rank, each over its own examples.
     """
     means = _combine(inputs, [c / sum(counts) for c in counts])
-    for rank, tensors in enumerate(held):
-        for k, expected in enumerate(means):
-            if not same(tensors[k], expected, **EXACT):
-                mistake = _mean_mistake(tensors[k], _tensor(returned[rank], k), inputs, counts, rank, k)
-                return f"{_element(rank, k, tensors[k], expected)}. {mistake}"
+    found = _first_wrong(held, means)
+    if not found:
+        return None
 
-    return None
+    rank, k, got = found
+    where = _element(rank, k, got, means[k])
+    if not isinstance(got, np.ndarray):
+        return where
+    return f"{where}. {_mean_mistake(got, _tensor(returned[rank], k), inputs, counts, rank, k)}"
 
 
 def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequence[int], rank: int, k: int) -> str:
@@ -197,14 +201,8 @@ def _no_history(got: Any, lesson: TrainingRun, rank: int) -> Complaint:
     if isinstance(got, np.ndarray) and list(got.shape) == shape and got.dtype.kind == "f":
         return None
 
-    if got is None:
-        shown = "None (does the function return it?)"
-    elif isinstance(got, np.ndarray):
-        shown = f"shape {list(got.shape)}"
-    else:
-        shown = f"a {type(got).__name__}"
-
-    return f"rank {rank}: expected the weights after each of {lesson.steps} steps as a tensor of shape {shape}, got {shown}"
+    came = f"shape {list(got.shape)}" if isinstance(got, np.ndarray) else kind_in_words(got)
+    return f"rank {rank}: expected the weights after each of {lesson.steps} steps as a tensor of shape {shape}, got {came}"
 
 
 def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step: int) -> str:
@@ -254,16 +252,32 @@ def alike(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, n
     return bool(both_nan.reshape(-1)[apart].all())
 
 
+def _first_wrong(held: Sequence[Any], expected: Arrays) -> tuple[int, int, Any] | None:
+    """The first rank, and of its list the first tensor, that is not the expected one: (rank, which one, what it holds)."""
+    for rank, tensors in enumerate(held):
+        for k, right in enumerate(expected):
+            got = _tensor(tensors, k)
+            if not same(got, right, **EXACT):
+                return rank, k, got
+
+    return None
+
+
 def _element(rank: int, k: int, got: Any, expected: np.ndarray) -> str:
     where = f"rank {rank}, tensor {k} of the list"
-    if not isinstance(got, np.ndarray) or got.shape != expected.shape:
-        shape = list(got.shape) if isinstance(got, np.ndarray) else type(got).__name__
-        return f"{where}: expected shape {list(expected.shape)}, got {shape}"
+    if got is None:
+        return f"{where} is gone: leave the list as it is, and write into its tensors"
+    if not isinstance(got, np.ndarray):
+        return f"{where}: expected shape {list(expected.shape)}, got {type(got).__name__}"
+    if got.shape != expected.shape:
+        return f"{where}: expected shape {list(expected.shape)}, got {list(got.shape)}"
 
     i = int(differing(got, expected, **EXACT)[0])
     return f"{where}, element {i}: expected {expected.reshape(-1)[i]:.10g}, got {got.reshape(-1)[i]:.10g}"
 
 
 def _tensor(returned: Any, k: int) -> Any:
-    """The k-th tensor of what was returned, where a list was."""
-    return returned[k] if isinstance(returned, tuple) and len(returned) > k else None
+    """The k-th tensor of a list; None where it is no list, or a shorter one."""
+    if isinstance(returned, tuple) and len(returned) > k:
+        return returned[k]
+    return None

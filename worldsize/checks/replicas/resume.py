@@ -19,7 +19,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import differing
+from worldsize.checks.kit.values import differing, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
@@ -287,11 +287,9 @@ def _what_came(got: Any, script: RankScript) -> str:
         return (
             "None. It read the file before rank 0 had written it for certain: all wait at barrier() after save, and then load."
         )
-    if got is None:
-        return "None (does the function return it?)"
     if isinstance(got, dict):
         return "another dict"
-    return f"a {type(got).__name__}"
+    return kind_in_words(got)
 
 
 # ---- small things ----------------------------------------------------------------------------

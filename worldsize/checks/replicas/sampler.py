@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import differing, number
+from worldsize.checks.kit.values import differing, first_slip, is_row, kind_in_words, number
 from worldsize.checks.replicas.replica_mistakes import alike
 from worldsize.checks.replicas.shards import call_each
 from worldsize.checks.verdict import Complaint, Verdict
@@ -105,9 +105,8 @@ def _examine(returned: Sequence[Any], count: int, n: int, seed: int, epoch: int)
 
 
 def _no_indices(got: Any, rank: int, count: int) -> Complaint:
-    if not isinstance(got, (tuple, np.ndarray)):
-        kind = "None (does the function return it?)" if got is None else f"a {type(got).__name__}"
-        return f"rank {rank}: expected a list of indices, got {kind}"
+    if not is_row(got):
+        return f"rank {rank}: expected a list of indices, got {kind_in_words(got)}"
 
     for place, index in enumerate(got):
         if not isinstance(index, (int, np.integer)) or not 0 <= index < count:
@@ -249,14 +248,8 @@ def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, n: int) -> Compl
 
     rank = int(wrong[0])
     said = f"rank {rank}: expected {right.sum()} of {len(right)} right, {exact:.6f}; got {found[rank]:.6f}."
-    return f"{said} {_named(found, right)}".strip()
-
-
-def _named(found: Sequence[float], right: np.ndarray) -> str:
-    for complaint, by_rank in _slips(right, len(found)).items():
-        if alike(np.array(found), np.array(by_rank), **ACCURACY):
-            return complaint
-    return ""
+    slip = first_slip(lambda by_rank: alike(np.array(found), np.array(by_rank), **ACCURACY), _slips(right, n))
+    return f"{said} {slip}".strip()
 
 
 def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:

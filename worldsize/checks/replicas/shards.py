@@ -14,6 +14,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.values import is_row, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
@@ -91,23 +92,20 @@ def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: i
 def _no_steps(got: Any, rank: int) -> Complaint:
     """Words where it is no list of steps with lists of whole numbers in them."""
     shape = "a list of steps, each a list of this rank's indices"
-    if not isinstance(got, (tuple, np.ndarray)):
+    if not is_row(got):
         return f"rank {rank}: expected {shape}, got {_kind(got)}"
 
     for step, indices in enumerate(got):
-        whole = isinstance(indices, (tuple, np.ndarray)) and all(isinstance(i, (int, np.integer)) for i in indices)
-        if not whole:
+        if not is_row(indices) or not all(isinstance(i, (int, np.integer)) for i in indices):
             return f"rank {rank}, step {step}: expected {shape}, got {_kind(indices)} in place of a list of indices"
 
     return None
 
 
 def _kind(got: Any) -> str:
-    if got is None:
-        return "None (does the function return it?)"
     if isinstance(got, str):
         return f"{got} (make it a list)"
-    return f"a {type(got).__name__}"
+    return kind_in_words(got)
 
 
 def _whole_numbers(steps: Sequence[Sequence[Any]]) -> list[list[int]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import first_difference, same, type_in_words
+from worldsize.checks.kit.values import first_difference, first_slip, same, type_in_words
 from worldsize.checks.verdict import Complaint
 
 ByRank = Sequence[np.ndarray]
@@ -42,16 +42,10 @@ def wrong_part(held: Sequence[Any], part: Part) -> Complaint:
     for rank, got in enumerate(held):
         complaint = first_difference(got, part.expected[rank], rank, part.name)
         if complaint:
-            return f"{complaint}. {_named(got, part, rank)}".rstrip()
+            slip = first_slip(lambda given, got=got, rank=rank: same(got, given[rank]), part.slips)
+            return f"{complaint}. {slip}".rstrip()
 
     return None
-
-
-def _named(got: Any, part: Part, rank: int) -> str:
-    for slip, given in part.slips.items():
-        if same(got, given[rank]):
-            return slip
-    return ""
 
 
 def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> Complaint:

@@ -17,7 +17,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import same
+from worldsize.checks.kit.values import NOTHING, same
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.engines.cluster import Cluster
 
@@ -203,8 +203,8 @@ def _wrong_chief(worker: int, is_chief: Any) -> Complaint:
 
 def _wrong_list(worker: int, returned: Any, steps: int) -> Complaint:
     if not isinstance(returned, tuple):
-        shown = "None (does the function return it?)" if returned == "NoneType" else f"a {returned}"
-        return f"worker {worker}: expected a list of what each step fetched, got {shown}"
+        came = NOTHING if returned == "NoneType" else f"a {returned}"
+        return f"worker {worker}: expected a list of what each step fetched, got {came}"
 
     if list(returned) == list(range(1, steps + 1)):
         return None

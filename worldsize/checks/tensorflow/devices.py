@@ -15,7 +15,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close
+from worldsize.checks.kit.values import close, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.errors import NotYet
 from worldsize.units import count
@@ -92,8 +92,7 @@ def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
     if isinstance(got, dict) and "raised" in got:
         return f"expected {expected}, got {got['raised']}"
     if not isinstance(got, tuple) or not all(isinstance(name, str) for name in got):
-        shown = "None (does the function return it?)" if got is None else repr(got)[:60]
-        return f"expected a list of names, {expected}, got {shown}"
+        return f"expected a list of names, {expected}, got {shown(got)}"
 
     if list(got) == expected:
         return None

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.arrays import plain
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"a server for each variable, in their order": 0.5, "the one that holds the fewest bytes": 1.0}
@@ -48,13 +50,10 @@ def _examine(got: Any, sizes: Sequence[int], servers: int) -> dict[str, Complain
 
 
 def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:
-    if got is None:
-        return "expected a list of numbers of servers, got None (does the function return it?)"
     if isinstance(got, np.ndarray):
-        got = tuple(got.tolist())
-
+        got = plain(got.tolist())
     if not isinstance(got, tuple) or not all(map(_is_whole, got)):
-        return f"expected a list of numbers of servers, got {got!r:.60}"
+        return f"expected a list of numbers of servers, got {shown(got)}"
 
     if len(got) != len(sizes):
         hint = ": is this what the servers hold? A server's number is wanted for each variable" if len(got) == servers else ""

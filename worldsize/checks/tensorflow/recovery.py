@@ -12,6 +12,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import NOTHING
 from worldsize.checks.tensorflow.coordinator import Coordinator, cases_of_one_run
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -174,8 +175,8 @@ def _wrong(row: dict, plan: dict) -> Complaint:
 
     state = row["state"]
     if not isinstance(state, dict) or "step" not in state:
-        shown = "None (does the function return it?)" if state in (None, "NoneType") else f"a {state}"
-        return f"expected the state, as start() gave it, got {shown}"
+        came = NOTHING if state in (None, "NoneType") else f"a {state}"
+        return f"expected the state, as start() gave it, got {came}"
 
     return _wrong_beginning(row) or _wrong_end(row, plan, int(state["step"])) or _wrong_checkpoints(row, plan)
 

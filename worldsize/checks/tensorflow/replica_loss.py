@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.kit.values import close, first_named, is_row, number, size
 from worldsize.checks.tensorflow.devices import answer
 from worldsize.checks.tensorflow.mirrored_step import TOLERANCE, on_cpus, per_replica
 from worldsize.checks.verdict import Complaint, Verdict
@@ -81,7 +81,7 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
     if isinstance(got, dict):
         return name + got["raised"]
 
-    values = [number(value) if np.ndim(value) == 0 else f"got {np.size(value)} numbers" for value in got]
+    values = [f"got {size(value)} numbers" if is_row(value) else number(value) for value in got]
     for replica, value in enumerate(values):
         if isinstance(value, str):
             return f"{name}replica {replica}: expected one number, {value}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"the cluster has every host in its place": 0.5, "each task names itself": 0.5}
@@ -43,8 +44,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _examine(ended: ArenaResult, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Complaint]:
     text = ended.returned[0]
     if not isinstance(text, str):
-        kind = "None (does the function return it?)" if text is None else f"a {type(text).__name__}"
-        return {CLUSTER: f"expected text, as an environment variable holds it, got {kind}. json.dumps makes it."}
+        came = kind_in_words(text)
+        return {CLUSTER: f"expected text, as an environment variable holds it, got {came}. json.dumps makes it."}
 
     try:
         said = json.loads(text)
@@ -78,7 +79,7 @@ def _why(name: str, got: Any, jobs: Jobs) -> str:
         return "Also one address stands in a list."
 
     for other, addresses in jobs.items():
-        if other != name and set(addresses) & set(got):
+        if other != name and any(address in got for address in addresses):
             return f"There is a host of {other!r} in it: every host has one place."
 
     if name == "worker" and not jobs["ps"] and not got:
@@ -99,7 +100,7 @@ def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint
 
     try:
         got = int(said["index"])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return f"'task': expected the index as a whole number, got {said['index']!r}"
 
     if got != index:

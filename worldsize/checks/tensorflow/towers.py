@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import first_difference, same
+from worldsize.checks.kit.values import NOTHING, first_difference, first_slip, same
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
@@ -122,7 +122,7 @@ def _place(variable: Any, variables: list) -> int:
 def _rows(got: Any) -> tuple[str, list]:
     """What came back as a list of pairs, or words that say what came instead."""
     if got is None:
-        return "expected a list of (gradient, variable), got None (does the function return it?)", []
+        return f"expected a list of (gradient, variable), got {NOTHING}", []
 
     try:
         rows = [tuple(row) for row in got]
@@ -216,11 +216,7 @@ def _mistake(got: np.ndarray, own: Sequence[np.ndarray]) -> str:
         "Divided by the number of variables, not of towers.": sum(own) / len(SHAPES),
         "Divided twice.": sum(own) / n**2,
     }
-    for complaint, slip in slips.items():
-        if same(got, np.asarray(slip, "float32")):
-            return complaint
-
-    return ""
+    return first_slip(lambda given: same(got, np.asarray(given, "float32")), slips)
 
 
 def _wrong_steps(weights: Any, broke: str, lesson: dict) -> Complaint:

@@ -14,6 +14,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import NOTHING
 from worldsize.checks.tensorflow.coordinator import cases_of_one_run
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
@@ -95,9 +96,8 @@ def _no_steps(table: Any) -> Complaint:
     """Words where it is no list of steps, each with numbers and labels."""
     if isinstance(table, str):
         if table.endswith("None"):
-            return f"{table} (does the function return it?)"
+            return table.removesuffix("None") + NOTHING
         return table
-
 
     for step, parts in enumerate(table):
         if len(parts) != 2:

@@ -59,7 +59,9 @@ def ring(n: int, chunks: int = 0) -> Layout:
 
     Rank 0 on top, the others clockwise; two side by side.
     """
-    first = -math.pi / 2 if n == 2 else 0.0
+    first = 0.0
+    if n == 2:
+        first = -math.pi / 2
 
     return _round(n, chunks, lambda rx, ry: _on_ellipse(n, rx, ry, first))
 
@@ -68,8 +70,9 @@ def star(n: int, chunks: int = 0, hub: int = 0) -> Layout:
     """Layout of a step-through: the rank `hub` in the middle, the others round it."""
 
     def place(rx: float, ry: float) -> list[Position]:
-        outer = iter(_on_ellipse(n - 1, rx, ry, math.pi / 2))
-        return [(0.0, 0.0) if rank == hub else next(outer) for rank in range(n)]
+        around = _on_ellipse(n - 1, rx, ry, math.pi / 2)
+        around.insert(hub, (0.0, 0.0))
+        return around
 
     return _round(n, chunks, place)
 
@@ -80,7 +83,7 @@ def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]]
     `hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time.
     """
     below = _below(n, hub, pairs)
-    leaves = sum(not below[rank] for rank in range(n))
+    leaves = list(below.values()).count([])
     box, cell = _box(n, chunks, WIDTH / leaves - 12)
     floor = box[1] + ROOM_Y + 44  # the height of one
     slots, centres = count(), {}
@@ -129,20 +132,25 @@ def pipeline(n: int, chunks: int = 0) -> Layout:
 
 
 def _on_ellipse(n: int, rx: float, ry: float, first: float) -> list[Position]:
-    angles = [first + 2 * math.pi * k / n for k in range(n)]
-    return [(rx * math.sin(angle), -ry * math.cos(angle)) for angle in angles]
+    places = []
+    for k in range(n):
+        angle = first + 2 * math.pi * k / n
+        places.append((rx * math.sin(angle), -ry * math.cos(angle)))
+    return places
 
 
 def _round(n: int, chunks: int, place: Callable[[float, float], list[Position]]) -> Layout:
     """The flattest ellipse on which no two boxes are too close."""
     box, cell = _box(n, chunks, WIDTH)
-    gap = (80, 46) if n <= MOST_ROOMY else (16, 26)
+    gap = (16, 26)
+    if n <= MOST_ROOMY:
+        gap = (80, 46)
     rx, ry = WIDTH / 2 - box[0] / 2 - 34, 60.0 + box[1] / 2
     while ry < MOST_RADIUS and _crowded(place(rx, ry), (box[0] + gap[0], box[1] + gap[1])):
         ry += 6
 
     placed = place(rx, ry)
-    ys = [y for _, y in placed]
+    _, ys = zip(*placed, strict=True)
     top = max(-min(ys), 40) + box[1] / 2 + ROOM_Y
     height = top + max(max(ys), 40) + box[1] / 2 + ROOM_Y
     centres = tuple((WIDTH / 2 + x, top + y) for x, y in placed)
@@ -157,7 +165,10 @@ def _crowded(centres: list[Position], apart: Position) -> bool:
 
 
 def _box(n: int, chunks: int, most_width: float) -> tuple[Position, Position]:
-    width, height = min(84.0 if n <= MOST_ROOMY else 44.0, most_width), 28.0
+    width, height = 44.0, 28.0
+    if n <= MOST_ROOMY:
+        width = 84.0
+    width = min(width, most_width)
     if not chunks:
         return (width, height), (0.0, 0.0)
 

@@ -22,7 +22,7 @@ from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 from worldsize.figures.step_through import text
 from worldsize.figures.step_through.layout import MOST_ROOMY, Layout, pipeline, ring, star, tree
-from worldsize.figures.step_through.steps import Held, Notes, Step, steps_of
+from worldsize.figures.step_through.steps import Held, Notes, Step, held_first, steps_of
 from worldsize.figures.step_through.still import still
 
 MOST_RANKS = 16
@@ -75,12 +75,16 @@ def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int
 def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: int | None) -> Stepper | Picture:
     """`trace` has at least one transfer; `finding` says what its messages do. Raises ValueError for another layout."""
     n = trace.world_size
-    chunks = len(_checked(contents, n)[0][0].held) if contents else 0
+    if hub is None:
+        hub = _busiest(trace)
+
+    before = held_first(contents and _checked(contents, n))
+    chunks = max(map(len, before), default=0)
     if n > MOST_RANKS_WITH_CELLS or chunks > MOST_CHUNKS:
-        contents, chunks = None, 0
+        contents, before, chunks = None, (), 0
 
     every = steps_of(trace, contents)
-    where = _layout_of(layout, n, chunks, _busiest(trace) if hub is None else hub, every)
+    where = _layout_of(layout, n, chunks, hub, every)
     if n > MOST_RANKS:
         return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
 
@@ -88,7 +92,6 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
     title = finding[0].upper() + finding[1:]
     picture = still(shown, where, title)
     picture.alt = _alt(shown, every, n, layout, finding)
-    before = tuple(notes[0].held for notes in contents) if contents else ()
     return Stepper(picture, _data(shown, every, n, where, title, before))
 
 
@@ -117,7 +120,9 @@ def _checked(contents: Notes, n: int) -> Notes:
 
 def _busiest(trace: Any) -> int:
     """The rank with the most messages."""
-    ends = Counter(t.src for t in trace.transfers) + Counter(t.dst for t in trace.transfers)
+    ends: Counter[int] = Counter()
+    for t in trace.transfers:
+        ends.update((t.src, t.dst))
     return max(range(trace.world_size), key=ends.__getitem__)
 
 
@@ -140,7 +145,9 @@ def _totals(every: Sequence[Step]) -> str:
 
 
 def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[str]:
-    notes = [CELLS, KEYS] if cells else [KEYS]
+    notes = [KEYS]
+    if cells:
+        notes.insert(0, CELLS)
     if len(shown) < len(every):
         notes.append(f"Only the first {len(shown)} of {len(every)} steps are here.")
     return notes
@@ -161,7 +168,11 @@ def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, find
 def _data(
     shown: Sequence[Step], every: Sequence[Step], n: int, where: Layout, title: str, before: tuple[Held, ...]
 ) -> dict[str, Any]:
-    held = [before, *(step.held or () for step in shown)]
+    rows, before_it = [], before
+    for step in shown:
+        rows.append(_step(step, before_it, n))
+        before_it = step.held
+
     return {
         "title": title,
         "start": f"{units.count(n, 'rank')}, {_totals(every)}",
@@ -173,7 +184,7 @@ def _data(
         "bend": where.bend,
         "colours": list(map(base.colour, range(n))),
         "cells": [[_code(value, n) for value in row] for row in before],
-        "steps": [_step(step, held[k], n) for k, step in enumerate(shown)],
+        "steps": rows,
     }
 
 

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from worldsize.trace import Note, Span, Trace, Transfer, in_steps
+from worldsize.figures.inputs import began_s, ended_s, marked
+from worldsize.trace import Note, Trace, Transfer, in_steps
 
 LONG_WAIT_S = 5e-3
 LONG_WAIT_SHARE = 0.5
@@ -40,7 +41,7 @@ class Step:
     messages: tuple[StepMessage, ...]
     end_s: float
     rest: dict[int, str]
-    held: tuple[Held, ...] | None = None
+    held: tuple[Held, ...] = ()
 
 
 def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
@@ -51,18 +52,23 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
     rounds = in_steps(trace.transfers)
     noted = _noted(trace.transfers, contents or ())
     rest = _resting(trace, rounds)
-    held = tuple(notes[0].held for notes in contents) if contents else None
-    first_s = before_s = min((t.start_s for t in trace.transfers), default=0.0)
+    held = held_first(contents)
+    first_s = before_s = began_s(trace.transfers)
 
     found = []
     for number, transfers in enumerate(rounds):
-        end_s = max(t.end_s for t in transfers)
+        end_s = ended_s(transfers)
         messages = tuple(_message(t, noted, before_s, end_s) for t in transfers)
-        if held is not None:
+        if held:
             held = _held_after(held, transfers, noted)
         found.append(Step(messages=messages, end_s=end_s - first_s, rest=rest[number], held=held))
         before_s = max(before_s, end_s)
     return found
+
+
+def held_first(contents: Notes | None) -> tuple[Held, ...]:
+    """For the steps of a step-through: what each rank holds before the first one; empty where that is not known."""
+    return tuple(notes[0].held for notes in contents or ())
 
 
 def _held_after(held: tuple[Held, ...], transfers: Sequence[Transfer], noted: Noted) -> tuple[Held, ...]:
@@ -77,9 +83,10 @@ def _held_after(held: tuple[Held, ...], transfers: Sequence[Transfer], noted: No
 
 def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMessage:
     """`before_s` and `end_s`: when the step before and this one were over; who waited then was seen to wait there."""
-    chunks = noted[id(t)][0] if noted else None
-    waits_since_s = t.start_s if t.recv_start_s is None else t.recv_start_s
-    waited_s = t.start_s - max(before_s, waits_since_s)
+    chunks, _ = noted.get(id(t), (None, None))
+    waited_s = 0.0
+    if t.recv_start_s is not None:
+        waited_s = t.start_s - max(before_s, t.recv_start_s)
     if waited_s <= max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s)):
         waited_s = 0.0  # too short to be told
 
@@ -104,36 +111,45 @@ def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, str]]
     pending: dict[int, list[_Wait]] = defaultdict(list)
     for number, messages in enumerate(rounds):
         for t in messages:
-            ready_s = t.end_s if t.recv_start_s is None else t.recv_start_s
+            ready_s = t.recv_start_s
+            if ready_s is None:
+                ready_s = t.end_s
             pending[t.src].append(_Wait(number, sends=True, since_s=t.start_s, peer=t.dst))
             pending[t.dst].append(_Wait(number, sends=False, since_s=ready_s, peer=t.src))
-    work = [s for s in trace.spans if s.kind in ("compute", "wait")]
 
     found = []
     for number, messages in enumerate(rounds):
-        start_s, end_s = min(t.start_s for t in messages), max(t.end_s for t in messages)
-        active = {t.src for t in messages} | {t.dst for t in messages}
-        doing = {}
+        start_s, end_s = began_s(messages), ended_s(messages)
+        idle = set(range(trace.world_size))
+        for t in messages:
+            idle -= {t.src, t.dst}
 
-        for rank in sorted(set(range(trace.world_size)) - active):
+        kinds: dict[int, set[str]] = defaultdict(set)  # by rank, of what it does in this round
+        for span in marked(trace):
+            if span.start_s < end_s and span.end_s > start_s:
+                kinds[span.rank].add(span.kind)
+
+        doing = {}
+        for rank in sorted(idle):
             waits = [wait for wait in pending[rank] if wait.round > number and wait.since_s < end_s]
-            own = [s for s in work if s.rank == rank and s.start_s < end_s and s.end_s > start_s]
-            words = _doing(min(waits, default=None), own)
+            words = _doing(min(waits, default=None), kinds[rank])
             if words:
                 doing[rank] = words
         found.append(doing)
     return found
 
 
-def _doing(wait: _Wait | None, own: list[Span]) -> str:
-    """A receive blocks its rank; a send may wait behind its back while it computes."""
+def _doing(wait: _Wait | None, kinds: set[str]) -> str:
+    """A receive blocks its rank; a send may wait behind its back while it computes. `kinds` of spans are its own."""
     if wait and not wait.sends:
         return f"waits for rank {wait.peer}"
-    if any(s.kind == "compute" for s in own):
+    if "compute" in kinds:
         return "computes"
     if wait:
         return f"waits to send to rank {wait.peer}"
-    return "waits" if own else ""
+    if kinds:
+        return "waits"
+    return ""
 
 
 # ---- what each rank holds --------------------------------------------------------------------
@@ -152,7 +168,10 @@ def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:
     found: Noted = {}
     for t in sorted(transfers, key=lambda t: t.end_s):
         sent, received = places["send", t.src, t.dst, t.tag], places["recv", t.dst, t.src, t.tag]
-        chunks = contents[t.src][sent.pop(0)].chunks if sent else None
-        held = contents[t.dst][received.pop(0) + 1].held if received else None
+        chunks = held = None
+        if sent:
+            chunks = contents[t.src][sent.pop(0)].chunks
+        if received:
+            held = contents[t.dst][received.pop(0) + 1].held
         found[id(t)] = (chunks, held)
     return found

@@ -72,7 +72,9 @@ def _panel(ax: Axes, step: Step, stage: Layout) -> None:
 
 def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, doing: str) -> None:
     (x, y), (w, h) = centre, stage.box
-    edge = {"linewidth": 1.4, "linestyle": "-"} if active else {"linewidth": 0.7, "linestyle": (0, (4, 2))}
+    edge = {"linewidth": 0.7, "linestyle": (0, (4, 2))}
+    if active:
+        edge = {"linewidth": 1.4, "linestyle": "-"}
     ax.add_patch(
         FancyBboxPatch(
             (x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=6", facecolor="white",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 
 from worldsize import units
 from worldsize.figures.chunk_contents import whole_sums
@@ -19,11 +20,12 @@ def sentence(step: Step, world_size: int) -> str:
     """One step as text: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
     said = [_together(step.messages, world_size) or _one_by_one(step.messages)]
 
-    late = [m for m in step.messages if m.waited_s]
-    said += [f"rank {m.dst} waited {units.seconds(m.waited_s)} for its message" for m in late[:MOST_NAMED]]
+    late = list(filter(attrgetter("waited_s"), step.messages))
+    for m in late[:MOST_NAMED]:
+        said.append(f"rank {m.dst} waited {units.seconds(m.waited_s)} for its message")
     said += resting(step.rest)
 
-    whole = whole_sums(step.held or ())
+    whole = whole_sums(step.held)
     if whole:
         said.append(f"{whole} of {sum(map(len, step.held))} cells hold the whole sum")
     return "; ".join(said)
@@ -37,8 +39,9 @@ def resting(rest: dict[int, str]) -> list[str]:
 
     clauses = []
     for words, ranks in same.items():
-        doing = words if len(ranks) == 1 else _plural(words)
-        clauses.append(f"{named(ranks)} {doing}")
+        if len(ranks) > 1:
+            words = _plural(words)
+        clauses.append(f"{named(ranks)} {words}")
     return clauses
 
 
@@ -61,7 +64,9 @@ def payload_in_words(message: StepMessage) -> str:
     if message.chunks is None:
         return ""
     first, last = message.chunks
-    return f"chunk {first}" if first == last else f"chunks {first} to {last}"
+    if first == last:
+        return f"chunk {first}"
+    return f"chunks {first} to {last}"
 
 
 def _together(messages: Sequence[StepMessage], n: int) -> str:
@@ -70,7 +75,7 @@ def _together(messages: Sequence[StepMessage], n: int) -> str:
     if len(messages) != n or len(shifts) != 1:
         return ""
 
-    sizes = sorted(m.size_bytes for m in messages)
+    sizes = sorted(map(attrgetter("size_bytes"), messages))
     what = " to ".join(dict.fromkeys([units.size(sizes[0]), units.size(sizes[-1])]))
     if any(map(payload_in_words, messages)):
         what = f"a chunk ({what})"
@@ -85,8 +90,9 @@ def _together(messages: Sequence[StepMessage], n: int) -> str:
 def _one_by_one(messages: Sequence[StepMessage]) -> str:
     said = []
     for m in messages[:MOST_NAMED]:
-        size, part = units.size(m.size_bytes), payload_in_words(m)
-        what = f"{part} ({size})" if part else size
+        what, part = units.size(m.size_bytes), payload_in_words(m)
+        if part:
+            what = f"{part} ({what})"
         said.append(f"rank {m.src} sends {what} to rank {m.dst}")
 
     more = len(messages) - MOST_NAMED

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -42,12 +44,14 @@ def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
     if not kept:
         raise ValueError("export: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
 
-    labs = sorted({row.lab for row in kept if row.lab})
-    possible = {row.lab: row.possible for row in sorted(kept, key=lambda row: row.possible)}
-    points = {(row.student, row.lab): _mark(row) for row in kept}
+    labs, possible = _labs(kept), defaultdict(float)
+    marks: dict[str, dict[str, str]] = {}
+    for row in kept:
+        possible[row.lab] = max(possible[row.lab], row.possible)
+        marks.setdefault(row.student, dict.fromkeys(labs, ""))[row.lab] = _mark(row)
 
     def line(student: str, name: str, id: str) -> list[str]:
-        return [name, id, "", "", "", *(points.get((student, lab), "") for lab in labs)]
+        return [name, id, "", "", "", *map(marks[student].get, labs)]
 
     heads = [
         ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *labs],
@@ -56,29 +60,33 @@ def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
     return _sheet(kept, heads, line)
 
 
+def _labs(rows: Iterable[GradeRow]) -> list[str]:
+    return sorted({row.lab for row in rows if row.lab})
+
+
 def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
     """Marks exported as CSV for Moodle.
 
     One lab's grading worksheet. Raises ValueError for a lab that nobody handed in.
     """
     everything = list(rows)
-    kept = [row for row in everything if row.lab == lab]
-    if not kept:
-        known = ", ".join(sorted({row.lab for row in everything if row.lab})) or "no lab at all"
+    by_student = {row.student: row for row in everything if row.lab == lab}
+    if not by_student:
+        known = ", ".join(_labs(everything)) or "no lab at all"
         raise ValueError(f"export: expected a lab that was graded ({known}), got {lab!r}.")
-
-    by_student = {row.student: row for row in kept}
 
     def line(student: str, name: str, id: str) -> list[str]:
         row = by_student[student]
         return [f"Participant {id}", name, _mark(row), f"{row.possible:g}", _comment(row)]
 
     heads = [["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]]
-    return _sheet(kept, heads, line)
+    return _sheet([row for row in everything if row.lab == lab], heads, line)
 
 
 def _mark(row: GradeRow) -> str:
-    return "" if row.state == "ungradable" else f"{row.points:g}"
+    if row.state == "ungradable":
+        return ""
+    return f"{row.points:g}"
 
 
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
@@ -89,7 +97,7 @@ def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, st
     unknown = []
     for student in sorted({row.student for row in rows}):
         name, _, id = student.rpartition("_")
-        if not (name and id.isascii() and id.isdigit()) or name == _GRADESCOPE:
+        if name in ("", _GRADESCOPE) or not re.fullmatch("[0-9]+", id):
             unknown.append(student)
             continue
         writer.writerow(map(_safe, line(student, name, id)))
@@ -111,10 +119,10 @@ def _is_number(text: str) -> bool:
 
 
 def _comment(row: GradeRow) -> str:
-    lines = [row.reason] if row.reason else []
+    lines = [row.reason]
     for e in row.exercises:
         lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip())
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
 
 
 def _unsure(rows: Iterable[GradeRow]) -> Iterator[str]:

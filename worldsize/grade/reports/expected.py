@@ -43,10 +43,11 @@ class Expected:
     def trace(self, row: GradeRow, found: ExerciseRow) -> Trace | None:
         """What should have been sent; None where the course has no answer, or no message is part of it."""
         lab = self._labs.get(row.lab)
-        if lab is None or not found.run or any(e.reference is None for e in lab.exercises):
+        if lab is None or not found.run:
             return None
-        exercise = next((e for e in lab.exercises if e.id == found.id), None)
-        if exercise is None:
+
+        exercises = {e.id: e for e in lab.exercises}
+        if found.id not in exercises or None in _answers(lab):
             return None
 
         path = self._folder / f"{_key(row, found, lab)}.json"
@@ -54,7 +55,7 @@ class Expected:
             return _trace(*json.loads(path.read_text(encoding="utf-8")))
 
         try:
-            ranks, messages = messages_of(self._run(row, found.run, lab, exercise))
+            ranks, messages = messages_of(self._run(row, found.run, lab, exercises[found.id]))
         except Exception:  # a picture that cannot be had keeps nobody's feedback back
             return None
         write_whole(path, json.dumps([ranks, messages]), PRIVATE)
@@ -85,9 +86,14 @@ class Expected:
         return self._sandbox
 
 
+def _answers(lab: CourseLab) -> list[str | None]:
+    """The course's own, None where it has none."""
+    return [e.reference for e in lab.exercises]
+
+
 def _key(row: GradeRow, found: ExerciseRow, lab: CourseLab) -> str:
     """What the case depends on, the course's own answer too."""
-    parts = [row.seed, row.digest, found.id, found.run, *lab.setups, *(e.reference for e in lab.exercises)]
+    parts = [row.seed, row.digest, found.id, found.run, *lab.setups, *_answers(lab)]
     mark = hashlib.blake2b(json.dumps(parts).encode(), digest_size=10).hexdigest()
     return f"{lab.stem}.{found.id}.{mark}"
 

@@ -26,6 +26,7 @@ from worldsize.trace import Trace, on_logical_clock
 
 OnProgress = Callable[[int, int, GradeRow], None]
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_BAD_STARTS, _BAD_ENDS = (" ", ".", "-"), (" ", ".", ".html")
 _HARMLESS = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "So", "Sk"}  # letters, accents, digits, emoji
 _MOST_BYTES = 180
 _TICKETS = ("timestamp.txt", "submission_secret.txt")
@@ -74,8 +75,8 @@ def _pictures(row: GradeRow, expected: Expected) -> dict[str, MessagePictures]:
     """Those of a row, by exercise: of each that has a case to show."""
     found = {}
     for e in row.exercises:
-        failed = e.state not in ("pass", "not yet", "missing")
-        if e.ranks and (failed or e.helped):
+        shown = e.helped or e.state not in ("pass", "not yet", "missing")
+        if shown and e.ranks:
             found[e.id] = _message_pictures(e, expected.trace(row, e))
     return found
 
@@ -146,11 +147,13 @@ def _part(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    if not text or not all(map(_is_harmless, text)):
+    if not all(map(_is_harmless, text)):
         return False
-    if text[0] in " .-" or text[-1] in " ." or text.lower().endswith(".html"):
+    if text.startswith(_BAD_STARTS) or text.lower().endswith(_BAD_ENDS):
         return False
-    return len(text.encode()) <= _MOST_BYTES and not _RESERVED.fullmatch(text)
+    if _RESERVED.fullmatch(text):
+        return False
+    return 0 < len(text.encode()) <= _MOST_BYTES
 
 
 def _is_harmless(character: str) -> bool:

@@ -61,8 +61,11 @@ def lines(found: Similarity) -> list[str]:
             words += f" ({best.one.student!a} and {best.other.student!a})"
         said.append(words)
 
-    said += [f"{p.lab}, whole lab: {p.one!a} and {p.other!a} {p.share:.2f}" for p in found.whole[:5]]
-    return [*said, *(f"not compared: {words!a}" for words in found.unread)]
+    for two in found.whole[:5]:
+        said.append(f"{two.lab}, whole lab: {two.one!a} and {two.other!a} {two.share:.2f}")
+    for words in found.unread:
+        said.append(f"not compared: {words!a}")
+    return said
 
 
 def _nearest_to_course(one: Compared) -> list[SimilarAnswers]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from worldsize.grade.marking.batch import Batch
@@ -20,17 +21,15 @@ MOST_REMARK = 160
 
 def table(rows: Sequence[GradeRow]) -> str:
     """The table that a grading prints: students down, with lab, state, points and a remark in one line."""
-    heads = ("student", "lab", "state", "points", "")
-    lines = [heads, *((_shown(r.student), r.lab, r.state, _points(r), _remark(r)) for r in rows)]
+    lines = [("student", "lab", "state", "points", "")]
+    for row in rows:
+        lines.append((_shown(row.student), row.lab, row.state, _points(row), _remark(row)))
 
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    widths[-1] = 0
-    return "\n".join(_padded(line, widths) for line in lines)
-
-
-def _padded(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-    return "  ".join(cells).rstrip()
+    columns = []
+    for column in zip(*lines, strict=True):
+        width = max(map(len, column))
+        columns.append([cell.ljust(width) for cell in column])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def _points(row: GradeRow) -> str:
@@ -39,7 +38,9 @@ def _points(row: GradeRow) -> str:
 
 def _remark(row: GradeRow) -> str:
     remarks = [row.reason]
-    remarks += [f"{e.id}: {e.state}" for e in row.exercises if e.state != "pass"]
+    for e in row.exercises:
+        if e.state != "pass":
+            remarks.append(f"{e.id}: {e.state}")
     if row.tamper:
         remarks.append(f"changed: {_changed(row)}")
     if row.unsafe:
@@ -81,13 +82,13 @@ def summary(rows: Sequence[GradeRow]) -> str:
 
 
 def _of_lab(lab: str, rows: list[GradeRow]) -> str:
-    states = Counter(row.state for row in rows)
-    told = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
-    head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({told})"
+    states = [row.state for row in rows]
+    told = [f"{states.count(state)} {state}" for state in STATES if state in states]
+    head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({', '.join(told)})"
 
     possible = max(row.possible for row in rows)
     counted = [row.points for row in rows if row.state != "ungradable"]
-    if not counted or not possible:
+    if not (counted and possible):
         return head
 
     spread = statistics.pstdev(counted)
@@ -100,16 +101,17 @@ def _of_lab(lab: str, rows: list[GradeRow]) -> str:
 
 def _histogram(points: list[float], possible: float) -> list[str]:
     """A row for each sixth of the points; the full score has its own."""
-    bins = Counter(BINS if p >= possible else int(BINS * p / possible) for p in points)
+    bins = Counter(min(BINS, int(BINS * p / possible)) for p in points)
     most = max(bins.values())
 
-    names = [f"{number(possible * k / BINS)} to {number(possible * (k + 1) / BINS)}" for k in range(BINS)]
-    names.append(f"all {number(possible)}")
-
+    edges = [number(possible * k / BINS) for k in range(BINS + 1)]
+    names = [*map(" to ".join, pairwise(edges)), f"all {number(possible)}"]
     width = max(map(len, names))
 
     lines = []
     for k, name in enumerate(names):
-        bar = "█" * round(BAR_COLUMNS * bins[k] / most)
-        lines.append(f"  {name.rjust(width)}  {bar} {bins[k] or ''}".rstrip())
+        line = f"  {name.rjust(width)}"
+        if bins[k]:
+            line += f"  {'█' * round(BAR_COLUMNS * bins[k] / most)} {bins[k]}"
+        lines.append(line)
     return lines

@@ -1,0 +1,78 @@
+"""Whatever a student's function returns, a check has words for it: no answer, however odd, breaks a check."""
+
+from __future__ import annotations
+
+import random
+from importlib import import_module
+from inspect import getsource
+
+import numpy as np
+import pytest
+
+from worldsize.arrays import plain
+from worldsize.checks import CHECKS, run_check
+from worldsize.checks.arena import ArenaResult
+from worldsize.checks.overlap import gradient_averaging
+from worldsize.trace import Trace, Transfer
+
+ODD = {
+    "nothing": None,
+    "a number": 3,
+    "NaN": float("nan"),
+    "text": "3",
+    "a tensor of no dimension": np.array(3),
+    "an empty list": (),
+    "lists of unequal lengths": ((1, 2), (3,)),
+    "tensors of no dimension": (np.array(1), np.array(2), np.array(3)),
+    "a tensor of one number": np.ones(1),
+    "numbers that are NaN": np.full((3, 2), np.nan),
+    "tensors of unequal lengths": (np.ones(2), np.ones(3), np.ones(0)),
+    "a dict of lists": {"weights": (None,), "raised": (1,), "index": ((),)},
+    "a table of lists": (((1, 2), (3,)), ((4,), ())),
+}
+
+# in TensorFlow it is a driver of the check's own that answers
+ANSWERED = [name for name, module in CHECKS.items() if "driver=" not in getsource(import_module(f"worldsize.checks.{module}"))]
+
+
+class _Answering:
+    """An arena in which every function returns the same, and nothing is run. TensorFlow is not in it.
+
+    `emptied`: the function has taken everything out of the lists and dicts that it was given. `sent`: its messages.
+    """
+
+    def __init__(self, odd: object, emptied: bool = False, sent: tuple[Transfer, ...] = ()) -> None:
+        self.odd, self.emptied, self.sent, self.draws = odd, emptied, sent, random.Random(0)
+
+    def call(self, fn, *args):
+        return ArenaResult("done", returned=(self.odd,))
+
+    def ranks(self, fn, inputs, *more, link=None, played=()):
+        told_to_stop = (np.array([-1.0]),)  # what a played worker returns
+        returned = tuple(told_to_stop if rank in played else self.odd for rank in range(len(inputs)))
+        if self.emptied:
+            inputs = [type(x)() if isinstance(x, (list, dict)) else x for x in inputs]
+        return ArenaResult("done", returned=returned, inputs=tuple(map(plain, inputs)), trace=Trace(len(inputs), self.sent))
+
+    def group(self, fn, inputs, *more):
+        return self.ranks(fn, inputs)
+
+
+@pytest.mark.parametrize("exercise", ANSWERED)
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_answer_fails_with_words(exercise, odd):
+    verdict = run_check(exercise, _Answering(ODD[odd]), lambda: None)
+    assert (verdict.state, bool(verdict.mismatch)) == ("fail", True)
+
+
+@pytest.mark.parametrize("exercise", ANSWERED)
+def test_emptying_what_was_given_fails_with_words(exercise):
+    verdict = run_check(exercise, _Answering(None, emptied=True), lambda: None)
+    assert (verdict.state, bool(verdict.mismatch)) == ("fail", True)
+
+
+def test_messages_of_a_rank_that_is_alone_have_words(monkeypatch):
+    monkeypatch.setattr(gradient_averaging, "EVERY", (gradient_averaging.ALONE,))
+    to_itself = Transfer(0, 0, 4, 0.0, 1.0)
+    verdict = run_check("naive", _Answering(None, sent=(to_itself,)), lambda: None)
+    assert verdict.state == "fail"
