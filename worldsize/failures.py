@@ -216,21 +216,29 @@ def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames =
     """
     first = first_failure(failures)
     alike = [f for f in failures if (f.kind, f.type, f.code) == (first.kind, first.type, first.code)]
-    shown = min(alike, key=lambda f: f.rank)
-    line = _failed_line(shown, sorted(f.rank for f in alike), world_size, tasks, alone)
+    alike.sort(key=lambda f: f.rank)
+    shown = alike[0]
+
+    if len(alike) > 1:
+        line = _failed_together(alike, world_size, tasks)
+    elif not alone:
+        line = headline(shown, world_size, tasks)
+    else:
+        links = {"raised": "", "signal": f"{alone} was", "exit": alone}
+        line = f"{links[shown.kind]} {ending(shown)}".lstrip()
     return "\n".join([line, *failed_where(shown)])
 
 
-def _failed_line(shown: Failure, ranks: list[int], world_size: int, tasks: TaskNames, alone: str) -> str:
-    if len(ranks) > 1:
-        links = {"raised": "failed:", "signal": "were", "exit": ""}
-        of = "" if tasks else f"of {world_size}"
-        return " ".join(filter(None, (names(ranks, tasks), of, links[shown.kind], ending(shown))))
-    if not alone:
-        return headline(shown, world_size, tasks)
+def _failed_together(alike: list[Failure], world_size: int, tasks: TaskNames) -> str:
+    shown = alike[0]
+    who = names([f.rank for f in alike], tasks)
+    if not tasks:
+        who += f" of {world_size}"
 
-    links = {"raised": "", "signal": f"{alone} was", "exit": alone}
-    return f"{links[shown.kind]} {ending(shown)}".lstrip()
+    if len({f.message for f in alike}) > 1:  # the same kind of error, of which each says something else
+        return f"{who} failed, {name(shown.rank, tasks)} with {ending(shown)}"
+    links = {"raised": "failed:", "signal": "were", "exit": ""}
+    return " ".join(filter(None, (who, links[shown.kind], ending(shown))))
 
 
 def failed_where(failure: Failure) -> list[str]:
