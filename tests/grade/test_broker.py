@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -113,8 +114,17 @@ def raw(fabric, x):
         b'{"op": "post", "to": 1, "tag": 0, "post": 1, "dtype": 0, "shape": [-1]}', b'{"op": "ended"}',
         b'{"op": "done", "returned": ["a", "|O8", [1], 0]}', b'{"op": "done", "returned": ["a", "<f8", [999], 0]}',
         b'{"op": "done", "returned": {"__class__": "x"}}', b"[" * 3000, b'{"op": "call", "number": 0, "args": ["l"]}',
+        b'{"op": []}', b'{"op": "wait", "post": []}', b'{"op": "done", "returned": ["a", [], [1], 0]}',
     ],
 )  # fmt: skip
 def test_a_frame_that_no_honest_rank_sends_fails_the_rank_and_nothing_else(sandbox, frame):
     ended = arena_of(sandbox, RAW % frame).ranks(Submitted("raw"), [np.zeros(1)] * 2)
     assert ended.state == "raised" and "ProtocolError" in ended.message, ended
+
+
+def test_a_traceback_that_names_a_file_of_the_grader_brings_none_of_it_into_the_words(sandbox, tmp_path):
+    secret = tmp_path / "answers.txt"
+    secret.write_text("the answer is 42\n")
+    frame = {"op": "failed", "kind": "raised", "type": "KeyError", "message": "x", "frames": [[str(secret), 1, "f", ""]]}
+    ended = arena_of(sandbox, RAW % json.dumps(frame).encode()).ranks(Submitted("raw"), [np.zeros(1)] * 2)
+    assert ended.state == "raised" and "answers.txt" in ended.message and "42" not in ended.message, ended

@@ -62,7 +62,8 @@ def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
 # ---- one answer, one verdict -----------------------------------------------------------------
 
 SEED = 20_261_121
-FAILED = re.compile(r"(ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*) (failed first:|failed:|failed, .*? with|was|were|exited)")
+WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
+FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
 
 
 def _agreeing(sampled: bool) -> list:

@@ -174,7 +174,9 @@ def _dict(rows: list, blob: bytes, callable_of: Callable | None, depth: int) -> 
 
 
 def _of_bytes(kind: ValueKind, rest: list, blob: bytes) -> Any:
-    if len(rest) != 3 or rest[0] not in _DTYPES or not sides(rest[1]) or type(rest[2]) is not int:
+    if len(rest) != 3 or not isinstance(rest[0], str) or rest[0] not in _DTYPES:
+        raise BadFrame("expected an array's dtype, shape and place")
+    if not sides(rest[1]) or type(rest[2]) is not int:
         raise BadFrame("expected an array's dtype, shape and place")
 
     dtype, shape, start = _DTYPES[rest[0]], tuple(rest[1]), rest[2]

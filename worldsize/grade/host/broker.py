@@ -123,7 +123,8 @@ class Broker:
             "post": self._post, "wait": self._wait, "take": self._take,
             "compute": self._compute, "computed": self._computed,
         }  # fmt: skip
-        act = acts.get(frame.get("op"))
+        op = frame.get("op")
+        act = acts.get(op) if isinstance(op, str) else None
         if act is None:
             return False
 
@@ -164,7 +165,8 @@ class Broker:
                 break
 
     def _wait(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
-        message = state.posted.get(frame.get("post"))
+        number = frame.get("post")
+        message = state.posted.get(number) if type(number) is int else None
         if message is None:
             raise BadFrame("expected a message that was posted")
 

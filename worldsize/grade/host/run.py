@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from worldsize.checks.arena import ArenaState
@@ -25,6 +25,7 @@ from worldsize.failures import (
     deadlock_line,
     failed_text,
     first_failure,
+    is_library,
     unfinished_line,
 )
 from worldsize.grade.frames import BadFrame, RankOp, decode, encode, text_of
@@ -312,14 +313,22 @@ def failure_of(rank: int, frame: dict) -> Failure:
 
 
 def _stack_frame(row: Any) -> Frame | None:
-    """One line of a rank's traceback as it told it, None where that is none."""
+    """One line of a rank's traceback as it told it, None where that is none.
+
+    Its words show the source of the file that it names: a cell of the submission, whose name stands in angle brackets, or
+    else nothing. No file of the grader's is read because a rank names it.
+    """
     if not isinstance(row, list) or len(row) != 4:
         return None
 
     file, line, function, text = row
     if type(line) is not int:
         return None
-    return Frame(file=text_of(file, 200), line=line, function=text_of(function, 100), text=text_of(text, 300))
+
+    frame = Frame(file=text_of(file, 200), line=line, function=text_of(function, 100), text=text_of(text, 300))
+    if is_library(frame) or (frame.file.startswith("<") and frame.file.endswith(">")):
+        return frame
+    return replace(frame, file=f"<{frame.file}>")
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
