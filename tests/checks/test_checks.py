@@ -18,6 +18,7 @@ from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Property, Verdict
 from worldsize.errors import NotYet
+from worldsize.failures import Wait
 from worldsize.trace import Trace
 
 MODULES = sorted(p.stem for p in (Path(__file__).parent / "mutants").glob("[a-z]*.py"))
@@ -202,12 +203,12 @@ def test_a_run_that_did_not_end_well_earns_nothing(state):
 
 
 def test_a_deadlock_of_sends_alone_says_what_to_do():
-    ended = ArenaResult("deadlock", "deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)")
+    ended = ArenaResult("deadlock", "nobody goes on", waits=(Wait(0, "send", 1), Wait(1, "send", 0)))
     assert "Begin with isend" in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 
 def test_a_deadlock_of_receives_gives_no_advice_about_sends():
-    ended = ArenaResult("deadlock", "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (send)")
+    ended = ArenaResult("deadlock", "nobody goes on", waits=(Wait(0, "recv", 1), Wait(1, "send", 0)))
     assert "isend" not in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 
