@@ -212,12 +212,12 @@ def test_a_run_that_did_not_end_well_earns_nothing(state):
 
 
 def test_a_deadlock_of_sends_alone_says_what_to_do():
-    ended = ArenaResult("deadlock", waits=(Wait(0, "send", 1), Wait(1, "send", 0)))
+    ended = ArenaResult("deadlock", "nobody goes on", waits=(Wait(0, "send", 1), Wait(1, "send", 0)))
     assert "Begin with isend" in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 
 def test_a_deadlock_of_receives_gives_no_advice_about_sends():
-    ended = ArenaResult("deadlock", waits=(Wait(0, "recv", 1), Wait(1, "send", 0)))
+    ended = ArenaResult("deadlock", "nobody goes on", waits=(Wait(0, "recv", 1), Wait(1, "send", 0)))
     assert "isend" not in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 

@@ -28,6 +28,7 @@ ODD = {
     "numbers that are NaN": np.full((3, 2), np.nan),
     "tensors of unequal lengths": (np.ones(2), np.ones(3), np.ones(0)),
     "a dict of lists": {"weights": (None,), "raised": (1,), "index": ((),)},
+    "pairs with tensors in them": ((np.ones(2), 1), (np.ones(2), np.array(1))),
     "a table of lists": (((1, 2), (3,)), ((4,), ())),
 }
 

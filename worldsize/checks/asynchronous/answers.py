@@ -13,6 +13,7 @@ import numpy as np
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.asynchronous.script import STOP, WorkerScript
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, ahead, shares, weights_at
+from worldsize.checks.kit.transfers import received_by_each
 from worldsize.checks.kit.values import close, differing, same, shown, type_in_words
 from worldsize.checks.verdict import Complaint
 from worldsize.failures import deadlock_line
@@ -32,7 +33,9 @@ def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate
     """
     returned = ended.returned[0]
     if not _is_pair(returned):
-        came = "nothing" if returned is None else f"a {type_in_words(returned)}"
+        came = f"a {type_in_words(returned)}"
+        if returned is None:
+            came = "nothing"
         return f"rank 0: expected two values, the weights and what the contract asks besides, got {came}"
 
     try:
@@ -49,7 +52,9 @@ def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate
         return "every gradient was added: a step goes against the gradient, weights -= …"
 
     where = differing(counted, wanted, **CLOSE)
-    return _miscounted(int(where[0]), counted, wanted, play, plan) if where.size else None
+    if not where.size:
+        return None
+    return _miscounted(int(where[0]), counted, wanted, play, plan)
 
 
 def _is_pair(returned: Any) -> bool:
@@ -136,7 +141,9 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
     if plan.bound is not None and 0 < sent <= plan.updates:
         first = min(sent, due)
         lead = f"After {count(first, 'update')} it is {ahead(play, worker, first)} ahead of the slowest worker"
-        then = "has to wait, and gets the newest weights then" if sent < due else "may go on"
+        then = "may go on"
+        if sent < due:
+            then = "has to wait, and gets the newest weights then"
         return f"{lead} and the bound is {plan.bound}: it {then}."
 
     if sent < due:
@@ -215,7 +222,7 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
 
     Two lines, one for each.
     """
-    taken = sum(t.dst == 0 for t in ended.trace.transfers)
+    taken = received_by_each(ended.trace)[0]
     server = next((wait for wait in ended.waits if wait.rank == 0), None)
     if server is None:
         complaint = _ended(taken, play, plan)
@@ -235,14 +242,18 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
 
 def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     if taken < len(play.order):
-        why = "late ones count nothing" if plan.need else "each is one update"
+        why = "each is one update"
+        if plan.need:
+            why = "late ones count nothing"
         return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: {why}."
 
     return "the server has ended, and a worker still waits for it: `dismiss` takes what is under way and tells all to stop."
 
 
 def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
-    rank = "anyone" if peer is None else f"rank {peer}"
+    rank = "anyone"
+    if peer is not None:
+        rank = f"rank {peer}"
     done = count(plan.updates, "update")
     return f"the {done} are done, and the server waits for {rank}, which has no gradient under way: `busy` are those who compute."
 

@@ -17,7 +17,7 @@ from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.all_reduce_transfers import Ring
 from worldsize.checks.collectives.chunks import Slice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
-from worldsize.checks.kit.values import differing, inputs_for, same, shown
+from worldsize.checks.kit.values import are_whole, differing, inputs_for, same, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements)
@@ -205,10 +205,7 @@ def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
 
 
 def _is_pair(got: Any) -> bool:
-    if not isinstance(got, tuple) or len(got) != 2:
-        return False
-
-    return all(isinstance(i, (int, np.integer)) for i in got)
+    return isinstance(got, tuple) and len(got) == 2 and are_whole(*got)
 
 
 def _wrong_slices(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:

@@ -6,14 +6,14 @@ neighbours, counts, sizes, totals and each rank's share are looked at.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-from worldsize.checks.kit.judge import none_sent
+from worldsize.checks.kit.judge import first_complaint, none_sent
+from worldsize.checks.kit.transfers import by_sender, from_rank, links, sent_by_each, sizes_on
 from worldsize.checks.verdict import Complaint
-from worldsize.trace import Trace, Transfer
+from worldsize.trace import Trace
 from worldsize.units import count, times
 
 _ROUNDING = 1e-9
@@ -61,7 +61,7 @@ def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
 
     Nothing else is sent.
     """
-    for t in _by_sender(trace):
+    for t in by_sender(trace):
         if 0 not in (t.src, t.dst):
             return f"rank {t.src} sent a message to rank {t.dst}: a worker talks to rank 0, the server, alone."
 
@@ -75,7 +75,7 @@ def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
 
 
 def _not_one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> Complaint:
-    sizes = [t.size_bytes for t in trace.transfers if (t.src, t.dst) == (src, dst)]
+    sizes = sizes_on(trace, src, dst)
     if sizes == [tensor_bytes]:
         return None
 
@@ -95,15 +95,15 @@ def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
     if centre is not None:
         return f"rank {centre} serves every chunk: all messages go to it or come from it. Rank k is the server of chunk k."
 
-    links = Counter((t.src, t.dst) for t in trace.transfers if t.size_bytes)
     for src, dst in permutations(range(trace.world_size), 2):
-        if links[src, dst] > 2:
+        sizes = list(filter(None, sizes_on(trace, src, dst)))
+        if len(sizes) > 2:
             return (
-                f"rank {src} sent {links[src, dst]} messages to rank {dst}; expected at most 2: "
+                f"rank {src} sent {len(sizes)} messages to rank {dst}; expected at most 2: "
                 f"chunk {dst} to its server, and the sum of chunk {src} back."
             )
 
-    return _too_large(trace, want.chunk_bytes) or _wrong_total(trace, want)
+    return first_complaint([_too_large(trace, want.chunk_bytes), _wrong_total(trace, want)])
 
 
 # ---- a ring ----------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
 
 def wrong_half(trace: Trace, want: Ring) -> Complaint:
     """Words for wrong transfers of a reduce-scatter or an all-gather alone, or where none went over the fabric."""
-    return none_sent(trace) or off_the_ring(trace, want) or wrong_shares(trace, want)
+    return first_complaint([none_sent(trace), off_the_ring(trace, want), wrong_shares(trace, want)])
 
 
 def off_the_ring(trace: Trace, want: Ring) -> Complaint:
@@ -127,7 +127,7 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
         )
 
     for rank in range(trace.world_size):
-        targets = [t.dst for t in _sent(trace, rank)]
+        targets = [t.dst for t in from_rank(trace, rank)]
         complaint = _wrong_way(rank, targets, trace.world_size)
         if complaint:
             return complaint
@@ -155,7 +155,7 @@ def wrong_shares(trace: Trace, want: Ring) -> Complaint:
 
     The total must be exact, and each rank's share of it right within one chunk.
     """
-    for t in _by_sender(trace):
+    for t in by_sender(trace):
         if t.size_bytes >= want.tensor_bytes > want.chunk_bytes:
             sent = trace.sent_bytes(t.src) / want.tensor_bytes
             return (
@@ -163,15 +163,15 @@ def wrong_shares(trace: Trace, want: Ring) -> Complaint:
                 f"where {times(want.share)} x is enough. Send one chunk at a time."
             )
 
-    return _too_large(trace, want.chunk_bytes) or _wrong_total(trace, want) or _uneven(trace, want)
+    return first_complaint([_too_large(trace, want.chunk_bytes), _wrong_total(trace, want), _uneven(trace, want)])
 
 
 def _uneven(trace: Trace, want: Ring) -> Complaint:
     sent = [trace.sent_bytes(rank) / want.tensor_bytes for rank in range(trace.world_size)]
-    if all(abs(share - want.share) <= want.slack + _ROUNDING for share in sent):
+    most, least = sent.index(max(sent)), sent.index(min(sent))
+    if max(sent[most] - want.share, want.share - sent[least]) <= want.slack + _ROUNDING:
         return None
 
-    most, least = sent.index(max(sent)), sent.index(min(sent))
     return (
         f"rank {most} sent {times(sent[most])} x the tensor and rank {least} {times(sent[least])} x; on a ring every rank "
         f"sends {times(want.share)} x, one chunk more or less. A gather and a broadcast, passed from neighbour to neighbour?"
@@ -183,7 +183,7 @@ def too_few(trace: Trace, want: Ring) -> str:
 
     Empty where one did, or where none sent any.
     """
-    most = max(len(_sent(trace, rank)) for rank in range(trace.world_size))
+    most = max(sent_by_each(trace).values(), default=0)
     if not 0 < most < want.steps:
         return ""
 
@@ -198,16 +198,18 @@ def _hub(trace: Trace) -> int | None:
 
     None also with fewer than three ranks, or with messages on one link alone, where it would say nothing.
     """
-    pairs = {(t.src, t.dst) for t in trace.transfers}
+    pairs = set(links(trace))
     if trace.world_size < 3 or len(pairs) < 2:
         return None
 
     centres = set.intersection(*map(set, pairs))
-    return centres.pop() if len(centres) == 1 else None
+    if len(centres) != 1:
+        return None
+    return centres.pop()
 
 
 def _too_large(trace: Trace, chunk_bytes: int) -> Complaint:
-    for t in _by_sender(trace):
+    for t in by_sender(trace):
         if t.size_bytes > chunk_bytes:
             return (
                 f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; expected at most one chunk, "
@@ -227,13 +229,3 @@ def _wrong_total(trace: Trace, want: Ring) -> Complaint:
         f"all ranks together sent {times(got / want.tensor_bytes)} x the tensor ({got} bytes); expected "
         f"{want.steps} x ({expected} bytes)."
     )
-
-
-def _by_sender(trace: Trace) -> list[Transfer]:
-    """The messages of rank 0 first: the order in time differs from run to run, and words should not."""
-    return sorted(trace.transfers, key=lambda t: (t.src, t.start_s))
-
-
-def _sent(trace: Trace, rank: int) -> list[Transfer]:
-    """The rank's messages in the order in which it sent them."""
-    return sorted((t for t in trace.transfers if t.src == rank), key=lambda t: t.start_s)

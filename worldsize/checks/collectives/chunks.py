@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import differing, first_difference, same
+from worldsize.checks.kit.values import all_same, differing, first_difference, same
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
@@ -101,7 +101,7 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
         return "A rank that is alone has the sum already."
-    if all(same(got, expected / n) for got in held):
+    if all_same(held, expected / n):
         return "This is the mean, not the sum: nothing is to be divided."
     if all(map(same, held, inputs)):
         return "Every rank still has its own values: nothing was added, or the sum is not where it should be."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
+from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace, Transfer, ring_links, stray
@@ -78,7 +78,7 @@ def _wrong_messages(trace: Trace) -> Complaint:
     if strays:
         return _stray_message(strays, n)
 
-    sent = Counter(t.src for t in trace.transfers)
+    sent = sent_by_each(trace)
     for rank in range(n):
         if sent[rank] != 1:
             return f"rank {rank} sent {sent[rank]} messages; expected exactly 1"

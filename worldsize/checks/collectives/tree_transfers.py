@@ -7,9 +7,11 @@ order in which a rank receives, which with `recv` from anyone is not its own cho
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 
+from worldsize.checks.kit.judge import first_complaint
+from worldsize.checks.kit.transfers import by_sender, from_rank, links, received_by_each, sent_by_each
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace
 from worldsize.units import count
@@ -60,12 +62,12 @@ def slow_down(trace: Trace, root: int) -> Complaint:
     if taken <= best:
         return None
 
-    sent = Counter(t.src for t in trace.transfers)
+    sent = sent_by_each(trace)
     if len(sent) == 1:
         return f"{_rounds(taken, best)} Rank {root} sends to all others, one after the other: this is a star. {_HELP}"
     if max(sent.values()) == 1:
         return f"{_rounds(taken, best)} Every rank passes it on to one other: this is a chain. {_HELP}"
-    if _fewest(root, _below((t.src, t.dst) for t in trace.transfers)) <= best:
+    if _fewest(root, _below(links(trace))) <= best:
         return (
             f"{_rounds(taken, best)} The tree is good, but a rank first serves one that has nobody to pass it on to. "
             f"Serve those first that have most ranks below them."
@@ -81,14 +83,14 @@ _HELP = "In every round, let each rank that has the tensor send it to one that h
 
 def wrong_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
     """Words for wrong transfers of a reduce tree, where each rank but the root sends one whole tensor."""
-    return _not_one_from_each(trace, root) or _not_whole(trace, tensor_bytes)
+    return first_complaint([_not_one_from_each(trace, root), _not_whole(trace, tensor_bytes)])
 
 
 def _not_one_from_each(trace: Trace, root: int) -> Complaint:
-    sent = Counter(t.src for t in trace.transfers)
+    sent = sent_by_each(trace)
     for rank in range(trace.world_size):
         if rank == root and sent[rank]:
-            to = next(t.dst for t in trace.transfers if t.src == root)
+            to = from_rank(trace, root)[0].dst
             return f"rank {root}, the root, sent a message to rank {to}; it has nothing to do but receive."
         if rank != root and sent[rank] != 1:
             return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, when it has all that it waits for."
@@ -106,7 +108,7 @@ def wrong_blocks_up(trace: Trace, root: int, block_bytes: int) -> Complaint:
         return complaint
 
     whole_blocks = all(t.size_bytes % block_bytes == 0 for t in trace.transfers)
-    for t in sorted(trace.transfers, key=lambda t: t.src):
+    for t in by_sender(trace):
         had = block_bytes + trace.received_bytes(t.src)
         if t.size_bytes == had:
             continue
@@ -127,11 +129,12 @@ def slow_up(trace: Trace, root: int) -> Complaint:
 
     They do so however receives are ordered.
     """
-    taken, best = _fewest(root, _below((t.dst, t.src) for t in trace.transfers)), enough(trace.world_size)
+    upward = _below((upper, lower) for lower, upper in links(trace))
+    taken, best = _fewest(root, upward), enough(trace.world_size)
     if taken <= best:
         return None
 
-    received = Counter(t.dst for t in trace.transfers)
+    received = received_by_each(trace)
     if len(received) == 1:
         return f"{_rounds(taken, best)} Rank {root} takes every message, one after the other: this is a star. {_PAIRS}"
     if max(received.values()) == 1:
@@ -167,12 +170,14 @@ def _fewest(rank: int, below: dict[int, list[int]], seen: frozenset[int] = froze
 
 
 def _rounds(taken: int, best: int) -> str:
-    verb = "is" if best == 1 else "are"
+    verb = "are"
+    if best == 1:
+        verb = "is"
     return f"it takes {count(taken, 'round')} of messages where ⌈log2 n⌉ = {best} {verb} enough."
 
 
 def _not_whole(trace: Trace, tensor_bytes: int) -> Complaint:
-    for t in sorted(trace.transfers, key=lambda t: (t.src, t.start_s)):
+    for t in by_sender(trace):
         if t.size_bytes != tensor_bytes:
             return (
                 f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; expected the whole tensor, "

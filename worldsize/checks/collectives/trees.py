@@ -16,7 +16,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
-from worldsize.checks.kit.values import first_difference, inputs_for, same
+from worldsize.checks.kit.values import all_same, first_difference, inputs_for, same
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace
 
@@ -128,18 +128,14 @@ def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -
     if not wrong:
         return None
 
-    if _all_are(ended.returned, expected):
+    if all_same(ended.returned, expected):
         return "the root's tensor was returned, but x itself does not hold it: receive into x."
-    if root and _all_are(ended.inputs, inputs[0]):
+    if root and all_same(ended.inputs, inputs[0]):
         return f"every rank has rank 0's tensor, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
 
     rank = wrong[0]
     complaint = first_difference(ended.inputs[rank], expected, rank, f"the tensor of rank {root}, the root")
     return f"{complaint}. {_whose_copy(ended.inputs[rank], inputs, rank, root)}"
-
-
-def _all_are(held: Sequence[object], expected: np.ndarray) -> bool:
-    return all(same(got, expected) for got in held)
 
 
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:

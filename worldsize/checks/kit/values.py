@@ -6,7 +6,7 @@ A mistake is named by what it would have given: the first one that gives what ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -80,6 +80,21 @@ def is_row(got: Any) -> bool:
     if isinstance(got, np.ndarray):
         return got.ndim > 0
     return isinstance(got, tuple)
+
+
+def are_whole(*values: Any) -> bool:
+    """Whether all values are whole numbers, of Python or of NumPy."""
+    return not any(isinstance(value, bool) or not isinstance(value, (int, np.integer)) for value in values)
+
+
+def has_keys(got: Any, *keys: str) -> bool:
+    """Whether what came back is a dict in which these keys are."""
+    return isinstance(got, dict) and set(keys) <= set(got)
+
+
+def all_same(held: Iterable[Any], expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 1e-12) -> bool:
+    """Whether every rank holds the expected array, but for rounding."""
+    return all(same(got, expected, tolerance, near_zero) for got in held)
 
 
 def size(value: Any) -> int:

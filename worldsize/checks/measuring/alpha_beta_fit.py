@@ -115,12 +115,12 @@ def _is_number(value: object) -> bool:
 
 
 def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
-    if _close(found.alpha_s, truth.alpha_s) and _close(found.bandwidth, truth.bandwidth):
+    if _is_close(found, truth):
         return None
 
     got = f"got α = {found.alpha_s:.4g} s, B = {found.bandwidth:.4g} bytes/s"
     complaint = f"expected α = {truth.alpha_s:.4g} s, B = {truth.bandwidth:.4g} bytes/s, {got}. "
-    if _close(found.alpha_s, truth.bandwidth) and _close(found.bandwidth, truth.alpha_s):
+    if _is_close(Truth(found.bandwidth, found.alpha_s), truth):
         return complaint + "The two are swapped: α comes first."
     if _close(found.bandwidth, 1 / truth.bandwidth):
         return complaint + "That is 1/B, the seconds that a byte takes: turn it over."
@@ -128,9 +128,13 @@ def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
         return complaint + "A line through zero has no α: fit both at once."
     if _close(found.alpha_s, float(truth.seconds(sizes).min())):
         return complaint + "That α is the time of the smallest message, bytes and all: fit both at once."
-    if _close(1e-3 * found.alpha_s, truth.alpha_s) or _close(1e-6 * found.alpha_s, truth.alpha_s):
+    if any(_close(second * found.alpha_s, truth.alpha_s) for second in (1e-3, 1e-6)):
         return complaint + "α is wanted in seconds."
     return complaint + "Without noise, every point lies on the line."
+
+
+def _is_close(found: Truth, truth: Truth) -> bool:
+    return _close(found.alpha_s, truth.alpha_s) and _close(found.bandwidth, truth.bandwidth)
 
 
 def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:

@@ -14,7 +14,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import shown
+from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"every tensor once, the last one first": 0.25, "a bucket closes as soon as it holds the cap": 0.25}
@@ -54,7 +54,7 @@ def _examine(got: Any, sizes: Sequence[int], cap: int) -> dict[str, Complaint]:
 
 
 def _is_bucket(got: Any) -> bool:
-    return isinstance(got, tuple) and all(isinstance(i, (int, np.integer)) for i in got)
+    return isinstance(got, tuple) and are_whole(*got)
 
 
 def _wrong_order(got: tuple, length: int) -> Complaint:

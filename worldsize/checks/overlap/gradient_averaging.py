@@ -16,6 +16,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.overlap import weights
 from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint, Verdict
@@ -214,7 +215,7 @@ def _more_than(most: int, wanted: str) -> Examine:
 
     def examine(trace: Trace, training: OverlapTraining) -> Complaint:
         n, steps = training.world_size, training.task["steps"]
-        sent = sum(t.src == n - 1 for t in trace.transfers)
+        sent = sent_by_each(trace)[n - 1]
         each = sent / max(1, 2 * (n - 1) * steps)
         if each > most:
             tensors = sum(training.learns)

@@ -18,7 +18,8 @@ from torch.nn import functional
 
 from worldsize.arrays import plain
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.transfers import by_sender, sizes_on
 from worldsize.checks.kit.values import kind_in_words, same
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, needed
@@ -63,8 +64,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _parts(ranks: int, micro_batches: int, generator: np.random.Generator) -> list[dict[str, Any]]:
     """An MLP with widths that differ from boundary to boundary, one or two layers a stage, as plain arrays."""
-    layers = [int(n) for n in generator.integers(1, 3, ranks)]
-    widths = [int(w) for w in 3 + generator.permutation(sum(layers) + 1)]
+    layers = generator.integers(1, 3, ranks).tolist()
+    widths = (3 + generator.permutation(sum(layers) + 1)).tolist()
     torch_generator = torch.Generator().manual_seed(int(generator.integers(2**31)))
 
     model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in pairwise(widths)))
@@ -92,7 +93,7 @@ def _orders(ranks: int, micro_batches: int, reverse: bool, generator: np.random.
     forwards = [(FORWARD, k) for k in range(micro_batches)]
     backwards = [(BACKWARD, k) for k in range(micro_batches)]
     if reverse:
-        return [forwards + backwards[::-1] for _ in range(ranks)]
+        return [forwards + backwards[::-1]] * ranks
 
     orders: Schedules = [[] for _ in range(ranks)]
     over: set[tuple[int, Action]] = set()
@@ -129,7 +130,7 @@ def _next_ones(over: set[tuple[int, Action]], ranks: int, ways: Sequence[list[Ac
 
 
 def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[str, Complaint]:
-    sent = none_sent(ended.trace) or _wrong_messages(ended.trace, parts)
+    sent = first_complaint([none_sent(ended.trace), _wrong_messages(ended.trace, parts)])
     order = None
     if not sent:
         order = _out_of_order(ended.trace, orders)
@@ -251,14 +252,14 @@ def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
 
 
 def _wrong_messages(trace: Trace, parts: list[dict]) -> Complaint:
-    for t in sorted(trace.transfers, key=lambda t: (t.src, t.start_s)):
+    for t in by_sender(trace):
         if abs(t.src - t.dst) != 1:
             return f"rank {t.src} sent a message to rank {t.dst}: a stage talks to its neighbours alone, without a ring."
 
     for left, right in pairwise(range(len(parts))):
         xs = parts[right]["xs"]
         for src, dst, what in ((left, right, "activation"), (right, left, "gradient")):
-            sizes = [t.size_bytes for t in trace.transfers if (t.src, t.dst) == (src, dst)]
+            sizes = sizes_on(trace, src, dst)
             if sizes != [x.nbytes for x in xs]:
                 moved = f"{count(len(sizes), 'message')}, {sum(sizes)} bytes in all"
                 each = f"{count(len(xs), what)} of {xs[0].nbytes} bytes"
@@ -289,8 +290,10 @@ def _ways_seen(trace: Trace, rank: int) -> list[str]:
     """
     seen = []
     for t in trace.transfers:
-        if t.src == rank:
-            seen.append((t.start_s, FORWARD if t.dst > rank else BACKWARD))
+        if t.src == rank < t.dst:
+            seen.append((t.start_s, FORWARD))
+        elif t.src == rank:
+            seen.append((t.start_s, BACKWARD))
         elif t.dst == rank == 0:
             seen.append((t.end_s, BACKWARD))
         elif t.dst == rank == trace.world_size - 1:

@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import shown
+from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import pipeline
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, Stuck
@@ -128,11 +128,7 @@ def _is_action(action: Any) -> bool:
         return False
 
     way, micro = action
-    return way in WAYS and _is_whole(micro)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return isinstance(way, str) and way in WAYS and are_whole(micro)
 
 
 def _not_once(actions: Sequence[Action], micro_batches: int) -> Complaint:
@@ -141,7 +137,9 @@ def _not_once(actions: Sequence[Action], micro_batches: int) -> Complaint:
         for k in range(micro_batches):
             found = micros.count(k)
             if found != 1:
-                times = f"{found} times" if found else "never"
+                times = f"{found} times"
+                if not found:
+                    times = "never"
                 return f"micro-batch {k} goes {way} {times}; expected once. The list: {_short(actions)}"
 
     return None
@@ -261,13 +259,13 @@ def _examine_cuts(got: Any, layers: list[int], stages: int) -> dict[str, Complai
 
 
 def _no_cuts(got: Any, layers: int, stages: int) -> Complaint:
-    if not isinstance(got, tuple) or not all(map(_is_whole, got)):
+    if not isinstance(got, tuple) or not are_whole(*got):
         return f"expected a list of {stages + 1} whole numbers, got {shown(got)}"
 
     edges = list(map(int, got))
     if len(edges) != stages + 1:
         return f"expected {stages + 1} edges for {count(stages, 'stage')}, 0 and {layers} among them, got {edges}"
-    if edges[0] != 0 or edges[-1] != layers:
+    if (edges[0], edges[-1]) != (0, layers):
         return f"expected the edges to begin with 0 and to end with {layers}, the number of layers, got {edges}"
 
     for stage, (start, stop) in enumerate(pairwise(edges)):
@@ -283,7 +281,7 @@ def _unbalanced(edges: list[int], layers: list[int], stages: int) -> Complaint:
     if _stages_within(layers, most - 1) > stages:
         return None
 
-    counts = [stop - start for start, stop in pairwise(edges)]
+    counts = np.diff(edges).tolist()
     by_count = " Every stage has as many layers: it is their seconds that count." * (max(counts) - min(counts) <= 1)
     return (
         f"the stages {edges} take {sums} ms; stage {sums.index(most)} is the slowest with {most} ms, "

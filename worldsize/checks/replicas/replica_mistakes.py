@@ -78,7 +78,7 @@ def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Seque
 
     It is one of `held[rank]`; `inputs` are the means by rank, each over its own examples.
     """
-    means = _combine(inputs, [c / sum(counts) for c in counts])
+    means = _combine(inputs, np.divide(counts, sum(counts)))
     found = _first_wrong(held, means)
     if not found:
         return None
@@ -92,10 +92,11 @@ def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Seque
 
 def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequence[int], rank: int, k: int) -> str:
     n, total = len(counts), sum(counts)
+    shares = np.divide(counts, total)  # of all examples
     if np.isnan(got).any() and 0 in counts:
         empty = counts.index(0)
         return f"Rank {empty} has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out."
-    if same(given, _combine(inputs, [c / total for c in counts])[k], **EXACT):
+    if same(given, _combine(inputs, shares)[k], **EXACT):
         return "The mean was returned, but the gradient itself is as it was: work in place."
 
     mistakes = {
@@ -105,8 +106,8 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
         "This is the sum over all examples: divide by how many there are.": list(counts),
         "The ranks' means were added up and divided by the number of examples: they are means already. "
         "Weigh each rank by its count first.": [1 / total] * n,
-        "Weighed by the counts, but divided by the number of ranks, not of examples.": [c / n for c in counts],
-        "Divided twice.": [c / total / n for c in counts],
+        "Weighed by the counts, but divided by the number of ranks, not of examples.": np.divide(counts, n),
+        "Divided twice.": shares / n,
     }
     for complaint, weights in mistakes.items():
         if n > 1 and same(got, _combine(inputs, weights)[k], **EXACT):
@@ -172,7 +173,9 @@ class TrainingRun:
         return np.array(history)
 
     def __str__(self) -> str:
-        batches = "one batch" if self.batch_size == self.count else f"batches of {self.batch_size}"
+        batches = f"batches of {self.batch_size}"
+        if self.batch_size == self.count:
+            batches = "one batch"
         return f"{ranks_in_words(self.world_size)}, {self.count} examples in {batches}"
 
 
@@ -198,10 +201,12 @@ def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nda
 
 def _no_history(got: Any, lesson: TrainingRun, rank: int) -> Complaint:
     shape = [lesson.steps, 2]
-    if isinstance(got, np.ndarray) and list(got.shape) == shape and got.dtype.kind == "f":
-        return None
+    came = kind_in_words(got)
+    if isinstance(got, np.ndarray):
+        came = f"shape {list(got.shape)}"
+        if list(got.shape) == shape and got.dtype.kind == "f":
+            return None
 
-    came = f"shape {list(got.shape)}" if isinstance(got, np.ndarray) else kind_in_words(got)
     return f"rank {rank}: expected the weights after each of {lesson.steps} steps as a tensor of shape {shape}, got {came}"
 
 

@@ -78,8 +78,8 @@ class RankScript:
             barriers = len(self.all_of("wait"))
             written = _until(self.rank_0.events, barriers)
 
-        saved = [event.what for event in written if event.kind == "save"]
-        return saved[-1] if saved else self.begun
+        saved = [self.begun, *(event.what for event in written if event.kind == "save")]
+        return saved[-1]
 
     def all_of(self, *kinds: str) -> list[RankEvent]:
         return [event for event in self.events if event.kind in kinds]
@@ -119,7 +119,9 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
         for done, epochs in PLANS:
             start, begun = _states(arena.draws), _begun(done, arena.draws)
             first = RankScript(0, begun)
-            held = f"a file with {counted(done, 'epoch')}" if done else "no file yet"
+            held = "no file yet"
+            if done:
+                held = f"a file with {counted(done, 'epoch')}"
 
             for script in (first, RankScript(1, begun, rank_0=first)):
                 yield Case(
@@ -132,7 +134,11 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _states(draws: random.Random) -> tuple[list[float], list[float]]:
-    return [draws.uniform(1, 2) for _ in range(3)], [0.0] * 3
+    return _three(draws, 1, 2), [0.0] * 3
+
+
+def _three(draws: random.Random, low: float, high: float) -> list[float]:
+    return [draws.uniform(low, high) for _ in range(3)]
 
 
 def _begun(done: int, draws: random.Random) -> dict | None:
@@ -140,9 +146,7 @@ def _begun(done: int, draws: random.Random) -> dict | None:
     if not done:
         return None
 
-    model = [draws.uniform(5, 9) for _ in range(3)]
-    optimizer = [draws.uniform(5, 9) for _ in range(3)]
-    return {"epoch": done, "model": model, "optimizer": optimizer}
+    return {"epoch": done, "model": _three(draws, 5, 9), "optimizer": _three(draws, 5, 9)}
 
 
 def _run(arena: Arena, fn: Callable, script: RankScript, epochs: int, start: tuple) -> ArenaResult:
@@ -197,14 +201,19 @@ def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
 def _wrong_checkpoint(got: Any, before: dict, right: dict) -> Complaint:
     lacks = _lacks(got)
     if lacks:
-        names = ", ".join(map(str, got)) if isinstance(got, dict) else f"a {type(got).__name__}"
-        more = " Without the optimizer's state its momentum begins at zero again." if lacks == ["optimizer"] else ""
+        names, more = f"a {type(got).__name__}", ""
+        if isinstance(got, dict):
+            names = ", ".join(map(str, got))
+        if lacks == ["optimizer"]:
+            more = " Without the optimizer's state its momentum begins at zero again."
         return f'a checkpoint needs "epoch", "model" and "optimizer", got {names}.{more}'
 
     for key in ("model", "optimizer"):
         if not _same_numbers(got[key], right[key]):
-            why = "This is what it was before the epoch: save after it." if _same_numbers(got[key], before[key]) else ""
-            return f'after epoch {right["epoch"] - 1} the checkpoint\'s "{key}" is not what train_epoch returned. {why}'.strip()
+            complaint = f'after epoch {right["epoch"] - 1} the checkpoint\'s "{key}" is not what train_epoch returned.'
+            if _same_numbers(got[key], before[key]):
+                complaint += " This is what it was before the epoch: save after it."
+            return complaint
 
     if not _same_numbers(got["epoch"], right["epoch"]):
         return (
@@ -237,8 +246,11 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
     for k, states in enumerate(script.trained_on):
         for name, got, fresh in zip(("model", "optimizer"), states, start, strict=True):
             if not _same_numbers(got, held[k][name]):
-                why = "the one that it was given at the start" if _same_numbers(got, fresh) else "another"
-                source = "load() gave" if not k else "the epoch before left"
+                why, source = "another", "load() gave"
+                if _same_numbers(got, fresh):
+                    why = "the one that it was given at the start"
+                if k:
+                    source = "the epoch before left"
                 return f"rank {script.rank} trained epoch {expected[k]} with {why}, not with the {name} that {source}."
 
     return None

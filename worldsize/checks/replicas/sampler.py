@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import differing, first_slip, is_row, kind_in_words, number
+from worldsize.checks.kit.values import are_whole, differing, first_slip, is_row, kind_in_words, number
 from worldsize.checks.replicas.replica_mistakes import alike
 from worldsize.checks.replicas.shards import call_each
 from worldsize.checks.verdict import Complaint, Verdict
@@ -109,7 +109,7 @@ def _no_indices(got: Any, rank: int, count: int) -> Complaint:
         return f"rank {rank}: expected a list of indices, got {kind_in_words(got)}"
 
     for place, index in enumerate(got):
-        if not isinstance(index, (int, np.integer)) or not 0 <= index < count:
+        if not are_whole(index) or not 0 <= index < count:
             return f"rank {rank}, place {place}: expected an index from 0 to {count - 1}, got {index}"
 
     return None
@@ -118,7 +118,7 @@ def _no_indices(got: Any, rank: int, count: int) -> Complaint:
 def _wrong_cover(shares: Epoch, count: int) -> Complaint:
     n = len(shares)
     each = -(-count // n)
-    lengths = [len(share) for share in shares]
+    lengths = list(map(len, shares))
     if lengths == [count] * n and n > 1 and each != count:
         return f"every rank takes all {count} examples: expected {each} each. Deal them out, indices[rank::world_size]."
     if len(set(lengths)) > 1:
@@ -171,8 +171,7 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
 
     n, each = len(right), len(right[0])
     order = _dealt(right, n * each)
-    blocks = [order[rank * each : (rank + 1) * each] for rank in range(n)]
-    if shares == blocks:
+    if list(chain(*shares)) == order:
         return f"these are blocks of the order; the library deals it like cards: rank 1 begins with its second, {right[1][0]}."
     if _dealt(shares, count) == _dealt(right, count):
         return f"the order is right, the padding is not: expected it to be filled up from its beginning, {order[:count]} …"
@@ -236,7 +235,7 @@ def _shares(right: np.ndarray, n: int, draws: random.Random) -> list[dict[str, n
 
 
 def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, n: int) -> Complaint:
-    found = [number(got) for got in returned]
+    found = list(map(number, returned))
     for rank, value in enumerate(found):
         if isinstance(value, str):
             return f"rank {rank}: expected the accuracy, one number, {value.replace('the function', 'every rank')}"
@@ -256,10 +255,9 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
     """What mistakes give on each rank, with their names."""
     count, order = len(right), _order(len(right), n)
     padded = [right[order[rank::n]] for rank in range(n)]
-    total = sum(part.sum() for part in padded)
+    total = right[order].sum()
     means = [_mean(right[rank::n]) for rank in range(n)]
-    kept = [part[:-1] for part in padded]
-    dropped = sum(len(part) for part in kept)
+    kept = right[order[:-n]]
 
     slips = {
         f"The padding was counted: {len(order)} predictions of {count} examples.": [total / len(order)] * n,
@@ -271,12 +269,13 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
         "These are the right ones: divide by the number of examples.": [float(right.sum())] * n,
         "These are the wrong ones.": [1 - float(right.mean())] * n,
     }
-    if dropped:
-        complaint = "Every rank left its last example out: padding is on some ranks only."
-        slips[complaint] = [sum(part.sum() for part in kept) / dropped] * n
+    if kept.size:
+        slips["Every rank left its last example out: padding is on some ranks only."] = [kept.mean()] * n
 
     return slips
 
 
 def _mean(part: np.ndarray) -> float:
-    return float(part.mean()) if len(part) else np.nan
+    if not len(part):
+        return np.nan
+    return float(part.mean())

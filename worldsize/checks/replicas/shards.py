@@ -7,14 +7,12 @@ shares pass, in any order and with any generator. Left out: how well it is shuff
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
-import numpy as np
-
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import is_row, kind_in_words
+from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
+from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
@@ -52,8 +50,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
     """(seed, rank, world size) of each call: all ranks, then a rank that is alone, then all with another seed."""
-    together = [(seed, rank, world_size) for rank in range(world_size)]
-    reseeded = [(seed + 1, rank, world_size) for rank in range(world_size)]
+    together = list(product([seed], range(world_size), [world_size]))
+    reseeded = list(product([seed + 1], range(world_size), [world_size]))
     return [*together, (seed, 0, 1), *reseeded]
 
 
@@ -84,7 +82,7 @@ def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: i
 
     return {
         ONCE: _wrong_cover(epoch, count, batch_size),
-        SAME: lengths or _wrong_batches(epoch, alone, count, batch_size) or _not_shuffled(epoch, reseeded),
+        SAME: first_complaint([lengths, _wrong_batches(epoch, alone, count, batch_size), _not_shuffled(epoch, reseeded)]),
         EVEN: lengths or _wrong_shares(epoch),
     }
 
@@ -96,7 +94,7 @@ def _no_steps(got: Any, rank: int) -> Complaint:
         return f"rank {rank}: expected {shape}, got {_kind(got)}"
 
     for step, indices in enumerate(got):
-        if not is_row(indices) or not all(isinstance(i, (int, np.integer)) for i in indices):
+        if not is_row(indices) or not are_whole(*indices):
             return f"rank {rank}, step {step}: expected {shape}, got {_kind(indices)} in place of a list of indices"
 
     return None
@@ -144,7 +142,7 @@ def _why_twice(epoch: Epoch, count: int) -> str:
 
 def _taken(epoch: Epoch) -> int:
     """How many examples all ranks together take."""
-    return sum(len(list(chain(*steps))) for steps in epoch)
+    return len(list(chain(*chain(*epoch))))
 
 
 def _missing(missing: list[int], count: int, batch_size: int, world_size: int) -> str:
@@ -208,10 +206,12 @@ def _batches(epoch: Epoch) -> list[list[int]]:
 
 def _wrong_shares(epoch: Epoch) -> Complaint:
     for step, shares in enumerate(zip(*epoch, strict=True)):
-        sizes = [len(share) for share in shares]
+        sizes = list(map(len, shares))
         if max(sizes) - min(sizes) > 1:
             low, rest = divmod(sum(sizes), len(sizes))
-            each = f"{low} or {low + 1}" if rest else str(low)
+            each = str(low)
+            if rest:
+                each = f"{low} or {low + 1}"
             return (
                 f"step {step}: the ranks take {', '.join(map(str, sizes))} of {sum(sizes)} examples; expected {each} "
                 f"each. The slowest rank decides how long a step takes."

@@ -59,4 +59,6 @@ def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> Complaint:
 def _what_came(got: Any) -> str:
     if got is None:
         return "nothing"
-    return f"{len(got)} values" if isinstance(got, tuple) else f"a {type_in_words(got)}"
+    if isinstance(got, tuple):
+        return f"{len(got)} values"
+    return f"a {type_in_words(got)}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import same, type_in_words
+from worldsize.checks.kit.values import all_same, has_keys, type_in_words
 from worldsize.checks.sharding.parts import Part, cut, wrong_part
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count, times
@@ -95,7 +95,7 @@ def adam(weights: np.ndarray, gradients: Sequence[np.ndarray], rate: float) -> H
 
 
 def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> Complaint:
-    if all(same(got, weights) for got in held):
+    if all_same(held, weights):
         return "on every rank the weights are as they were: change them in place, weights[…] -= … or a view of them."
     return None
 
@@ -137,13 +137,15 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
 
 def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
     for rank, got in enumerate(returned):
-        if not isinstance(got, dict) or not set(NAMES) <= set(got):
+        if not has_keys(got, *NAMES):
             return f'rank {rank}: expected its state, a dict with "mean" and "square", got {_what_came(got)}'
 
         whole, own = 2 * len(right[0]), 2 * len(cut(right[0], n)[rank])
         numbers = _numbers_held(got)
         if numbers > own:
-            everything = ", as large as for all weights: nothing is saved" if numbers >= whole and n > 1 else ""
+            everything = ""
+            if numbers >= whole > own:
+                everything = ", as large as for all weights: nothing is saved"
             return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
 
     for k, name in enumerate(NAMES, 1):
@@ -159,7 +161,9 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
 def _what_came(got: Any) -> str:
     if got is None:
         return "nothing"
-    return f"a dict with {', '.join(map(str, got))}" if isinstance(got, dict) else f"a {type_in_words(got)}"
+    if isinstance(got, dict):
+        return f"a dict with {', '.join(map(str, got))}"
+    return f"a {type_in_words(got)}"
 
 
 def _numbers_held(state: dict) -> int:
@@ -181,8 +185,9 @@ def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, rig
         return None
 
     told = f"all ranks together sent {times(got / one * (n - 1))} x the weights' bytes a step, expected {2 * (n - 1)} x. "
-    lead = "the weights are right, but " if right else ""
-    return lead + told + _message_slip(got, one, steps)
+    if right:
+        told = f"the weights are right, but {told}"
+    return told + _message_slip(got, one, steps)
 
 
 def _message_slip(got: int, one: int, steps: int) -> str:

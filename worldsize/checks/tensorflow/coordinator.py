@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
@@ -191,14 +193,14 @@ def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
 
 def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
     value = number(got)
-    right, of = sum(r for r, _ in truth), sum(n for _, n in truth)
+    right, of = np.sum(truth, axis=0).tolist()
     told = f"{right} of {of} answers are right, so {right / of:.4f}; "
     if isinstance(value, str):
         return told + value
     if close(value, right / of):
         return None
 
-    ran_right, ran_of = sum(truth[p][0] for p in parts), sum(truth[p][1] for p in parts)
+    ran_right, ran_of = np.sum([truth[part] for part in parts], axis=0).tolist()
     mistakes = {
         "Parts differ in size: divide the sum of right answers by the sum of examples":
             sum(r / n for r, n in truth) / len(truth),

@@ -15,7 +15,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, shown
+from worldsize.checks.kit.values import close, has_keys, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.errors import NotYet
 from worldsize.units import count
@@ -89,7 +89,7 @@ def answer(fn: Callable, case: list[str]) -> Any:
 
 def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
     expected = [name for name in asked if _plain(name) not in there]
-    if isinstance(got, dict) and "raised" in got:
+    if has_keys(got, "raised"):
         return f"expected {expected}, got {got['raised']}"
     if not isinstance(got, tuple) or not all(isinstance(name, str) for name in got):
         return f"expected a list of names, {expected}, got {shown(got)}"
@@ -287,9 +287,8 @@ def _miscounted(digits: str) -> str:
 
 
 def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
-    sources, targets = [source for source, _ in moves], [target for _, target in moves]
-    for devices, what in ((targets, "takes in"), (sources, "gives out")):
-        counts = [devices.count(k) for k in range(n)]
+    for end, what in ((1, "takes in"), (0, "gives out")):
+        counts = np.bincount([move[end] for move in moves], minlength=n)
         busiest = int(np.argmax(counts))
         if counts[busiest] > rounds:
             return (

@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_named, number, shown
+from worldsize.checks.kit.values import close, first_named, has_keys, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"what the counter lost": 0.5, "what the weights lost": 0.5}
@@ -82,7 +82,7 @@ def _runs(seed: int) -> Iterator[PlayedRun]:
 
 def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, Complaint]:
     got = ended.returned[0]
-    if not isinstance(got, dict) or not set(NAMES) <= set(got):
+    if not has_keys(got, *NAMES):
         return {COUNTER: f'expected a dict with "counter" and "weights", got {shown(got)}'}
     return {held: _wrong(name, got[name], run) for name, held in NAMES.items()}
 

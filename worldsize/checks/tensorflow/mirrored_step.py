@@ -15,7 +15,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_named, number, same
+from worldsize.checks.kit.values import close, first_named, has_keys, number, same, size
 from worldsize.checks.tensorflow.devices import answer
 from worldsize.checks.verdict import Complaint, Verdict
 
@@ -174,9 +174,11 @@ def _softmax(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndar
 
 def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
     """What is wrong about the weights, and about what was returned."""
-    how = "in a tf.function" if case["traced"] else "eager"
+    how = "eager"
+    if case["traced"]:
+        how = "in a tf.function"
     n = len(case["steps"][0])
-    if isinstance(got, dict) and "raised" in got:
+    if has_keys(got, "raised"):
         return f"{n} replicas, {how}: {got['raised']}", None
 
     weights = case["start"].astype(float)
@@ -194,7 +196,9 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
 
 
 def _under(name: str, complaint: Complaint) -> Complaint:
-    return None if complaint is None else name + complaint
+    if complaint is None:
+        return None
+    return name + complaint
 
 
 def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep) -> Complaint:
@@ -252,8 +256,8 @@ _OF_MEANS = (
 
 
 def _wrong_return(got: Any, step: OneDeviceStep) -> Complaint:
-    if isinstance(got, (tuple, list)) or np.size(got) > 1:
-        return f"expected one number, got {np.size(got)}, a value for each replica: strategy.reduce adds them up"
+    if isinstance(got, (tuple, list)) or size(got) > 1:
+        return f"expected one number, got {size(got)}, a value for each replica: strategy.reduce adds them up"
 
     value = number(got)
     if isinstance(value, str):

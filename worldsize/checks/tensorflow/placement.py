@@ -14,7 +14,7 @@ import numpy as np
 from worldsize.arrays import plain
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import shown
+from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"a server for each variable, in their order": 0.5, "the one that holds the fewest bytes": 1.0}
@@ -52,22 +52,20 @@ def _examine(got: Any, sizes: Sequence[int], servers: int) -> dict[str, Complain
 def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:
     if isinstance(got, np.ndarray):
         got = plain(got.tolist())
-    if not isinstance(got, tuple) or not all(map(_is_whole, got)):
+    if not isinstance(got, tuple) or not are_whole(*got):
         return f"expected a list of numbers of servers, got {shown(got)}"
 
     if len(got) != len(sizes):
-        hint = ": is this what the servers hold? A server's number is wanted for each variable" if len(got) == servers else ""
-        return f"expected {len(sizes)} numbers, one for each variable, got {len(got)}{hint}"
+        complaint = f"expected {len(sizes)} numbers, one for each variable, got {len(got)}"
+        if len(got) == servers:
+            complaint += ": is this what the servers hold? A server's number is wanted for each variable"
+        return complaint
 
     outside = [k for k in got if not 0 <= k < servers]
     if outside:
         first = " The first server is number 0" if min(got) >= 1 else ""
         return f"expected servers from 0 to {servers - 1}, got {outside[0]}.{first}".rstrip(".")
     return None
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _wrong_choice(got: list[int], sizes: Sequence[int], servers: int) -> Complaint:

@@ -12,7 +12,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import NOTHING
+from worldsize.checks.kit.values import NOTHING, has_keys
 from worldsize.checks.tensorflow.coordinator import Coordinator, cases_of_one_run
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -174,8 +174,10 @@ def _wrong(row: dict, plan: dict) -> Complaint:
         )
 
     state = row["state"]
-    if not isinstance(state, dict) or "step" not in state:
-        came = NOTHING if state in (None, "NoneType") else f"a {state}"
+    if not has_keys(state, "step"):
+        came = f"a {state}"
+        if state in (None, "NoneType"):
+            came = NOTHING
         return f"expected the state, as start() gave it, got {came}"
 
     return _wrong_beginning(row) or _wrong_end(row, plan, int(state["step"])) or _wrong_checkpoints(row, plan)
@@ -188,7 +190,7 @@ def _wrong_beginning(row: dict) -> Complaint:
                 f"training began at step 0 though the folder holds a checkpoint of step {saved}. After every start(), restore "
                 f"the newest one: the variables are new, and 0."
             )
-        if first == GONE or saved == GONE:
+        if GONE in (first, saved):
             return "a checkpoint was written after the server was lost: save after a join that came to its end, and then only"
 
     return None
@@ -217,7 +219,9 @@ def _wrong_checkpoints(row: dict, plan: dict) -> Complaint:
             f"that, join, save."
         )
     if row["saved"] != plan["steps"]:
-        last = "there is none" if row["saved"] < 0 else f"it holds step {row['saved']}"
+        last = f"it holds step {row['saved']}"
+        if row["saved"] < 0:
+            last = "there is none"
         return (
             f"the newest checkpoint at the end: expected it to hold step {plan['steps']}, {last}. Steps have run when join "
             f"returns: save after it."

@@ -76,7 +76,7 @@ def _losses(fn: Callable, case: dict) -> list[Any]:
 
 def _wrong_loss(case: dict, got: Any) -> Complaint:
     shares, penalty = case["losses"], case["penalty"]
-    n, counts = len(shares), [len(share) for share in shares]
+    n, counts = len(shares), list(map(len, shares))
     name = f"{counted(n, 'replica')} with {', '.join(map(str, counts))} examples: "
     if isinstance(got, dict):
         return name + got["raised"]
@@ -88,12 +88,12 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
         if np.isnan(value):
             return f"{name}replica {replica} returned NaN: the mean of no examples is 0/0. Add up, and divide by global_batch."
 
-    count, total = sum(counts), float(sum(share.sum() for share in shares))
+    count, total = sum(counts), float(np.concatenate(shares).sum())
     added, expected = sum(values), total / count + penalty
     if close(added, expected, TOLERANCE):
         return None
 
-    means = sum(float(share.mean()) if len(share) else 0.0 for share in shares)
+    means = sum(float(share.sum()) / max(1, len(share)) for share in shares)
     mistakes = {
         "This is the mean of each replica added up: divide by all examples of the step, global_batch, not by a replica's own": (
             means + penalty

@@ -11,7 +11,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import kind_in_words
+from worldsize.checks.kit.values import has_keys, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"the cluster has every host in its place": 0.5, "each task names itself": 0.5}
@@ -52,8 +52,10 @@ def _examine(ended: ArenaResult, hosts: list[str], jobs: Jobs, rank: int) -> dic
     except ValueError:
         return {CLUSTER: f"this text is no JSON: {text[:60]!r}. Python's own text of a dict has other quotes; use json.dumps."}
 
-    if not isinstance(said, dict) or not {"cluster", "task"} <= set(said):
-        keys = ", ".join(map(repr, said)) if isinstance(said, dict) else type(said).__name__
+    if not has_keys(said, "cluster", "task"):
+        keys = type(said).__name__
+        if isinstance(said, dict):
+            keys = ", ".join(map(repr, said))
         return {CLUSTER: f"expected the keys 'cluster' and 'task', got {keys}"}
     return {CLUSTER: _wrong_cluster(said["cluster"], jobs), TASK: _wrong_task(said["task"], hosts, jobs, rank)}
 
@@ -90,7 +92,7 @@ def _why(name: str, got: Any, jobs: Jobs) -> str:
 
 
 def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint:
-    if not isinstance(said, dict) or not {"type", "index"} <= set(said):
+    if not has_keys(said, "type", "index"):
         return f"'task': expected a dict with 'type' and 'index', got {said!r}"
 
     [kind] = [name for name, addresses in jobs.items() if hosts[rank] in addresses]
@@ -104,6 +106,9 @@ def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint
         return f"'task': expected the index as a whole number, got {said['index']!r}"
 
     if got != index:
-        place = " It is counted within its own type, not over all hosts." if got == rank else ""
-        return f"'task': {hosts[rank]} is {kind} {index}, got index {got}.{place}"
+        complaint = f"'task': {hosts[rank]} is {kind} {index}, got index {got}."
+        if got == rank:
+            complaint += " It is counted within its own type, not over all hosts."
+        return complaint
+
     return None

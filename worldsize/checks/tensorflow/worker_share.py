@@ -115,7 +115,7 @@ def _no_steps(table: Any) -> Complaint:
 
 
 def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> Complaint:
-    lengths = [len(steps) for steps in taken]
+    lengths = list(map(len, taken))
     if len(set(lengths)) > 1:
         more, less = int(np.argmax(lengths)), int(np.argmin(lengths))
         return (
