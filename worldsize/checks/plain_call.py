@@ -75,15 +75,20 @@ def limited(limit_s: float) -> Iterator[None]:
         yield
         return
 
+    over = False
+
     def time_up(number: int, frame: FrameType | None) -> None:
-        raise TimeUp
+        if not over:
+            raise TimeUp
 
     began_s = time.monotonic()
     handler = signal.signal(signal.SIGALRM, time_up)
     before_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
-
     try:
-        yield
+        try:
+            yield
+        finally:
+            over = True  # an alarm from here on must not keep the next lines from being done
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
