@@ -36,13 +36,14 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Span:
-    """What one rank did from `start_s` to `end_s`."""
+    """What one rank did from `start_s` to `end_s`. Work is `declared` where the fabric's `compute` took the time."""
 
     rank: int
     kind: Literal["compute", "wait"] | MessageKind
     start_s: float
     end_s: float
     label: str = ""
+    declared: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,18 @@ class RankRecord:
 
 
 def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
-    """A rank's record on a clock that starts at `origin_s`, from its messages and its spans."""
+    """A rank's record on a clock that starts at `origin_s`, from its messages and its spans.
+
+    A wire knows of no other work than what was declared to it.
+    """
     events = []
     for *message, start_s, end_s in rows:
         events.append(Event(*message, start_s=start_s - origin_s, end_s=end_s - origin_s))
 
     moved = []
     for kind, start_s, end_s, label in spans:
-        moved.append(Span(rank, kind, start_s=start_s - origin_s, end_s=end_s - origin_s, label=label))
+        declared = kind == "compute"
+        moved.append(Span(rank, kind, start_s - origin_s, end_s - origin_s, label=label, declared=declared))
     return RankRecord(rank, tuple(events), tuple(moved))
 
 

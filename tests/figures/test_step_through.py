@@ -17,7 +17,7 @@ from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.step_through import layout as stage
 from worldsize.figures.step_through import player, text
-from worldsize.figures.step_through.steps import steps_of
+from worldsize.figures.step_through.steps import RankRest, steps_of
 from worldsize.trace import Note, Span, Trace, Transfer
 
 WORLDS = [2, 3, 4, 8, 16]
@@ -105,21 +105,21 @@ def test_a_rank_sends_at_most_one_message_and_receives_at_most_one_in_a_step():
 
 def test_ranks_that_queue_are_said_to_wait_and_for_whom():
     rest = [step.rest for step in steps_of(server(4))]
-    assert rest[0] == {2: "waits to send to rank 0", 3: "waits to send to rank 0"}
-    assert rest[1] == {1: "waits for rank 0", 3: "waits to send to rank 0"}
+    assert rest[0] == {2: RankRest("sends", 0), 3: RankRest("sends", 0)}
+    assert rest[1] == {1: RankRest("receives", 0), 3: RankRest("sends", 0)}
     assert rest[5] == {}
 
 
 def test_a_rank_that_computes_meanwhile_is_said_to_compute():
     spans = [Span(2, "compute", 0.0, 0.9)]
-    assert steps_of(trace(3, [Transfer(0, 1, 10, 0, 1)], spans))[0].rest == {2: "computes"}
+    assert steps_of(trace(3, [Transfer(0, 1, 10, 0, 1)], spans))[0].rest == {2: RankRest("computes")}
 
 
 def test_a_rank_whose_send_waits_behind_its_back_computes():
     found = steps_of(
         trace(3, [Transfer(0, 1, 9, 0, 1), Transfer(2, 1, 9, 0, 2)], [Span(2, "compute", 0, 1), Span(2, "send", 0, 2)])
     )
-    assert found[0].rest == {2: "computes"}
+    assert found[0].rest == {2: RankRest("computes")}
 
 
 def test_a_receiver_that_waited_long_for_a_late_sender_is_named():
@@ -156,10 +156,14 @@ def test_a_step_says_who_sends_what_to_whom(transfers, n, words):
 @pytest.mark.parametrize(
     ("rest", "clauses"),
     [
-        ({0: "waits for rank 1"}, ["rank 0 waits for rank 1"]),
-        ({3: "waits", 1: "waits"}, ["ranks 1 and 3 wait"]),
-        ({r: "computes" for r in (2, 3, 4)}, ["ranks 2 to 4 compute"]),
-        ({0: "computes", 1: "waits", 2: "computes", 4: "computes"}, ["ranks 0, 2 and 4 compute", "rank 1 waits"]),
+        ({0: RankRest("receives", 1)}, ["rank 0 waits for rank 1"]),
+        ({2: RankRest("sends", 0), 3: RankRest("sends", 0)}, ["ranks 2 and 3 wait to send to rank 0"]),
+        ({3: RankRest("waits"), 1: RankRest("waits")}, ["ranks 1 and 3 wait"]),
+        ({r: RankRest("computes") for r in (2, 3, 4)}, ["ranks 2 to 4 compute"]),
+        (
+            {0: RankRest("computes"), 1: RankRest("waits"), 2: RankRest("computes"), 4: RankRest("computes")},
+            ["ranks 0, 2 and 4 compute", "rank 1 waits"],
+        ),
     ],
 )
 def test_ranks_that_do_the_same_share_a_clause(rest, clauses):

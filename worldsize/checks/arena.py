@@ -19,7 +19,7 @@ from worldsize.checks import in_rank, plain_call
 from worldsize.engines.cluster import Cluster
 from worldsize.engines.rank_failure import failure_of
 from worldsize.errors import LaunchError
-from worldsize.failures import Wait
+from worldsize.failures import Failure, Wait
 from worldsize.links import Link
 from worldsize.trace import Trace
 
@@ -35,7 +35,8 @@ NOBODY: PlayedRanks = MappingProxyType({})
 class ArenaResult:
     """How a student's function ended on all ranks. Arrays are NumPy's, by rank.
 
-    `message` says what happened where it is not "done", `waits` who waits for whom in a deadlock. `returned[r]` is what
+    `message` says what happened where it is not "done", `waits` who waits for whom in a deadlock, `failure` what a plain
+    function raised. `returned[r]` is what
     rank r returned, `inputs[r]` its input array afterwards (a function may work in place).
     """
 
@@ -45,6 +46,7 @@ class ArenaResult:
     inputs: tuple[Any, ...] = ()
     trace: Trace = field(default_factory=lambda: Trace(0))
     waits: tuple[Wait, ...] = ()
+    failure: Failure | None = None
 
 
 class Arena(Protocol):
@@ -101,7 +103,7 @@ class LaunchArena:
 
         if failure.not_yet:
             return ArenaResult("not yet", failure.message)
-        return ArenaResult("raised", failures.failed_text([failure], 1, alone=FUNCTIONS_PROCESS))
+        return ArenaResult("raised", failures.failed_text([failure], 1, alone=FUNCTIONS_PROCESS), failure=failure)
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY

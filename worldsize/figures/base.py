@@ -206,7 +206,4 @@ def notice(text: str, alt: str | None = None) -> Picture:
 
 def not_yet(text: str) -> Picture:
     """The plain `Picture` on which every figure falls back for an exercise not yet written: "not yet: Exercise 6.2 …"."""
-    words = text
-    if not text.startswith("not yet"):
-        words = f"not yet: {text}"
-    return notice(words, f"{words}. The picture comes once the exercise is written.")
+    return notice(f"not yet: {text}", f"not yet: {text}. The picture comes once the exercise is written.")

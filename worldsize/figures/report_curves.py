@@ -114,9 +114,8 @@ def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.Tas
 def _legend(made: Picture) -> None:
     handles, labels = made.axes[0].get_legend_handles_labels()
     if len(labels) > MOST_NAMED:
-        last_number = labels[-1].split()[-1]
         handles = handles[:MOST_NAMED]
-        labels = [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {last_number}"]
+        labels = [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {labels[-1]}"]
     made.legend(handles, labels, loc="upper right", fontsize=8, frameon=False, handlelength=3.5)
 
 

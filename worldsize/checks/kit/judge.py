@@ -90,8 +90,11 @@ def ranks_in_words(world_size: int) -> str:
     return count(world_size, "rank")
 
 
-def none_sent(trace: Trace) -> Complaint:
+BY_HAND = "Write the messages yourself, with fabric.isend, send and recv."
+
+
+def none_sent(trace: Trace, advice: str = BY_HAND) -> Complaint:
     """For judging any run over the fabric: words where nothing was sent. There is no other way to a peer."""
     if not trace.transfers and trace.world_size > 1:
-        return "no message passed through the fabric. Write the messages yourself, with fabric.isend, send and recv."
+        return f"no message passed through the fabric. {advice}"
     return None

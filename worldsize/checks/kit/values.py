@@ -57,22 +57,41 @@ def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> Co
 
     None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype.
     """
-    if not isinstance(got, np.ndarray):
-        return f"rank {rank}: expected {what} as a tensor of shape {list(expected.shape)}, got {kind_in_words(got)}"
-    if got.shape != expected.shape:
-        return f"rank {rank}: expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
-    if got.dtype != expected.dtype:
-        return f"rank {rank}: expected {what} as {expected.dtype}, got {got.dtype}"
-
-    where = differing(got, expected)
-    if not where.size:
+    complaint = difference(got, expected, what)
+    if complaint is None:
         return None
 
-    i = int(where[0])
+    element = _first_differing(got, expected)
+    if element is None:
+        return f"rank {rank}: {complaint}"
+    return f"rank {rank}, {complaint}"
+
+
+def difference(got: Any, expected: np.ndarray, what: str) -> Complaint:
+    """The same of a tensor that no rank stands for."""
+    if not isinstance(got, np.ndarray):
+        return f"expected {what} as a tensor of shape {list(expected.shape)}, got {kind_in_words(got)}"
+    if got.shape != expected.shape:
+        return f"expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
+    if got.dtype != expected.dtype:
+        return f"expected {what} as {expected.dtype}, got {got.dtype}"
+
+    i = _first_differing(got, expected)
+    if i is None:
+        return None
     return (
-        f"rank {rank}, element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
-        f" ({where.size} of {expected.size} elements differ)"
+        f"element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
+        f" ({differing(got, expected).size} of {expected.size} elements differ)"
     )
+
+
+def _first_differing(got: Any, expected: np.ndarray) -> int | None:
+    """Where two tensors of one kind first differ; None where they do not, or are of two kinds."""
+    if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (expected.shape, expected.dtype):
+        return None
+
+    where = differing(got, expected)
+    return int(where[0]) if where.size else None
 
 
 def is_row(got: Any) -> bool:

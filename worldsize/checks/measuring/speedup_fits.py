@@ -125,15 +125,16 @@ def _case(
 
 def _with_advice(ended: ArenaResult) -> ArenaResult:
     """What to do about n = 1, which every law's one-point formula divides by zero."""
-    if ended.state != "raised":
+    failure = ended.failure
+    if failure is None:
         return ended
 
-    if re.search(_DIVIDED_BY_ZERO, ended.message):
-        return replace(ended, message=f"{ended.message}. {_ALONE}")
+    if failure.type == "ZeroDivisionError" or _NUMPY_DIVIDED_BY_ZERO.search(failure.message):
+        return replace(ended, message=f"{ended.message}\n{_ALONE}")
     return ended
 
 
-_DIVIDED_BY_ZERO = "ZeroDivisionError|divide by zero|invalid value"
+_NUMPY_DIVIDED_BY_ZERO = re.compile("divide by zero|invalid value")
 _ALONE = "One worker tells nothing of the fraction (n − 1 is 0): do not divide there, or leave n = 1 out"
 
 

@@ -232,7 +232,7 @@ def _not_inside(trace: Trace, training: OverlapTraining) -> Complaint:
     layers, steps = len(training.task["sizes"]) - 1, training.task["steps"]
     for rank in range(trace.world_size):
         spans = [s for s in trace.spans if s.rank == rank]
-        work = [s for s in spans if s.kind == "compute" and s.label.endswith("declared")]  # not what `span` marked
+        work = [s for s in spans if s.declared]
         messages = [s for s in spans if s.kind in ("send", "recv")]
         if len(work) != layers * steps:
             return f"rank {rank} did the declared work of a backward {len(work)} times; expected {layers * steps}."

@@ -176,9 +176,9 @@ def _numbers_held(state: dict) -> int:
 
 
 def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, right: bool) -> Complaint:
-    complaint = none_sent(ended.trace)
+    complaint = none_sent(ended.trace, "Use reduce_scatter and all_gather.")
     if complaint:
-        return complaint.split(" Write the messages", 1)[0] + " Use reduce_scatter and all_gather."
+        return complaint
 
     one, got = (n - 1) * size_bytes * steps, ended.trace.total_bytes()
     if got == 2 * one:

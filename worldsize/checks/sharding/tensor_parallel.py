@@ -170,9 +170,9 @@ TWO = "two all-reduces, one forwards and one backwards,"
 
 def _wrong_bytes(ended: ArenaResult, needed: int, what: str) -> Complaint:
     """Words for more or less than the bytes of the all-reduces, or for no message at all."""
-    complaint = none_sent(ended.trace)
+    complaint = none_sent(ended.trace, _HOW)
     if complaint:
-        return f"{complaint.split(' Write the messages', 1)[0]} {_HOW}"
+        return complaint
 
     got = ended.trace.total_bytes()
     if got == needed:

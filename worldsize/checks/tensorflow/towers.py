@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import NOTHING, first_difference, first_slip, same
+from worldsize.checks.kit.values import NOTHING, difference, first_slip, same
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
@@ -190,10 +190,9 @@ def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> Complaint
     for k, got in enumerate(told["gradients"]):
         own = [tower[k] for tower in towers]
         mean = np.mean(own, axis=0, dtype="float64").astype("float32")
-        complaint = first_difference(got, mean, 0, "the mean over the towers")
+        complaint = difference(got, mean, "the mean over the towers")
         if complaint:
-            said = complaint.removeprefix("rank 0, ").removeprefix("rank 0: ")
-            return f"variable {k}: {said}. {_mistake(got, own)}".rstrip()
+            return f"variable {k}: {complaint}. {_mistake(got, own)}".rstrip()
 
     return None
 

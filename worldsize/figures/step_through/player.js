@@ -81,7 +81,7 @@ class Scene {
     for (const { d } of paths) make("path", { class: "arrow", d, "marker-end": "url(#head)" }, this.layer);
     for (let rank = 0; rank < at.length; rank++) {
       const changed = (step.cells ?? []).filter(([of]) => of === rank).map(([, chunk]) => chunk);
-      this.node(rank, active.has(rank) || !number, step.doing[rank] ?? "", cells[rank] ?? [], changed);
+      this.node(rank, active.has(rank) || !number, step.doing[rank] ?? ["", ""], cells[rank] ?? [], changed);
     }
     step.messages.forEach(([src, , label], k) => this.packet(src, label, paths[k], moving));
   }
@@ -94,16 +94,16 @@ class Scene {
     return cells;
   }
 
-  node(rank, active, doing, cells, changed) {
+  node(rank, active, [word, words], cells, changed) {
     const [w, h] = this.data.box;
     const [left, top] = [this.data.at[rank][0] - w / 2, this.data.at[rank][1] - h / 2];
     const wide = w > 60;
-    const group = make("g", { "data-rank": rank, "data-doing": doing }, this.layer);
+    const group = make("g", { "data-rank": rank, "data-doing": words }, this.layer);
     make("rect", { class: active ? "node active" : "node", x: left, y: top, width: w, height: h, rx: 6 }, group);
     make("rect", { class: "cell", x: left + 6, y: top + 7, width: 14, height: 14, fill: `url(#rank${rank})` }, group);
     make("text", { x: left + 25, y: top + 18.5 }, group, wide ? `rank ${rank}` : rank);
     const below = { x: left + w / 2, y: top + h + 13, "text-anchor": "middle", style: "font-size: 11px" };
-    if (doing) make("text", below, group, wide ? doing : doing.split(" ")[0]);
+    if (words) make("text", below, group, wide ? words : word);
     cells.forEach((code, chunk) => this.column(group, left, top + 26, chunk, code, changed.includes(chunk), cells.length));
   }
 

@@ -189,12 +189,14 @@ def _data(
 
 
 def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
-    """One step: its text, messages [src, dst, label], what the ranks do, and the cells [rank, chunk, code] that change."""
-    messages, doing = [], dict(step.rest)
+    """One step: its text, messages [src, dst, label], what ranks do [in a word, in words], and the cells
+    [rank, chunk, code] that change."""
+    messages: list[list[Any]] = []
+    doing = {rank: [text.rest_in_short(rest), text.rest_in_words(rest)] for rank, rest in step.rest.items()}
     for m in step.messages:
         messages.append([m.src, m.dst, text.payload_in_words(m) or units.size(m.size_bytes)])
         if m.waited_s:
-            doing[m.dst] = f"waited {units.seconds(m.waited_s)}"
+            doing[m.dst] = ["waited", f"waited {units.seconds(m.waited_s)}"]
     said = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}
 
     if step.held:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from worldsize.figures.inputs import began_s, ended_s, marked
 from worldsize.trace import Note, Trace, Transfer, in_steps
@@ -35,12 +36,20 @@ class StepMessage:
 
 
 @dataclass(frozen=True)
+class RankRest:
+    """What a rank does that takes no part in a step: it computes, waits, or waits for `peer` to send or to receive."""
+
+    does: Literal["computes", "waits", "receives", "sends"]
+    peer: int | None = None
+
+
+@dataclass(frozen=True)
 class Step:
-    """`rest[rank]` says what a rank without a message does; `held[rank]` what each holds after the step, if known."""
+    """`rest[rank]` is what a rank without a message does; `held[rank]` what each holds after the step, if known."""
 
     messages: tuple[StepMessage, ...]
     end_s: float
-    rest: dict[int, str]
+    rest: dict[int, RankRest]
     held: tuple[Held, ...] = ()
 
 
@@ -106,7 +115,7 @@ class _Wait:
     peer: int
 
 
-def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, str]]:
+def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankRest]]:
     """For each round, what the ranks do that take no part in it."""
     pending: dict[int, list[_Wait]] = defaultdict(list)
     for number, messages in enumerate(rounds):
@@ -132,24 +141,24 @@ def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, str]]
         doing = {}
         for rank in sorted(idle):
             waits = [wait for wait in pending[rank] if wait.round > number and wait.since_s < end_s]
-            words = _doing(min(waits, default=None), kinds[rank])
-            if words:
-                doing[rank] = words
+            rest = _rest(min(waits, default=None), kinds[rank])
+            if rest is not None:
+                doing[rank] = rest
         found.append(doing)
     return found
 
 
-def _doing(wait: _Wait | None, kinds: set[str]) -> str:
+def _rest(wait: _Wait | None, kinds: set[str]) -> RankRest | None:
     """A receive blocks its rank; a send may wait behind its back while it computes. `kinds` of spans are its own."""
     if wait and not wait.sends:
-        return f"waits for rank {wait.peer}"
+        return RankRest("receives", wait.peer)
     if "compute" in kinds:
-        return "computes"
+        return RankRest("computes")
     if wait:
-        return f"waits to send to rank {wait.peer}"
+        return RankRest("sends", wait.peer)
     if kinds:
-        return "waits"
-    return ""
+        return RankRest("waits")
+    return None
 
 
 # ---- what each rank holds --------------------------------------------------------------------

@@ -22,7 +22,8 @@ from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
 from worldsize.figures.step_through.layout import WIDTH, Layout, Position
-from worldsize.figures.step_through.steps import Held, Step
+from worldsize.figures.step_through.steps import Held, RankRest, Step
+from worldsize.figures.step_through.text import rest_in_short, rest_in_words
 
 MOST_PANELS = 4
 COLUMNS = 2
@@ -65,12 +66,12 @@ def _panel(ax: Axes, step: Step, stage: Layout) -> None:
         _arrow(ax, stage, m.src, m.dst)
 
     for rank, centre in enumerate(stage.centres):
-        _node(ax, rank, centre, stage, rank in active, step.rest.get(rank, ""))
+        _node(ax, rank, centre, stage, rank in active, step.rest.get(rank))
     if step.held:
         _cells(ax, step.held, stage)
 
 
-def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, doing: str) -> None:
+def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, rest: RankRest | None) -> None:
     (x, y), (w, h) = centre, stage.box
     edge = {"linewidth": 0.7, "linestyle": (0, (4, 2))}
     if active:
@@ -83,11 +84,11 @@ def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, do
     )  # fmt: skip
     ax.add_patch(Rectangle((x - w / 2 + 5, y - h / 2 + 7), 12, 12, linewidth=0.5, **_look(rank)))
 
-    name, words = str(rank), doing.partition(" ")[0]
-    if w > 60:
-        name, words = f"rank {rank}", doing
+    wide = w > 60
+    name = f"rank {rank}" if wide else str(rank)
     ax.text(x - w / 2 + 22, y - h / 2 + 14, name, fontsize=6.5, color=base.INK, va="center", zorder=4)
-    if words:
+    if rest is not None:
+        words = rest_in_words(rest) if wide else rest_in_short(rest)
         ax.text(x, y + h / 2 + 4, words, fontsize=6, color=base.INK, ha="center", va="top", zorder=5)
 
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from worldsize import units
 from worldsize.figures.chunk_contents import whole_sums
-from worldsize.figures.step_through.steps import Step, StepMessage
+from worldsize.figures.step_through.steps import RankRest, Step, StepMessage
 
 MOST_NAMED = 4
 
@@ -31,18 +31,26 @@ def sentence(step: Step, world_size: int) -> str:
     return "; ".join(said)
 
 
-def resting(rest: dict[int, str]) -> list[str]:
+def resting(rest: dict[int, RankRest]) -> list[str]:
     """For the text of a step: what ranks without a message do, those that do the same in one clause."""
-    same: dict[str, list[int]] = defaultdict(list)
-    for rank, words in sorted(rest.items()):
-        same[words].append(rank)
+    same: dict[RankRest, list[int]] = defaultdict(list)
+    for rank, does in sorted(rest.items()):
+        same[does].append(rank)
+    return [f"{named(ranks)} {rest_in_words(does, len(ranks))}" for does, ranks in same.items()]
 
-    clauses = []
-    for words, ranks in same.items():
-        if len(ranks) > 1:
-            words = _plural(words)
-        clauses.append(f"{named(ranks)} {words}")
-    return clauses
+
+def rest_in_words(rest: RankRest, ranks: int = 1) -> str:
+    """In the text of a step, what one or several ranks without a message do: "waits for rank 2", "wait for rank 2"."""
+    s = "s" if ranks == 1 else ""
+    if rest.does == "computes":
+        return f"compute{s}"
+    more = {"waits": "", "receives": f" for rank {rest.peer}", "sends": f" to send to rank {rest.peer}"}
+    return f"wait{s}{more[rest.does]}"
+
+
+def rest_in_short(rest: RankRest) -> str:
+    """In a step-through, what a rank without a message does where there is room for a word."""
+    return "computes" if rest.does == "computes" else "waits"
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -52,11 +60,6 @@ def named(ranks: Sequence[int]) -> str:
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
         return f"ranks {ranks[0]} to {ranks[-1]}"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-
-
-def _plural(words: str) -> str:
-    verb, space, more = words.partition(" ")
-    return verb.removesuffix("s") + space + more
 
 
 def payload_in_words(message: StepMessage) -> str:

@@ -70,7 +70,7 @@ class SandboxArena:
         )
 
         if result.state != "done":
-            return ArenaResult(result.state, result.message)
+            return ArenaResult(result.state, result.message, failure=result.failure)
         return ArenaResult("done", returned=(result.values[0].get("returned"),))
 
     def ranks(

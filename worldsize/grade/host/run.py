@@ -59,6 +59,7 @@ class RunResult:
     incident: Incident = ""
     cells_begun: int = 0
     waits: tuple[Wait, ...] = ()
+    failure: Failure | None = None
 
 
 @dataclass
@@ -280,7 +281,7 @@ class GradedRun:
 
         message = failed_text(failures, len(self._peers), self.tasks, self.alone)
         incident: Incident = "" if first.kind == "raised" else "crashed"
-        return self._result("raised", message, incident)
+        return self._result("raised", message, incident, failure=first)
 
 
 def _left(rank: int, code: int | None) -> Failure:
