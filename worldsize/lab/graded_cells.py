@@ -107,10 +107,16 @@ def defines(source: str, name: str) -> bool:
     return re.search(rf"^def\s+{name}\s*\(|^{name}\s*=", source, re.MULTILINE) is not None
 
 
+def lines_of(source: str) -> list[str]:
+    """A graded cell's lines, whatever spaces stand at their ends and blank lines around them: two cells with the same
+    lines are the same cell."""
+    return [line.rstrip() for line in source.strip().splitlines()]
+
+
 def digest(source: str) -> str:
-    """A short hash of a graded cell's source, whatever spaces stand at the ends of its lines."""
-    lines = [line.rstrip() for line in source.strip().splitlines()]
-    return hashlib.blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=6).hexdigest()
+    """A short hash of a graded cell's lines."""
+    text = "\n".join(lines_of(source))
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str]:

@@ -52,13 +52,16 @@ def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> Complaint:
     """Words for the first rank that did not return all its parts: as many tensors as there are names."""
     for rank, got in enumerate(returned):
         if not isinstance(got, tuple) or len(got) != len(names):
-            return f"rank {rank}: expected {len(names)} values ({', '.join(names)}), got {_what_came(got)}"
+            return f"rank {rank}: expected {len(names)} values ({', '.join(names)}), got {what_came(got)}"
     return None
 
 
-def _what_came(got: Any) -> str:
+def what_came(got: Any) -> str:
+    """What a rank returned in place of its parts."""
     if got is None:
         return "nothing"
     if isinstance(got, tuple):
         return f"{len(got)} values"
+    if isinstance(got, dict):
+        return f"a dict with {', '.join(map(str, got))}"
     return f"a {type_in_words(got)}"

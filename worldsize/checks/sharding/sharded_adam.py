@@ -14,8 +14,8 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import all_same, has_keys, type_in_words
-from worldsize.checks.sharding.parts import Part, cut, wrong_part
+from worldsize.checks.kit.values import all_same, has_keys
+from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count, times
 
@@ -138,7 +138,7 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
 def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
     for rank, got in enumerate(returned):
         if not has_keys(got, *NAMES):
-            return f'rank {rank}: expected its state, a dict with "mean" and "square", got {_what_came(got)}'
+            return f'rank {rank}: expected its state, a dict with "mean" and "square", got {what_came(got)}'
 
         whole, own = 2 * len(right[0]), 2 * len(cut(right[0], n)[rank])
         numbers = _numbers_held(got)
@@ -156,14 +156,6 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
             return complaint
 
     return None
-
-
-def _what_came(got: Any) -> str:
-    if got is None:
-        return "nothing"
-    if isinstance(got, dict):
-        return f"a dict with {', '.join(map(str, got))}"
-    return f"a {type_in_words(got)}"
 
 
 def _numbers_held(state: dict) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 from worldsize.grade.course import CourseLab, Exercise, text
 from worldsize.grade.frames import text_of
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
+from worldsize.lab.graded_cells import defines, lines_of
 from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000
@@ -182,7 +182,7 @@ def _source(exercise: Exercise, found: list[NotebookCell], tamper: list[Tamper])
 
 def _without_its_name(exercise: Exercise, code: list[NotebookCell]) -> list[NotebookCell]:
     titled = [cell for cell in code if _title(cell.source) == exercise.title]
-    return titled or [cell for cell in code if _defines(cell.source, exercise.functions[0])]
+    return titled or [cell for cell in code if defines(cell.source, exercise.functions[0])]
 
 
 def _title(source: str) -> str:
@@ -190,13 +190,9 @@ def _title(source: str) -> str:
     return str(title) if title else ""
 
 
-def _defines(source: str, name: str) -> bool:
-    return re.search(rf"^def\s+{re.escape(name)}\s*\(|^{re.escape(name)}\s*=", source, re.MULTILINE) is not None
-
-
 def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
     """Of several cells, one that somebody worked on, then the one that is really it, then the last."""
-    worked_on = _lines(cell.source) not in ([], _lines(exercise.stub))
+    worked_on = lines_of(cell.source) not in ([], lines_of(exercise.stub))
     return worked_on, cell.id == exercise.id, place
 
 
@@ -208,7 +204,7 @@ def _changes_of_check(exercise: Exercise, found: list[NotebookCell]) -> Iterator
         yield Tamper("check repeated", exercise.title, exercise.id, count=len(checks))
 
     for cell in checks:
-        if _lines(cell.source) != _lines(exercise.check):
+        if lines_of(cell.source) != lines_of(exercise.check):
             yield Tamper("check changed", exercise.title, exercise.id)
         if cell.points != exercise.points or isinstance(cell.points, bool):
             claimed = _claimed(cell)
@@ -224,8 +220,8 @@ def _claimed(cell: NotebookCell) -> str:
 
 def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:
     """Each set-up cell of the release that a submission has changed or lost, and each that it added."""
-    found = [_lines(source) for source in sources]
-    given = [_lines(setup) for setup in setups]
+    found = [lines_of(source) for source in sources]
+    given = [lines_of(setup) for setup in setups]
     strangers = [lines for lines in found if lines[:1] == ["# Set-up"] and lines not in given]
 
     changes = []
@@ -244,10 +240,6 @@ def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]
         changes.append(Tamper("set-up changed", str(number), first_line=_first(lines), count=len(added), lines=shown))
 
     return changes + [Tamper("set-up added", first_line=_first(lines)) for lines in strangers]
-
-
-def _lines(source: str) -> list[str]:
-    return [line.rstrip() for line in source.strip().splitlines()]
 
 
 def _in_common(one: list[str], other: list[str]) -> int:
