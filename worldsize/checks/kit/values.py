@@ -52,46 +52,29 @@ def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero
     return not differing(got, expected, tolerance, near_zero).size
 
 
-def first_difference(got: Any, expected: np.ndarray, rank: int, what: str) -> Complaint:
-    """Judges one rank's tensor by the expected one: the first element that differs, in words, or None.
+def first_difference(got: Any, expected: np.ndarray, rank: int | None, what: str) -> Complaint:
+    """Judges a tensor by the expected one: the first element that differs, in words, or None.
 
-    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype.
+    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype. `rank` is None
+    for a tensor that no rank stands for.
     """
-    complaint = difference(got, expected, what)
-    if complaint is None:
-        return None
-
-    element = _first_differing(got, expected)
-    if element is None:
-        return f"rank {rank}: {complaint}"
-    return f"rank {rank}, {complaint}"
-
-
-def difference(got: Any, expected: np.ndarray, what: str) -> Complaint:
-    """The same of a tensor that no rank stands for."""
+    whose, of_whose = ("", "") if rank is None else (f"rank {rank}: ", f"rank {rank}, ")
     if not isinstance(got, np.ndarray):
-        return f"expected {what} as a tensor of shape {list(expected.shape)}, got {kind_in_words(got)}"
+        return f"{whose}expected {what} as a tensor of shape {list(expected.shape)}, got {kind_in_words(got)}"
     if got.shape != expected.shape:
-        return f"expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
+        return f"{whose}expected {what} of shape {list(expected.shape)}, got shape {list(got.shape)}"
     if got.dtype != expected.dtype:
-        return f"expected {what} as {expected.dtype}, got {got.dtype}"
-
-    i = _first_differing(got, expected)
-    if i is None:
-        return None
-    return (
-        f"element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
-        f" ({differing(got, expected).size} of {expected.size} elements differ)"
-    )
-
-
-def _first_differing(got: Any, expected: np.ndarray) -> int | None:
-    """Where two tensors of one kind first differ; None where they do not, or are of two kinds."""
-    if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (expected.shape, expected.dtype):
-        return None
+        return f"{whose}expected {what} as {expected.dtype}, got {got.dtype}"
 
     where = differing(got, expected)
-    return int(where[0]) if where.size else None
+    if not where.size:
+        return None
+
+    i = int(where[0])
+    return (
+        f"{of_whose}element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
+        f" ({where.size} of {expected.size} elements differ)"
+    )
 
 
 def is_row(got: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import NOTHING, difference, first_slip, same
+from worldsize.checks.kit.values import NOTHING, first_difference, first_slip, same
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
@@ -190,7 +190,7 @@ def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> Complaint
     for k, got in enumerate(told["gradients"]):
         own = [tower[k] for tower in towers]
         mean = np.mean(own, axis=0, dtype="float64").astype("float32")
-        complaint = difference(got, mean, "the mean over the towers")
+        complaint = first_difference(got, mean, None, "the mean over the towers")
         if complaint:
             return f"variable {k}: {complaint}. {_mistake(got, own)}".rstrip()
 
