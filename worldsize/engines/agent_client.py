@@ -52,6 +52,7 @@ class AgentProcess:
         self.events: queue.SimpleQueue[Setup | Progress | Outcome | None] = queue.SimpleQueue()
         self.ready = False
         self.busy = False
+        self.gone = False  # it hung up: its process may need a moment more to end
         self._decided = threading.Event()  # whether it is ready
 
         ours, theirs = multiprocessing.Pipe()
@@ -72,8 +73,9 @@ class AgentProcess:
             self._decided.set()
             while True:
                 self.events.put(self.connection.recv())
+        self.gone = True
         self._decided.set()
-        self.events.put(None)  # the agent is gone
+        self.events.put(None)
 
     def wait_ready(self) -> None:
         self._decided.wait(_AGENT_START_S)
@@ -87,7 +89,7 @@ class AgentProcess:
             return "nothing"
 
     def alive(self) -> bool:
-        return self.process.poll() is None
+        return not self.gone and self.process.poll() is None
 
     def close(self, patience_s: float, keep_runs: bool) -> None:
         """Hang up; the agent ends its ranks, removes the files of all runs unless told to keep them, and leaves.

@@ -1,0 +1,21 @@
+"""The kernel's side of the agent: what becomes of a launch when the agent does not serve."""
+
+import pytest
+
+from worldsize.engines import agent_client
+from worldsize.engines.agent_client import LocalEngine
+from worldsize.errors import EngineLost
+
+_HANGS_UP_AND_STAYS = "import os, sys, time; print('no more', flush=True); os.close(int(sys.argv[1])); time.sleep(100)"
+
+
+def test_an_agent_that_hung_up_is_not_asked_again_though_its_process_lives_on(monkeypatch):
+    engine = LocalEngine()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(agent_client, "_BOOT", _HANGS_UP_AND_STAYS)
+            with pytest.raises(EngineLost, match="no more"):
+                engine.new_run_dir()
+        assert engine.new_run_dir().is_dir()
+    finally:
+        engine.close()
