@@ -42,10 +42,10 @@ class Frame:
 @dataclass(frozen=True)
 class Failure:
     """How a rank ended. `at_s` is on the machine's monotonic clock; `code` is the exit code or the signal's number,
-    None where nobody knows it."""
+    None where nobody knows it. `host` names the one that a rank was lost with."""
 
     rank: int
-    kind: Literal["raised", "signal", "exit"]
+    kind: Literal["raised", "signal", "exit", "lost"]
     at_s: float
     type: str = ""
     message: str = ""
@@ -53,6 +53,7 @@ class Failure:
     code: int | None = None
     not_yet: bool = False
     cause: str = ""
+    host: str = ""
 
     @property
     def lost_a_peer(self) -> bool:
@@ -204,7 +205,7 @@ def headline(failure: Failure, world_size: int, tasks: TaskNames = ()) -> str:
     if not tasks:
         who += f" of {world_size}"
 
-    links = {"raised": "failed first:", "signal": "was", "exit": ""}
+    links = {"raised": "failed first:", "signal": "was", "exit": "", "lost": "was"}
     return " ".join(filter(None, (who, links[failure.kind], ending(failure))))
 
 
@@ -224,7 +225,7 @@ def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames =
     elif not alone:
         line = headline(shown, world_size, tasks)
     else:
-        links = {"raised": "", "signal": f"{alone} was", "exit": alone}
+        links = {"raised": "", "signal": f"{alone} was", "exit": alone, "lost": f"{alone} was"}
         line = f"{links[shown.kind]} {ending(shown)}".lstrip()
     return "\n".join([line, *failed_where(shown)])
 
@@ -237,7 +238,7 @@ def _failed_together(alike: list[Failure], world_size: int, tasks: TaskNames) ->
 
     if len({f.message for f in alike}) > 1:  # the same kind of error, of which each says something else
         return f"{who} failed, {name(shown.rank, tasks)} with {ending(shown)}"
-    links = {"raised": "failed:", "signal": "were", "exit": ""}
+    links = {"raised": "failed:", "signal": "were", "exit": "", "lost": "were"}
     return " ".join(filter(None, (who, links[shown.kind], ending(shown))))
 
 
@@ -277,6 +278,9 @@ def ending(failure: Failure) -> str:
         said = _signal_name(failure.code)
         hint = " (out of memory?)" if said == "SIGKILL" else ""
         return f"killed by {said}{hint} and returned no result"
+
+    if failure.kind == "lost":
+        return f"lost with the host {failure.host}"
 
     if failure.code is None:
         return "ended with no result, and nobody knows how: its exit code was not seen"

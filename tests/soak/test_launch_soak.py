@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.support.kernels import BUSY, Kernel, launch_busy, pid_gone, printed, seconds_until
+from tests.support.processes import listens
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -158,7 +159,7 @@ def what_it_holds(kernel: Kernel) -> dict[str, float]:
         "agent_descriptors": agent.num_fds(),
         "server_descriptors": sum(p.num_fds() for p in servers),
         "threads": everyone[0].num_threads() + agent.num_threads(),
-        "ports": sum(c.status == psutil.CONN_LISTEN for p in everyone for c in p.net_connections("inet")),
+        "ports": sum(listens(p.pid) for p in everyone),
         "files": sum(1 for _ in kernel.tmp.rglob("*")),
         "agent_mb": agent.memory_info().rss / 1e6,
     }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
+_LISTENS = "0A"  # TCP_LISTEN, as /proc/net/tcp has it
 LONG_S = 30  # a bound against a hang: far more than anything takes, whatever else the machine does
 
 
@@ -22,6 +25,28 @@ def agents(pid: int | None = None) -> list[psutil.Process]:
 def ranks_alive() -> list[psutil.Process]:
     """The processes below this one's agents that lead a session of their own: ranks and tasks do, a fork server does not."""
     return [p for agent in agents() for p in agent.children(recursive=True) if _leads(p.pid)]
+
+
+def other_ranks() -> list[psutil.Process]:
+    """The other ranks on this rank's host: the processes of the same fork server that lead a session of their own."""
+    siblings = psutil.Process().parent().children()
+    return [p for p in siblings if p.pid != os.getpid() and _leads(p.pid)]
+
+
+def listens(pid: int) -> bool:
+    """Whether a process listens on a TCP port of its own network: ranks here may have another one than the tests."""
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == _LISTENS:
+                inodes.add(columns[9])
+
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if os.readlink(descriptor).removeprefix("socket:[").rstrip("]") in inodes:
+                return True
+    return False
 
 
 def _leads(pid: int) -> bool:

@@ -5,11 +5,10 @@ import signal
 import threading
 import time
 
-import psutil
 import pytest
 
 from tests.support.kernels import Kernel, pid_gone, printed, seconds_until
-from tests.support.processes import LONG_S, agents, ranks_alive
+from tests.support.processes import LONG_S, agents, listens, other_ranks, ranks_alive
 from tests.support.tensorflow_work import COORDINATED, EXPECTED, PAIR, counter, die, lose_a_worker, wait_for_a_peer
 from worldsize.errors import EngineLost, Interrupted, RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
@@ -36,11 +35,8 @@ def test_the_task_that_fails_first_is_named_while_the_other_waits_for_it(how, cu
 
 def test_a_parameter_server_that_dies_by_itself_is_a_failure_by_its_name():
     def kill_the_server(task):
-        def others():
-            return [p for p in psutil.Process().parent().children() if p.pid != os.getpid()]
-
-        seconds_until(others, 30)  # the chief may be there first
-        max(others(), key=lambda p: p.pid).kill()
+        seconds_until(other_ranks, 30)  # the chief may be there first
+        max(other_ranks(), key=lambda p: p.pid).kill()
         time.sleep(100)
 
     with pytest.raises(RankFailed, match="ps 0 was killed by SIGKILL"):
@@ -57,11 +53,8 @@ def test_a_chief_that_fails_ends_its_servers():
 
 def test_a_server_that_does_not_heed_sigterm_is_killed():
     def stop_the_server():
-        def others():
-            return [p for p in psutil.Process().parent().children() if p.pid != os.getpid()]
-
-        seconds_until(lambda: others() and all(p.net_connections() for p in others()), 30)  # it listens
-        for process in others():
+        seconds_until(lambda: other_ranks() and all(listens(p.pid) for p in other_ranks()), 30)
+        for process in other_ranks():
             process.suspend()
         return "done"
 
@@ -87,8 +80,8 @@ def wait_until_one_waits(paths):
     The constructor starts the worker's server: it listens from then on.
     """
     seconds_until(lambda: all(path.exists() and path.read_text() for path in paths), 90)
-    worker = psutil.Process(int(paths[0].read_text()))
-    seconds_until(lambda: any(c.status == psutil.CONN_LISTEN for c in worker.net_connections("tcp")), 60)
+    worker = int(paths[0].read_text())
+    seconds_until(lambda: listens(worker), 60)
 
 
 def when_there(paths, act):

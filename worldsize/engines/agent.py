@@ -1,44 +1,28 @@
 """The agent: a small process that owns one fork server and runs jobs on it, so that the kernel does neither.
 
-It starts ranks (`session.py`), listens to them, decides how a run ended, and ends every rank when the kernel's pipe
-closes. It runs in a session of its own: the kernel's interrupt does not reach it. Each framework has its own agent,
-whose fork server has imported that framework.
+It serves the kernel's jobs (`jobs.py`), and ends every rank when the kernel's pipe closes. It runs in a session of its
+own: the kernel's interrupt does not reach it. Each framework has its own agent, whose fork server has imported that
+framework.
 Left out: pickles of the student (they pass by as files), rendering (the kernel's part).
 """
 
 from __future__ import annotations
 
-import importlib
-import multiprocessing
 import multiprocessing.connection as mpc
 import os
 import shutil
 import signal
 import socket
 import threading
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the fork server has to begin to import a framework before this process does
+from worldsize.engines import fork_server
+from worldsize.engines.own_network import enter_own_network
+
+if TYPE_CHECKING:  # the fork server has to begin to import a framework before this process imports anything more
     from worldsize.engines.job import Framework, StartMethod
 
-PRELOAD = {
-    # beside a rank's own code, what torch imports late: at the first `out.backward(gradient)` and at the first
-    # optimizer; imported once here, it costs two seconds of a core, and every rank of every launch would pay them again
-    "torch": [
-        "worldsize.engines.torch_rank",
-        "torch.fx.experimental.symbolic_shapes",
-        "torch._dynamo",
-        "torch.distributed.elastic.multiprocessing",  # the target of every rank's process
-        "torch.distributed.elastic.multiprocessing.api",
-    ],
-    "tensorflow": ["worldsize.engines.tensorflow_rank", "tensorflow", "keras", "tf_keras"],
-}
-_SESSIONS = {
-    "torch": ("worldsize.engines.torch_session", "TorchSession"),
-    "tensorflow": ("worldsize.engines.tensorflow_session", "TensorFlowSession"),
-}
 _TICK_S = 0.2
 _TRIES = 3  # the agent of another start method may be removing the same folder
 
@@ -48,7 +32,7 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMetho
 
     `own_dir` lies in the folder of the kernel's runs.
     """
-    os.environ["TORCH_MP_PARALLEL_START"] = "1"
+    enter_own_network()
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *_death_watch(kernel_pid)]
     try:
@@ -89,45 +73,17 @@ def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
 def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: StartMethod, framework: Framework) -> None:
     warm = threading.Event()
     threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()
-    warm_up(start_method, framework)
+    if start_method == "forkserver":
+        fork_server.start(framework)
 
-    # perhaps imports torch: after the fork server has begun to
-    module, name = _SESSIONS[framework]
-    session = getattr(importlib.import_module(module), name)
+    from worldsize.engines.jobs import Jobs
 
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(own_dir / "agent.sock"))
         listener.listen(128)
-        _rehearse(start_method)
+
+        jobs = Jobs(kernel=kernel, watched=watched, listener=listener, start_method=start_method, framework=framework)
+        jobs.warm_up()
         warm.set()
         kernel.send("ready")
-
-        while kernel in mpc.wait(watched):
-            message = kernel.recv()
-            if message != "stop":  # a stop that crossed the end of its run
-                session(
-                    job=message, kernel=kernel, watched=watched, listener=listener, start_method=start_method
-                ).run()
-
-
-def warm_up(start_method: StartMethod, framework: Framework) -> None:
-    """The agent's first work: it starts its fork server, which imports the framework before any rank is forked from it.
-
-    This process does the same meanwhile, on another core.
-    """
-    if start_method != "forkserver":
-        return
-    from multiprocessing import forkserver
-
-    multiprocessing.set_forkserver_preload(["worldsize.engines.rank", *PRELOAD[framework]])
-    resource_tracker.ensure_running()
-    forkserver.ensure_running()
-
-
-def _rehearse(start_method: StartMethod) -> None:
-    """One empty process: when it has ended, the fork server has imported everything."""
-    if start_method == "forkserver":
-        process = multiprocessing.get_context(start_method).Process(target=os.getpid)
-        process.start()
-        process.join()
-
+        jobs.serve()

@@ -133,11 +133,16 @@ def _base() -> str:
 
 
 def _agent_environment(own_dir: Path) -> dict[str, str]:
-    """The kernel's, with this package importable, and with temporary files where the kernel finds them afterwards."""
+    """The kernel's, with this package importable, and with temporary files where the kernel finds them afterwards.
+
+    Where an address has no name, as on every machine without a network, torch warns of each connection in each rank's
+    log. It reads the level of such messages once, when it is imported.
+    """
     path = str(Path(__file__).resolve().parents[2])
     if os.environ.get("PYTHONPATH"):
         path += os.pathsep + os.environ["PYTHONPATH"]
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(own_dir)}
+    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+    return {**quiet, **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(own_dir)}
 
 
 class LocalRanks:

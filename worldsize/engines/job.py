@@ -92,6 +92,7 @@ class Job:
     framework: Framework = "torch"
     tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
+    wants_late_imports: bool = False  # whether the function seems to use what torch imports late
 
     @property
     def files(self) -> RunFiles:

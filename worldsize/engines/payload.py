@@ -16,6 +16,8 @@ from typing import Any
 import cloudpickle
 
 LARGE_BYTES = 50_000_000
+# what makes torch import more: its optimizers, a gradient that is handed to `backward`, DDP
+_LATE_NAMES = {"backward", "optim", "SGD", "Adam", "AdamW", "DistributedDataParallel", "DDP", "compile", "fully_shard"}
 _WATCHED = (list, dict, set)
 _MAX_WATCHED_BYTES = 5_000_000
 
@@ -101,6 +103,13 @@ def reachable(fn: Callable) -> dict[str, Any]:
             if inspect.isfunction(value) and value.__module__ == module:
                 todo.append(value)
     return found
+
+
+def wants_late_imports(fn: Callable) -> bool:
+    """Whether a payload's function seems to use what torch imports late; where this is wrong, only time is lost."""
+    functions = [fn, *filter(inspect.isfunction, reachable(fn).values())]
+    codes = [getattr(inspect.unwrap(function), "__code__", None) for function in functions]
+    return any(_global_names(code) & _LATE_NAMES for code in codes if code is not None)
 
 
 def sizes(call: Payload) -> list[tuple[str, int]]:

@@ -22,6 +22,7 @@ import cloudpickle
 import numpy as np
 
 from worldsize.engines import payload
+from worldsize.engines.fork_server import IMPORT_LATE
 from worldsize.engines.job import Job
 from worldsize.engines.last_seen import LastSeen
 from worldsize.engines.rank_channel import MAIN, RankChannel
@@ -71,15 +72,16 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
     sys.stderr = open(errors, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
 
     os.environ.clear()
-    os.environ.update({**job.env, **env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    os.environ.update({**job.env, **env, "RANK": str(rank)})
     tempfile.tempdir = None  # the fork server may have settled on the agent's
     sys.path[:] = job.sys_path
     os.chdir(job.cwd)
 
     for name, text in job.sources:
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM, IMPORT_LATE):
+        if number is not None:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def seed_everything(seed: int, rank: int) -> int:

@@ -1,57 +1,56 @@
-"""One job in the agent: start its ranks, listen to all of them at once, decide how it ended, leave nothing behind.
+"""One job in the agent: start its ranks on their hosts, listen to all of them at once, decide how it ended, leave
+nothing behind. One host is the usual case, and no other than many.
 
-Left out: how the ranks of a framework start (`torch_session.py`, `tensorflow_session.py`).
+Left out: how the ranks of a framework start (`torch_session.py`, `tensorflow_session.py`), and what a host does for
+them (`host_ranks.py`).
 """
 
 from __future__ import annotations
 
 import multiprocessing.connection as mpc
-import os
-import signal
-import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from worldsize.engines.deadlock import deadlock
+from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, Setup, StartMethod
-from worldsize.engines.last_seen import last_seen
+from worldsize.engines.placement import place
 from worldsize.engines.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
-_HELLO_S = 1.0  # for a rank that has connected to say who it is
 _ANSWER_S = 0.3  # for a rank to say where it stands
-_LEAVE_S = 2.0  # for a rank to leave after its result
+_EXIT_S = 2.0  # for a process to end whose channel has closed
 
 
 @dataclass(eq=False)
 class Session:
     """A job from start to outcome. One thread; everything is a file descriptor in one wait.
 
-    A framework's own session says what was chosen (`_choose`), starts the processes (`_start`) and reaps them (`_reap`).
-    One whose ranks may be servers, or be killed on request, also says whose results end the run (`_awaited`), who still
-    runs (`_live`), where a rank stands that does not answer (`_mute`), what becomes of a rank's request
-    (`_answer_request`), and how ranks leave (`_let_leave`).
+    A framework's own session says what was chosen (`_choose`) and starts the ranks (`_start`). One whose ranks may be
+    servers, or be killed on request, also says whose results end the run (`_awaited`), who still runs (`_live`), what
+    becomes of a rank's request (`_answer_request`), and who leaves when (`_serving`).
     """
 
     job: Job
     kernel: mpc.Connection
     watched: list  # the kernel's ends: its pipe, and where there is one its pidfd
-    listener: socket.socket
+    hosts: tuple[Host, ...]
     start_method: StartMethod
 
+    facts: tuple[HostFacts, ...] = ()  # of the hosts, in their order
+    ranks: list[range] = field(default_factory=list)  # of each host, in their order
+
     # by rank
-    processes: dict[int, BaseProcess] = field(default_factory=dict)
-    channels: dict[int, mpc.Connection] = field(default_factory=dict)
-    pids: dict[int, int] = field(default_factory=dict)
+    connected: set[int] = field(default_factory=set)
     entered_s: dict[int, float] = field(default_factory=dict)
     returned: dict[int, Return] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
-    silent: dict[int, float] = field(default_factory=dict)  # when its channel closed with nothing said
+    silent: dict[int, Silence] = field(default_factory=dict)
+    exit_codes: dict[int, int | None] = field(default_factory=dict)  # of those that were silent
     blocked: dict[int, int] = field(default_factory=dict)  # how often its wait had changed when it said so
     published: dict[int, Published | None] = field(default_factory=dict)  # answers to the last "waits"
     standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
@@ -71,7 +70,10 @@ class Session:
         waits: tuple[Wait, ...] = ()
         standings: tuple[Standing, ...] = ()
         try:
+            for host in self._used_hosts():
+                host.begin(self.job)
             self._start(setup)
+
             status, waits = self._follow(deadline_s)
             if status != "done":
                 standings = self._ask_standings()
@@ -88,26 +90,36 @@ class Session:
         )
         self.kernel.send(outcome)
 
-    @property
-    def address(self) -> str:
-        """Where ranks say hello."""
-        return self.listener.getsockname()
-
     def _choose(self) -> Setup:
-        """What the ranks get. Raises ValueError for what this machine cannot do."""
+        """What the ranks get, and where they are placed. Raises ValueError for what these hosts cannot do."""
         raise NotImplementedError
 
     def _start(self, setup: Setup) -> None:
-        """Start every rank, into `pids` and `processes`."""
+        """Start every rank on its host."""
         raise NotImplementedError
 
-    def _reap(self) -> None:
-        """Every rank has been killed: wait until all of them are gone."""
-        raise NotImplementedError
+    def _place(self, capacities: Iterable[int]) -> None:
+        self.ranks = place(self.job.world_size, list(capacities))
+
+    def _used_hosts(self) -> list[Host]:
+        return [host for host, ranks in zip(self.hosts, self.ranks, strict=True) if ranks]
+
+    def _node_of(self, rank: int) -> int:
+        """The place of this rank's host among the hosts."""
+        return next(node for node, ranks in enumerate(self.ranks) if rank in ranks)
+
+    def host_of(self, rank: int) -> Host:
+        return self.hosts[self._node_of(rank)]
 
     def _awaited(self) -> set[int]:
         """The ranks whose results end the run."""
         return set(range(self.job.world_size))
+
+    def _serving(self) -> set[int]:
+        """The ranks that leave only when all others have."""
+        return set()
+
+    # ---- listening -------------------------------------------------------------------------------
 
     def _follow(self, deadline_s: float) -> tuple[Status, tuple[Wait, ...]]:
         """Listen until the run is decided: (status, who waits for whom)."""
@@ -136,63 +148,50 @@ class Session:
 
     def _listen(self, timeout_s: float) -> None:
         """Wait for news of anyone, at most `timeout_s`, and take it in."""
-        ends = {self.processes[r].sentinel: r for r in self._live() - set(self.channels) if r in self.processes}
-        ready = mpc.wait([*self.watched, self.listener, *self.channels.values(), *ends], max(0.0, timeout_s))
-        for item in ready:
+        hosts: dict[Any, Host] = {}
+        for host in self._used_hosts():
+            for news in host.heard_before():
+                timeout_s = 0.0
+                self._take(news)
+            hosts.update(dict.fromkeys(host.watched(), host))
+
+        for item in mpc.wait([*self.watched, *hosts], max(0.0, timeout_s)):
             if item is self.kernel:
                 self.kernel.recv()  # "stop"; an EOFError ends the agent, which ends the ranks
                 self.stopped = True
-            elif item is self.listener:
-                self._welcome()
-            elif item in ends:
-                self.silent[ends[item]] = time.monotonic()  # it died before it said hello
-            elif isinstance(item, int):
+            elif item not in hosts:
                 raise EOFError  # the kernel's pidfd
             else:
-                self._hear(item)
+                for news in hosts[item].hear(item):
+                    self._take(news)
 
-    def _welcome(self) -> None:
-        accepted, _ = self.listener.accept()
-        channel = mpc.Connection(accepted.detach())
-        if not channel.poll(_HELLO_S):
-            channel.close()
-            return
-
-        with suppress(EOFError, OSError):
-            _, (rank, pid) = channel.recv()
-            if self.pids.get(rank) == pid:  # not a rank of an earlier run that was slow to die
-                self.channels[rank] = channel
-                return
-        channel.close()
-
-    def _hear(self, channel: mpc.Connection) -> None:
-        rank = next(r for r, known in self.channels.items() if known is channel)
-        try:
-            kind, content = channel.recv()
-        except (EOFError, OSError):
-            self.channels.pop(rank).close()
-            if rank in self._live():
-                self.silent[rank] = time.monotonic()
-            return
-
-        if kind == "progress":
+    def _take(self, news: RankNews) -> None:
+        rank, content = news.rank, news.content
+        if news.kind == "progress":
             self.kernel.send(content)
-        elif kind == "entered":
+        elif news.kind == "hello":
+            self.connected.add(rank)
+        elif news.kind == "entered":
             self.entered_s[rank] = content
-        elif kind == "result":
+        elif news.kind == "result":
             self.returned[rank] = content
-        elif kind == "failure":
+        elif news.kind == "failure":
             self.failures[rank] = content
-        elif kind == "blocked":
+        elif news.kind == "silent":
+            self.connected.discard(rank)
+            self.silent[rank] = content
+        elif news.kind == "exited":
+            self.exit_codes[rank] = content
+        elif news.kind == "blocked":
             self.blocked[rank] = content
-        elif kind == "request":
+        elif news.kind == "request":
             self._answer_request(rank, content)
-        elif kind == "waits":
+        elif news.kind == "waits":
             self.published[rank] = content
-        elif kind == "where":
+        elif news.kind == "where":
             self.standings[rank] = content
         else:
-            raise ValueError(f"rank {rank} told {kind!r}, which is no kind of news")
+            raise ValueError(f"rank {rank} told {news.kind!r}, which is no kind of news")
 
     def _answer_request(self, rank: int, request: Request) -> None:
         """The rank asks for another one to be killed or started again."""
@@ -208,8 +207,11 @@ class Session:
         while self._only_echoes() and self._heard_before(patience_s):
             pass
 
-        for rank, at_s in self.silent.items():
-            self.failures[rank] = self._silent_failure(rank, at_s)
+        patience_s = time.monotonic() + _EXIT_S
+        while self.silent.keys() - self.exit_codes.keys() and self._heard_before(patience_s):
+            pass
+        for rank, silence in self.silent.items():
+            self.failures[rank] = _silent_failure(rank, silence, self.exit_codes.get(rank))
 
     def _only_echoes(self) -> bool:
         return not self.silent and all(failure.lost_a_peer for failure in self.failures.values())
@@ -221,20 +223,6 @@ class Session:
             return False
         self._listen(left_s)
         return True
-
-    def _silent_failure(self, rank: int, at_s: float) -> Failure:
-        """Of a rank whose channel closed with nothing said. Its process may need a moment more to end; what has become
-        of one that does not, or that was never ours, nobody knows."""
-        process = self.processes.get(rank)
-        code = None
-        if process is not None:
-            process.join(_LEAVE_S)
-            code = process.exitcode
-
-        frames = last_seen(self.job.files.last_seen(rank))
-        if code is not None and code < 0:
-            return Failure(rank=rank, kind="signal", at_s=at_s, frames=frames, code=-code)
-        return Failure(rank=rank, kind="exit", at_s=at_s, frames=frames, code=code)
 
     def _deadlocked(self) -> tuple[Wait, ...]:
         """Ask every rank what it waits for; a deadlock is one in which nothing can match, twice the same."""
@@ -256,48 +244,44 @@ class Session:
 
     def _ask(self, question: Question, ranks: set[int], answers: dict[int, Any]) -> None:
         """Put a question to `ranks`, and listen until all that can have answered, or the time is up."""
-        asked = ranks & set(self.channels)
+        asked = ranks & self.connected
         for rank in asked:
-            self._send(rank, question)
+            self.host_of(rank).tell(rank, question)
 
         patience_s = time.monotonic() + _ANSWER_S
         while not asked <= answers.keys() | self.silent.keys() and self._heard_before(patience_s):
             pass
 
-    def _send(self, rank: int, word: Question) -> None:
-        with suppress(OSError):  # it has ended
-            self.channels[rank].send(word)
-
     def _ask_standings(self) -> tuple[Standing, ...]:
         self.standings = {}
         asked = self._live() & self._awaited()
         self._ask("where", asked, self.standings)
-        still = sorted(self._live() & asked)
-        return tuple(self.standings[rank] if rank in self.standings else self._mute(rank) for rank in still)
 
-    def _mute(self, rank: int) -> Standing:
-        """A rank that does not answer: where it was seen last."""
-        return Standing(rank=rank, frames=last_seen(self.job.files.last_seen(rank)), answered=False)
+        found: list[Standing] = []
+        for rank in sorted(self._live() & asked):
+            if rank in self.standings:
+                found.append(self.standings[rank])
+            else:
+                found.append(self.host_of(rank).seen_last(rank))
+        return tuple(found)
 
     def _end(self, done: bool) -> None:
         """Let the ranks that are done leave, end the others with all their children, and reap them."""
-        for rank in self.channels:
-            self._send(rank, "bye")
-        if done:
-            self._let_leave(self._awaited())
+        leaving = self._awaited() if done else set()
+        serving = self._serving() if done else set()
+        for host in self._used_hosts():
+            host.end(leaving, serving)
+        for host in self._used_hosts():
+            host.wait_ended()
 
-        for pid in self.pids.values():  # with the children that a rank left behind, such as data loaders
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-        self._reap()
 
-        for channel in self.channels.values():
-            channel.close()
-
-    def _let_leave(self, ranks: set[int]) -> None:
-        moment_s = time.monotonic() + _LEAVE_S
-        for rank in ranks & set(self.processes):
-            self.processes[rank].join(max(0.0, moment_s - time.monotonic()))
+def _silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
+    """Of a rank whose channel closed with nothing said. What has become of one whose exit nobody saw, nobody knows."""
+    if silence.lost_host:
+        return Failure(rank=rank, kind="lost", at_s=silence.at_s, host=silence.lost_host)
+    if code is not None and code < 0:
+        return Failure(rank=rank, kind="signal", at_s=silence.at_s, frames=silence.frames, code=-code)
+    return Failure(rank=rank, kind="exit", at_s=silence.at_s, frames=silence.frames, code=code)
 
 
 def way_of(start_method: StartMethod) -> str:

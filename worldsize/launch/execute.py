@@ -42,7 +42,8 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     packed = payload.pack(call)
 
     with _one_at_a_time:
-        job = replace(job, origin_s=time.monotonic(), dir=engine.new_run_dir())
+        late = payload.wants_late_imports(call.fn)
+        job = replace(job, origin_s=time.monotonic(), dir=engine.new_run_dir(), wants_late_imports=late)
         job.files.payload.write_bytes(packed)
         run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names)
         weakref.finalize(run, engine.discarded.put, job.dir)

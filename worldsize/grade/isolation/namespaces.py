@@ -1,9 +1,8 @@
 """Namespaces of one rank's own, entered before a byte of a submission arrives: no files to write but its own, no network,
 no view of other processes.
 
-Namespaces as in unshare(2) and user_namespaces(7), entered by ctypes because a fork of a warm interpreter cannot start
-another program. Left out: what is mounted at all, which the sandbox around (`bubblewrap`) decides, and what a process
-gives up (`privileges`).
+They are entered by calls (`libc`), because a fork of a warm interpreter cannot start another program. Left out: what is
+mounted at all, which the sandbox around (`bubblewrap`) decides, and what a process gives up (`privileges`).
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ import sys
 from collections.abc import Sequence
 
 from worldsize.grade.isolation import privileges
-from worldsize.grade.isolation.libc import demand, libc
+from worldsize.libc import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, demand, libc, unshare
 
-_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
-    0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
-)  # fmt: skip
 _RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x40000
 
 
@@ -26,7 +22,7 @@ def enter_namespaces() -> None:
 
     The parent stays behind as the child's shadow and ends with it. Returns in the child.
     """
-    _unshare(_NEWUSER | _NEWPID, "namespaces of a server's own")
+    unshare(NEWUSER | NEWPID, "namespaces of a server's own")
 
     child = os.fork()
     if child:
@@ -43,25 +39,16 @@ class PidNamespace:
 
     def fork(self) -> int:
         """As os.fork(); the child is process 1 of its world."""
-        demand("a world of processes of its own", libc.unshare(_NEWPID))
+        demand("a world of processes of its own", libc.unshare(NEWPID))
         child = os.fork()
         if child:
-            demand("the way back from it", libc.setns(self._home, _NEWPID))
+            demand("the way back from it", libc.setns(self._home, NEWPID))
         return child
 
 
 def unshare_rest() -> None:
     """Leave every other namespace too, for a user, mounts, network and memory of this process's own."""
-    _unshare(_NEWUSER | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS, "namespaces of a rank's own")
-
-
-def _unshare(kinds: int, what: str) -> None:
-    uid, gid = os.getuid(), os.getgid()
-    demand(what, libc.unshare(kinds))
-
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
+    unshare(NEWUSER | NEWNS | NEWNET | NEWIPC | NEWUTS, "namespaces of a rank's own")
 
 
 def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
@@ -87,19 +74,6 @@ def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -
 def _mount(folder: str, text: str, flags: int) -> None:
     answer = libc.mount(b"tmpfs", folder.encode(), b"tmpfs", flags, text.encode())
     demand(f"a folder of its own at {folder}", answer)
-
-
-def enable_loopback() -> None:
-    """Turn on 127.0.0.1 in this network namespace."""
-    import fcntl
-    import socket
-    import struct
-
-    up, get, set_ = 1, 0x8913, 0x8914  # IFF_UP, SIOCGIFFLAGS, SIOCSIFFLAGS
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        name = b"lo".ljust(16, b"\0")
-        (flags,) = struct.unpack_from("16xH", fcntl.ioctl(any_socket, get, name + bytes(24)))
-        fcntl.ioctl(any_socket, set_, name + struct.pack("H22x", flags | up))
 
 
 def probe() -> str:

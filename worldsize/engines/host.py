@@ -1,0 +1,101 @@
+"""A host as the one that decides sees it: what it has, what it is asked for, and what its ranks tell.
+
+A run has one `Host` for each machine that has ranks of it; a run of this machine has one in all. Left out: what is
+decided (`session.py`), and how a host does it (`host_ranks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from worldsize.engines.job import Job
+from worldsize.engines.rank_channel import Question
+from worldsize.failures import Frame, Standing
+
+NewsKind = Literal[
+    "hello", "entered", "progress", "blocked", "request", "waits", "where", "result", "failure", "silent", "exited"
+]
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What a host has for ranks: cores and GPUs (by name), and the address at which other hosts reach it.
+
+    `interface` is the network interface of that address, "" where it is not known; `nccl`: whether torch has NCCL there.
+    """
+
+    name: str
+    address: str
+    cores: int
+    gpus: tuple[str, ...] = ()
+    nccl: bool = False
+    interface: str = ""
+
+
+@dataclass(frozen=True)
+class RankNews:
+    """What one rank told, or what became of it: "silent" brings a `Silence`, "exited" its exit code."""
+
+    rank: int
+    kind: NewsKind
+    content: Any = None
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The end of a rank that said nothing: when that was noticed, and where it had been seen last.
+
+    `lost_host` names its host where that was lost with it.
+    """
+
+    at_s: float
+    frames: tuple[Frame, ...] = ()
+    lost_host: str = ""
+
+
+class Host(Protocol):
+    """The ranks of one job on one host. What is asked of a host that is lost does nothing."""
+
+    def facts(self, with_gpus: bool) -> HostFacts:
+        """What the host has. Its GPUs are looked for only where a job may use them."""
+
+    def begin(self, job: Job) -> None:
+        """Make ready for the ranks of this job."""
+
+    def open_store(self) -> int:
+        """Listen for the ranks' rendezvous, a TCPStore that lives as long as the run; returns its port."""
+
+    def keep_addresses(self, count: int) -> list[str]:
+        """Addresses that are kept for tasks of this run, each "host:port"."""
+
+    def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
+        """Start a rank in a fresh process."""
+
+    def watched(self) -> list:
+        """What to wait for: when one of these is ready, `hear` has news."""
+
+    def hear(self, ready: Any) -> Iterable[RankNews]:
+        """The news that one of the `watched` brings."""
+
+    def heard_before(self) -> Iterable[RankNews]:
+        """News that came while the host was asked for something else."""
+
+    def tell(self, rank: int, word: Question) -> None:
+        """Ask or tell a rank, if it is still there."""
+
+    def kill(self, rank: int) -> None:
+        """SIGKILL a rank with its children; no further news of it comes."""
+
+    def seen_last(self, rank: int) -> Standing:
+        """Where a rank that does not answer was seen last."""
+
+    def end(self, leaving: set[int], serving: set[int]) -> None:
+        """Let the ranks in `leaving` leave by themselves, then those in `serving`; kill what is left, and reap all.
+
+        What the ranks have written is then in the run's folder. It may go on until `wait_ended` returns.
+        """
+
+    def wait_ended(self) -> None:
+        """Return when no rank of the job is left on the host."""

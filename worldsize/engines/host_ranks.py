@@ -1,0 +1,227 @@
+"""The ranks of a job on this host: they are started here, heard, killed and reaped. It decides nothing.
+
+Each rank is a process of its own from a warm fork server (or a fresh interpreter), with a channel to this process.
+Left out: what a rank does (`rank.py`), and what its news mean (`session.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import multiprocessing.connection as mpc
+import os
+import pickle
+import signal
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from worldsize.engines.host import HostFacts, RankNews, Silence
+from worldsize.engines.job import Job, StartMethod
+from worldsize.engines.last_seen import last_seen, stack_of
+from worldsize.engines.rank import main as rank_main
+from worldsize.engines.rank_channel import MAIN, Question
+from worldsize.engines.torch_services import TorchServices
+from worldsize.failures import Standing
+
+_HELLO_S = 1.0  # for a rank that has connected to say who it is
+_LEAVE_S = 2.0  # for a rank to leave after its result
+_SERVER_LEAVES_S = 0.5
+_REAP_S = 5.0
+
+
+@dataclass(eq=False)
+class HostRanks:
+    """The ranks of one job on this host. `listener` is where they say hello."""
+
+    listener: socket.socket
+    start_method: StartMethod
+    services: TorchServices
+    name: str = ""
+    address: str = "127.0.0.1"
+
+    job: Job | None = None
+    processes: dict[int, BaseProcess] = field(default_factory=dict)  # by rank
+    channels: dict[int, mpc.Connection] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)  # whose exit is waited for
+    over: set[int] = field(default_factory=set)  # that told how they ended, or were killed
+    kept: ExitStack = field(default_factory=ExitStack)  # the ports that are kept for tasks
+
+    def facts(self, with_gpus: bool) -> HostFacts:
+        gpus, nccl = self.services.gpus() if with_gpus else ((), False)
+        return HostFacts(
+            name=self.name,
+            address=self.address,
+            cores=cores(),
+            gpus=gpus,
+            nccl=nccl,
+            interface=_interface_of(self.address),
+        )
+
+    def begin(self, job: Job) -> None:
+        self.job = job
+        job.files.job.write_bytes(pickle.dumps(job))
+
+    def open_store(self) -> int:
+        return self.services.open_store(self.address)
+
+    def keep_addresses(self, count: int) -> list[str]:
+        return [self._keep_address() for _ in range(count)]
+
+    def _keep_address(self) -> str:
+        """A port that is this run's: bound with SO_REUSEADDR and never listened on, so that nobody else is given it, and
+        the task's own server, which sets SO_REUSEADDR too, binds and listens on the same (Linux allows it)."""
+        bound = self.kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("", 0))
+        return f"{self.address}:{bound.getsockname()[1]}"
+
+    def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
+        self.over.discard(rank)
+        arguments = (rank, self.listener.getsockname(), str(self.job.files.job), env, threads, attempt)
+        process = multiprocessing.get_context(self.start_method).Process(target=rank_main, args=arguments)
+        process.start()
+        self.processes[rank] = process
+
+    # ---- listening -------------------------------------------------------------------------------
+
+    def watched(self) -> list:
+        exits = []
+        for rank, process in self.processes.items():
+            coming = rank not in self.channels and rank not in self.over
+            if coming or rank in self.silent:
+                exits.append(process.sentinel)
+        return [self.listener, *self.channels.values(), *exits]
+
+    def hear(self, ready: Any) -> Iterable[RankNews]:
+        if ready is self.listener:
+            return self._welcome()
+        if isinstance(ready, int):
+            return self._exited(ready)
+        return self._told(ready)
+
+    def heard_before(self) -> Iterable[RankNews]:
+        return ()
+
+    def _welcome(self) -> Iterator[RankNews]:
+        accepted, _ = self.listener.accept()
+        channel = mpc.Connection(accepted.detach())
+        if not channel.poll(_HELLO_S):
+            channel.close()
+            return
+
+        with suppress(EOFError, OSError):
+            _, (rank, pid) = channel.recv()
+            if rank in self.processes and self.processes[rank].pid == pid:  # not a slow one of an earlier run
+                self.channels[rank] = channel
+                yield RankNews(rank, "hello")
+                return
+        channel.close()
+
+    def _told(self, channel: mpc.Connection) -> Iterator[RankNews]:
+        rank = next((r for r, known in self.channels.items() if known is channel), None)
+        if rank is None:  # closed by what was heard a moment before
+            return
+
+        try:
+            kind, content = channel.recv()
+        except (EOFError, OSError):
+            self.channels.pop(rank).close()
+            if rank not in self.over:
+                yield self._silence(rank)
+            return
+
+        if kind in ("result", "failure"):
+            self.over.add(rank)
+        yield RankNews(rank, kind, content)
+
+    def _silence(self, rank: int) -> RankNews:
+        self.over.add(rank)
+        self.silent.add(rank)
+        return RankNews(rank, "silent", Silence(time.monotonic(), last_seen(self.job.files.last_seen(rank))))
+
+    def _exited(self, sentinel: int) -> Iterator[RankNews]:
+        """A process ended that had said nothing, perhaps before its hello."""
+        rank = next(r for r, process in self.processes.items() if process.sentinel == sentinel)
+        if rank not in self.silent:
+            yield self._silence(rank)
+        self.silent.discard(rank)
+        yield RankNews(rank, "exited", self.processes[rank].exitcode)
+
+    def tell(self, rank: int, word: Question) -> None:
+        with suppress(KeyError, OSError):  # it has ended
+            self.channels[rank].send(word)
+
+    def seen_last(self, rank: int) -> Standing:
+        """Most likely in a call that holds Python's lock while it waits for a peer."""
+        frames = stack_of(self.processes[rank].pid, self.job.files.stack(rank), MAIN)
+        return Standing(rank=rank, frames=frames or last_seen(self.job.files.last_seen(rank)), answered=False)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def kill(self, rank: int) -> None:
+        self.over.add(rank)
+        self.silent.discard(rank)
+        channel = self.channels.pop(rank, None)
+        if channel is not None:
+            channel.close()
+
+        self._signal(rank, signal.SIGKILL)
+        self.processes[rank].join(_REAP_S)
+
+    def _signal(self, rank: int, number: int) -> None:
+        """To a rank and its children, such as data loaders. It may not lead its group yet."""
+        process = self.processes[rank]
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        if process.exitcode is None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    def end(self, leaving: set[int], serving: set[int]) -> None:
+        for rank in list(self.channels):
+            self.tell(rank, "bye")
+        self._join(leaving, _LEAVE_S)
+
+        for rank in serving & set(self.processes):
+            self._signal(rank, signal.SIGTERM)
+        self._join(serving, _SERVER_LEAVES_S)
+
+        for rank in self.processes:
+            self._signal(rank, signal.SIGKILL)
+        self._join(set(self.processes), _REAP_S)
+
+        for channel in self.channels.values():
+            channel.close()
+        self.kept.close()
+        self.services.close_store()
+
+    def wait_ended(self) -> None:
+        """They have, when `end` returns."""
+
+    def _join(self, ranks: set[int], at_most_s: float) -> None:
+        until_s = time.monotonic() + at_most_s
+        for rank in ranks & set(self.processes):
+            self.processes[rank].join(max(0.0, until_s - time.monotonic()))
+
+
+def cores() -> int:
+    """How many cores the ranks of this host may use: the affinity mask, where the system has one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def _interface_of(address: str) -> str:
+    """The network interface that has this address, such as "lo" or "eth0"; "" where it is not found."""
+    import psutil  # here, because an agent need not have it to start
+
+    for name, rows in psutil.net_if_addrs().items():
+        if any(row.address == address for row in rows):
+            return name
+    return ""

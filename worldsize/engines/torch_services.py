@@ -1,0 +1,138 @@
+"""What a host needs torch for, done by one process that its fork server forked: to count GPUs, and to hold a run's store.
+
+So neither the agent nor the fork server imports CUDA's libraries, and the agent starts without torch. The store is a
+`torch.distributed.TCPStore` as torchrun's agent holds one: it listens before a rank starts. Left out: who connects.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import socket
+import traceback
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+from worldsize.engines.job import StartMethod
+
+_STORE_S = 60
+_ANSWER_S = 180.0  # for the import of torch on a busy machine
+
+
+class TorchServices:
+    """The agent's side of the process that holds what needs torch. It starts with the first call, or ahead by `warm`."""
+
+    def __init__(self, start_method: StartMethod) -> None:
+        self._context = multiprocessing.get_context(start_method)
+        self._connection: Connection | None = None
+        self._process: Any = None
+        self._gpus: tuple[tuple[str, ...], bool] | None = None
+        self._has_store = False
+
+    def warm(self, module: str) -> None:
+        """Start the process, and return when it serves and has `module`, which its fork server imports before it serves.
+
+        Raises OSError that says what the import raised.
+        """
+        self._call("import", module)
+
+    def gpus(self) -> tuple[tuple[str, ...], bool]:
+        """The names of the GPUs that CUDA can use here, and whether torch has NCCL."""
+        if self._gpus is None:
+            self._gpus = self._call("gpus")
+        return self._gpus
+
+    def open_store(self, address: str) -> int:
+        """A new store that listens on this address alone; returns its port."""
+        self._has_store = True
+        return self._call("store", address)
+
+    def close_store(self) -> None:
+        """Let go of the store, if one was opened."""
+        if self._has_store:
+            self._has_store = False
+            self._call("close")
+
+    def _call(self, what: str, *arguments: Any) -> Any:
+        """Ask the process; one that was killed is started again."""
+        for _ in range(2):
+            if self._connection is None:
+                self._start()
+            try:
+                self._connection.send((what, *arguments))
+                if self._connection.poll(_ANSWER_S):
+                    return self._answer()
+            except (EOFError, ConnectionError):
+                pass
+            self._connection.close()
+            self._connection = None
+        raise OSError("the process that holds torch's store has ended, and again after it was started anew")
+
+    def _answer(self) -> Any:
+        answer, error = self._connection.recv()
+        if error:
+            raise OSError(error)
+        return answer
+
+    def _start(self) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        self._process = self._context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._connection = ours
+
+
+def serve(connection: Connection) -> None:
+    """The process itself: answers until the agent hangs up."""
+    held = _Held()
+    while True:
+        try:
+            what, *arguments = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+
+        answer, error = None, ""
+        try:
+            answer = getattr(held, f"answer_{what}")(*arguments)
+        except Exception as raised:
+            error = "".join(traceback.format_exception_only(raised)).strip()
+        connection.send((answer, error))
+
+
+class _Held:
+    """What this process holds for the agent, and its answers."""
+
+    def __init__(self) -> None:
+        self._store: Any = None
+
+    def answer_import(self, module: str) -> None:
+        importlib.import_module(module)
+
+    def answer_gpus(self) -> tuple[tuple[str, ...], bool]:
+        import torch
+        import torch.distributed as dist
+
+        names = tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+        return names, dist.is_nccl_available()
+
+    def answer_store(self, address: str) -> int:
+        self._store = _store(address)
+        return self._store.port
+
+    def answer_close(self) -> None:
+        self._store = None
+
+
+def _store(address: str) -> Any:
+    """The rendezvous of one run: a socket that is bound before anyone is told its port, on one address alone."""
+    import torch.distributed as dist
+
+    listening = socket.socket()
+    listening.bind((address, 0))
+    listening.listen(128)
+    return dist.TCPStore(
+        address, listening.getsockname()[1], is_master=True, wait_for_workers=False,
+        timeout=timedelta(seconds=_STORE_S), master_listen_fd=listening.detach(),
+    )  # fmt: skip

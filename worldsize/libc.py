@@ -1,0 +1,55 @@
+"""The C library's calls for which Python has no function of its own, and the error where the kernel refuses one.
+
+Namespaces are those of unshare(2) and user_namespaces(7). Left out: what they are for (`engines`, `grade.isolation`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class KernelRefused(OSError):
+    """The machine refuses a namespace, a mount or a rule; the message says which."""
+
+
+def demand(what: str, answer: int) -> None:
+    """Raises KernelRefused where the `answer` of a call is not 0; `what` says what it was for."""
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise KernelRefused(number, f"{what}: {os.strerror(number)}")
+
+
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
+    0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+
+
+def unshare(kinds: int, what: str) -> None:
+    """Leave the namespaces of these kinds for ones of this process's own. `what` says what they are for.
+
+    With a user namespace among them it keeps its user and group, and no others are known in it. Raises KernelRefused.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    demand(what, libc.unshare(kinds))
+    if not kinds & NEWUSER:
+        return
+
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def enable_loopback() -> None:
+    """Turn on 127.0.0.1 in this network namespace."""
+    import fcntl
+    import socket
+    import struct
+
+    up, get, set_ = 1, 0x8913, 0x8914  # IFF_UP, SIOCGIFFLAGS, SIOCSIFFLAGS
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        name = b"lo".ljust(16, b"\0")
+        (flags,) = struct.unpack_from("16xH", fcntl.ioctl(any_socket, get, name + bytes(24)))
+        fcntl.ioctl(any_socket, set_, name + struct.pack("H22x", flags | up))
