@@ -163,6 +163,13 @@ def test_a_cancelled_job_leaves_no_process_on_its_nodes(slurm: Slurm) -> None:
     until(lambda: not slurm.pids(), LIMIT_S, "no process of a job is left")
 
 
+def test_a_job_that_ignores_the_signal_to_end_is_ended_all_the_same(slurm: Slurm) -> None:
+    slurm.run("sbatch", "--output=/dev/null", "--wrap=trap '' TERM; exec sleep infinity")
+    until(lambda: sleepers(slurm.pids()) == 1, LIMIT_S, "the job runs")
+    slurm.cancel_all()
+    until(lambda: not slurm.pids(), LIMIT_S, "no process of a job is left")
+
+
 def test_nothing_is_left_of_a_slurm_whose_job_still_ran() -> None:
     if reason := slurm_support.why_not():
         pytest.skip(reason)

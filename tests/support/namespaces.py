@@ -163,7 +163,8 @@ def _is_bound(kept: socket.socket, name: str) -> bool:
 
 def _names_file(folder: Path, addresses: Mapping[str, str], machine: str) -> Path:
     """What is /etc/hosts on every host."""
-    lines = ["127.0.0.1 localhost", f"{machine} machine", *(f"{address} {name}" for name, address in addresses.items())]
+    here = socket.gethostname()  # Slurm's controller looks for the names of those who submit
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items()), f"{machine} {here} machine"]
     path = folder / "hosts"
     path.write_text("\n".join([*lines, ""]))
     path.chmod(0o644)

@@ -12,6 +12,7 @@ import functools
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -102,14 +103,21 @@ class Slurm:
         return {pid for host in self.hosts for pid in host.pids() if program(pid) not in {"", "slurmd"}}
 
     def cancel_all(self) -> None:
-        """End every job, and wait until there is none."""
+        """End every job, and wait until there is none. A task that ignores SIGTERM is killed: Slurm itself would wait 5 s."""
         self.cancel(*self.job_states())
-        until(lambda: not self.job_states(), _ANSWER_S, "Slurm has no jobs")
+        until(self._killed, _ANSWER_S, "Slurm has no jobs")
 
     def cancel(self, *jobs: str) -> None:
         """Tell these jobs to end; one may have ended by itself."""
         if jobs:
             subprocess.run(["scancel", *jobs], env=self.env(), capture_output=True, timeout=_ANSWER_S, check=False)
+
+    def _killed(self) -> bool:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                if program(pid) != "slurmstepd":
+                    os.kill(pid, signal.SIGKILL)
+        return not self.job_states()
 
     def _state(self, job: str) -> str:
         return self.job_states().get(job, Job("ENDED", "")).state
