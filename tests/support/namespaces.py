@@ -120,11 +120,11 @@ def network(count: int = 2, clock_shifts_s: Mapping[str, int] | None = None) -> 
 @functools.cache
 def why_not() -> str:
     """One sentence that says why this machine cannot have such hosts; empty if it can."""
+    if os.geteuid():
+        return "hosts in network namespaces need root"
     missing = [program for program in ("ip", "nsenter", "unshare") if shutil.which(program) is None]
     if missing:
         return f"hosts in network namespaces need the programs {', '.join(missing)}: install what apt-dev.txt names"
-    if os.geteuid():
-        return "hosts in network namespaces need root"
     tried = subprocess.run(["unshare", *_ALONE, "--", "sh", "-c", _TRY], capture_output=True, text=True, timeout=_LIMIT_S)
     return f"this machine refuses namespaces to root: {tried.stderr.strip()}" if tried.returncode else ""
 

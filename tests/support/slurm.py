@@ -168,10 +168,12 @@ def cluster(count: int = 2, clock_shifts_s: Mapping[str, int] | None = None, cpu
 @functools.cache
 def why_not() -> str:
     """One sentence that says why this machine cannot have it; empty if it can."""
+    if refused := namespaces.why_not():
+        return refused
     missing = [package for program, package in _PACKAGES.items() if shutil.which(program) is None]
     if missing:
         return f"a Slurm needs Debian's packages {', '.join(missing)}: install what apt-dev.txt names"
-    return namespaces.why_not()
+    return ""
 
 
 def _write(slurm: Slurm, cpus: int) -> None:

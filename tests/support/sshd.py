@@ -79,8 +79,10 @@ def sshd(host: Host) -> Iterator[Sshd]:
 
 def why_not() -> str:
     """One sentence that says why this machine cannot have it; empty if it can."""
+    if refused := namespaces.why_not():
+        return refused
     missing = [package for program, package in (("sshd", "server"), ("ssh", "client")) if shutil.which(program) is None]
     if missing:
         names = ", ".join(f"openssh-{package}" for package in missing)
         return f"an ssh server needs Debian's packages {names}: install what apt-dev.txt names"
-    return namespaces.why_not()
+    return ""
