@@ -19,13 +19,13 @@ BOTH = README + CONTRIBUTING
 CODE = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", BOTH, re.MULTILINE | re.DOTALL))
 ROW = re.compile(r"^\| (\d\d) \| (.+?) \| (\d+) \| (\d+) \| (ready|planned) \|$", re.MULTILINE)
 PATTERNS = {"solutions/NN_topic.py"}
-PATHS = set(re.findall(r"`([\w./]+/[\w./]*|[\w]+\.(?:txt|toml|yml))`", BOTH)) - PATTERNS
+PATHS = set(re.findall(r"`([\w./]+/[\w./]*|[\w-]+\.(?:txt|toml|yml))`", BOTH)) - PATTERNS
 LABS_IN_README = {found[0]: found[1:] for found in ROW.findall(README)}
 
 
-def debian_packages() -> list[str]:
-    """The one list, apt.txt, without its comments."""
-    lines = (ROOT / "apt.txt").read_text().splitlines()
+def debian_packages(list_name: str = "apt.txt") -> list[str]:
+    """The list without its comments."""
+    lines = (ROOT / list_name).read_text().splitlines()
     return [name for line in lines for name in line.partition("#")[0].split()]
 
 
@@ -65,6 +65,10 @@ def test_the_debian_packages_are_those_of_apt_txt() -> None:
     named = re.search(r"apt-get install ([a-z0-9 .+-]+)`", README)
     assert named is not None
     assert sorted(named[1].split()) == sorted(debian_packages())
+
+
+def test_what_only_contributors_tests_need_is_not_asked_of_a_user() -> None:
+    assert set(debian_packages("apt-dev.txt")) & {*debian_packages(), *re.findall(r"[a-z0-9.+-]+", README)} == set()
 
 
 def test_every_lab_of_the_course_has_its_row() -> None:

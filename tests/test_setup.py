@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tomllib
@@ -23,6 +24,7 @@ PINS = {
         line.partition("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] != "#"
     )
 }
+LISTS = ("apt.txt", "apt-dev.txt")
 ALL_REQUIREMENTS = [Requirement(text) for text in PROJECT["dependencies"] + EXTRAS["instructor"] + EXTRAS["dev"]]
 
 
@@ -154,3 +156,21 @@ def test_ci_runs_what_the_readme_calls() -> None:
     script = (ROOT / ".ci/run").read_text().splitlines()
     assert script[-2:] == ["make lab HEADLESS=1", "make test"]
     assert ".ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+def test_ci_installs_what_is_missing_of_both_lists_and_starts_no_service(tmp_path: Path) -> None:
+    """With programs that only note what they were called with, and nothing installed yet."""
+    notes = tmp_path / "notes"
+    noting = f'#!/bin/sh\necho "$(basename "$0") $*" >> {notes}\n'
+    programs = {"dpkg-query": "#!/bin/sh\nexit 1\n", "id": "#!/bin/sh\necho 1000\n", "sudo": noting, "make": noting}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([ROOT / ".ci/run"], env=env, check=True, capture_output=True, timeout=30)
+    done = notes.read_text().splitlines()
+    listed = [line.split()[0] for name in LISTS for line in (ROOT / name).read_text().splitlines() if line[:1] != "#"]
+    install = f"sudo apt-get install -q -y --no-install-recommends {' '.join(listed)}"
+    kept_still = done.index("sudo tee /usr/sbin/policy-rc.d") if "sudo tee /usr/sbin/policy-rc.d" in done else -1
+    assert kept_still < done.index(install) < done.index("make lab HEADLESS=1") < done.index("make test")
+    assert kept_still >= 0 or Path("/usr/sbin/policy-rc.d").exists()
