@@ -19,7 +19,7 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from worldsize.engines.job import Framework, Job, Progress, Setup, StartMethod
 from worldsize.errors import EngineLost
@@ -47,9 +47,10 @@ def start_method() -> StartMethod:
 class AgentProcess:
     """The agent process and the pipe to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
 
-    def __init__(self, framework: Framework, method: StartMethod, own_dir: Path) -> None:
+    def __init__(self, own_dir: Path, boot: str, *words: str) -> None:
+        """`boot` is Python that takes the pipe's number, this process's, `own_dir` and then `words` from sys.argv."""
         self.dir = own_dir
-        self.events: queue.SimpleQueue[Setup | Progress | Outcome | None] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()  # ends with a None
         self.ready = False
         self.busy = False
         self.gone = False  # it hung up: its process may need a moment more to end
@@ -59,7 +60,7 @@ class AgentProcess:
         self.connection: Connection = ours
         with open(self.dir / "agent.log", "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.dir), method, framework],
+                [sys.executable, "-c", boot, str(theirs.fileno()), str(os.getpid()), str(self.dir), *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
                 start_new_session=True, env=_agent_environment(self.dir),
             )  # fmt: skip
@@ -200,8 +201,11 @@ class LocalEngine:
 
             if known is not None:
                 known.close(0, keep_runs=True)
-            self._agents[method] = AgentProcess(self._framework, method, self._new_dir("a"))
+            self._agents[method] = self._started(method)
             return self._agents[method]
+
+    def _started(self, method: StartMethod) -> AgentProcess:
+        return AgentProcess(self._new_dir("a"), _BOOT, method, self._framework)
 
     def _new_dir(self, prefix: str) -> Path:
         if self._dir is None or not self._dir.is_dir():

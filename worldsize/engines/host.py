@@ -61,6 +61,9 @@ class Host(Protocol):
     def facts(self, with_gpus: bool) -> HostFacts:
         """What the host has. Its GPUs are looked for only where a job may use them."""
 
+    def clock_error_s(self) -> float:
+        """How well its clock is known on this machine's."""
+
     def begin(self, job: Job) -> None:
         """Make ready for the ranks of this job."""
 

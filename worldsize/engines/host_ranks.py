@@ -62,6 +62,9 @@ class HostRanks:
             interface=_interface_of(self.address),
         )
 
+    def clock_error_s(self) -> float:
+        return 0.0
+
     def begin(self, job: Job) -> None:
         self.job = job
         job.files.job.write_bytes(pickle.dumps(job))

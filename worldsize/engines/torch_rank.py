@@ -41,7 +41,7 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=60)
     )
-    wire = GlooWire(gloo_group(store, rank, job.world_size))
+    wire = GlooWire(gloo_group(store, rank, job.world_size), job.origin_s)
     channel.recorded = Recorded(Shaped(wire, job.link) if job.link else wire, job.origin_s)
     channel.fabric = Fabric(channel.recorded)
     return (channel.fabric, *opened.args)

@@ -111,9 +111,10 @@ def _launch(
     if tasks.cluster:
         around["env"]["CUDA_VISIBLE_DEVICES"] = "-1"
     around["env"] |= dict(env or {})
+    asked = (*(env or {}), *(["CUDA_VISIBLE_DEVICES"] if tasks.cluster else []))
 
     n = len(tasks.names()) or 1
-    job = Job(world_size=n, timeout_s=timeout_s, framework="tensorflow", tasks=tasks, **around)
+    job = Job(world_size=n, timeout_s=timeout_s, framework="tensorflow", tasks=tasks, asked_env=asked, **around)
     return execute(_engine, call, job, launches)
 
 
