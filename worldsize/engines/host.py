@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from worldsize.engines.job import Job
-from worldsize.engines.rank_channel import Question
+from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Frame, Standing
 
 NewsKind = Literal[

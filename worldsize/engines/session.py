@@ -18,7 +18,7 @@ from worldsize.engines.deadlock import deadlock
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, Setup, StartMethod
 from worldsize.engines.placement import place
-from worldsize.engines.rank_channel import Published, Question, Request
+from worldsize.engines.ranks.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes

@@ -13,7 +13,7 @@ from importlib import metadata
 from worldsize.engines import session
 from worldsize.engines.cluster import Cluster, fail_fast, tf_config
 from worldsize.engines.job import Setup
-from worldsize.engines.rank_channel import Request
+from worldsize.engines.ranks.rank_channel import Request
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 import zmq
 from zmq.utils import z85
 
-from worldsize.engines.hosts.line import Line
+from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 
 _ZAP = "inproc://zeromq.zap.01"  # the address that ØMQ asks
@@ -71,11 +71,11 @@ class Door:
         self.carrier.others[self._asked] = self._answer
         self.carrier.start()
 
-    def invite(self, name: str, valid_s: float) -> tuple[Invitation, Line]:
+    def invite(self, name: str, valid_s: float) -> tuple[Invitation, HostLine]:
         """An invitation for one host, and the line that it will speak on. `name` is one that is not in use."""
         return self.carrier.do(lambda: self._invite(name, valid_s))
 
-    def _invite(self, name: str, valid_s: float) -> tuple[Invitation, Line]:
+    def _invite(self, name: str, valid_s: float) -> tuple[Invitation, HostLine]:
         public, secret = zmq.curve_keypair()
         socket = self.carrier.context.socket(zmq.PAIR)
         set_options(socket)
@@ -87,7 +87,7 @@ class Door:
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         port = self._bind(socket)
         self._tickets[name] = _Ticket(z85.decode(public), time.monotonic() + valid_s)
-        line = Line(self.carrier.wake)
+        line = HostLine(self.carrier.wake)
         self.carrier.carried.append(Carried(socket, monitor, line))
 
         keys = {"head_key": self._public, "public_key": public, "secret_key": secret}

@@ -21,7 +21,7 @@ import zmq
 from worldsize.engines.agent import death_watch, leave
 from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.door import Door
-from worldsize.engines.hosts.line import Line, LineClosed
+from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.messages import BadMessage, Greeting
 from worldsize.engines.hosts.pipes import line_over
 from worldsize.engines.hosts.remote_ranks import HostLost, RemoteRanks
@@ -123,7 +123,7 @@ class Head:
 
     door: Door | None = None
     hosts: dict[str, _Host] = field(default_factory=dict)  # by name
-    coming: dict[str, Line] = field(default_factory=dict)  # that have not said who they are
+    coming: dict[str, HostLine] = field(default_factory=dict)  # that have not said who they are
     started: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands of programs, by name
     invited: int = 0
 
@@ -138,7 +138,7 @@ class Head:
                 else:
                     self._hear(item)
 
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[HostLine]:
         agents = [agent for host in self.hosts.values() for agent in host.agents.values()]
         return [*self.coming.values(), *(agent.line for agent in agents if not agent.lost)]
 
@@ -248,7 +248,7 @@ class Head:
 
     # ---- hosts that come and go ------------------------------------------------------------------
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: HostLine) -> None:
         name = next((name for name, known in self.coming.items() if known is line), None)
         if name is not None:
             self._let_in(name, self.coming.pop(name))
@@ -262,7 +262,7 @@ class Head:
                         self._let_go(agent)
                     return
 
-    def _let_in(self, name: str, line: Line) -> None:
+    def _let_in(self, name: str, line: HostLine) -> None:
         """Somebody says who they are."""
         try:
             hello = self._welcome(line)
@@ -295,7 +295,7 @@ class Head:
             called = f"{name}-{number}"
         return called
 
-    def _welcome(self, line: Line) -> Greeting:
+    def _welcome(self, line: HostLine) -> Greeting:
         """Hear a greeting and answer it. Raises ValueError for a host that does not fit; LineClosed."""
         try:
             hello = messages.decode(line.receive())

@@ -29,7 +29,7 @@ from worldsize.engines import fork_server
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
 from worldsize.engines.hosts import greeting, messages
-from worldsize.engines.hosts.line import Line, LineClosed
+from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.messages import (
     MAX_CHUNK_BYTES,
     Answered,
@@ -53,7 +53,7 @@ _SPARE_S = 10.0  # after a run's time limit, for the head to end it
 _MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
 
 
-class Refused(ValueError):
+class NotWelcome(ValueError):
     """The head does not take this host; the message says why."""
 
 
@@ -71,8 +71,8 @@ class Home:
         return Home(address, dict(os.environ), tuple(sys.path), os.getcwd())
 
 
-def serve(line: Line, home: Home, framework: Framework = "torch") -> None:
-    """Be a host of whoever is at the other end of `line`, until it ends. Raises Refused."""
+def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
+    """Be a host of whoever is at the other end of `line`, until it ends. Raises NotWelcome."""
     folder = Path(tempfile.mkdtemp(prefix="worldsize-"))
     try:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -89,7 +89,7 @@ def serve(line: Line, home: Home, framework: Framework = "torch") -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _greet(line: Line, home: Home) -> None:
+def _greet(line: HostLine, home: Home) -> None:
     """Say who this is, and hear whether that is welcome."""
     hello = Greeting(
         name=socket.gethostname(),
@@ -102,20 +102,20 @@ def _greet(line: Line, home: Home) -> None:
     with suppress(LineClosed):  # which is told below
         line.send(messages.encode(hello))
     if not line.poll(_WELCOME_S):
-        raise Refused(f"the head did not answer within {_WELCOME_S:g} s")
+        raise NotWelcome(f"the head did not answer within {_WELCOME_S:g} s")
     try:
         answer = line.receive().decode()
     except LineClosed as error:
-        raise Refused(str(error)) from None
+        raise NotWelcome(str(error)) from None
     if answer != "welcome":
-        raise Refused(answer)
+        raise NotWelcome(answer)
 
 
 @dataclass(eq=False)
 class HostAgent:
     """Serves one head. The ranks of at most one job are here at a time."""
 
-    line: Line
+    line: HostLine
     home: Home
     framework: Framework
     folder: Path

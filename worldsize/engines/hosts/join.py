@@ -5,7 +5,7 @@ from __future__ import annotations
 import zmq
 
 from worldsize.engines.hosts.door import Invitation
-from worldsize.engines.hosts.line import Line
+from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 
 _REASONS = {
@@ -17,7 +17,7 @@ _REASONS = {
 }
 
 
-def join(invitation: Invitation) -> tuple[Carrier, Line]:
+def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
     """Connect to the head. Whether that came to be is told by the line: a first message, or its end with the reason."""
     carrier = Carrier(_note_end)
     socket = carrier.context.socket(zmq.PAIR)
@@ -35,7 +35,7 @@ def join(invitation: Invitation) -> tuple[Carrier, Line]:
     socket.ipv6 = ":" in invitation.address
     socket.connect(f"tcp://{address}:{invitation.port}")
 
-    line = Line(carrier.wake)
+    line = HostLine(carrier.wake)
     carrier.carried.append(Carried(socket, monitor, line))
     carrier.start()
     return carrier, line

@@ -21,7 +21,7 @@ class LineClosed(OSError):
     """There is no other side any more; the message says why."""
 
 
-class Line:
+class HostLine:
     """`wake` tells the carrier that there is something to carry, or that the line was closed."""
 
     def __init__(self, wake: Callable[[], None]) -> None:

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 
 from worldsize.engines.hosts.door import Invitation
-from worldsize.engines.hosts.host_agent import Home, Refused, serve
+from worldsize.engines.hosts.host_agent import Home, NotWelcome, serve
 from worldsize.engines.hosts.join import join
-from worldsize.engines.hosts.line import Line
+from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.pipes import line_of_this_process
 from worldsize.engines.job import Framework
 
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             be_host(line_of_this_process(), given.address or _address_of_ssh(), given.framework)
         else:
             accept(read_invitation(given.invitation), given.framework)
-    except (Refused, ValueError) as error:
+    except (NotWelcome, ValueError) as error:
         print(f"worldsize: {error}", file=sys.stderr)
         code = 2
     sys.stderr.flush()
@@ -48,13 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def accept(invitation: Invitation, framework: Framework = "torch") -> None:
-    """Join by an invitation, and be a host until the head hangs up. Raises Refused."""
+    """Join by an invitation, and be a host until the head hangs up. Raises NotWelcome."""
     carrier, line = join(invitation)
     be_host(line, address_towards(invitation.address), framework)
     carrier.close()
 
 
-def be_host(line: Line, address: str, framework: Framework) -> None:
+def be_host(line: HostLine, address: str, framework: Framework) -> None:
     """Serve the head at the other end of the line."""
     try:
         serve(line, Home.of_this_process(address), framework)

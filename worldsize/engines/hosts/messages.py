@@ -15,7 +15,7 @@ import msgspec
 
 from worldsize.engines.host import HostFacts, NewsKind, Silence
 from worldsize.engines.job import Progress
-from worldsize.engines.rank_channel import Published, Request
+from worldsize.engines.ranks.rank_channel import Published, Request
 from worldsize.failures import Failure, Return, Standing
 from worldsize.trace import RankRecord
 

@@ -11,13 +11,13 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, Line
+from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, HostLine
 
 
-def line_over(read_fd: int, write_fd: int, other: str) -> Line:
+def line_over(read_fd: int, write_fd: int, other: str) -> HostLine:
     """A line over two pipes, which it closes. `other` is what the other side is called where it is gone."""
     going = threading.Event()
-    line = Line(going.set)
+    line = HostLine(going.set)
     reader = Connection(read_fd, writable=False)
     writer = Connection(write_fd, readable=False)
     threading.Thread(target=_read, args=(line, reader, other), name="worldsize-reader", daemon=True).start()
@@ -25,7 +25,7 @@ def line_over(read_fd: int, write_fd: int, other: str) -> Line:
     return line
 
 
-def _read(line: Line, reader: Connection, other: str) -> None:
+def _read(line: HostLine, reader: Connection, other: str) -> None:
     try:
         while not line.ended:
             line.deliver(reader.recv_bytes(MAX_MESSAGE_BYTES + 1000))
@@ -36,7 +36,7 @@ def _read(line: Line, reader: Connection, other: str) -> None:
     reader.close()
 
 
-def _write(line: Line, writer: Connection, going: threading.Event) -> None:
+def _write(line: HostLine, writer: Connection, going: threading.Event) -> None:
     with suppress(OSError):
         while not line.ended:
             going.wait(1.0)
@@ -49,7 +49,7 @@ def _write(line: Line, writer: Connection, going: threading.Event) -> None:
     writer.close()
 
 
-def line_of_this_process() -> Line:
+def line_of_this_process() -> HostLine:
     """The line over this process's standard input and output, which nothing else reads or writes from now on."""
     read_fd, write_fd = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 from worldsize.engines.host import HostFacts, RankNews, Silence
 from worldsize.engines.hosts import messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
-from worldsize.engines.hosts.line import Line
+from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
 from worldsize.engines.job import Job
-from worldsize.engines.rank_channel import Question
+from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Standing
 from worldsize.files import write_whole
 
@@ -38,7 +38,7 @@ class RemoteRanks:
     """The ranks of one framework on one host, of one job at a time."""
 
     name: str
-    line: Line
+    line: HostLine
     offset: ClockOffset = ClockOffset()
     lost: str = ""  # why the host is lost
 

@@ -1,4 +1,4 @@
-"""ØMQ's sockets as lines: one thread that owns every socket, and carries messages between them and their `Line`s.
+"""ØMQ's sockets as lines: one thread that owns every socket, and carries messages between them and their `HostLine`s.
 
 Authenticated and encrypted by CURVE (http://curvezmq.org). A lost peer is noticed by ØMQ's own heartbeats, which its
 I/O thread answers whatever Python does. What was measured about these options: a frame must pass well within the
@@ -17,7 +17,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, Line
+from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, HostLine
 
 _GOING = 64  # messages that ØMQ holds for a slow network; the others wait in their line
 
@@ -41,7 +41,7 @@ class Carried:
 
     socket: zmq.Socket
     monitor: zmq.Socket
-    line: Line
+    line: HostLine
     descriptor: int | None = None
     full: bool = False  # ØMQ takes no more at this moment
 

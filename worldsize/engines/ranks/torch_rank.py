@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from worldsize.engines import payload
 from worldsize.engines.job import Job
-from worldsize.engines.rank_channel import RankChannel
+from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.fabric.gloo import GlooWire, gloo_group
 from worldsize.fabric.interface import Fabric
 from worldsize.fabric.recording import Recorded
