@@ -28,7 +28,7 @@ def finished(run_state, state="done", outcome=None, reports=()):
     reports = list(reports) or [[] for _ in run_state.rows]
     return SimpleNamespace(
         world_size=len(run_state.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
-        setup="2 ranks", tasks=(), trace=SimpleNamespace(spans=(), collectives=()),
+        setup="2 ranks", tasks=(), hosts=(), trace=SimpleNamespace(spans=(), collectives=()),
     )  # fmt: skip
 
 
@@ -408,3 +408,12 @@ def test_marks_stand_out_in_both_themes(theme):
 def test_the_script_fetches_nothing():
     assert set(re.findall(r"https?://[^\"\s]+", SCRIPT)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"\bimport\b|\bfetch\(|XMLHttpRequest", SCRIPT)
+
+
+def test_ranks_of_several_hosts_say_theirs_in_the_view_and_in_the_table():
+    run_state = RunState(3, hosts=("n1", "n1", "n2"))
+    run = finished(run_state)
+    run.hosts = ("n1", "n1", "n2")
+    heads, rows = result.table(run, run_state)
+    assert [rank["host"] for rank in run_state.whole()["ranks"]] == ["n1", "n1", "n2"]
+    assert heads[2] == "host" and [row.more[0] for row in rows] == ["n1", "n1", "n2"]

@@ -121,7 +121,7 @@ def table(run: Run, run_state: RunState) -> tuple[list[str], list[TableRow]]:
     order = sorted(run_state.rows, key=lambda row: (how[row.rank].state != "failed", row.rank))
     every = [_more(row) for row in order]
 
-    heads = ["last report", "sent", "received", "lines"]
+    heads = ["host", "last report", "sent", "received", "lines"]
     used = [place for place in range(len(heads)) if any(more[place] not in _NOTHING for more in every)]
     rows = []
     for row, more in zip(order, every, strict=True):
@@ -137,7 +137,7 @@ _NOTHING = ("", "0", "0\u00a0B")
 
 def _more(row: RankRow) -> list[str]:
     sizes = [units.size(n).replace(" ", "\u00a0") for n in (row.sent_bytes, row.received_bytes)]
-    return [row.told(), *sizes, f"{row.lines:,}"]
+    return [row.host, row.told(), *sizes, f"{row.lines:,}"]
 
 
 def _short(words: str) -> str:

@@ -36,12 +36,13 @@ def curve_points(world_size: int) -> int:
 
 @dataclass
 class RankRow:
-    """One rank. `doing` says in words what its `state` does not."""
+    """One rank. `doing` says in words what its `state` does not; `host` is "" for one on this machine."""
 
     rank: int
     name: str
     tail: deque[str]
     keep_points: int
+    host: str = ""
     state: RankLife = "starting"
     doing: str = ""
     lines: int = 0
@@ -84,12 +85,14 @@ class RankRow:
 class RunState:
     """All ranks of one run."""
 
-    def __init__(self, world_size: int, tasks: failures.TaskNames = ()) -> None:
+    def __init__(self, world_size: int, tasks: failures.TaskNames = (), hosts: Sequence[str] = ()) -> None:
         self.rows: list[RankRow] = []
         for rank in range(world_size):
             tail = deque(maxlen=tail_lines(world_size))
             name = failures.name(rank, tasks)
-            self.rows.append(RankRow(rank=rank, name=name, tail=tail, keep_points=curve_points(world_size)))
+            row = RankRow(rank=rank, name=name, tail=tail, keep_points=curve_points(world_size))
+            row.host = hosts[rank] if hosts else ""
+            self.rows.append(row)
 
     @property
     def changed(self) -> bool:
@@ -156,6 +159,7 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
     return {
         "rank": row.rank,
         "name": row.name,
+        "host": row.host,
         "state": row.state,
         "doing": row.doing,
         "lines": row.lines,

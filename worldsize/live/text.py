@@ -54,7 +54,7 @@ class TextLines(Observer):
     screenful: Screenful
 
     def started(self, run: Run) -> None:
-        self.run_state = RunState(run.world_size, run.tasks)
+        self.run_state = RunState(run.world_size, run.tasks, run.hosts)
         self.screenful = Screenful(run.tasks)
         print(run.setup)
 

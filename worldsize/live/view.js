@@ -44,6 +44,7 @@ body[data-jp-theme-light="false"] .ws-live, body[data-vscode-theme-kind="vscode-
   display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, var(--ws-card, 300px)), 1fr)); gap: 6px;
   max-height: 36em; overflow: auto;
 }
+.ws-host { grid-column: 1 / -1; font-weight: 600; margin-top: 2px; }
 .ws-card { border: 1px solid var(--ws-rule); border-radius: 3px; padding: 3px 6px; min-width: 0; }
 .ws-card[data-state="failed"] { order: -1; border: 2px solid var(--ws-bad); background: var(--ws-bad-back); }
 .ws-name { display: flex; gap: 6px; align-items: baseline; }
@@ -114,12 +115,13 @@ class Known {
 // ---- one rank ----------------------------------------------------------------------------------------------------
 
 class Card {
-  constructor(parent, { rank, name: called }, tailLines) {
+  constructor(parent, { rank, name, host }, tailLines) {
+    const called = host ? `${name} on ${host}` : name;
     this.root = element("section", "ws-card", parent, { "data-rank": rank, "aria-label": called });
-    const name = element("div", "ws-name", this.root);
-    shape(element("svg", "", name, { viewBox: "0 0 12 12", "aria-hidden": "true" }), rank);
-    write(element("strong", "", name), called);
-    this.doing = element("span", "ws-doing", name);
+    const title = element("div", "ws-name", this.root);
+    shape(element("svg", "", title, { viewBox: "0 0 12 12", "aria-hidden": "true" }), rank);
+    write(element("strong", "", title), called);
+    this.doing = element("span", "ws-doing", title);
     this.share = element("div", "ws-share", this.root, {
       role: "progressbar", "aria-label": `progress of ${called}`, "aria-valuemin": 0, "aria-valuemax": 100, hidden: "",
     });
@@ -297,6 +299,7 @@ class View {
     for (const rank of ranks) {
       if (!rank.changed) continue;
       rank.changed = false;
+      if (!this.cards.has(rank.rank)) this.host(rank.host);
       if (!this.cards.has(rank.rank)) this.cards.set(rank.rank, new Card(this.cardGrid, rank, ranks.length > 4 ? 3 : 6));
       this.cards.get(rank.rank).draw(rank);
       for (const name of Object.keys(rank.curves)) {
@@ -315,6 +318,12 @@ class View {
     for (const rank of ranks) counts[rank.state] = (counts[rank.state] ?? 0) + 1;
     write(this.counts, Object.entries(counts).map(([state, n]) => `${n} of ${ranks.length} ${state}`).join(", "));
     this.say(ranks);
+  }
+
+  // Ranks on several hosts stand under the name of theirs; those of one machine need none.
+  host(name) {
+    if (name && name !== this.lastHost) write(element("div", "ws-host", this.cardGrid), `on ${name}`);
+    this.lastHost = name;
   }
 
   tick() {
