@@ -73,6 +73,10 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
 
 
 _WAITING = "a strategy over several tasks waits until every task that TF_CONFIG names is there and has made it too"
+_NO_MODULE = (
+    "ranks on other hosts import what is installed there: a module beside the notebook has to be there too, in the folder "
+    "in which the host was started or on its PYTHONPATH"
+)
 _FATAL = re.compile(r"F\d{4} ")  # how TensorFlow's and torch's C++ begin the line of a fatal error
 
 
@@ -83,6 +87,9 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     if first.kind == "signal":
         fatal = [line for line in run.native_log(first.rank).splitlines() if _FATAL.match(line)]
         rows += [f"  it said last: {line[:200]}" for line in fatal[-1:]]
+
+    if run.hosts and first.type == "ModuleNotFoundError":
+        rows.append(_NO_MODULE)
 
     at_once = [f.rank for f in outcome.failures if f is not first and _may_be_first(run, first, f)]
     if at_once:
