@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from worldsize.engines.cluster import Cluster
+from worldsize.engines.own_network import Network
 from worldsize.failures import Failure, Outcome, TaskNames, Wait
 from worldsize.links import Link
 
@@ -109,11 +110,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Setup:
-    """What the engine chose. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server"."""
+    """What the engine chose. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
+
+    `network`: whether the ranks have one of their own, with loopback alone, or share the machine's; `why_shared` says why
+    they do where that is known.
+    """
 
     text: str
     threads: int
     on_gpus: bool = False
+    network: Network = "shared"
+    why_shared: str = ""
 
 
 @dataclass(frozen=True)

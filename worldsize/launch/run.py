@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from worldsize import errors, failures
 from worldsize.engines.job import Progress, RunFiles
+from worldsize.engines.own_network import Network
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
 
@@ -28,6 +29,7 @@ class Run:
     `state` is "done", "not yet" (an exercise's stub was met: `not_yet` says which), "failed" or "interrupted".
     A run of TensorFlow has `tasks`, such as ("chief:0", "worker:0"), and `run["worker:0"]` is what that one returned.
     `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
+    `network`: "own" where the ranks have one that nobody else can reach, "shared" (`why_shared`) where it is the machine's.
     `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
     """
 
@@ -38,6 +40,8 @@ class Run:
     not_yet: str | None = None
     results: list[Any] = field(default_factory=list)
     setup: str = ""
+    network: Network = "shared"
+    why_shared: str = ""
     reports: list[list[dict]] = field(default_factory=list)
     wall_s: float = 0.0
     startup_s: float = 0.0
