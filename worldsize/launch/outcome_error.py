@@ -75,6 +75,22 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
 _WAITING = "a strategy over several tasks waits until every task that TF_CONFIG names is there and has made it too"
 _FATAL = re.compile(r"F\d{4} ")  # how TensorFlow's and torch's C++ begin the line of a fatal error
 
+# How Python, requests, curl and TensorFlow say that a name is not known or that no way leads to an address.
+_NO_NETWORK = re.compile(
+    r"gaierror|name resolution|name or service not known|(failed to|could ?n[o']t) resolve|network is unreachable|"
+    r"no address associated with hostname|max retries exceeded with url",
+    re.IGNORECASE,
+)
+_OWN_NETWORK = (
+    "ranks on this machine have a network of their own, with loopback alone: load the data in the notebook; or run "
+    '`import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again, to let ranks use the machine\'s'
+)
+
+
+def _misses_a_network(failure: Failure) -> bool:
+    said = f"{failure.type}: {failure.message}\n{failure.cause}"
+    return failure.kind == "raised" and _NO_NETWORK.search(said) is not None
+
 
 def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     rows = [failures.headline(first, job.world_size, run.tasks)]
@@ -82,6 +98,9 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     if first.kind == "signal":
         fatal = [line for line in run.native_log(first.rank).splitlines() if _FATAL.match(line)]
         rows += [f"  it said last: {line[:200]}" for line in fatal[-1:]]
+
+    if run.network == "own" and _misses_a_network(first):
+        rows.append(_OWN_NETWORK)
 
     others = [f.rank for f in outcome.failures if f is not first]
     if others:
