@@ -199,11 +199,16 @@ def name(rank: int, tasks: TaskNames = ()) -> str:
     return tasks[rank].replace(":", " ") if tasks else f"rank {rank}"
 
 
-def headline(failure: Failure, world_size: int, tasks: TaskNames = ()) -> str:
-    """A `Failure` in words that a student can read: who failed and how. The message of an error may have many lines."""
+def headline(failure: Failure, world_size: int, tasks: TaskNames = (), host: str = "") -> str:
+    """A `Failure` in words that a student can read: who failed, on which `host`, and how.
+
+    The message of an error may have many lines.
+    """
     who = name(failure.rank, tasks)
     if not tasks:
         who += f" of {world_size}"
+    if host and failure.kind != "lost":
+        who += f" (on {host})"
 
     links = {"raised": "failed first:", "signal": "was", "exit": "", "lost": "was"}
     return " ".join(filter(None, (who, links[failure.kind], ending(failure))))

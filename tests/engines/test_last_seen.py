@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from worldsize.engines.last_seen import LastSeen, last_seen
+from worldsize.engines.ranks.last_seen import LastSeen, last_seen
 
 QUICK = pytest.mark.quick
 
@@ -126,7 +126,7 @@ def step():
 WATCHED = """\
 import gc, os, sys, threading, time
 from pathlib import Path
-from worldsize.engines.last_seen import LastSeen
+from worldsize.engines.ranks.last_seen import LastSeen
 {work}
 place = LastSeen(Path(sys.argv[1]), (__file__, "main"))
 looks, odd = [0], []

@@ -23,6 +23,7 @@ from tests.support.daemons import until
 from tests.support.processes import LONG_S, agents, ports_around, ports_of
 from tests.support.tensorflow_work import PAIR, multi_worker
 from worldsize.engines import own_network as ours
+from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.launch import launch
 from worldsize.tf import launch as launch_tensorflow
 
@@ -110,6 +111,16 @@ def test_another_word_is_a_value_error_before_anything_starts(monkeypatch):
     with pytest.raises(ValueError, match="WORLDSIZE_NETWORK: expected one of own, shared, got 'none'"):
         launch(where, 1)
     assert [agent.pid for agent in agents()] == before
+
+
+def test_hosts_that_are_open_stay_open_when_the_variable_changes(monkeypatch):
+    engine = HostsEngine()
+    try:
+        for word in ("own", "shared"):
+            monkeypatch.setenv("WORLDSIZE_NETWORK", word)
+            assert engine.complaints() == []
+    finally:
+        engine.close()
 
 
 def test_a_machine_with_gpus_keeps_its_network(monkeypatch, tmp_path):

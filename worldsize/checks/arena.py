@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from worldsize import failures
 from worldsize.checks import in_rank, plain_call
 from worldsize.engines.cluster import Cluster
-from worldsize.engines.rank_failure import failure_of
+from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.errors import LaunchError
 from worldsize.failures import Failure, Wait
 from worldsize.links import Link

@@ -34,16 +34,16 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMetho
     """
     why_shared = enter_own_network()
     kernel = mpc.Connection(kernel_fd)
-    watched = [kernel, *_death_watch(kernel_pid)]
+    watched = [kernel, *death_watch(kernel_pid)]
     try:
         _serve(kernel, watched, Path(own_dir), start_method, framework, why_shared)
     except (EOFError, OSError):
         if not mpc.wait(watched, 0):
             raise  # not the kernel's end: it reads this in the agent's log
-    _leave(Path(own_dir))
+    leave(Path(own_dir))
 
 
-def _leave(own_dir: Path) -> None:
+def leave(own_dir: Path) -> None:
     """End with the fork server, without the second that each takes to unload torch, and remove the runs of a kernel
     that has died or is about to. One that lives on has moved `own_dir` away before it hung up, and keeps its runs.
     """
@@ -55,7 +55,7 @@ def _leave(own_dir: Path) -> None:
     os._exit(0)
 
 
-def _death_watch(pid: int) -> list[int]:
+def death_watch(pid: int) -> list[int]:
     """A pidfd of the kernel: a forked child of the kernel can keep the pipe open after the kernel died."""
     try:
         return [os.pidfd_open(pid)]
@@ -67,7 +67,7 @@ def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
     """Watch a kernel that ends while this process imports, when there are no ranks yet."""
     while not warm.is_set():
         if mpc.wait(watched, _TICK_S) and not warm.is_set():
-            _leave(own_dir)
+            leave(own_dir)
 
 
 def _serve(

@@ -20,7 +20,7 @@ import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from worldsize.engines.job import Framework, Job, Progress, Setup, StartMethod
 from worldsize.engines.own_network import Network, wanted_network
@@ -49,9 +49,10 @@ def start_method() -> StartMethod:
 class AgentProcess:
     """The agent process and the pipe to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
 
-    def __init__(self, framework: Framework, method: StartMethod, own_dir: Path) -> None:
+    def __init__(self, own_dir: Path, boot: str, *words: str) -> None:
+        """`boot` is Python that takes the pipe's number, this process's, `own_dir` and then `words` from sys.argv."""
         self.dir = own_dir
-        self.events: queue.SimpleQueue[Setup | Progress | Outcome | None] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()  # ends with a None
         self.ready = False
         self.busy = False
         self.gone = False  # it hung up: its process may need a moment more to end
@@ -61,7 +62,7 @@ class AgentProcess:
         self.connection: Connection = ours
         with open(self.dir / "agent.log", "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), str(self.dir), method, framework],
+                [sys.executable, "-c", boot, str(theirs.fileno()), str(os.getpid()), str(self.dir), *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
                 start_new_session=True, env=_agent_environment(self.dir),
             )  # fmt: skip
@@ -195,16 +196,21 @@ class LocalEngine:
             if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's pipe
                 self._agents, self._dir, self._pid = {}, None, os.getpid()
 
-            method = start_method()
-            wanted = (method, wanted_network())
+            wanted = self._wanted()
             known = self._agents.get(wanted)
             if known is not None and known.alive():
                 return known
 
             if known is not None:
                 known.close(0, keep_runs=True)
-            self._agents[wanted] = AgentProcess(self._framework, method, self._new_dir("a"))
+            self._agents[wanted] = self._started(wanted[0])
             return self._agents[wanted]
+
+    def _wanted(self) -> tuple[StartMethod, Network]:
+        return start_method(), wanted_network()
+
+    def _started(self, method: StartMethod) -> AgentProcess:
+        return AgentProcess(self._new_dir("a"), _BOOT, method, self._framework)
 
     def _new_dir(self, prefix: str) -> Path:
         if self._dir is None or not self._dir.is_dir():

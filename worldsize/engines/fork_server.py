@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 IMPORT_LATE = getattr(signal, "SIGUSR1", None)  # what makes a fork server import what comes late
 _PRELOAD = {
-    "torch": ("torch.distributed", "worldsize.engines.torch_rank"),
-    "tensorflow": ("worldsize.engines.tensorflow_rank", "tensorflow", "keras", "tf_keras"),
+    "torch": ("torch.distributed", "worldsize.engines.ranks.torch_rank"),
+    "tensorflow": ("worldsize.engines.ranks.tensorflow_rank", "tensorflow", "keras", "tf_keras"),
 }
 
 
 def start(framework: Framework) -> None:
     """Start this process's fork server, and return at once while it imports `framework`."""
-    modules = ["worldsize.engines.rank", *_PRELOAD[framework], "worldsize.engines.late_imports"]
+    modules = ["worldsize.engines.ranks.rank", *_PRELOAD[framework], "worldsize.engines.late_imports"]
     multiprocessing.set_forkserver_preload(modules)
     resource_tracker.ensure_running()
     forkserver.ensure_running()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from worldsize.engines.job import Job
-from worldsize.engines.rank_channel import Question
+from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Frame, Standing
 
 NewsKind = Literal[
@@ -60,6 +60,9 @@ class Host(Protocol):
 
     def facts(self, with_gpus: bool) -> HostFacts:
         """What the host has. Its GPUs are looked for only where a job may use them."""
+
+    def clock_error_s(self) -> float:
+        """How well its clock is known on this machine's."""
 
     def begin(self, job: Job) -> None:
         """Make ready for the ranks of this job."""

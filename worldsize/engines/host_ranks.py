@@ -22,9 +22,9 @@ from typing import Any
 
 from worldsize.engines.host import HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, StartMethod
-from worldsize.engines.last_seen import last_seen, stack_of
-from worldsize.engines.rank import main as rank_main
-from worldsize.engines.rank_channel import MAIN, Question
+from worldsize.engines.ranks.last_seen import last_seen, stack_of
+from worldsize.engines.ranks.rank import main as rank_main
+from worldsize.engines.ranks.rank_channel import MAIN, Question
 from worldsize.engines.torch_services import TorchServices
 from worldsize.failures import Standing
 
@@ -61,6 +61,9 @@ class HostRanks:
             nccl=nccl,
             interface=_interface_of(self.address),
         )
+
+    def clock_error_s(self) -> float:
+        return 0.0
 
     def begin(self, job: Job) -> None:
         self.job = job

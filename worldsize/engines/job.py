@@ -6,7 +6,7 @@ means to the one who launched it (`launch/`, `tf/`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -94,6 +94,10 @@ class Job:
     tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
     wants_late_imports: bool = False  # whether the function seems to use what torch imports late
+    asked_env: tuple[str, ...] = ()  # names in `env` that the launch itself was given
+    travelling_env: dict[str, str] = field(default_factory=dict)  # what of `env` goes to other hosts
+    trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
+    hosts_label: str = ""  # such as "Slurm job 4711"
 
     @property
     def files(self) -> RunFiles:
@@ -112,6 +116,7 @@ class Job:
 class Setup:
     """What the engine chose. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
 
+    `hosts` names the host of each rank, () for ranks of this machine; `clock_error_s` is how well their clocks are known.
     `network`: whether the ranks have one of their own, with loopback alone, or share the machine's; `why_shared` says why
     they do where that is known.
     """
@@ -119,6 +124,8 @@ class Setup:
     text: str
     threads: int
     on_gpus: bool = False
+    hosts: tuple[str, ...] = ()
+    clock_error_s: float = 0.0
     network: Network = "shared"
     why_shared: str = ""
 

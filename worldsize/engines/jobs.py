@@ -17,7 +17,7 @@ from worldsize.engines.tensorflow_session import TensorFlowSession
 from worldsize.engines.torch_services import TorchServices
 from worldsize.engines.torch_session import TorchSession
 
-_SESSIONS: dict[Framework, type[Session]] = {"torch": TorchSession, "tensorflow": TensorFlowSession}
+SESSIONS: dict[Framework, type[Session]] = {"torch": TorchSession, "tensorflow": TensorFlowSession}
 _MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
 _IDLE_S = 0.2  # without a launch, before the fork server imports what is wanted late
 
@@ -61,7 +61,7 @@ class Jobs:
             self._import_late()
 
         host = HostRanks(self.listener, self.start_method, self.services)
-        session = _SESSIONS[self.framework](
+        session = SESSIONS[self.framework](
             job=job, kernel=self.kernel, watched=self.watched, hosts=(host,), start_method=self.start_method,
             network="shared" if self.why_shared else "own", why_shared=self.why_shared,
         )  # fmt: skip

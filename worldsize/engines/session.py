@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from worldsize import units
 from worldsize.engines.deadlock import deadlock
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, Setup, StartMethod
 from worldsize.engines.own_network import Network
 from worldsize.engines.placement import place
-from worldsize.engines.rank_channel import Published, Question, Request
+from worldsize.engines.ranks.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
@@ -103,6 +104,23 @@ class Session:
 
     def _place(self, capacities: Iterable[int]) -> None:
         self.ranks = place(self.job.world_size, list(capacities))
+
+    def _hosts_in_words(self) -> list[str]:
+        """ "2 hosts (n1, n2), Slurm job 4711", as a part of the setup's line; [] for this machine alone."""
+        names = [facts.name for facts, ranks in zip(self.facts, self.ranks, strict=True) if ranks and facts.name]
+        if not names:
+            return []
+        counted = f"{units.count(len(names), 'host')} ({', '.join(names)})"
+        return [", ".join(filter(None, (counted, self.job.hosts_label)))]
+
+    def _hosts_of_ranks(self) -> tuple[str, ...]:
+        names = [self.facts[self._node_of(rank)].name for rank in range(self.job.world_size)]
+        return tuple(names) if any(names) else ()
+
+    def _clock_error_s(self) -> float:
+        """How far apart two moments on different hosts may really be that seem to be one."""
+        errors = sorted(host.clock_error_s() for host in self._used_hosts())
+        return sum(errors[-2:])
 
     def _used_hosts(self) -> list[Host]:
         return [host for host, ranks in zip(self.hosts, self.ranks, strict=True) if ranks]

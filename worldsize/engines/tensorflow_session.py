@@ -13,7 +13,7 @@ from importlib import metadata
 from worldsize.engines import session
 from worldsize.engines.cluster import Cluster, fail_fast, tf_config
 from worldsize.engines.job import Setup
-from worldsize.engines.rank_channel import Request
+from worldsize.engines.ranks.rank_channel import Request
 
 
 @dataclass(eq=False)
@@ -31,7 +31,16 @@ class TensorFlowSession(session.Session):
     def _choose(self) -> Setup:
         self.facts = tuple(host.facts(with_gpus=False) for host in self.hosts)
         self._place(facts.cores for facts in self.facts)
-        return Setup(f"{self._who()} · {self._versions()} · {session.way_of(self.start_method)}", self._threads(0))
+        if self.cluster and self._hosts_of_ranks() and not self.job.trusted_network:
+            raise ValueError(_UNTRUSTED)
+
+        words = [self._who(), self._versions(), *self._hosts_in_words(), session.way_of(self.start_method)]
+        return Setup(
+            text=" · ".join(words),
+            threads=self._threads(0),
+            hosts=self._hosts_of_ranks(),
+            clock_error_s=self._clock_error_s(),
+        )
 
     def _threads(self, node: int) -> int:
         """Of each task on this host, among those that run the function."""
@@ -51,7 +60,9 @@ class TensorFlowSession(session.Session):
 
     def _versions(self) -> str:
         keras = "tf_keras 2" if self.job.tasks.legacy_keras else "Keras 3"
-        over = " · gRPC on loopback" if self.cluster else ""
+        over = ""
+        if self.cluster:
+            over = " · gRPC" if self._hosts_of_ranks() else " · gRPC on loopback"
         return f"TensorFlow {_version()}, {keras}{over}"
 
     def _start(self, setup: Setup) -> None:
@@ -121,6 +132,11 @@ class TensorFlowSession(session.Session):
         self._start_one(rank)
 
 
+_UNTRUSTED = (
+    "launch: TensorFlow's tasks on several hosts talk over gRPC, which listens on every interface, asks for no password and "
+    "runs any graph that it is sent: whoever reaches the hosts' ports can run code as you. If only people whom you trust "
+    "can, say so: hosts.open(…, trusted_network=True)."
+)
 _YIELDING = (
     "TF_FORCE_GPU_ALLOW_GROWTH",
     "OMP_NUM_THREADS",

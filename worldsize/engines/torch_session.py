@@ -30,10 +30,16 @@ class TorchSession(session.Session):
             self._place(facts.cores for facts in self.facts)
 
         words = [units.count(self.job.world_size, "rank"), self._where(own_gpu, gpus), self._threads_in_words()]
-        words.append(session.way_of(self.start_method))
+        words += [*self._hosts_in_words(), session.way_of(self.start_method)]
         if self.job.link:
             words.append(f"links {self.job.link}")
-        return Setup(" · ".join(words), self._threads(0), on_gpus=own_gpu or self.job.device == "cuda")
+        return Setup(
+            text=" · ".join(words),
+            threads=self._threads(0),
+            on_gpus=own_gpu or self.job.device == "cuda",
+            hosts=self._hosts_of_ranks(),
+            clock_error_s=self._clock_error_s(),
+        )
 
     def _where(self, own_gpu: bool, gpus: int) -> str:
         if own_gpu:

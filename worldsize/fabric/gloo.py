@@ -59,17 +59,18 @@ class GlooWire:
     A small tensor travels in its header's message. Both are a rendezvous: gloo sends nothing before the receiver asks.
     """
 
-    def __init__(self, group: dist.ProcessGroupGloo) -> None:
+    def __init__(self, group: dist.ProcessGroupGloo, origin_s: float = 0.0) -> None:
         self.rank = group.rank()
         self.world_size = group.size()
         self._group = group
+        self._origin_s = origin_s
         self._landings: list[tuple[torch.Tensor, memoryview]] = []  # kept, because fresh memory costs page faults
         self._unmet: list[dist.Work] = []  # they must outlive the tensors of their messages
 
     now = staticmethod(time.monotonic)
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        header = _header(x, stamp_s)
+        header = _header(x, stamp_s - self._origin_s)
         try:
             if x.nbytes <= SMALL_BYTES:
                 both = torch.cat([header, raw(x)])
@@ -114,7 +115,7 @@ class GlooWire:
             (payload or self._ask(out, frm, tag)).wait()
 
         self._landings.append((landing, words))
-        return Arrival(frm, out.nbytes, stamp_ns * 1e-9)
+        return Arrival(frm, out.nbytes, stamp_ns * 1e-9 + self._origin_s)
 
     def _ask(self, out: torch.Tensor, frm: int, tag: int) -> dist.Work | None:
         """Begin to receive a payload that does not come with its header."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-from worldsize.engines.agent_client import LocalEngine
+from worldsize.engines.current import current_engine, local_engine
 from worldsize.engines.job import Device, Job
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, check_arguments, execute
@@ -22,12 +22,10 @@ from worldsize.links import Link
 
 _MAX_WORLD_SIZE = 256
 
-_engine = LocalEngine()
-
 
 def warm() -> None:
     """Call ahead of the first launch: begin to start the agent, and return at once."""
-    _engine.warm()
+    local_engine("torch").warm()
 
 
 def last_run() -> Run | None:
@@ -61,7 +59,8 @@ def launch(
     _check(world_size, link, device)
 
     job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=link, **callers_state(seed))
-    return execute(_engine, Payload(fn, tuple(args), dict(kwargs or {})), job, STUDENTS_LAUNCHES)
+    engine = current_engine("torch")
+    return execute(engine, Payload(fn, tuple(args), dict(kwargs or {})), job, STUDENTS_LAUNCHES)
 
 
 def quiet_launch(
@@ -72,12 +71,13 @@ def quiet_launch(
     timeout_s: float = 120.0,
     device: Device = "auto",
 ) -> Run:
-    """The same call as students', for a check or a sheet: observers are not told, and `last_run` stays the student's own."""
+    """The same call as students', for a check or a sheet: on this machine, whatever hosts are open; observers are not
+    told, and `last_run` stays the student's own."""
     check_arguments(fn, args, timeout_s, None)
     _check(world_size, link, device)
 
     job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=link, **callers_state(None))
-    return execute(_engine, Payload(fn, tuple(args), {}), job, KernelLaunches())
+    return execute(local_engine("torch"), Payload(fn, tuple(args), {}), job, KernelLaunches())
 
 
 def _check(world_size: Any, link: Any, device: Any) -> None:

@@ -93,7 +93,8 @@ def _misses_a_network(failure: Failure) -> bool:
 
 
 def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
-    rows = [failures.headline(first, job.world_size, run.tasks)]
+    host = run.hosts[first.rank] if run.hosts else ""
+    rows = [failures.headline(first, job.world_size, run.tasks, host)]
     rows += failures.failed_where(first)
     if first.kind == "signal":
         fatal = [line for line in run.native_log(first.rank).splitlines() if _FATAL.match(line)]
@@ -102,7 +103,12 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     if run.network == "own" and _misses_a_network(first):
         rows.append(_OWN_NETWORK)
 
-    others = [f.rank for f in outcome.failures if f is not first]
+    at_once = [f.rank for f in outcome.failures if f is not first and _may_be_first(run, first, f)]
+    if at_once:
+        within = f"within {run.clock_error_s * 1000:.2g} ms of it, as well as the hosts' clocks are known"
+        rows.append(f"{failures.names(at_once, run.tasks)} failed {within}: any of them may be the first")
+
+    others = [f.rank for f in outcome.failures if f is not first and f.rank not in at_once]
     if others:
         rows.append(f"{failures.names(others, run.tasks)} failed after it")
 
@@ -112,3 +118,10 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
         rows.append(f"{failures.names(stopped, run.tasks)} {were} stopped:")
         rows += failures.render_standings(outcome.standings, run.tasks)
     return rows
+
+
+def _may_be_first(run: Run, first: Failure, other: Failure) -> bool:
+    """Whether two failures on different hosts are closer than their clocks can tell."""
+    if not run.hosts or run.hosts[first.rank] == run.hosts[other.rank] or other.lost_a_peer:
+        return False
+    return abs(other.at_s - first.at_s) <= run.clock_error_s

@@ -29,6 +29,8 @@ class Run:
     `state` is "done", "not yet" (an exercise's stub was met: `not_yet` says which), "failed" or "interrupted".
     A run of TensorFlow has `tasks`, such as ("chief:0", "worker:0"), and `run["worker:0"]` is what that one returned.
     `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
+    `hosts[r]` is the name of rank r's host, () where all ran on this machine; moments of ranks on different hosts are
+    compared to within `clock_error_s`.
     `network`: "own" where the ranks have one that nobody else can reach, "shared" (`why_shared`) where it is the machine's.
     `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
     """
@@ -48,6 +50,8 @@ class Run:
     notes: list[str] = field(default_factory=list)
     outcome: Outcome | None = None
     tasks: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    clock_error_s: float = 0.0
     _trace: Trace | None = None
 
     def __post_init__(self) -> None:

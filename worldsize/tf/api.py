@@ -18,13 +18,13 @@ from typing import Any
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.cluster import Cluster, serving
+from worldsize.engines.current import current_engine, local_engine
 from worldsize.engines.job import Job, TensorFlowTasks
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, check_arguments, execute
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
 
 _MAX_DEVICES = 64
-_engine = LocalEngine("tensorflow")
 
 
 def warm() -> None:
@@ -32,7 +32,7 @@ def warm() -> None:
 
     It is imported in the background.
     """
-    _engine.warm()
+    local_engine("tensorflow").warm()
 
 
 def launch(
@@ -64,7 +64,8 @@ def launch(
     _check(fn, args, timeout_s, seed, logical_devices, cluster, env)
 
     tasks = _tasks(cluster, servers, logical_devices, legacy_keras)
-    return _launch(Payload(fn, tuple(args), dict(kwargs or {})), tasks, timeout_s, seed, env, STUDENTS_LAUNCHES)
+    call = Payload(fn, tuple(args), dict(kwargs or {}))
+    return _launch(current_engine("tensorflow"), call, tasks, timeout_s, seed, env, STUDENTS_LAUNCHES)
 
 
 def quiet_launch(
@@ -85,7 +86,8 @@ def quiet_launch(
     _check(fn, args, timeout_s, None, logical_devices, cluster, env)
 
     tasks = _tasks(cluster, servers, logical_devices, legacy_keras)
-    return _launch(Payload(fn, tuple(args), {}), tasks, timeout_s, None, env, KernelLaunches())
+    call = Payload(fn, tuple(args), {})
+    return _launch(local_engine("tensorflow"), call, tasks, timeout_s, None, env, KernelLaunches())
 
 
 def _tasks(
@@ -100,6 +102,7 @@ def _tasks(
 
 
 def _launch(
+    engine: LocalEngine,
     call: Payload,
     tasks: TensorFlowTasks,
     timeout_s: float,
@@ -111,10 +114,11 @@ def _launch(
     if tasks.cluster:
         around["env"]["CUDA_VISIBLE_DEVICES"] = "-1"
     around["env"] |= dict(env or {})
+    asked = (*(env or {}), *(["CUDA_VISIBLE_DEVICES"] if tasks.cluster else []))
 
     n = len(tasks.names()) or 1
-    job = Job(world_size=n, timeout_s=timeout_s, framework="tensorflow", tasks=tasks, **around)
-    return execute(_engine, call, job, launches)
+    job = Job(world_size=n, timeout_s=timeout_s, framework="tensorflow", tasks=tasks, asked_env=asked, **around)
+    return execute(engine, call, job, launches)
 
 
 def _check(

@@ -23,7 +23,7 @@ import numpy as np
 
 from worldsize.arrays import plain, tensors
 from worldsize.checks import in_rank
-from worldsize.engines.rank_failure import failure_of, message_of
+from worldsize.engines.ranks.rank_failure import failure_of, message_of
 from worldsize.failures import Failure
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import JobMode, decode, encode

@@ -22,7 +22,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from worldsize import libc
+from worldsize.engines import libc
 from worldsize.grade.box import stub_front
 from worldsize.grade.isolation import limits, namespaces, privileges
 

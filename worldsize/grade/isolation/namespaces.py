@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from worldsize.engines.libc import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, demand, libc, unshare
 from worldsize.grade.isolation import privileges
-from worldsize.libc import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, demand, libc, unshare
 
 _RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x40000
 

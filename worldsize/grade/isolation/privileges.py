@@ -10,9 +10,9 @@ import ctypes
 import os
 import resource
 
+from worldsize.engines.libc import demand, libc
 from worldsize.grade.isolation import seccomp
 from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
-from worldsize.libc import demand, libc
 
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
 _CAPABILITIES = 64  # at least as many as any kernel knows

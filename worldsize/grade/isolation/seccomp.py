@@ -13,7 +13,7 @@ import os
 import struct
 from errno import EAFNOSUPPORT, ENOSYS, EPERM
 
-from worldsize.libc import demand, libc
+from worldsize.engines.libc import demand, libc
 
 # name: (x86-64, arm64)
 _NUMBERS = {

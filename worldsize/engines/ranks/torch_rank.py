@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from worldsize.engines import payload
 from worldsize.engines.job import Job
-from worldsize.engines.rank_channel import RankChannel
+from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.fabric.gloo import GlooWire, gloo_group
 from worldsize.fabric.interface import Fabric
 from worldsize.fabric.recording import Recorded
@@ -41,7 +41,7 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=60)
     )
-    wire = GlooWire(gloo_group(store, rank, job.world_size))
+    wire = GlooWire(gloo_group(store, rank, job.world_size), job.origin_s)
     channel.recorded = Recorded(Shaped(wire, job.link) if job.link else wire, job.origin_s)
     channel.fabric = Fabric(channel.recorded)
     return (channel.fabric, *opened.args)

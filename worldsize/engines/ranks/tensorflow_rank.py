@@ -15,8 +15,8 @@ import threading
 from worldsize.engines import payload
 from worldsize.engines.cluster import Task, prepare_tensorflow, start_server
 from worldsize.engines.job import Job
-from worldsize.engines.last_seen import tell_stack_on_signal
-from worldsize.engines.rank_channel import RankChannel
+from worldsize.engines.ranks.last_seen import tell_stack_on_signal
+from worldsize.engines.ranks.rank_channel import RankChannel
 
 
 def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) -> None:

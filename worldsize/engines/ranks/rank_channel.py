@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from worldsize.engines.deadlock import RankMessages
 from worldsize.engines.job import Job, Progress, ProgressState
-from worldsize.engines.last_seen import LastSeen
+from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.files import write_whole
 from worldsize.report import ReportBuffer

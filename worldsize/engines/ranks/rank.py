@@ -24,9 +24,9 @@ import numpy as np
 from worldsize.engines import payload
 from worldsize.engines.fork_server import IMPORT_LATE
 from worldsize.engines.job import Job
-from worldsize.engines.last_seen import LastSeen
-from worldsize.engines.rank_channel import MAIN, RankChannel
-from worldsize.engines.rank_failure import failure_of
+from worldsize.engines.ranks.last_seen import LastSeen
+from worldsize.engines.ranks.rank_channel import MAIN, RankChannel
+from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.failures import Return
 from worldsize.files import write_whole
 from worldsize.report import gather
@@ -38,7 +38,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
     channel = RankChannel(address, rank)
     try:
         job: Job = pickle.loads(Path(job_path).read_bytes())
-        framework = importlib.import_module(f"worldsize.engines.{job.framework}_rank")
+        framework = importlib.import_module(f"worldsize.engines.ranks.{job.framework}_rank")
         _prepare(rank, job, env)
         framework.prepare(rank, job, channel, threads, seed_everything(job.seed, rank))
 

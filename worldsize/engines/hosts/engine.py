@@ -1,0 +1,145 @@
+"""The engine of other hosts: the kernel's side of the head. One head a kernel; it closes with the kernel at the latest.
+
+To whoever launches it is an engine like this machine's (`agent_client.py`), whose agent is the head. Left out: what the
+head does (`head.py`), and how hosts come to be (`ways/`).
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
+from worldsize.engines.hosts.head import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
+from worldsize.engines.job import Job, Ranks, StartMethod
+from worldsize.engines.own_network import Network
+from worldsize.errors import EngineLost
+
+_BOOT = (
+    "import sys; from worldsize.engines.hosts.head import main; main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
+)
+_ANSWER_S = 120.0  # to an order: hosts that try the network between them wait for a time-out each
+
+
+class HostsEngine(LocalEngine):
+    """Starts ranks of either framework on other hosts.
+
+    `env` names variables of this kernel's environment that go along to the ranks.
+    """
+
+    def __init__(self, env: Sequence[str] = (), trusted_network: bool = False) -> None:
+        super().__init__()
+        self.env = tuple(env)
+        self.trusted_network = trusted_network
+        self.label = ""
+        self.hosts: dict[str, HostChange] = {}  # that have joined and are not lost, by name
+        self.used_s = time.monotonic()  # when it was last of use
+        self._head: AgentProcess | None = None
+
+    def _wanted(self) -> tuple[StartMethod, Network]:
+        """One head, whatever the variables of this kernel say by now: they are about ranks on this machine."""
+        return "forkserver", "shared"
+
+    def _started(self, method: StartMethod) -> AgentProcess:
+        if self._head is not None:
+            raise EngineLost(
+                f"the hosts are gone: the process that held the lines to them has ended. Open them again "
+                f"(worldsize.hosts.open). What it said: {self._head.last_words()}"
+            )
+        self._head = AgentProcess(self._new_dir("h"), _BOOT)
+        return self._head
+
+    # ---- orders to the head ----------------------------------------------------------------------
+
+    def open_door(self, address: str, ports: tuple[int, int] | None = None) -> None:
+        """Listen for invited hosts at an address of this machine."""
+        self._order(OpenDoor(address, ports))
+
+    def invite(self, count: int, valid_s: float) -> list[str]:
+        """Invitations for so many hosts, as text that is as secret as a password."""
+        return self._order(Invite(count, valid_s))
+
+    def start_program(self, name: str, command: Sequence[str]) -> None:
+        """Start a program here that is a host over its standard input and output, as ssh's is."""
+        head = self._ready_head()
+        head.connection.send(StartProgram(name, tuple(command)))
+
+    def complaints(self) -> list[str]:
+        """Which hosts cannot reach each other, each with the reason."""
+        return self._order(TryNetwork())
+
+    def next_change(self, timeout_s: float) -> HostChange | None:
+        """The next host that joined, was refused or is lost; None where `timeout_s` passed without one.
+
+        Raises EngineLost where the head has ended.
+        """
+        event = self._next(timeout_s)
+        return self.note(event)
+
+    def _order(self, order: Any) -> Any:
+        head = self._ready_head()
+        head.connection.send(order)
+        until_s = time.monotonic() + _ANSWER_S
+        while time.monotonic() < until_s:
+            event = self._next(until_s - time.monotonic())
+            if isinstance(event, OrderFailed):
+                raise ValueError(event.reason)
+            if event is not None and self.note(event) is None:
+                return event
+        raise EngineLost(f"the process that holds the lines to hosts did not answer in {_ANSWER_S:g} s")
+
+    def _ready_head(self) -> AgentProcess:
+        head = self._agent()
+        head.wait_ready()
+        return head
+
+    def _next(self, timeout_s: float) -> Any:
+        try:
+            event = self._ready_head().events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if event is None:
+            raise EngineLost(f"the process that holds the lines to hosts has ended: {self._head.last_words()}")
+        return event
+
+    def note(self, event: Any) -> HostChange | None:
+        """Keep what the head told of a host."""
+        if not isinstance(event, HostChange):
+            return None
+        if event.state == "joined":
+            self.hosts[event.name] = event
+        elif event.state == "lost":
+            self.hosts.pop(event.name, None)
+        return event
+
+    # ---- what launches do ------------------------------------------------------------------------
+
+    def start(self, job: Job) -> Ranks:
+        """Start a job on the hosts, with what of the kernel's environment may leave this machine."""
+        self.used_s = time.monotonic()
+        travelling = {name: job.env[name] for name in (*self.env, *job.asked_env) if name in job.env}
+        away = replace(
+            job, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label
+        )
+        ranks = super().start(away)
+        return _RanksOnHosts(ranks, self)
+
+
+class _RanksOnHosts:
+    """A job that runs on the hosts: the head also tells of hosts meanwhile."""
+
+    def __init__(self, ranks: LocalRanks, engine: HostsEngine) -> None:
+        self._ranks, self._engine = ranks, engine
+
+    def next_event(self, timeout_s: float) -> Any:
+        event = self._ranks.next_event(timeout_s)
+        if isinstance(event, HostChange):
+            self._engine.note(event)
+            return None
+        return event
+
+    def stop(self) -> None:
+        self._ranks.stop()

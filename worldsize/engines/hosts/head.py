@@ -1,0 +1,324 @@
+"""The head: the agent of a kernel whose ranks run on other hosts. It lets hosts in, and serves the kernel's jobs.
+
+It is started, hangs up and dies as this machine's agent does, and decides with the same session; it starts no rank
+itself. Left out: the hosts' side (`host_agent.py`), and how hosts come to be (`ways`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing.connection as mpc
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import zmq
+
+from worldsize.engines.agent import death_watch, leave
+from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts.door import Door
+from worldsize.engines.hosts.line import HostLine, LineClosed
+from worldsize.engines.hosts.messages import BadMessage, Greeting
+from worldsize.engines.hosts.pipes import line_over
+from worldsize.engines.hosts.remote_ranks import HostLost, RemoteRanks
+from worldsize.engines.job import Framework, Job
+from worldsize.engines.jobs import SESSIONS
+from worldsize.failures import Outcome
+
+_CLOCK_S = 10.0  # how long a measured offset is good for: quartz clocks part by some 20 µs a second
+_OTHER_FRAMEWORK_S = 60.0  # for a host to start the agent of the other framework
+_SAME_HOST_S = 36_000.0  # how long an agent of an admitted host may take to use its own invitation
+
+HostState = Literal["joined", "refused", "lost"]
+
+
+@dataclass(frozen=True)
+class HostChange:
+    """What the head tells its kernel of a host: it has joined, was refused, or is lost, and why."""
+
+    state: HostState
+    name: str
+    reason: str = ""
+    user: str = ""
+    address: str = ""
+    cores: int = 0
+
+
+@dataclass(frozen=True)
+class OpenDoor:
+    """The kernel's order: listen at `address`, on ports from the first to the last of `ports`."""
+
+    address: str
+    ports: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Invite:
+    """The kernel's order: make invitations for this many hosts. Answered by a list of their texts."""
+
+    count: int
+    valid_s: float
+
+
+@dataclass(frozen=True)
+class StartProgram:
+    """The kernel's order: start a program that is a host over its standard input and output.
+
+    `name` is what the host is called.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TryNetwork:
+    """The kernel's order: see whether the hosts reach each other. Answered by a list of complaints."""
+
+
+@dataclass(frozen=True)
+class OrderFailed:
+    """The head's answer to an order that it could not carry out."""
+
+    reason: str
+
+
+def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
+    """Entry point of the head's process: serve the kernel until it is gone."""
+    kernel = mpc.Connection(kernel_fd)
+    watched = [kernel, *death_watch(kernel_pid)]
+    head = Head(kernel, watched, Path(own_dir))
+    try:
+        kernel.send("ready")
+        head.serve()
+    except (EOFError, OSError):
+        if not mpc.wait(watched, 0):
+            raise
+    finally:
+        head.hang_up()
+    leave(Path(own_dir))
+
+
+@dataclass(eq=False)
+class _Host:
+    """One host: its agents by framework, and how another agent starts there."""
+
+    name: str
+    agents: dict[Framework, RemoteRanks]
+    command: tuple[str, ...] = ()  # of the program that was started for it; () for one that was invited
+    measured_s: float = 0.0
+
+
+@dataclass(eq=False)
+class Head:
+    """Serves one kernel."""
+
+    kernel: mpc.Connection
+    watched: list
+    own_dir: Path
+
+    door: Door | None = None
+    hosts: dict[str, _Host] = field(default_factory=dict)  # by name
+    coming: dict[str, HostLine] = field(default_factory=dict)  # that have not said who they are
+    started: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands of programs, by name
+    invited: int = 0
+
+    def serve(self) -> None:
+        """Obey the kernel and watch the hosts, until the kernel is gone, which raises EOFError."""
+        while True:
+            for item in mpc.wait([*self.watched, *self._lines()]):
+                if item is self.kernel:
+                    self._obey(self.kernel.recv())
+                elif isinstance(item, int):
+                    return  # the kernel's pidfd
+                else:
+                    self._hear(item)
+
+    def _lines(self) -> list[HostLine]:
+        agents = [agent for host in self.hosts.values() for agent in host.agents.values()]
+        return [*self.coming.values(), *(agent.line for agent in agents if not agent.lost)]
+
+    def hang_up(self) -> None:
+        """Let every host end."""
+        for line in self._lines():
+            line.close()
+        if self.door is not None:
+            self.door.close()
+
+    # ---- the kernel's orders ---------------------------------------------------------------------
+
+    def _obey(self, order: Any) -> None:
+        try:
+            self._carry_out(order)
+        except (ValueError, OSError, zmq.ZMQError) as error:
+            self.kernel.send(OrderFailed(str(error)))
+
+    def _carry_out(self, order: Any) -> None:
+        if isinstance(order, Job):
+            self._run(order)
+        elif isinstance(order, OpenDoor):
+            self.door = Door(order.address, order.ports)
+            self.kernel.send(order)
+        elif isinstance(order, Invite):
+            self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
+        elif isinstance(order, StartProgram):
+            self._start(order.name, order.command)
+        elif isinstance(order, TryNetwork):
+            self.kernel.send(self._complaints())
+
+    def _invite(self, valid_s: float) -> str:
+        self.invited += 1
+        name = f"invited{self.invited}"
+        invitation, self.coming[name] = self.door.invite(name, valid_s)
+        return invitation.text()
+
+    def _start(self, name: str, command: Sequence[str], framework: Framework = "torch") -> None:
+        log = open(self.own_dir / f"{name}-{framework}.log", "ab")  # noqa: SIM115 - the program's own
+        process = subprocess.Popen(
+            [*command, "--framework", framework], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+        log.close()
+        self.started[name] = tuple(command)
+        pipes = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
+        process.stdout.close()
+        process.stdin.close()
+        self.coming[name] = line_over(*pipes, name)
+
+    def _run(self, job: Job) -> None:
+        try:
+            agents = [self._agent(host, job.framework) for host in list(self.hosts.values())]
+            if not agents:
+                raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
+        except (ValueError, OSError) as error:
+            self.kernel.send(Outcome(status="refused", reason=str(error)))
+            return
+
+        session = SESSIONS[job.framework](
+            job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
+        )
+        session.run()
+        for agent in agents:
+            if agent.lost:
+                self._let_go(agent)
+
+    def _agent(self, host: _Host, framework: Framework) -> RemoteRanks:
+        """The agent of a framework on a host, with a clock that was compared lately."""
+        if framework not in host.agents:
+            host.agents[framework] = self._another_agent(host, framework)
+
+        agent = host.agents[framework]
+        if time.monotonic() - host.measured_s > _CLOCK_S:
+            agent.measure_clock()
+            host.measured_s = time.monotonic()
+            for other in host.agents.values():
+                other.offset = agent.offset
+        return agent
+
+    def _another_agent(self, host: _Host, framework: Framework) -> RemoteRanks:
+        first = next(iter(host.agents.values()))
+        name = f"{host.name}/{framework}"
+        if host.command:
+            self._start(name.replace("/", "-"), host.command, framework)
+            line = self.coming.pop(name.replace("/", "-"))
+        else:
+            invitation, line = self.door.invite(name, _SAME_HOST_S)
+            first.call("also", framework, invitation.text())
+
+        if not line.poll(_OTHER_FRAMEWORK_S):
+            raise ValueError(f"launch: {host.name} did not start an agent of {framework} in {_OTHER_FRAMEWORK_S:g} s")
+        self._welcome(line)
+        return RemoteRanks(host.name, line, offset=first.offset)
+
+    def _complaints(self) -> list[str]:
+        """Who cannot reach whom, among the first host and every other."""
+        agents = [next(iter(host.agents.values())) for host in self.hosts.values()]
+        rows: list[str] = []
+        for other in agents[1:]:
+            for listening, trying in ((agents[0], other), (other, agents[0])):
+                address, port = listening.facts(with_gpus=False).address, listening.call("listen")
+                why = trying.call("reach", address, port)
+                if why:
+                    rows.append(f"{trying.name} cannot reach {listening.name} at {address}, port {port}: {why}")
+        return rows
+
+    # ---- hosts that come and go ------------------------------------------------------------------
+
+    def _hear(self, line: HostLine) -> None:
+        name = next((name for name, known in self.coming.items() if known is line), None)
+        if name is not None:
+            self._let_in(name, self.coming.pop(name))
+            return
+
+        for host in list(self.hosts.values()):
+            for agent in host.agents.values():
+                if agent.line is line:
+                    list(agent.hear(line))
+                    if agent.lost:
+                        self._let_go(agent)
+                    return
+
+    def _let_in(self, name: str, line: HostLine) -> None:
+        """Somebody says who they are."""
+        try:
+            hello = self._welcome(line)
+        except (ValueError, LineClosed) as error:
+            line.close()
+            self.kernel.send(HostChange("refused", name, f"{error}{self._said(name)}"))
+            return
+
+        command = self.started.get(name, ())
+        called = self._free_name(name if command else hello.name)
+        agent = RemoteRanks(called, line)
+        self.hosts[called] = _Host(called, {"torch": agent}, command)
+        with suppress(HostLost):
+            self._agent(self.hosts[called], "torch")
+        self.kernel.send(
+            HostChange("joined", called, user=hello.user, address=hello.address, cores=hello.cores)
+        )
+
+    def _said(self, name: str) -> str:
+        """What the program of a host wrote where it should not have: ssh's complaint, or Python's."""
+        with suppress(OSError):
+            said = (self.own_dir / f"{name}-torch.log").read_text(errors="replace").strip()
+            return f". It said: {said[-1000:]}" if said else ""
+        return ""
+
+    def _free_name(self, name: str) -> str:
+        number, called = 1, name
+        while called in self.hosts:
+            number += 1
+            called = f"{name}-{number}"
+        return called
+
+    def _welcome(self, line: HostLine) -> Greeting:
+        """Hear a greeting and answer it. Raises ValueError for a host that does not fit; LineClosed."""
+        try:
+            hello = messages.decode(line.receive())
+        except BadMessage as error:
+            raise ValueError(f"what it said first is no greeting: {error}") from None
+        if not isinstance(hello, Greeting):
+            raise ValueError(f"what it said first is no greeting but a {type(hello).__name__}")
+
+        unlike = greeting.differences(hello.versions)
+        if unlike:
+            line.send(f"this host is not like its head: {'; '.join(unlike)}".encode())
+            raise ValueError(
+                f"{hello.name} is not like this machine: {'; '.join(unlike)}. Install the same versions on both "
+                f"(constraints.txt has them), or use one environment that both see."
+            )
+        line.send(b"welcome")
+        return hello
+
+    def _let_go(self, agent: RemoteRanks) -> None:
+        """A host is lost, whichever of its agents was."""
+        host = self.hosts.pop(agent.name, None)
+        if host is None:
+            return
+        for each in host.agents.values():
+            each.line.close()
+        self.kernel.send(HostChange("lost", agent.name, agent.lost))

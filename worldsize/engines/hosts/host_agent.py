@@ -1,0 +1,304 @@
+"""The agent of one framework on a host: it starts ranks there and passes on what they say. It decides nothing.
+
+It does for its head what `HostRanks` does for this machine's agent, and sends along what the ranks write into files.
+All moments in what it says are on the head's clock. It ends, with all its ranks, when the line to the head does.
+Left out: the ways that start it (`ways/`), and what ranks do.
+"""
+
+from __future__ import annotations
+
+import getpass
+import multiprocessing.connection as mpc
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from worldsize.engines import fork_server
+from worldsize.engines.host import RankNews, Silence
+from worldsize.engines.host_ranks import HostRanks, cores
+from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts.line import HostLine, LineClosed
+from worldsize.engines.hosts.messages import (
+    MAX_CHUNK_BYTES,
+    Answered,
+    Chunk,
+    Command,
+    FileKind,
+    FromHost,
+    Greeting,
+    Told,
+)
+from worldsize.engines.job import Framework, Job, Progress
+from worldsize.engines.torch_services import TorchServices
+from worldsize.failures import Failure
+
+_SHIP_S = 0.05  # how often new lines of logs are sent
+_LATE_S = 0.2  # without a command, before the fork server imports what is wanted late
+_HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # what a host's own environment knows better, where it says so
+_WELCOME_S = 15.0
+_MOST_ROWS = 1000  # of reports in one message
+_SPARE_S = 10.0  # after a run's time limit, for the head to end it
+_MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
+
+
+class NotWelcome(ValueError):
+    """The head does not take this host; the message says why."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """What a rank has of its host: the address, and the environment, module path and folder of who joined."""
+
+    address: str
+    env: dict[str, str]
+    sys_path: tuple[str, ...]
+    cwd: str
+
+    @staticmethod
+    def of_this_process(address: str) -> Home:
+        return Home(address, dict(os.environ), tuple(sys.path), os.getcwd())
+
+
+def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
+    """Be a host of whoever is at the other end of `line`, until it ends. Raises NotWelcome."""
+    folder = Path(tempfile.mkdtemp(prefix="worldsize-"))
+    try:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        fork_server.start(framework)
+        _greet(line, home)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "agent.sock"))
+            listener.listen(128)
+            HostAgent(line, home, framework, folder, listener, TorchServices("forkserver")).serve()
+    except LineClosed:
+        return
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _greet(line: HostLine, home: Home) -> None:
+    """Say who this is, and hear whether that is welcome."""
+    hello = Greeting(
+        name=socket.gethostname(),
+        user=getpass.getuser(),
+        address=home.address,
+        cores=cores(),
+        versions=greeting.own_versions(),
+        pid=os.getpid(),
+    )
+    with suppress(LineClosed):  # which is told below
+        line.send(messages.encode(hello))
+    if not line.poll(_WELCOME_S):
+        raise NotWelcome(f"the head did not answer within {_WELCOME_S:g} s")
+    try:
+        answer = line.receive().decode()
+    except LineClosed as error:
+        raise NotWelcome(str(error)) from None
+    if answer != "welcome":
+        raise NotWelcome(answer)
+
+
+@dataclass(eq=False)
+class HostAgent:
+    """Serves one head. The ranks of at most one job are here at a time."""
+
+    line: HostLine
+    home: Home
+    framework: Framework
+    folder: Path
+    listener: socket.socket
+    services: TorchServices
+
+    ranks: HostRanks = field(init=False)
+    trial: socket.socket | None = None  # listens for another host's try to reach this one
+    other: subprocess.Popen | None = None  # the agent of the other framework
+    until_s: float | None = None  # when this host ends a run by itself, whatever it hears
+    offset_s: float = 0.0  # this host's clock less the head's
+    payload: list[bytes] = field(default_factory=list)  # its parts so far
+    shipped: dict[Path, int] = field(default_factory=dict)  # bytes of each file
+    late: bool = False
+
+    def __post_init__(self) -> None:
+        self.ranks = self._host_ranks()
+
+    def serve(self) -> None:
+        """Obey and listen until the line ends, which raises LineClosed."""
+        try:
+            while True:
+                self._serve_once()
+        finally:
+            self.ranks.end(set(), set())
+
+    def _serve_once(self) -> None:
+        busy = self.ranks.job is not None
+        watched = self.ranks.watched() if busy else []
+        ready = mpc.wait([self.line, *watched], _SHIP_S if busy else self._patience())
+        if not ready and not busy:
+            self._import_late()
+
+        for item in ready:
+            if item is self.line:
+                self._obey(*pickle.loads(self.line.receive()))
+            else:
+                for news in self.ranks.hear(item):
+                    self._tell(news)
+
+        if busy:
+            self._ship_logs()
+            if self.until_s is not None and time.monotonic() > self.until_s:
+                raise LineClosed("the run's time is up, and the head has not ended it")
+
+    def _host_ranks(self) -> HostRanks:
+        return HostRanks(self.listener, "forkserver", self.services, address=self.home.address)
+
+    def _patience(self) -> float | None:
+        return None if self.late else _LATE_S
+
+    def _import_late(self) -> None:
+        if not self.late:
+            self.services.warm(_MODULES[self.framework])
+            fork_server.import_late(self.framework)
+        self.late = True
+
+    # ---- the head's commands ---------------------------------------------------------------------
+
+    def _obey(self, command: Command, *arguments: Any) -> None:
+        """Do what the head asks. A command without an answer that fails shows in what becomes of its rank."""
+        answer, error = None, ""
+        try:
+            answer = self._commands[command](self, *arguments)
+        except Exception as raised:
+            error = "".join(traceback.format_exception_only(raised)).strip()
+            traceback.print_exc()
+
+        if command in messages.ANSWER_TYPES:
+            self._say(Answered(command, msgspec.Raw(messages.encode(answer)), error))
+
+    def _begin(self, job: Job, offset_s: float) -> None:
+        self.offset_s = offset_s
+        self.until_s = time.monotonic() + job.timeout_s + _SPARE_S
+        self.shipped.clear()
+        home = self.home
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.folder))
+
+        own = replace(job, dir=folder, env={**home.env, **job.env}, sys_path=home.sys_path, cwd=home.cwd)
+        own.files.payload.write_bytes(b"".join(self.payload))
+        self.payload.clear()
+        if job.wants_late_imports:
+            self._import_late()
+        self.ranks = self._host_ranks()
+        self.ranks.begin(own)
+
+    def _start(self, rank: int, env: dict[str, str], threads: int, attempt: int) -> None:
+        chosen = {name: value for name, value in env.items() if name not in _HOSTS_OWN or name not in self.home.env}
+        self.ranks.start(rank, chosen, threads, attempt)
+
+    def _end(self, leaving: set[int], serving: set[int]) -> None:
+        self.ranks.end(leaving, serving)
+        self._ship_logs()
+        files = self.ranks.job.files
+        for rank in self.ranks.processes:
+            self._ship("result", rank, files.result(rank))
+            if files.record(rank).exists():
+                record = pickle.loads(files.record(rank).read_bytes())
+                self._ship_bytes("record", rank, messages.encode(record))
+
+        shutil.rmtree(files.folder, ignore_errors=True)
+        self.ranks = self._host_ranks()
+
+    def _ship_bytes(self, kind: FileKind, rank: int, data: bytes) -> None:
+        for start in range(0, len(data), MAX_CHUNK_BYTES):
+            self._say(Chunk(kind, rank, data[start : start + MAX_CHUNK_BYTES]))
+
+    def _ship_logs(self) -> None:
+        job = self.ranks.job
+        if job is None:
+            return
+        for rank in self.ranks.processes:
+            self._ship("log", rank, job.files.log(rank))
+            if job.tasks:
+                self._ship("native_log", rank, job.files.native_log(rank))
+
+    def _ship(self, kind: FileKind, rank: int, path: Path) -> None:
+        """Send what a file has that was not sent, in parts."""
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            file.seek(self.shipped.get(path, 0))
+            while data := file.read(MAX_CHUNK_BYTES):
+                self.shipped[path] = file.tell()
+                self._say(Chunk(kind, rank, data))
+
+    def _listen(self) -> int:
+        """Listen for another host's try to reach this one; returns the port. See `_reach`."""
+        self.trial = socket.create_server((self.home.address, 0))
+        return self.trial.getsockname()[1]
+
+    def _also(self, framework: Framework, invitation: str) -> None:
+        """Start the agent of another framework on this host, which joins by an invitation of its own."""
+        command = [sys.executable, "-m", "worldsize.engines.hosts.member", "--framework", framework]
+        self.other = subprocess.Popen(command, stdin=subprocess.PIPE, env=self.home.env, cwd=self.home.cwd)
+        self.other.stdin.write(invitation.encode() + b"\n")
+        self.other.stdin.close()
+
+    def _reach(self, address: str, port: int) -> str:
+        """Try to connect to another host; returns "" or what went wrong."""
+        try:
+            with socket.create_connection((address, port), timeout=3.0):
+                return ""
+        except OSError as error:
+            return str(error)
+
+    _commands = {
+        "facts": lambda self, with_gpus: self.ranks.facts(with_gpus),
+        "payload": lambda self, data: self.payload.append(data),
+        "begin": _begin,
+        "open_store": lambda self: self.ranks.open_store(),
+        "keep_addresses": lambda self, count: self.ranks.keep_addresses(count),
+        "start": _start,
+        "tell": lambda self, rank, word: self.ranks.tell(rank, word),
+        "kill": lambda self, rank: self.ranks.kill(rank),
+        "seen_last": lambda self, rank: self.ranks.seen_last(rank),
+        "end": _end,
+        "listen": _listen,
+        "reach": _reach,
+        "echo": lambda self: time.monotonic(),
+        "also": _also,
+    }
+
+    # ---- what it says ----------------------------------------------------------------------------
+
+    def _say(self, message: FromHost) -> None:
+        self.line.send(messages.encode(message))
+
+    def _tell(self, news: RankNews) -> None:
+        content = self._on_heads_clock(news.content)
+        if news.kind == "entered":
+            content = news.content - self.offset_s
+        for part in _parts(content):
+            self._say(Told(news.kind, news.rank, msgspec.Raw(messages.encode(part))))
+
+    def _on_heads_clock(self, content: Any) -> Any:
+        if isinstance(content, (Failure, Silence)):
+            return replace(content, at_s=content.at_s - self.offset_s)
+        return content
+
+
+def _parts(content: Any) -> list[Any]:
+    """The same news in messages that are not too long: a rank may report any number of rows at once."""
+    if not isinstance(content, Progress) or len(content.reports) <= _MOST_ROWS:
+        return [content]
+
+    rows = content.reports
+    return [replace(content, reports=rows[at : at + _MOST_ROWS]) for at in range(0, len(rows), _MOST_ROWS)]

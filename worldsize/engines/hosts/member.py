@@ -1,0 +1,100 @@
+"""The program on a host: `python -m worldsize.engines.hosts.member`, which a way to the host starts.
+
+It reads an invitation from its standard input or from a file that only its user can read, or speaks over its standard
+input and output (`--stdio`). Exit code 0: the head hung up; 2: it was refused. Left out: asking a person first (`cli`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import stat
+import sys
+from pathlib import Path
+
+from worldsize.engines.hosts.door import Invitation
+from worldsize.engines.hosts.host_agent import Home, NotWelcome, serve
+from worldsize.engines.hosts.join import join
+from worldsize.engines.hosts.line import HostLine
+from worldsize.engines.hosts.pipes import line_of_this_process
+from worldsize.engines.job import Framework
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Be a host until the head hangs up."""
+    parser = argparse.ArgumentParser(prog="worldsize.engines.hosts.member")
+    parser.add_argument("--framework", default="torch", choices=["torch", "tensorflow"])
+    parser.add_argument("--stdio", action="store_true", help="speak over standard input and output")
+    parser.add_argument("--address", default="", help="where other hosts reach this one; without it, where ssh did")
+    parser.add_argument("--invitation", type=Path, help="the file with the invitation; without it, standard input")
+    given = parser.parse_args(arguments)
+    if os.getpid() != os.getpgrp():
+        os.setpgrp()  # with its fork server and what that forks, to be ended together
+
+    code = 0
+    try:
+        if given.stdio:
+            be_host(line_of_this_process(), given.address or _address_of_ssh(), given.framework)
+        else:
+            accept(read_invitation(given.invitation), given.framework)
+    except (NotWelcome, ValueError) as error:
+        print(f"worldsize: {error}", file=sys.stderr)
+        code = 2
+    sys.stderr.flush()
+    end_group(code)
+    return code
+
+
+def accept(invitation: Invitation, framework: Framework = "torch") -> None:
+    """Join by an invitation, and be a host until the head hangs up. Raises NotWelcome."""
+    carrier, line = join(invitation)
+    be_host(line, address_towards(invitation.address), framework)
+    carrier.close()
+
+
+def be_host(line: HostLine, address: str, framework: Framework) -> None:
+    """Serve the head at the other end of the line."""
+    try:
+        serve(line, Home.of_this_process(address), framework)
+    finally:
+        line.close()
+
+
+def read_invitation(path: Path | None) -> Invitation:
+    """From a file that nobody else can read, or one line of standard input. Raises ValueError."""
+    if path is None:
+        return Invitation.read(sys.stdin.readline())
+
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise ValueError(f"{path}: expected a file that only you can read (chmod 600 {path}), got mode {mode:o}")
+    return Invitation.read(path.read_text())
+
+
+def address_towards(other: str) -> str:
+    """The address of this machine on the way to another: no packet is sent to find out."""
+    family = socket.AF_INET6 if ":" in other else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect((other, 9))
+        return way.getsockname()[0]
+
+
+def _address_of_ssh() -> str:
+    """The address of this machine to which ssh connected. Raises ValueError where this is no session of ssh."""
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    if len(words) != 4:
+        raise ValueError("--stdio: expected --address, or a session of ssh, which says where it connected to")
+    return words[2]
+
+
+def end_group(code: int) -> None:
+    """End this process and its fork server; ranks lead groups of their own, and have been ended before."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What travels between the head and a host: commands one way, news the other.
+
+The kernel's user runs code on every host, so a host unpickles what its head sends. The other way nothing is ever
+unpickled: what a host says is MessagePack, decoded into the data classes that are expected here and checked against
+their types (msgspec). Left out: how it travels (`line.py`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import Any, Literal
+
+import msgspec
+
+from worldsize.engines.host import HostFacts, NewsKind, Silence
+from worldsize.engines.job import Progress
+from worldsize.engines.ranks.rank_channel import Published, Request
+from worldsize.failures import Failure, Return, Standing
+from worldsize.trace import RankRecord
+
+Command = Literal[
+    "facts", "payload", "begin", "open_store", "keep_addresses", "start", "tell", "kill", "seen_last", "end",
+    "listen", "reach", "echo", "also",
+]  # fmt: skip
+FileKind = Literal["log", "native_log", "result", "record"]
+MAX_CHUNK_BYTES = 1_000_000
+
+NEWS_TYPES: dict[NewsKind, Any] = {
+    "hello": None,
+    "entered": float,
+    "progress": Progress,
+    "blocked": int,
+    "request": Request,
+    "waits": Published | None,
+    "where": Standing,
+    "result": Return,
+    "failure": Failure,
+    "silent": Silence,
+    "exited": int | None,
+}
+ANSWER_TYPES: dict[Command, Any] = {
+    "facts": HostFacts,
+    "open_store": int,
+    "keep_addresses": list[str],
+    "kill": None,
+    "seen_last": Standing,
+    "end": None,
+    "listen": int,
+    "reach": str,
+    "echo": float,
+}
+
+
+class BadMessage(ValueError):
+    """What a host sent is no message, or not of the type that is expected here."""
+
+
+class FromHost(msgspec.Struct, array_like=True, tag=True, forbid_unknown_fields=True):
+    """What a host says to its head."""
+
+
+class Told(FromHost):
+    """News of one rank; `body` is encoded by itself, since its type hangs on its kind."""
+
+    kind: NewsKind
+    rank: int
+    body: msgspec.Raw
+
+
+class Answered(FromHost):
+    """The answer to a command that has one; `error` where it raised."""
+
+    command: Command
+    body: msgspec.Raw
+    error: str = ""
+
+
+class Chunk(FromHost):
+    """The next part of a file of one rank, in order. A record is an encoded `RankRecord`, and not the file itself."""
+
+    kind: FileKind
+    rank: int
+    data: bytes
+
+
+class Greeting(FromHost):
+    """What a host says of itself first. `versions` by name: of Python, the frameworks and this package."""
+
+    name: str
+    user: str
+    address: str
+    cores: int
+    versions: dict[str, str]
+    pid: int
+
+
+_decoder = msgspec.msgpack.Decoder(Told | Answered | Chunk | Greeting)
+
+
+def encode(message: Any) -> bytes:
+    """The bytes of a host's message, or of a part of one. Text that cannot be written as UTF-8 has a ? there."""
+    try:
+        return msgspec.msgpack.encode(message)
+    except UnicodeEncodeError:
+        return msgspec.msgpack.encode(_writable(msgspec.to_builtins(message, builtin_types=(bytes,))))
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_writable(k): _writable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_writable(v) for v in value]
+    return value
+
+
+def decode(data: bytes) -> FromHost:
+    """A host's message. Raises BadMessage."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadMessage(str(error)[:300]) from None
+
+
+def body(data: msgspec.Raw | bytes, expected: Any) -> Any:
+    """The content of a host's message as the type that is expected. Raises BadMessage."""
+    try:
+        return msgspec.msgpack.decode(data, type=expected, dec_hook=_counter)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadMessage(str(error)[:300]) from None
+
+
+def _counter(expected: type, value: Any) -> Any:
+    """How many messages a rank has posted or taken, by (peer, tag)."""
+    if expected is not Counter:
+        raise NotImplementedError(expected)
+    return Counter(msgspec.convert(value, dict[tuple[int, int], int]))
+
+
+def record(data: bytes) -> RankRecord:
+    """The record of one rank, from the bytes of a chunk. Raises BadMessage."""
+    return body(data, RankRecord)
+
+
+def command(name: Command, *arguments: Any) -> bytes:
+    """A command as it goes to a host, who trusts its head."""
+    return pickle.dumps((name, *arguments))

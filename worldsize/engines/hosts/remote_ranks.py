@@ -1,0 +1,216 @@
+"""The ranks of a job on another host, as the head sees them: the same `Host` as this machine's, over a line.
+
+What the ranks write on their host arrives in the run's folder here. Left out: the host's own side (`host_agent.py`), and
+what its news mean (`session.py`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from worldsize.engines.host import HostFacts, RankNews, Silence
+from worldsize.engines.hosts import messages
+from worldsize.engines.hosts.clock import ClockOffset, measured
+from worldsize.engines.hosts.line import HostLine
+from worldsize.engines.hosts.messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
+from worldsize.engines.job import Job
+from worldsize.engines.ranks.rank_channel import Question
+from worldsize.failures import Standing
+from worldsize.files import write_whole
+
+_ANSWER_S = 10.0
+_WARM_S = 180.0  # for a host that still imports its framework
+_END_S = 600.0  # for large results over a slow network: a lost host is noticed before
+_MOST_BYTES = 4_000_000_000  # of one rank's files in a run, so that a host cannot fill this machine's disk
+
+
+class HostLost(OSError):
+    """There is no line to the host any more; the message says why."""
+
+
+@dataclass(eq=False)
+class RemoteRanks:
+    """The ranks of one framework on one host, of one job at a time."""
+
+    name: str
+    line: HostLine
+    offset: ClockOffset = ClockOffset()
+    lost: str = ""  # why the host is lost
+
+    job: Job | None = None
+    ranks: set[int] = field(default_factory=set)  # that were started here
+    live: set[int] = field(default_factory=set)  # those of which nothing was said of an end
+    before: list[RankNews] = field(default_factory=list)  # what came while something else was asked
+    written: dict[int, int] = field(default_factory=dict)  # bytes of each rank's files
+    records: dict[int, bytearray] = field(default_factory=dict)  # as far as they came
+    _facts: dict[bool, HostFacts] = field(default_factory=dict)
+
+    # ---- what a Host does ------------------------------------------------------------------------
+
+    def facts(self, with_gpus: bool) -> HostFacts:
+        if with_gpus not in self._facts:
+            told = self.call("facts", with_gpus, at_most_s=_WARM_S)
+            self._facts[with_gpus] = replace(told, name=self.name)
+        return self._facts[with_gpus]
+
+    def clock_error_s(self) -> float:
+        return self.offset.error_s
+
+    def begin(self, job: Job) -> None:
+        self.job = job
+        for kept in (self.ranks, self.live, self.before, self.written, self.records):
+            kept.clear()
+
+        payload = job.files.payload.read_bytes()
+        for start in range(0, len(payload), MAX_CHUNK_BYTES):
+            self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
+        away = replace(job, env=job.travelling_env, sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
+        self._send("begin", away, self.offset.seconds)
+
+    def open_store(self) -> int:
+        return self.call("open_store")
+
+    def keep_addresses(self, count: int) -> list[str]:
+        return self.call("keep_addresses", count)
+
+    def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
+        self.ranks.add(rank)
+        self.live.add(rank)
+        self._send("start", rank, env, threads, attempt)
+
+    def watched(self) -> list:
+        return [] if self.lost else [self.line]
+
+    def hear(self, ready: Any) -> Iterable[RankNews]:
+        with suppress(HostLost):
+            self.before += self._news(self._receive())
+        return self.heard_before()
+
+    def heard_before(self) -> Iterable[RankNews]:
+        heard, self.before = self.before, []
+        return heard
+
+    def tell(self, rank: int, word: Question) -> None:
+        self._send("tell", rank, word)
+
+    def kill(self, rank: int) -> None:
+        self.live.discard(rank)
+        with suppress(HostLost):
+            self.call("kill", rank)
+        self.before = [news for news in self.before if news.rank != rank]
+
+    def seen_last(self, rank: int) -> Standing:
+        try:
+            return self.call("seen_last", rank)
+        except HostLost:
+            return Standing(rank=rank, answered=False)
+
+    def end(self, leaving: set[int], serving: set[int]) -> None:
+        self._send("end", leaving, serving)
+
+    def wait_ended(self) -> None:
+        with suppress(HostLost):
+            self._answer_to("end", _END_S)
+        for rank, record in self.records.items():
+            with suppress(BadMessage):  # a trace without this rank's part
+                write_whole(self.job.files.record(rank), pickle.dumps(messages.record(record)))
+        self.live.clear()
+
+    # ---- asking ----------------------------------------------------------------------------------
+
+    def measure_clock(self) -> None:
+        """Compare the host's clock with this machine's, as it is now. Raises HostLost."""
+        self.offset = measured(lambda: self.call("echo"))
+
+    def call(self, command: Command, *arguments: Any, at_most_s: float = _ANSWER_S) -> Any:
+        """Ask for something and wait for the answer. Raises HostLost, and ValueError with what was raised there."""
+        self._send(command, *arguments)
+        return self._answer_to(command, at_most_s)
+
+    def _send(self, command: Command, *arguments: Any) -> None:
+        """What is asked of a host that is lost does nothing: its end is noticed where its line is heard."""
+        with suppress(OSError):
+            self.line.send(messages.command(command, *arguments))
+
+    def _answer_to(self, command: Command, at_most_s: float) -> Any:
+        until_s = time.monotonic() + at_most_s
+        while self.lost or self.line.poll(max(0.0, until_s - time.monotonic())):
+            message = self._receive()
+            if not isinstance(message, Answered) or message.command != command:
+                self.before += self._news(message)
+                continue
+
+            if message.error:
+                raise ValueError(f"{self.name}: {message.error}")
+            try:
+                return messages.body(message.body, messages.ANSWER_TYPES[command])
+            except BadMessage as error:
+                self._lose(f"sent what is no answer: {error}")
+        self._lose(f"did not answer within {at_most_s:g} s")
+
+    def _receive(self) -> FromHost:
+        if self.lost:
+            raise HostLost(self.lost)
+        try:
+            return messages.decode(self.line.receive())
+        except BadMessage as error:
+            self._lose(f"sent what is no message: {error}")
+        except OSError as error:
+            self._lose(str(error))
+
+    def _lose(self, why: str) -> NoReturn:
+        """Have no more to do with this host; its ranks end at this moment."""
+        if not self.lost:
+            self.lost = why
+            self.line.close()
+            for rank in sorted(self.live):
+                self.before.append(RankNews(rank, "silent", Silence(time.monotonic(), lost_host=self.name)))
+                self.before.append(RankNews(rank, "exited"))
+            self.live.clear()
+        raise HostLost(self.lost)
+
+    # ---- what it said ----------------------------------------------------------------------------
+
+    def _news(self, message: FromHost) -> Iterator[RankNews]:
+        if isinstance(message, Chunk):
+            self._keep(message)
+        elif isinstance(message, Told):
+            yield self._told(message)
+
+    def _told(self, message: Told) -> RankNews:
+        self._demand_own(message.rank)
+        try:
+            content = messages.body(message.body, messages.NEWS_TYPES[message.kind])
+        except BadMessage as error:
+            self._lose(f"sent what is no news: {error}")
+
+        if message.kind in ("progress", "where", "failure"):
+            self._demand_own(content.rank)
+        if message.kind in ("result", "failure", "silent"):
+            self.live.discard(message.rank)
+        return RankNews(message.rank, message.kind, content)
+
+    def _demand_own(self, rank: int) -> None:
+        if rank not in self.ranks:
+            self._lose("spoke for a rank that runs elsewhere")
+
+    def _keep(self, chunk: Chunk) -> None:
+        """Put the next part of a rank's file where the run's folder is."""
+        rank = chunk.rank
+        self._demand_own(rank)
+        self.written[rank] = self.written.get(rank, 0) + len(chunk.data)
+        if self.written[rank] > _MOST_BYTES:
+            self._lose(f"wrote more than {_MOST_BYTES / 1e9:g} GB of logs and results for rank {rank}")
+
+        if chunk.kind == "record":
+            self.records.setdefault(rank, bytearray()).extend(chunk.data)
+            return
+        files = self.job.files
+        path = {"log": files.log, "native_log": files.native_log, "result": files.result}[chunk.kind](rank)
+        with open(path, "ab") as file:
+            file.write(chunk.data)

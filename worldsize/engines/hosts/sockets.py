@@ -1,0 +1,161 @@
+"""ØMQ's sockets as lines: one thread that owns every socket, and carries messages between them and their `HostLine`s.
+
+Authenticated and encrypted by CURVE (http://curvezmq.org). A lost peer is noticed by ØMQ's own heartbeats, which its
+I/O thread answers whatever Python does. What was measured about these options: a frame must pass well within the
+heartbeat's time-out, so that messages are short; a reader that stops is taken for a lost one, so that this thread
+always reads. Left out: who is let in (`door.py`, `join.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, HostLine
+
+_GOING = 64  # messages that ØMQ holds for a slow network; the others wait in their line
+
+
+def set_options(socket: zmq.Socket) -> None:
+    """What both ends of a line need."""
+    socket.linger = 2000
+    socket.maxmsgsize = MAX_MESSAGE_BYTES + 1000  # a longer frame ends the connection before it is stored
+    socket.handshake_ivl = 3000  # strangers who say nothing are shown out
+    socket.heartbeat_ivl = 500
+    socket.heartbeat_timeout = 2000
+    socket.heartbeat_ttl = 2500
+    socket.rcvhwm = 0
+    socket.sndhwm = _GOING
+    socket.reconnect_ivl = -1  # lost is lost
+
+
+@dataclass(eq=False)
+class Carried:
+    """One socket, its monitor, and the line that it serves. `descriptor` is the connection's, once it is known."""
+
+    socket: zmq.Socket
+    monitor: zmq.Socket
+    line: HostLine
+    descriptor: int | None = None
+    full: bool = False  # ØMQ takes no more at this moment
+
+
+@dataclass(eq=False)
+class Carrier:
+    """The thread and its sockets. `event` is told what a monitor says; it may end the line."""
+
+    event: Callable[[Carried, int, int], None]
+    context: zmq.Context = field(default_factory=zmq.Context)
+    carried: list[Carried] = field(default_factory=list)
+    others: dict[zmq.Socket, Callable[[], None]] = field(default_factory=dict)  # sockets that something else serves
+
+    def __post_init__(self) -> None:
+        self._orders: list[Callable[[], None]] = []  # from other threads
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._wake, False)
+        self._closing = False
+        self._thread = threading.Thread(target=self._carry, name="worldsize-carrier", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        try:
+            os.write(self._wake, b"!")
+        except BlockingIOError:  # it is awake
+            return
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        """Have the thread that owns the sockets do something, and return what came of it."""
+        done = threading.Event()
+        answer: list[Any] = []
+
+        def order() -> None:
+            try:
+                answer.append((work(), None))
+            except BaseException as error:
+                answer.append((None, error))
+            done.set()
+
+        self._orders.append(order)
+        self.wake()
+        done.wait()
+        result, error = answer[0]
+        if error is not None:
+            raise error
+        return result
+
+    def close(self) -> None:
+        """Send what is to go, hang up, and end the thread."""
+        self._closing = True
+        self.wake()
+        self._thread.join(5)
+
+    def drop(self, carried: Carried) -> None:
+        """Close a socket. ØMQ still sends what it holds."""
+        carried.line.end("closed")
+        self.carried.remove(carried)
+        carried.socket.disable_monitor()
+        carried.monitor.close(0)
+        carried.socket.close()
+
+    def _carry(self) -> None:
+        while not (self._closing and not any(c.line.next_going() for c in self.carried if not c.line.ended)):
+            poller = zmq.Poller()
+            poller.register(self._woken, zmq.POLLIN)
+            for socket in self.others:
+                poller.register(socket, zmq.POLLIN)
+            for carried in self.carried:
+                poller.register(carried.monitor, zmq.POLLIN)
+                poller.register(carried.socket, zmq.POLLIN | (zmq.POLLOUT if carried.full else 0))
+
+            ready = dict(poller.poll(1000 if self._closing else None))
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+            while self._orders:
+                self._orders.pop(0)()
+
+            for socket, serve in list(self.others.items()):
+                if socket in ready:
+                    serve()
+            for carried in list(self.carried):
+                self._serve(carried, ready)
+        for carried in list(self.carried):
+            self.drop(carried)
+
+    def _serve(self, carried: Carried, ready: dict) -> None:
+        if carried.socket in ready and ready[carried.socket] & zmq.POLLIN:
+            self._receive_all(carried)
+        if carried.monitor in ready:
+            told = recv_monitor_message(carried.monitor)
+            self._receive_all(carried)  # what came before it
+            self.event(carried, told["event"], told["value"])
+
+        carried.full = False
+        while not carried.line.ended and not carried.full and (data := carried.line.next_going()) is not None:
+            try:
+                carried.socket.send(data, zmq.NOBLOCK)
+                carried.line.gone()
+            except zmq.Again:
+                carried.full = True
+
+        over = carried.line.closed and carried.line.next_going() is None
+        if carried.line.ended or over:
+            self.drop(carried)
+
+    def _receive_all(self, carried: Carried) -> None:
+        while carried.socket.poll(0):
+            frame = carried.socket.recv(copy=False)
+            if carried.descriptor is None:
+                carried.descriptor = frame.get(zmq.SRCFD)
+            if frame.more:
+                carried.line.end("sent a message in parts")
+                return
+            carried.line.deliver(frame.bytes)

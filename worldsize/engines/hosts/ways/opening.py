@@ -1,0 +1,95 @@
+"""Opening hosts: from a way to hosts that have joined, with a word for the one who waits; and closing them again.
+
+Left out: what the ways do (`programs.py` and its neighbours), and which engine a launch takes (`engines/current.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.ways.way import NoHosts, Way
+from worldsize.errors import EngineLost
+
+_TICK_S = 0.25
+
+
+@dataclass(eq=False)
+class OpenHosts:
+    """Hosts that have joined, and the way that brought them."""
+
+    way: Way
+    engine: HostsEngine
+
+    def close(self) -> None:
+        """End every agent, and give back what the way had. Nothing happens where that was done before."""
+        try:
+            self.engine.close()
+        finally:
+            self.way.close()
+
+
+def open_hosts(
+    way: Way,
+    env: Sequence[str] = (),
+    trusted_network: bool = False,
+    timeout_s: float = 600.0,
+    say: Callable[[str], None] = print,
+) -> OpenHosts:
+    """Bring a way's hosts, and wait until all have joined. `say` is told what is waited for, whenever that changes.
+
+    Raises NoHosts with what to do, and gives everything back; so it does at an interrupt.
+    """
+    opened = OpenHosts(way, HostsEngine(env, trusted_network))
+    try:
+        way.begin(opened.engine)
+        _wait_for_all(opened, time.monotonic() + timeout_s, timeout_s, say)
+        opened.engine.label = way.label()
+        complaints = opened.engine.complaints()
+        if complaints:
+            raise NoHosts(
+                "hosts.open: the hosts do not reach each other: " + "; ".join(complaints) + ". Ranks connect to each "
+                "other on ports that the system picks: open them between these machines (a firewall?), or give the "
+                "address of a network on which they are open."
+            )
+    except EngineLost as error:
+        opened.close()
+        raise NoHosts(f"hosts.open: {error}") from None
+    except BaseException:
+        opened.close()
+        raise
+
+    names = ", ".join(opened.engine.hosts)
+    say(f"{len(opened.engine.hosts)} hosts are open: {names}. Code of this notebook runs there as {_users(opened)}.")
+    return opened
+
+
+def _users(opened: OpenHosts) -> str:
+    return ", ".join(sorted({change.user for change in opened.engine.hosts.values()}))
+
+
+def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Callable[[str], None]) -> None:
+    way, engine = opened.way, opened.engine
+    said = ""
+    while len(engine.hosts) < way.count:
+        standing = f"{way.standing()} · {len(engine.hosts)} of {way.count} hosts are here"
+        if standing != said:
+            say(standing)
+            said = standing
+
+        change = engine.next_change(_TICK_S)
+        if change is not None and change.state == "refused":
+            raise NoHosts(f"hosts.open: {change.name} did not join: {change.reason}")
+        if change is not None and change.state == "lost":
+            raise NoHosts(f"hosts.open: {change.name} joined and was lost: {change.reason}")
+
+        why = way.hopeless()
+        if why:
+            raise NoHosts(f"hosts.open: {why}")
+        if time.monotonic() > until_s:
+            raise NoHosts(
+                f"hosts.open: after timeout_s={timeout_s:g} s {len(engine.hosts)} of {way.count} hosts are here; "
+                f"{way.standing()}. Give it longer (timeout_s=…), or ask for less."
+            )

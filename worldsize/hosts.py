@@ -1,0 +1,51 @@
+"""Ranks on other machines: open hosts, and every later launch of this notebook runs there, unedited.
+
+    from worldsize import hosts
+    hosts.open(hosts.Ssh(["n1", "n2"]))
+    launch(train, 8)            # "8 ranks · gloo on CPU · … · 2 hosts (n1, n2)"
+    hosts.close()
+
+Hosts belong to this notebook's kernel and end with it. Whoever runs the notebook runs code on every host. Checks of
+exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"` opens them at the first launch of a notebook that is not
+edited. Left out: how it is done (`engines/hosts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worldsize.engines import current
+from worldsize.engines.hosts.ways.opening import open_hosts
+from worldsize.engines.hosts.ways.programs import Programs, Ssh
+from worldsize.engines.hosts.ways.way import NoHosts, Way
+
+__all__ = ["NoHosts", "Programs", "Ssh", "close", "names", "open"]
+
+
+def open(  # noqa: A001 - hosts.open, as webbrowser.open
+    way: Way, *, env: Sequence[str] = (), trusted_network: bool = False, timeout_s: float = 600.0
+) -> None:
+    """Bring the hosts of `way` and let every later launch of this kernel run on them; returns when all have joined.
+
+    `env`: names of this notebook's environment variables that go along to the ranks; all others stay here.
+    `trusted_network`: whether TensorFlow's tasks may run on several hosts, where everyone who reaches their ports can
+    run code. Raises NoHosts, which says what to do, and ValueError for an argument that cannot be.
+    """
+    if isinstance(env, str) or not all(isinstance(name, str) for name in env):
+        raise ValueError(f'hosts.open: expected env as a list of names, such as ["HF_HOME"], got {env!r}')
+    if not callable(getattr(way, "begin", None)):
+        raise ValueError(f'hosts.open: expected a way to hosts, such as Ssh(["n1", "n2"]), got {way!r}')
+
+    current.close()
+    current.use(open_hosts(way, env, trusted_network, timeout_s))
+
+
+def close() -> None:
+    """End the agents on all hosts; later launches run on this machine. Nothing happens where no host is open."""
+    current.close()
+
+
+def names() -> tuple[str, ...]:
+    """The names of the hosts that are open now; () where launches run on this machine."""
+    opened = current.opened_hosts()
+    return tuple(opened.engine.hosts) if opened is not None else ()
