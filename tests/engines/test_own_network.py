@@ -152,7 +152,7 @@ def test_an_interface_that_only_the_machine_has_does_not_keep_them_apart(monkeyp
 
 @contextmanager
 def beside(folder: Path, launched: Callable[[Path], Any], ranks: int) -> Iterator[set[int]]:
-    """The ports on which the ranks of a run, and whatever serves them, listen while it lasts: all ranks wait meanwhile."""
+    """The ports on which a run's ranks, and what serves them, listen while it lasts: all ranks wait meanwhile."""
     with ThreadPoolExecutor(1) as other:
         run = other.submit(launched, folder)
         try:
@@ -227,16 +227,18 @@ def test_tasks_of_tensorflow_meet_and_another_user_does_not_reach_them(tmp_path)
 def test_an_ordinary_user_has_it_too_and_owns_the_files_that_ranks_write():
     with other_user.home() as folder:
         said = json.loads(other_user.python(LAUNCH, folder, home=folder))
-        owners = [(Path(folder, f"rank{rank}").stat().st_uid, Path(folder, f"rank{rank}").stat().st_gid) for rank in (0, 1)]
+        written = [Path(folder, f"rank{rank}").stat() for rank in (0, 1)]
     assert said == {"sums": [[2.0, 2.0]] * 2, "alone": True, "network": "own", "why_shared": ""}
-    assert owners == [(other_user.NUMBER, other_user.NUMBER)] * 2
+    assert [(file.st_uid, file.st_gid) for file in written] == [(other_user.NUMBER, other_user.NUMBER)] * 2
 
 
-NO_MORE_USERS = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"
+NO_ADMIN = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"
+NO_MORE_USERS = f'echo 0 > /proc/sys/user/max_user_namespaces && exec {NO_ADMIN} "$@"'
 REFUSING = {
-    "no namespace at all": (["unshare", "--user", "--map-root-user", "sh", "-c", f'{NO_MORE_USERS} "$@"', "sh"], "No space"),
-    "one whose user it may not say": (["bwrap", "--dev-bind", "/", "/", "--ro-bind", "/proc", "/proc", "--cap-drop", "ALL"],
-                                      "Read-only"),
+    "no namespace at all": (["unshare", "--user", "--map-root-user", "sh", "-c", NO_MORE_USERS, "sh"], "No space"),
+    "one whose user it may not say": (
+        ["bwrap", "--dev-bind", "/", "/", "--ro-bind", "/proc", "/proc", "--cap-drop", "ALL"], "Read-only",
+    ),
 }  # fmt: skip
 
 

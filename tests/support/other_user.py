@@ -1,4 +1,4 @@
-"""Another user of this machine, who has no rights: programs of theirs, where the tests are root and so can start them."""
+"""Another user of this machine, who has no rights: programs of theirs, which tests that are root can start."""
 
 from __future__ import annotations
 

@@ -71,7 +71,12 @@ def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
 
 
 def _serve(
-    kernel: mpc.Connection, watched: list, own_dir: Path, start_method: StartMethod, framework: Framework, why_shared: str
+    kernel: mpc.Connection,
+    watched: list,
+    own_dir: Path,
+    start_method: StartMethod,
+    framework: Framework,
+    why_shared: str,
 ) -> None:
     warm = threading.Event()
     threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()

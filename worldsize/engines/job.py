@@ -117,8 +117,8 @@ class Setup:
     """What the engine chose. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
 
     `hosts` names the host of each rank, () for ranks of this machine; `clock_error_s` is how well their clocks are known.
-    `network`: whether the ranks have one of their own, with loopback alone, or share the machine's; `why_shared` says why
-    they do where that is known.
+    `network`: whether the ranks have one of their own, with loopback alone, or share the machine's; `why_shared` says
+    why they do, where that is known.
     """
 
     text: str

@@ -83,7 +83,7 @@ _NO_NETWORK = re.compile(
 )
 _OWN_NETWORK = (
     "ranks on this machine have a network of their own, with loopback alone: load the data in the notebook; or run "
-    '`import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again, to let ranks use the machine\'s'
+    '`import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again: they use the machine\'s then'
 )
 
 

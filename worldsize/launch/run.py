@@ -31,7 +31,7 @@ class Run:
     `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
     `hosts[r]` is the name of rank r's host, () where all ran on this machine; moments of ranks on different hosts are
     compared to within `clock_error_s`.
-    `network`: "own" where the ranks have one that nobody else can reach, "shared" (`why_shared`) where it is the machine's.
+    `network`: "own" where the ranks have one that nobody else reaches, "shared" (`why_shared`) where they have not.
     `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
     """
 
