@@ -190,6 +190,7 @@ def test_ranks_of_a_group_share_a_process_group(arena):
 
 def test_a_check_may_play_some_of_the_ranks_itself(arena):
     ended = arena.ranks(Submitted("asks_rank_one"), inputs(), played={1: answers_with_three_times})
+    assert ended.state == "done", ended
     assert ended.returned[0].tolist() == [0, 3, 6] and ended.returned[1] is None
     assert [(t.src, t.dst) for t in ended.trace.transfers] == [(0, 1), (1, 0)]
 

@@ -94,11 +94,14 @@ class Host(Protocol):
     def seen_last(self, rank: int) -> Standing:
         """Where a rank that does not answer was seen last."""
 
-    def end(self, leaving: set[int], serving: set[int]) -> None:
-        """Let the ranks in `leaving` leave by themselves, then those in `serving`; kill what is left, and reap all.
+    def let_leave(self, leaving: set[int], serving: set[int]) -> None:
+        """Let the ranks in `leaving`, which have returned, leave by themselves, and those in `serving` after them."""
 
-        What the ranks have written is then in the run's folder. It may go on until `wait_ended` returns.
-        """
+    def wait_written(self) -> None:
+        """Return when what those who were let go have written is in the run's folder."""
+
+    def end(self) -> None:
+        """Kill what is left of the ranks, with their children. It may go on until `wait_ended` returns."""
 
     def wait_ended(self) -> None:
-        """Return when no rank of the job is left on the host."""
+        """Return when no rank of the job is left, and what they have written is in the run's folder."""

@@ -49,6 +49,8 @@ class HostRanks:
     channels: dict[int, mpc.Connection] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)  # whose exit is waited for
     over: set[int] = field(default_factory=set)  # that told how they ended, or were killed
+    leaving: set[int] = field(default_factory=set)  # that were let go
+    serving: set[int] = field(default_factory=set)  # that leave when those have left
     kept: ExitStack = field(default_factory=ExitStack)  # the ports that are kept for tasks
 
     def facts(self, with_gpus: bool) -> HostFacts:
@@ -185,14 +187,19 @@ class HostRanks:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, number)
 
-    def end(self, leaving: set[int], serving: set[int]) -> None:
+    def let_leave(self, leaving: set[int], serving: set[int]) -> None:
+        self.leaving, self.serving = leaving, serving
         for rank in list(self.channels):
             self.tell(rank, "bye")
-        self._join(leaving, _LEAVE_S)
 
-        for rank in serving & set(self.processes):
+    def wait_written(self) -> None:
+        """They wrote their files where the run's folder is, before they said that they returned."""
+
+    def end(self) -> None:
+        self._join(self.leaving, _LEAVE_S)
+        for rank in self.serving & set(self.processes):
             self._signal(rank, signal.SIGTERM)
-        self._join(serving, _SERVER_LEAVES_S)
+        self._join(self.serving, _SERVER_LEAVES_S)
 
         for rank in self.processes:
             self._signal(rank, signal.SIGKILL)

@@ -11,7 +11,7 @@ import multiprocessing.connection as mpc
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from worldsize import units
 from worldsize.engines.deadlock import deadlock
@@ -60,6 +60,9 @@ class Session:
     standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
     stopped: bool = False
 
+    # Whether the kernel hears of a run that is done while its processes, which have returned, still end
+    tells_early: ClassVar[bool] = False
+
     def run(self) -> None:
         """Start, follow, end. The kernel gets a Setup first and an Outcome last."""
         deadline_s = time.monotonic() + self.job.timeout_s
@@ -81,9 +84,17 @@ class Session:
             status, waits = self._follow(deadline_s)
             if status != "done":
                 standings = self._ask_standings()
+            else:
+                self._let_leave()
+                if self.tells_early:
+                    self._tell_outcome(status)
         finally:
-            self._end(status == "done")
+            self._end()
 
+        if status != "done" or not self.tells_early:
+            self._tell_outcome(status, waits, standings)
+
+    def _tell_outcome(self, status: Status, waits: tuple[Wait, ...] = (), standings: tuple[Standing, ...] = ()) -> None:
         outcome = Outcome(
             status=status,
             failures=tuple(sorted(self.failures.values(), key=lambda f: f.at_s)),
@@ -286,12 +297,17 @@ class Session:
                 found.append(self.host_of(rank).seen_last(rank))
         return tuple(found)
 
-    def _end(self, done: bool) -> None:
-        """Let the ranks that are done leave, end the others with all their children, and reap them."""
-        leaving = self._awaited() if done else set()
-        serving = self._serving() if done else set()
+    def _let_leave(self) -> None:
+        """All that were awaited have returned: let them go, and have what they wrote where the run's folder is."""
         for host in self._used_hosts():
-            host.end(leaving, serving)
+            host.let_leave(self._awaited(), self._serving())
+        for host in self._used_hosts():
+            host.wait_written()
+
+    def _end(self) -> None:
+        """End what is left of the ranks, with all their children, and reap them."""
+        for host in self._used_hosts():
+            host.end()
         for host in self._used_hosts():
             host.wait_ended()
 

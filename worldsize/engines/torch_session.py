@@ -17,6 +17,8 @@ from worldsize.engines.job import Setup
 class TorchSession(session.Session):
     """A job of torch: one rank a GPU over NCCL where there are enough, else gloo."""
 
+    tells_early = True  # a process with torch needs 10 ms and more to end
+
     def _choose(self) -> Setup:
         self.facts = tuple(host.facts(with_gpus=self.job.device != "cpu") for host in self.hosts)
         gpus = sum(len(facts.gpus) for facts in self.facts)

@@ -140,7 +140,7 @@ class HostAgent:
             while True:
                 self._serve_once()
         finally:
-            self.ranks.end(set(), set())
+            self.ranks.end()
 
     def _serve_once(self) -> None:
         busy = self.ranks.job is not None
@@ -206,18 +206,26 @@ class HostAgent:
         chosen = {name: value for name, value in env.items() if name not in _HOSTS_OWN or name not in self.home.env}
         self.ranks.start(rank, chosen, threads, attempt)
 
-    def _end(self, leaving: set[int], serving: set[int]) -> None:
-        self.ranks.end(leaving, serving)
+    def _let_leave(self, leaving: set[int], serving: set[int]) -> None:
+        self.ranks.let_leave(leaving, serving)
+        self._ship_all()
+
+    def _end(self) -> None:
+        self.ranks.end()
+        self._ship_all()
+        shutil.rmtree(self.ranks.job.dir, ignore_errors=True)
+        self.ranks = self._host_ranks()
+
+    def _ship_all(self) -> None:
+        """Send what is new of the ranks' files: the logs to their end, the results, the records."""
         self._ship_logs()
         files = self.ranks.job.files
         for rank in self.ranks.processes:
             self._ship("result", rank, files.result(rank))
-            if files.record(rank).exists():
-                record = pickle.loads(files.record(rank).read_bytes())
-                self._ship_bytes("record", rank, messages.encode(record))
-
-        shutil.rmtree(files.folder, ignore_errors=True)
-        self.ranks = self._host_ranks()
+            path = files.record(rank)
+            if path.exists() and path not in self.shipped:
+                self.shipped[path] = path.stat().st_size
+                self._ship_bytes("record", rank, messages.encode(pickle.loads(path.read_bytes())))
 
     def _ship_bytes(self, kind: FileKind, rank: int, data: bytes) -> None:
         for start in range(0, len(data), MAX_CHUNK_BYTES):
@@ -270,6 +278,7 @@ class HostAgent:
         "tell": lambda self, rank, word: self.ranks.tell(rank, word),
         "kill": lambda self, rank: self.ranks.kill(rank),
         "seen_last": lambda self, rank: self.ranks.seen_last(rank),
+        "let_leave": _let_leave,
         "end": _end,
         "listen": _listen,
         "reach": _reach,

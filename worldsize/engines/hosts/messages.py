@@ -20,7 +20,7 @@ from worldsize.failures import Failure, Return, Standing
 from worldsize.trace import RankRecord
 
 Command = Literal[
-    "facts", "payload", "begin", "open_store", "keep_addresses", "start", "tell", "kill", "seen_last", "end",
+    "facts", "payload", "begin", "open_store", "keep_addresses", "start", "tell", "kill", "seen_last", "let_leave", "end",
     "listen", "reach", "echo", "also",
 ]  # fmt: skip
 FileKind = Literal["log", "native_log", "result", "record"]
@@ -45,6 +45,7 @@ ANSWER_TYPES: dict[Command, Any] = {
     "keep_addresses": list[str],
     "kill": None,
     "seen_last": Standing,
+    "let_leave": None,
     "end": None,
     "listen": int,
     "reach": str,

@@ -110,16 +110,28 @@ class RemoteRanks:
         except HostLost:
             return Standing(rank=rank, answered=False)
 
-    def end(self, leaving: set[int], serving: set[int]) -> None:
-        self._send("end", leaving, serving)
+    def let_leave(self, leaving: set[int], serving: set[int]) -> None:
+        self._send("let_leave", leaving, serving)
+
+    def wait_written(self) -> None:
+        with suppress(HostLost):
+            self._answer_to("let_leave", _END_S)
+        self._write_records()
+
+    def end(self) -> None:
+        self._send("end")
 
     def wait_ended(self) -> None:
         with suppress(HostLost):
             self._answer_to("end", _END_S)
+        self._write_records()
+        self.live.clear()
+
+    def _write_records(self) -> None:
         for rank, record in self.records.items():
             with suppress(BadMessage):  # a trace without this rank's part
-                write_whole(self.job.files.record(rank), pickle.dumps(messages.record(record)))
-        self.live.clear()
+                write_whole(self.job.files.record(rank), pickle.dumps(messages.record(bytes(record))))
+        self.records.clear()
 
     # ---- asking ----------------------------------------------------------------------------------
 
