@@ -24,6 +24,8 @@ class FakeRun:
     wall_s: float = 0.25
     startup_s: float = 0.2
     setup: str = "2 ranks"
+    network: str = "own"
+    why_shared: str = ""
 
     def __getitem__(self, rank: int) -> object:
         return self.results[rank]
@@ -87,6 +89,30 @@ def test_equal_gpus_are_counted() -> None:
 
 def test_one_gpu_says_that_nccl_needs_one_a_rank() -> None:
     assert "a GPU for each rank" in examine(launch_with(gpus=("H200",)))["GPUs"].remark
+
+
+def test_ranks_with_a_network_of_their_own_are_well() -> None:
+    row = examine(launch_with())["ranks' network"]
+    assert (row.value, row.state) == ("their own", "ok")
+
+
+def test_ranks_on_the_machines_network_are_a_note_with_the_reason_and_who_can_reach_them() -> None:
+    def launch(fn: object, world_size: int, timeout_s: float) -> FakeRun:
+        run = launch_with()(fn, world_size, timeout_s)
+        run.network, run.why_shared = "shared", "this machine has GPUs"
+        return run
+
+    sheet = examine(launch)
+    row = sheet["ranks' network"]
+    assert (row.value, row.state, sheet.ok) == ("the machine's", "note", True)
+    assert row.remark == "this machine has GPUs; other users of this machine can reach what ranks listen on"
+
+
+def test_the_network_of_real_ranks_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLDSIZE_NETWORK", "shared")
+    row = examine()["ranks' network"]
+    assert row.value == "the machine's"
+    assert row.remark.startswith("WORLDSIZE_NETWORK=shared; ")
 
 
 def test_a_package_that_is_missing_fails_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,9 +171,19 @@ def _ranks(launch: LaunchFunction | None) -> list[Capability]:
     return [
         Capability("two ranks", value),
         Capability("a launch here", second.setup),
+        _network(second.network, second.why_shared),
         Capability("backends", ", ".join(facts["backends"]), _absent(facts["backends"])),
         _gpus(gpus),
     ]
+
+
+def _network(network: str, why_shared: str) -> Capability:
+    what = "ranks' network"
+    if network == "own":
+        return Capability(what, "their own", "with loopback alone: no other user can reach them")
+
+    remark = "; ".join(filter(None, (why_shared, "other users of this machine can reach what ranks listen on")))
+    return Capability(what, "the machine's", remark, state="note")
 
 
 def _absent(backends: list[str]) -> str:

@@ -35,18 +35,32 @@ def other_ranks() -> list[psutil.Process]:
 
 def listens(pid: int) -> bool:
     """Whether a process listens on a TCP port of its own network: ranks here may have another one than the tests."""
-    inodes = set()
+    return bool(ports_of(pid))
+
+
+def ports_of(pid: int) -> set[int]:
+    """The TCP ports of its own network that a process listens on."""
+    ports = _ports_by_inode(pid)
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(ports.get(os.readlink(descriptor).removeprefix("socket:[").rstrip("]")))
+    return found - {None}
+
+
+def ports_around(pid: int) -> set[int]:
+    """The TCP ports that anybody listens on in the network that a process is in."""
+    return set(_ports_by_inode(pid).values())
+
+
+def _ports_by_inode(pid: int) -> dict[str, int]:
+    ports = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             columns = line.split()
             if columns[3] == _LISTENS:
-                inodes.add(columns[9])
-
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            if os.readlink(descriptor).removeprefix("socket:[").rstrip("]") in inodes:
-                return True
-    return False
+                ports[columns[9]] = int(columns[1].rpartition(":")[2], 16)
+    return ports
 
 
 def _leads(pid: int) -> bool:

@@ -32,11 +32,11 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMetho
 
     `own_dir` lies in the folder of the kernel's runs.
     """
-    enter_own_network()
+    why_shared = enter_own_network()
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *death_watch(kernel_pid)]
     try:
-        _serve(kernel, watched, Path(own_dir), start_method, framework)
+        _serve(kernel, watched, Path(own_dir), start_method, framework, why_shared)
     except (EOFError, OSError):
         if not mpc.wait(watched, 0):
             raise  # not the kernel's end: it reads this in the agent's log
@@ -70,7 +70,14 @@ def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
             leave(own_dir)
 
 
-def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: StartMethod, framework: Framework) -> None:
+def _serve(
+    kernel: mpc.Connection,
+    watched: list,
+    own_dir: Path,
+    start_method: StartMethod,
+    framework: Framework,
+    why_shared: str,
+) -> None:
     warm = threading.Event()
     threading.Thread(target=_leave_early, args=(watched, warm, own_dir), daemon=True).start()
     if start_method == "forkserver":
@@ -82,7 +89,10 @@ def _serve(kernel: mpc.Connection, watched: list, own_dir: Path, start_method: S
         listener.bind(str(own_dir / "agent.sock"))
         listener.listen(128)
 
-        jobs = Jobs(kernel=kernel, watched=watched, listener=listener, start_method=start_method, framework=framework)
+        jobs = Jobs(
+            kernel=kernel, watched=watched, listener=listener, start_method=start_method, framework=framework,
+            why_shared=why_shared,
+        )  # fmt: skip
         jobs.warm_up()
         warm.set()
         kernel.send("ready")

@@ -2,7 +2,8 @@
 
 The kernel keeps no process of a rank and no signal handler; it holds one end of a pipe. When that end closes, however
 the kernel ended, the agent ends every rank. Left out: what the agent does (`agent.py`, `session.py`).
-`WORLDSIZE_START_METHOD=spawn` selects fresh interpreters in place of the fork server.
+`WORLDSIZE_START_METHOD=spawn` selects fresh interpreters in place of the fork server, `WORLDSIZE_NETWORK=shared` the
+machine's network in place of one of the ranks' own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from worldsize.engines.job import Framework, Job, Progress, Setup, StartMethod
+from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
 
@@ -173,11 +175,11 @@ class LocalRanks:
 
 
 class LocalEngine:
-    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method."""
+    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method and network."""
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
-        self._agents: dict[str, AgentProcess] = {}
+        self._agents: dict[tuple[StartMethod, Network], AgentProcess] = {}
         self._dir: Path | None = None
         self.discarded: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
         self._sweeper: threading.Thread | None = None
@@ -194,15 +196,18 @@ class LocalEngine:
             if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's pipe
                 self._agents, self._dir, self._pid = {}, None, os.getpid()
 
-            method = start_method()
-            known = self._agents.get(method)
+            wanted = self._wanted()
+            known = self._agents.get(wanted)
             if known is not None and known.alive():
                 return known
 
             if known is not None:
                 known.close(0, keep_runs=True)
-            self._agents[method] = self._started(method)
-            return self._agents[method]
+            self._agents[wanted] = self._started(wanted[0])
+            return self._agents[wanted]
+
+    def _wanted(self) -> tuple[StartMethod, Network]:
+        return start_method(), wanted_network()
 
     def _started(self, method: StartMethod) -> AgentProcess:
         return AgentProcess(self._new_dir("a"), _BOOT, method, self._framework)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from worldsize.engines.cluster import Cluster
+from worldsize.engines.own_network import Network
 from worldsize.failures import Failure, Outcome, TaskNames, Wait
 from worldsize.links import Link
 
@@ -116,6 +117,8 @@ class Setup:
     """What the engine chose. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
 
     `hosts` names the host of each rank, () for ranks of this machine; `clock_error_s` is how well their clocks are known.
+    `network`: whether the ranks have one of their own, with loopback alone, or share the machine's; `why_shared` says
+    why they do, where that is known.
     """
 
     text: str
@@ -123,6 +126,8 @@ class Setup:
     on_gpus: bool = False
     hosts: tuple[str, ...] = ()
     clock_error_s: float = 0.0
+    network: Network = "shared"
+    why_shared: str = ""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class Jobs:
     listener: socket.socket
     start_method: StartMethod
     framework: Framework
+    why_shared: str  # why the ranks share the machine's network; "" where they have their own
     services: TorchServices = field(init=False)
     late: bool = False  # whether the fork server has been told to import what is wanted late
 
@@ -61,8 +62,9 @@ class Jobs:
 
         host = HostRanks(self.listener, self.start_method, self.services)
         session = SESSIONS[self.framework](
-            job=job, kernel=self.kernel, watched=self.watched, hosts=(host,), start_method=self.start_method
-        )
+            job=job, kernel=self.kernel, watched=self.watched, hosts=(host,), start_method=self.start_method,
+            network="shared" if self.why_shared else "own", why_shared=self.why_shared,
+        )  # fmt: skip
         session.run()
         self._import_late()
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import multiprocessing.connection as mpc
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from worldsize import units
 from worldsize.engines.deadlock import deadlock
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, Setup, StartMethod
+from worldsize.engines.own_network import Network
 from worldsize.engines.placement import place
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
@@ -41,6 +42,8 @@ class Session:
     watched: list  # the kernel's ends: its pipe, and where there is one its pidfd
     hosts: tuple[Host, ...]
     start_method: StartMethod
+    network: Network = "shared"  # in which this process and its ranks are
+    why_shared: str = ""
 
     facts: tuple[HostFacts, ...] = ()  # of the hosts, in their order
     ranks: list[range] = field(default_factory=list)  # of each host, in their order
@@ -64,7 +67,7 @@ class Session:
         """Start, follow, end. The kernel gets a Setup first and an Outcome last."""
         deadline_s = time.monotonic() + self.job.timeout_s
         try:
-            setup = self._choose()
+            setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
         except ValueError as error:
             self.kernel.send(Outcome(status="refused", reason=str(error)))
             return

@@ -84,7 +84,7 @@ class TorchSession(session.Session):
             env["CUDA_VISIBLE_DEVICES"] = ""
 
         interface = self.facts[node].interface
-        if interface and "GLOO_SOCKET_IFNAME" not in self.job.env:
+        if interface and (self.network == "own" or "GLOO_SOCKET_IFNAME" not in self.job.env):  # it may not be in there
             env["GLOO_SOCKET_IFNAME"] = interface
         return env
 

@@ -136,6 +136,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, 
 
 def _take_in(run: Run, event: Setup | Progress | None, observers: tuple[Observer, ...]) -> None:
     if isinstance(event, Setup):
+        run.setup, run.network, run.why_shared = event.text, event.network, event.why_shared
         run.setup, run.hosts, run.clock_error_s = event.text, event.hosts, event.clock_error_s
         for observer in observers:
             observer.started(run)

@@ -79,6 +79,22 @@ _NO_MODULE = (
 )
 _FATAL = re.compile(r"F\d{4} ")  # how TensorFlow's and torch's C++ begin the line of a fatal error
 
+# How Python, requests, curl and TensorFlow say that a name is not known or that no way leads to an address.
+_NO_NETWORK = re.compile(
+    r"gaierror|name resolution|name or service not known|(failed to|could ?n[o']t) resolve|network is unreachable|"
+    r"no address associated with hostname|max retries exceeded with url",
+    re.IGNORECASE,
+)
+_OWN_NETWORK = (
+    "ranks on this machine have a network of their own, with loopback alone: load the data in the notebook; or run "
+    '`import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again: they use the machine\'s then'
+)
+
+
+def _misses_a_network(failure: Failure) -> bool:
+    said = f"{failure.type}: {failure.message}\n{failure.cause}"
+    return failure.kind == "raised" and _NO_NETWORK.search(said) is not None
+
 
 def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     host = run.hosts[first.rank] if run.hosts else ""
@@ -90,6 +106,8 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
 
     if run.hosts and first.type == "ModuleNotFoundError":
         rows.append(_NO_MODULE)
+    if run.network == "own" and _misses_a_network(first):
+        rows.append(_OWN_NETWORK)
 
     at_once = [f.rank for f in outcome.failures if f is not first and _may_be_first(run, first, f)]
     if at_once:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from worldsize import errors, failures
 from worldsize.engines.job import Progress, RunFiles
+from worldsize.engines.own_network import Network
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
 
@@ -30,6 +31,7 @@ class Run:
     `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
     `hosts[r]` is the name of rank r's host, () where all ran on this machine; moments of ranks on different hosts are
     compared to within `clock_error_s`.
+    `network`: "own" where the ranks have one that nobody else reaches, "shared" (`why_shared`) where they have not.
     `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
     """
 
@@ -40,6 +42,8 @@ class Run:
     not_yet: str | None = None
     results: list[Any] = field(default_factory=list)
     setup: str = ""
+    network: Network = "shared"
+    why_shared: str = ""
     reports: list[list[dict]] = field(default_factory=list)
     wall_s: float = 0.0
     startup_s: float = 0.0

@@ -15,6 +15,7 @@ from typing import Any
 from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
 from worldsize.engines.hosts.head import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.job import Job, Ranks, StartMethod
+from worldsize.engines.own_network import Network
 from worldsize.errors import EngineLost
 
 _BOOT = (
@@ -37,6 +38,10 @@ class HostsEngine(LocalEngine):
         self.hosts: dict[str, HostChange] = {}  # that have joined and are not lost, by name
         self.used_s = time.monotonic()  # when it was last of use
         self._head: AgentProcess | None = None
+
+    def _wanted(self) -> tuple[StartMethod, Network]:
+        """One head, whatever the variables of this kernel say by now: they are about ranks on this machine."""
+        return "forkserver", "shared"
 
     def _started(self, method: StartMethod) -> AgentProcess:
         if self._head is not None:
