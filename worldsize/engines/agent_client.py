@@ -177,6 +177,8 @@ class LocalRanks:
 class LocalEngine:
     """Starts ranks of one framework on this machine. Keeps one warm agent for each start method and network."""
 
+    stops_within_s = 2.0  # an agent whose run was told to stop and has not is killed
+
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
         self._agents: dict[tuple[StartMethod, Network], AgentProcess] = {}

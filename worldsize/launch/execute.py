@@ -28,7 +28,6 @@ from worldsize.launch.outcome_error import error_of, large_payload_note, notes_o
 from worldsize.launch.run import KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05
-_STOP_S = 2.0
 
 _one_at_a_time = threading.Lock()
 
@@ -148,7 +147,7 @@ def _take_in(run: Run, event: Setup | Progress | None, observers: tuple[Observer
 
 def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
     """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
-    deadline_s = time.monotonic() + _STOP_S
+    deadline_s = time.monotonic() + engine.stops_within_s
     told = False
     with suppress(errors.EngineLost):
         while ranks and time.monotonic() < deadline_s:

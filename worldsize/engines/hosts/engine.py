@@ -30,6 +30,8 @@ class HostsEngine(LocalEngine):
     `env` names variables of this kernel's environment that go along to the ranks.
     """
 
+    stops_within_s = 30.0  # with the head all hosts would go; one that is lost is noticed before
+
     def __init__(self, env: Sequence[str] = (), trusted_network: bool = False) -> None:
         super().__init__()
         self.env = tuple(env)

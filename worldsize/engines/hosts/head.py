@@ -33,6 +33,8 @@ _CLOCK_S = 10.0  # how long a measured offset is good for: quartz clocks part by
 _OTHER_FRAMEWORK_S = 60.0  # for a host to start the agent of the other framework
 _SAME_HOST_S = 36_000.0  # how long an agent of an admitted host may take to use its own invitation
 
+_AGAIN = "The next launch runs on the hosts that are left; open hosts again (worldsize.hosts.open) to have all."
+
 HostState = Literal["joined", "refused", "lost"]
 
 
@@ -109,8 +111,11 @@ class _Host:
 
     name: str
     agents: dict[Framework, RemoteRanks]
-    command: tuple[str, ...] = ()  # of the program that was started for it; () for one that was invited
+    command: tuple[str, ...]  # of the program that was started for it; () for one that was invited
+    hello: Greeting
+    place: int  # in the order in which hosts were asked for
     measured_s: float = 0.0
+    told: bool = False  # whether the kernel knows that it has joined
 
 
 @dataclass(eq=False)
@@ -125,7 +130,7 @@ class Head:
     hosts: dict[str, _Host] = field(default_factory=dict)  # by name
     coming: dict[str, HostLine] = field(default_factory=dict)  # that have not said who they are
     started: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands of programs, by name
-    invited: int = 0
+    asked: dict[str, int] = field(default_factory=dict)  # the place of each that was asked for, by name
 
     def serve(self) -> None:
         """Obey the kernel and watch the hosts, until the kernel is gone, which raises EOFError."""
@@ -171,8 +176,8 @@ class Head:
             self.kernel.send(self._complaints())
 
     def _invite(self, valid_s: float) -> str:
-        self.invited += 1
-        name = f"invited{self.invited}"
+        name = f"invited{len(self.asked) + 1}"
+        self.asked[name] = len(self.asked)
         invitation, self.coming[name] = self.door.invite(name, valid_s)
         return invitation.text()
 
@@ -184,6 +189,7 @@ class Head:
         )  # fmt: skip
         log.close()
         self.started[name] = tuple(command)
+        self.asked.setdefault(name, len(self.asked))
         pipes = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
         process.stdout.close()
         process.stdin.close()
@@ -191,20 +197,23 @@ class Head:
 
     def _run(self, job: Job) -> None:
         try:
-            agents = [self._agent(host, job.framework) for host in list(self.hosts.values())]
+            ready = sorted((host for host in self.hosts.values() if host.told), key=lambda host: host.place)
+            agents = [self._agent(host, job.framework) for host in ready]
             if not agents:
                 raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
-        except (ValueError, OSError) as error:
+            session = SESSIONS[job.framework](
+                job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
+            )
+            session.run()
+        except HostLost as error:
+            self.kernel.send(Outcome(status="refused", reason=f"launch: a host was lost: {error}. {_AGAIN}"))
+        except ValueError as error:
             self.kernel.send(Outcome(status="refused", reason=str(error)))
-            return
 
-        session = SESSIONS[job.framework](
-            job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
-        )
-        session.run()
-        for agent in agents:
-            if agent.lost:
-                self._let_go(agent)
+        for host in list(self.hosts.values()):
+            for agent in host.agents.values():
+                if agent.lost:
+                    self._let_go(agent)
 
     def _agent(self, host: _Host, framework: Framework) -> RemoteRanks:
         """The agent of a framework on a host, with a clock that was compared lately."""
@@ -258,12 +267,11 @@ class Head:
             for agent in host.agents.values():
                 if agent.line is line:
                     list(agent.hear(line))
-                    if agent.lost:
-                        self._let_go(agent)
+                    self._see_after(host, agent)
                     return
 
     def _let_in(self, name: str, line: HostLine) -> None:
-        """Somebody says who they are."""
+        """Somebody says who they are. The kernel is told when a rank can be forked there at once."""
         try:
             hello = self._welcome(line)
         except (ValueError, LineClosed) as error:
@@ -274,12 +282,18 @@ class Head:
         command = self.started.get(name, ())
         called = self._free_name(name if command else hello.name)
         agent = RemoteRanks(called, line)
-        self.hosts[called] = _Host(called, {"torch": agent}, command)
-        with suppress(HostLost):
-            self._agent(self.hosts[called], "torch")
-        self.kernel.send(
-            HostChange("joined", called, user=hello.user, address=hello.address, cores=hello.cores)
-        )
+        self.hosts[called] = _Host(called, {"torch": agent}, command, hello, self.asked[name])
+        agent.warm_up()
+
+    def _see_after(self, host: _Host, agent: RemoteRanks) -> None:
+        if agent.lost:
+            self._let_go(agent)
+        elif agent.warm and not host.told:
+            host.told = True
+            hello = host.hello
+            self.kernel.send(
+                HostChange("joined", host.name, user=hello.user, address=hello.address, cores=hello.cores)
+            )
 
     def _said(self, name: str) -> str:
         """What the program of a host wrote where it should not have: ssh's complaint, or Python's."""

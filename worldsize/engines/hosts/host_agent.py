@@ -41,6 +41,7 @@ from worldsize.engines.hosts.messages import (
     Told,
 )
 from worldsize.engines.job import Framework, Job, Progress
+from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.torch_services import TorchServices
 from worldsize.failures import Failure
 
@@ -168,6 +169,7 @@ class HostAgent:
         return None if self.late else _LATE_S
 
     def _import_late(self) -> None:
+        """Have the fork server import all that it will, once it serves."""
         if not self.late:
             self.services.warm(_MODULES[self.framework])
             fork_server.import_late(self.framework)
@@ -204,7 +206,10 @@ class HostAgent:
 
     def _start(self, rank: int, env: dict[str, str], threads: int, attempt: int) -> None:
         chosen = {name: value for name, value in env.items() if name not in _HOSTS_OWN or name not in self.home.env}
-        self.ranks.start(rank, chosen, threads, attempt)
+        try:
+            self.ranks.start(rank, chosen, threads, attempt)
+        except Exception as error:
+            self._tell(RankNews(rank, "failure", failure_of(rank, error)))
 
     def _let_leave(self, leaving: set[int], serving: set[int]) -> None:
         self.ranks.let_leave(leaving, serving)
@@ -269,6 +274,7 @@ class HostAgent:
             return str(error)
 
     _commands = {
+        "warm": _import_late,
         "facts": lambda self, with_gpus: self.ranks.facts(with_gpus),
         "payload": lambda self, data: self.payload.append(data),
         "begin": _begin,

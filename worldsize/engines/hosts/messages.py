@@ -20,7 +20,7 @@ from worldsize.failures import Failure, Return, Standing
 from worldsize.trace import RankRecord
 
 Command = Literal[
-    "facts", "payload", "begin", "open_store", "keep_addresses", "start", "tell", "kill", "seen_last", "let_leave", "end",
+    "warm", "facts", "payload", "begin", "open_store", "keep_addresses", "start", "tell", "kill", "seen_last", "let_leave", "end",
     "listen", "reach", "echo", "also",
 ]  # fmt: skip
 FileKind = Literal["log", "native_log", "result", "record"]
@@ -40,6 +40,7 @@ NEWS_TYPES: dict[NewsKind, Any] = {
     "exited": int | None,
 }
 ANSWER_TYPES: dict[Command, Any] = {
+    "warm": None,
     "facts": HostFacts,
     "open_store": int,
     "keep_addresses": list[str],

@@ -41,6 +41,7 @@ class RemoteRanks:
     line: HostLine
     offset: ClockOffset = ClockOffset()
     lost: str = ""  # why the host is lost
+    warm: bool = False  # whether a rank can be forked there at once
 
     job: Job | None = None
     ranks: set[int] = field(default_factory=set)  # that were started here
@@ -60,6 +61,10 @@ class RemoteRanks:
 
     def clock_error_s(self) -> float:
         return self.offset.error_s
+
+    def warm_up(self) -> None:
+        """Let the host import its framework; `warm` says when it has."""
+        self._send("warm")
 
     def begin(self, job: Job) -> None:
         self.job = job
@@ -189,7 +194,11 @@ class RemoteRanks:
     # ---- what it said ----------------------------------------------------------------------------
 
     def _news(self, message: FromHost) -> Iterator[RankNews]:
-        if isinstance(message, Chunk):
+        if isinstance(message, Answered) and message.command == "warm":
+            if message.error:
+                self._lose(message.error)
+            self.warm = True
+        elif isinstance(message, Chunk):
             self._keep(message)
         elif isinstance(message, Told):
             yield self._told(message)
