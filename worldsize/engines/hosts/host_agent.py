@@ -46,7 +46,6 @@ from worldsize.engines.torch_services import TorchServices
 from worldsize.failures import Failure
 
 _SHIP_S = 0.05  # how often new lines of logs are sent
-_LATE_S = 0.2  # without a command, before the fork server imports what is wanted late
 _HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # what a host's own environment knows better, where it says so
 _WELCOME_S = 15.0
 _MOST_ROWS = 1000  # of reports in one message
@@ -146,10 +145,7 @@ class HostAgent:
     def _serve_once(self) -> None:
         busy = self.ranks.job is not None
         watched = self.ranks.watched() if busy else []
-        ready = mpc.wait([self.line, *watched], _SHIP_S if busy else self._patience())
-        if not ready and not busy:
-            self._import_late()
-
+        ready = mpc.wait([self.line, *watched], _SHIP_S if busy else None)
         for item in ready:
             if item is self.line:
                 self._obey(*pickle.loads(self.line.receive()))
@@ -164,9 +160,6 @@ class HostAgent:
 
     def _host_ranks(self) -> HostRanks:
         return HostRanks(self.listener, "forkserver", self.services, address=self.home.address)
-
-    def _patience(self) -> float | None:
-        return None if self.late else _LATE_S
 
     def _import_late(self) -> None:
         """Have the fork server import all that it will, once it serves."""

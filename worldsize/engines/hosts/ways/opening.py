@@ -61,7 +61,7 @@ def open_hosts(
         opened.close()
         raise
 
-    names = ", ".join(opened.engine.hosts)
+    names = ", ".join(sorted(opened.engine.hosts))
     say(f"{len(opened.engine.hosts)} hosts are open: {names}. Code of this notebook runs there as {_users(opened)}.")
     return opened
 
