@@ -7,6 +7,7 @@ head does (`head.py`), and how hosts come to be (`ways/`).
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
 from worldsize.engines.hosts.head import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.job import Job, Ranks, StartMethod
 from worldsize.errors import EngineLost
+from worldsize.failures import Outcome
 
 _BOOT = (
     "import sys; from worldsize.engines.hosts.head import main; main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
@@ -35,8 +37,20 @@ class HostsEngine(LocalEngine):
         self.trusted_network = trusted_network
         self.label = ""
         self.hosts: dict[str, HostChange] = {}  # that have joined and are not lost, by name
-        self.used_s = time.monotonic()  # when it was last of use
+        self.opening_s = 600.0  # how long who opens the hosts waits for them
         self._head: AgentProcess | None = None
+
+        self._use = threading.Lock()
+        self._used_s = time.monotonic()  # when it was last of use
+        self._running = False  # a job
+        self._retired = ""  # why no launch is taken any more
+
+    def _agent(self) -> AgentProcess:
+        with self._use:
+            if self._retired:
+                raise EngineLost(self._retired)
+            self._used_s = time.monotonic()
+        return super()._agent()
 
     def _started(self, method: StartMethod) -> AgentProcess:
         if self._head is not None:
@@ -114,13 +128,34 @@ class HostsEngine(LocalEngine):
 
     def start(self, job: Job) -> Ranks:
         """Start a job on the hosts, with what of the kernel's environment may leave this machine."""
-        self.used_s = time.monotonic()
         travelling = {name: job.env[name] for name in (*self.env, *job.asked_env) if name in job.env}
         away = replace(
             job, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label
         )
         ranks = super().start(away)
+        self._set_running(True)
         return _RanksOnHosts(ranks, self)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._set_running(False)
+
+    def ended(self) -> None:
+        """The job is over."""
+        self._set_running(False)
+
+    def _set_running(self, running: bool) -> None:
+        with self._use:
+            self._running, self._used_s = running, time.monotonic()
+
+    def retire_if_idle(self, idle_s: float, why: str) -> float:
+        """No more launches if none ran for so long, and say `why` to the next; returns the seconds until then, or 0."""
+        with self._use:
+            left_s = idle_s if self._running else self._used_s + idle_s - time.monotonic()
+            if left_s <= 0:
+                self._retired = why
+                self.hosts.clear()
+            return max(0.0, left_s)
 
 
 class _RanksOnHosts:
@@ -134,6 +169,8 @@ class _RanksOnHosts:
         if isinstance(event, HostChange):
             self._engine.note(event)
             return None
+        if isinstance(event, Outcome):
+            self._engine.ended()
         return event
 
     def stop(self) -> None:
