@@ -1,4 +1,4 @@
-"""Hosts of a Dask cluster: a task pinned to one worker of each host, which runs an invited member until the hosts close.
+"""Hosts of a Dask cluster: a task pinned to a worker of each host, which runs an invited member until they close.
 
 Dask's own deployments bring workers onto Kubernetes, clouds and queues. Nothing of Dask is imported: the client is the
 caller's. Left out: what the task does (`on_node.py`).
@@ -22,15 +22,15 @@ _ANSWER_S = 10.0
 class Dask:
     """`Dask(client)`: every host on which the client's cluster has a worker, each once.
 
-    A worker of each host is busy with one task until the hosts close. `address`, and `ports` from a first to a last: where
-    the workers reach this machine; by default the address on the way to the first of them.
+    A worker of each host is busy with one task until the hosts close. `address`, and `ports` from a first to a last:
+    where the workers reach this machine; by default the address on the way to the first of them.
     """
 
     def __init__(self, client: Any, *, address: str = "", ports: tuple[int, int] | None = None) -> None:
         if not callable(getattr(client, "submit", None)) or not callable(getattr(client, "nthreads", None)):
             raise ValueError(f"Dask: expected a client, such as distributed.Client(…), got {client!r}")
         if getattr(client, "asynchronous", False):
-            raise ValueError("Dask: expected a client whose calls wait, got an asynchronous one: leave asynchronous=True out")
+            raise ValueError("Dask: expected a client that waits, got an asynchronous one: leave asynchronous=True out")
 
         self._client = client
         self._address, self._ports = address, ports
@@ -41,7 +41,7 @@ class Dask:
         try:
             workers = one_a_host(self._client.nthreads())
             if not workers:
-                raise NoHosts("Dask: expected at least one worker, got a cluster without any: start some (cluster.scale(2)).")
+                raise NoHosts("Dask: expected at least one worker, got none: start some (cluster.scale(2)).")
             self.count = len(workers)
             engine.open_door(self._address or address_towards(next(iter(workers))), self._ports)
             invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
@@ -65,12 +65,12 @@ class Dask:
             if task.status == "error":
                 return _paragraph(f"the task on {host} failed", task.exception(timeout=_ANSWER_S))
             if task.status in ("cancelled", "lost"):
-                return f"Dask: the task on {host} was {task.status}. Is its worker still there? client.nthreads() tells."
+                return f"Dask: the task on {host} was {task.status}. Is its worker still there (client.nthreads())?"
             if task.status == "finished":
                 said = task.result(timeout=_ANSWER_S) or "the head hung up"
                 return (
-                    f"Dask: the host {host} did not come: {said}. Where it did not reach this machine, give an address and "
-                    f"ports that it reaches: Dask(client, address=…, ports=…)."
+                    f"Dask: the host {host} did not come: {said}. Where it did not reach this machine, give an "
+                    f"address and ports that it reaches: Dask(client, address=…, ports=…)."
                 )
         return ""
 
@@ -92,6 +92,6 @@ def one_a_host(workers: Any) -> dict[str, str]:
 def _paragraph(what: str, error: BaseException) -> str:
     said = " ".join(str(error).split())[:500]
     return (
-        f"Dask: {what}: {type(error).__name__}: {said}. Its workers need the same environment as this notebook, worldsize "
-        f"included."
+        f"Dask: {what}: {type(error).__name__}: {said}. Its workers need the same environment as this notebook, "
+        f"worldsize included."
     )
