@@ -18,7 +18,7 @@ from worldsize.engines.job import Framework
 
 _LOCAL: dict[Framework, LocalEngine] = {"torch": LocalEngine("torch"), "tensorflow": LocalEngine("tensorflow")}
 _open: list[OpenHosts] = []  # at most one
-_by_hand: list[bool] = []  # whether hosts were opened or closed: then the variable has no more to say
+_decided: list[bool] = []  # whether hosts were opened or closed: then the variable has no more to say
 _lock = threading.RLock()
 _own_pid = os.getpid()
 
@@ -35,7 +35,7 @@ def current_engine(framework: Framework) -> LocalEngine:
     """
     with _lock:
         wanted = os.environ.get(from_text.VARIABLE, "").strip()
-        if wanted and not _by_hand and os.getpid() == _own_pid:
+        if wanted and not _decided and os.getpid() == _own_pid:
             _open_by_variable(wanted)
     opened = opened_hosts()
     return opened.engine if opened is not None else _LOCAL[framework]
@@ -65,6 +65,6 @@ def use(opened: OpenHosts) -> None:
 
 def close() -> None:
     """Close the hosts that are open; later launches run on this machine."""
-    _by_hand.append(True)
+    _decided.append(True)
     while _open and os.getpid() == _own_pid:
         _open.pop().close()
