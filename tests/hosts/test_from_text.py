@@ -24,13 +24,13 @@ def test_hosts_by_ssh_are_named() -> None:
 
 def test_parameters_of_slurm_have_submitits_names_and_types() -> None:
     wanted = hosts_from_text(
-        "slurm:nodes=3,partition=gpu,gpus_per_node=8,timeout_min=90,slurm_nice=5,ports=50000-50010,"
+        "slurm:nodes=3,partition=gpu,gpus_per_node=8,timeout_min=90,slurm_cpus_per_gpu=5,ports=50000-50010,"
         "trusted_network=1,env=HF_HOME+MY_DATA,timeout_s=7200,idle_min=5"
     )
     assert isinstance(wanted.way, Slurm)
     assert wanted.way.count == 3
     assert wanted.way._parameters == {
-        "nodes": 3, "gpus_per_node": 8, "timeout_min": 90, "slurm_partition": "gpu", "slurm_nice": 5,
+        "nodes": 3, "gpus_per_node": 8, "timeout_min": 90, "slurm_partition": "gpu", "slurm_cpus_per_gpu": 5,
     }  # fmt: skip
     assert wanted.way._ports == (50000, 50010)
     assert (wanted.env, wanted.trusted_network) == (("HF_HOME", "MY_DATA"), True)

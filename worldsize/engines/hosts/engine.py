@@ -110,6 +110,8 @@ class HostsEngine(LocalEngine):
             event = self._ready_head().events.get(timeout=timeout_s)
         except queue.Empty:
             return None
+        finally:
+            self._set_running(False)
         if event is None:
             raise EngineLost(f"the process that holds the lines to hosts has ended: {self._head.last_words()}")
         return event
@@ -145,6 +147,7 @@ class HostsEngine(LocalEngine):
         self._set_running(False)
 
     def _set_running(self, running: bool) -> None:
+        """Note whether a job runs, and that it was so until now."""
         with self._use:
             self._running, self._used_s = running, time.monotonic()
 

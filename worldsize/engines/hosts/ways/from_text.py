@@ -81,7 +81,7 @@ def _slurm(text: str, words: list[str], given: dict[str, str]) -> Way:
             parameters[name] = int(value) if re.fullmatch(r"[0-9]+", value) else value
         else:
             known = ", ".join([*_SLURM, *_SHORT, *_BESIDE])
-            raise _wrong(text, f"{name}={value}", f"one of {known}, or a parameter of submitit's such as slurm_nice")
+            raise _wrong(text, f"{name}={value}", f"one of {known}, or a parameter of submitit's, such as slurm_mem")
     return Slurm(**parameters)
 
 

@@ -177,7 +177,7 @@ class Slurm:
                 slurm_setup=[*given.pop("slurm_setup", ()), path],
             )
         except (NameError, AssertionError, TypeError) as error:
-            raise ValueError(f"Slurm: {error}") from None
+            raise ValueError(f"Slurm: {str(error).splitlines()[0]}") from None
 
         try:
             with redirect_stderr(io.StringIO()):  # where submitit prints sbatch's complaint too

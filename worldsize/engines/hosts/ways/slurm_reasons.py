@@ -15,7 +15,7 @@ _ADVICE = {
     "shows the limits).",
     r"PartitionNodeLimit": "The partition does not give so many nodes to one job: ask for fewer (nodes=…), or choose "
     "another (slurm_partition=…).",
-    r"PartitionConfig|BadConstraints": "No node of the partition is as asked: see `scontrol show node`.",
+    r"PartitionConfig|BadConstraints": "The partition has no such nodes, or not so many: see `sinfo -N -l`.",
     r"(QOS|Assoc)Max\w*Per(Job|Node)\w*": _ASK_LESS,
     r"(QOS|Assoc)Max\w*Per(User|Account)\w*": f"That is more than this user or account may have at a time. {_ASK_LESS}",
     r"(QOS|Assoc)(Max(Wall|TRESMins|CpuMinutes)\w*|Grp\w*Minutes\w*)": _ASK_LESS,
