@@ -79,11 +79,11 @@ def test_what_is_no_client_is_refused() -> None:
 @pytest.mark.soak
 def test_a_ring_runs_over_the_hosts_of_a_cluster(two_hosts: Network, client: Any, tmp_path: Path) -> None:
     hosts.open(hosts.Dask(client))
-    assert sorted(hosts.names()) == ["n1", "n2"] and len(members(two_hosts)) >= 2
+    assert hosts.names() == ("n1", "n2") and len(members(two_hosts)) >= 2
     run = launch(rings, 4)
-    assert sorted(run.hosts) == ["n1", "n1", "n2", "n2"] and "Dask" in run.setup
+    assert run.hosts == ("n1", "n1", "n2", "n2") and "Dask" in run.setup
     assert run.results == [([6.0, 6.0], host) for host in run.hosts]
-    assert {(t.src, t.dst) for t in run.trace.transfers} == {(0, 1), (1, 2), (2, 3), (3, 0)}
+    assert len(run.trace.transfers) == 24 and run.trace.total_bytes() == 24_000  # 2(n - 1) chunks from each of n ranks
 
     hosts.close()
     until(lambda: members(two_hosts) == [], LIMIT_S, "the members have ended")

@@ -121,7 +121,8 @@ class HostsEngine(LocalEngine):
         if not isinstance(event, HostChange):
             return None
         if event.state == "joined":
-            self.hosts[event.name] = event
+            known = {**self.hosts, event.name: event}
+            self.hosts = dict(sorted(known.items(), key=lambda item: item[1].place))
         elif event.state == "lost":
             self.hosts.pop(event.name, None)
         return event

@@ -46,6 +46,7 @@ class HostChange:
     user: str = ""
     address: str = ""
     cores: int = 0
+    place: int = 0  # of the host among all, whenever it came
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class _Host:
     name: str
     agents: dict[Framework, RemoteRanks]
     command: tuple[str, ...] = ()  # of the program that was started for it; () for one that was invited
+    place: int = 0  # ranks are placed in the order in which hosts were asked for, and not in which they came
     measured_s: float = 0.0
 
 
@@ -125,7 +127,7 @@ class Head:
     hosts: dict[str, _Host] = field(default_factory=dict)  # by name
     coming: dict[str, HostLine] = field(default_factory=dict)  # that have not said who they are
     started: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands of programs, by name
-    invited: int = 0
+    places: dict[str, int] = field(default_factory=dict)  # in the order of invitations and of programs, by name
 
     def serve(self) -> None:
         """Obey the kernel and watch the hosts, until the kernel is gone, which raises EOFError."""
@@ -166,13 +168,14 @@ class Head:
         elif isinstance(order, Invite):
             self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
         elif isinstance(order, StartProgram):
+            self.places.setdefault(order.name, len(self.places))
             self._start(order.name, order.command)
         elif isinstance(order, TryNetwork):
             self.kernel.send(self._complaints())
 
     def _invite(self, valid_s: float) -> str:
-        self.invited += 1
-        name = f"invited{self.invited}"
+        name = f"invited{len(self.places) + 1}"
+        self.places[name] = len(self.places)
         invitation, self.coming[name] = self.door.invite(name, valid_s)
         return invitation.text()
 
@@ -191,7 +194,8 @@ class Head:
 
     def _run(self, job: Job) -> None:
         try:
-            agents = [self._agent(host, job.framework) for host in list(self.hosts.values())]
+            in_order = sorted(self.hosts.values(), key=lambda host: host.place)
+            agents = [self._agent(host, job.framework) for host in in_order]
             if not agents:
                 raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
         except (ValueError, OSError) as error:
@@ -274,11 +278,11 @@ class Head:
         command = self.started.get(name, ())
         called = self._free_name(name if command else hello.name)
         agent = RemoteRanks(called, line)
-        self.hosts[called] = _Host(called, {"torch": agent}, command)
+        self.hosts[called] = _Host(called, {"torch": agent}, command, self.places[name])
         with suppress(HostLost):
             self._agent(self.hosts[called], "torch")
         self.kernel.send(
-            HostChange("joined", called, user=hello.user, address=hello.address, cores=hello.cores)
+            HostChange("joined", called, "", hello.user, hello.address, hello.cores, self.places[name])
         )
 
     def _said(self, name: str) -> str:
