@@ -47,6 +47,7 @@ def total() -> tuple[list[float], str]:
     dist.init_process_group("gloo")
     x = torch.full((3,), float(dist.get_rank()))
     dist.all_reduce(x)
+    print("summed")
     return x.tolist(), os.uname().nodename
 
 
@@ -62,7 +63,9 @@ def no_job(slurm: Slurm, limit_s: float = LIMIT_S) -> None:
     until(lambda: left(slurm) == ({}, set()), limit_s, "no job and no process of one is left")
 
 
-def test_four_ranks_run_on_two_nodes_and_nothing_is_left(in_slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_four_ranks_run_on_two_nodes_and_nothing_is_left(
+    in_slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     opened(tmp_path / "slurm", idle_min=5)
     said = capsys.readouterr().out
     assert "2 hosts are open: n1, n2" in said and "Closes after 5 idle minutes" in said
@@ -75,6 +78,7 @@ def test_four_ranks_run_on_two_nodes_and_nothing_is_left(in_slurm: Slurm, tmp_pa
     hosts.close()
     no_job(in_slurm)
     assert list((tmp_path / "slurm").iterdir()) == []
+    assert run.log(3) == "summed\n"  # read after the hosts are closed
 
 
 # ---- what the long campaign asks -------------------------------------------------------------------

@@ -22,6 +22,7 @@ from worldsize.failures import Outcome
 _BOOT = (
     "import sys; from worldsize.engines.hosts.head import main; main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
 )
+_LEAVE_S = 3.0  # for the head to end
 _ANSWER_S = 120.0  # to an order: hosts that try the network between them wait for a time-out each
 
 
@@ -142,6 +143,16 @@ class HostsEngine(LocalEngine):
     def abandon(self) -> None:
         super().abandon()
         self._set_running(False)
+
+    def hang_up(self) -> None:
+        """End the head, and every host with it. Files of runs stay while the kernel lives: they are read late."""
+        self.hosts.clear()
+        if self._dir is None or not any(self._dir.glob("run*")):
+            self.close()
+            return
+        for agent in self._agents.values():
+            agent.close(_LEAVE_S, keep_runs=True)
+        self._agents.clear()
 
     def ended(self) -> None:
         """The job is over."""

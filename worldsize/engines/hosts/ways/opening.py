@@ -26,14 +26,16 @@ class OpenHosts:
     engine: HostsEngine
     idle_min: float = math.inf
     closed: threading.Event = field(default_factory=threading.Event)
+    _closing: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
         """End every agent, and give back what the way had. Nothing happens where that was done before."""
         self.closed.set()
-        try:
-            self.engine.close()
-        finally:
-            self.way.close()
+        with self._closing:
+            try:
+                self.engine.hang_up()
+            finally:
+                self.way.close()
 
     def close_when_idle(self) -> None:
         """Close them in a thread after `idle_min` minutes without a launch: what is forgotten costs others."""
