@@ -6,8 +6,8 @@
     hosts.close()
 
 Hosts belong to this notebook's kernel and end with it. Whoever runs the notebook runs code on every host. Checks of
-exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"` opens them at the first launch of a notebook that is not
-edited. Left out: how it is done (`engines/hosts`).
+exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens them at the first
+launch of a notebook that is not edited. Left out: how it is done (`engines/hosts`).
 """
 
 from __future__ import annotations
@@ -15,29 +15,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worldsize.engines import current
+from worldsize.engines.hosts.ways.dask import Dask
+from worldsize.engines.hosts.ways.from_text import IDLE_MIN
 from worldsize.engines.hosts.ways.opening import open_hosts
 from worldsize.engines.hosts.ways.programs import Programs, Ssh
+from worldsize.engines.hosts.ways.slurm import Slurm
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 
-__all__ = ["NoHosts", "Programs", "Ssh", "close", "names", "open"]
+__all__ = ["Dask", "NoHosts", "Programs", "Slurm", "Ssh", "close", "names", "open"]
 
 
 def open(  # noqa: A001 - hosts.open, as webbrowser.open
-    way: Way, *, env: Sequence[str] = (), trusted_network: bool = False, timeout_s: float = 600.0
+    way: Way,
+    *,
+    env: Sequence[str] = (),
+    trusted_network: bool = False,
+    timeout_s: float = 600.0,
+    idle_min: float = IDLE_MIN,
 ) -> None:
     """Bring the hosts of `way` and let every later launch of this kernel run on them; returns when all have joined.
 
     `env`: names of this notebook's environment variables that go along to the ranks; all others stay here.
     `trusted_network`: whether TensorFlow's tasks may run on several hosts, where everyone who reaches their ports can
-    run code. Raises NoHosts, which says what to do, and ValueError for an argument that cannot be.
+    run code. `timeout_s`: how long to wait for the hosts, in a queue too. `idle_min`: after so many minutes without a
+    launch the hosts close, and the next launch says so; math.inf keeps them.
+
+    Raises NoHosts, which says what to do, and ValueError for an argument that cannot be.
     """
     if isinstance(env, str) or not all(isinstance(name, str) for name in env):
         raise ValueError(f'hosts.open: expected env as a list of names, such as ["HF_HOME"], got {env!r}')
     if not callable(getattr(way, "begin", None)):
         raise ValueError(f'hosts.open: expected a way to hosts, such as Ssh(["n1", "n2"]), got {way!r}')
+    for name, value in (("timeout_s", timeout_s), ("idle_min", idle_min)):
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+            raise ValueError(f"hosts.open: expected {name} as a number above 0, got {value!r}")
 
     current.close()
-    current.use(open_hosts(way, env, trusted_network, timeout_s))
+    current.use(open_hosts(way, env, trusted_network, timeout_s, idle_min))
 
 
 def close() -> None:

@@ -11,12 +11,15 @@ import os
 import threading
 
 from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.hosts.ways.opening import OpenHosts
+from worldsize.engines.hosts.ways import from_text
+from worldsize.engines.hosts.ways.opening import OpenHosts, open_hosts
+from worldsize.engines.hosts.ways.way import NoHosts
 from worldsize.engines.job import Framework
 
 _LOCAL: dict[Framework, LocalEngine] = {"torch": LocalEngine("torch"), "tensorflow": LocalEngine("tensorflow")}
 _open: list[OpenHosts] = []  # at most one
-_lock = threading.Lock()
+_decided: list[bool] = []  # whether hosts were opened or closed: then the variable has no more to say
+_lock = threading.RLock()
 _own_pid = os.getpid()
 
 
@@ -26,9 +29,25 @@ def local_engine(framework: Framework) -> LocalEngine:
 
 
 def current_engine(framework: Framework) -> LocalEngine:
-    """The engine that a student's launch takes: that of the open hosts, if there are any."""
+    """The engine that a student's launch takes: that of the open hosts, if there are any.
+
+    Raises NoHosts where `WORLDSIZE_HOSTS` names hosts that do not come; the next launch tries again.
+    """
+    with _lock:
+        wanted = os.environ.get(from_text.VARIABLE, "").strip()
+        if wanted and not _decided and os.getpid() == _own_pid:
+            _open_by_variable(wanted)
     opened = opened_hosts()
     return opened.engine if opened is not None else _LOCAL[framework]
+
+
+def _open_by_variable(text: str) -> None:
+    try:
+        wanted = from_text.hosts_from_text(text)
+        opened = open_hosts(wanted.way, wanted.env, wanted.trusted_network, wanted.timeout_s, wanted.idle_min)
+    except ValueError as error:
+        raise NoHosts(str(error)) from None
+    use(opened)
 
 
 def opened_hosts() -> OpenHosts | None:
@@ -46,5 +65,6 @@ def use(opened: OpenHosts) -> None:
 
 def close() -> None:
     """Close the hosts that are open; later launches run on this machine."""
+    _decided.append(True)
     while _open and os.getpid() == _own_pid:
         _open.pop().close()

@@ -7,6 +7,7 @@ head does (`head.py`), and how hosts come to be (`ways/`).
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,10 +18,12 @@ from worldsize.engines.hosts.head import HostChange, Invite, OpenDoor, OrderFail
 from worldsize.engines.job import Job, Ranks, StartMethod
 from worldsize.engines.own_network import Network
 from worldsize.errors import EngineLost
+from worldsize.failures import Outcome
 
 _BOOT = (
     "import sys; from worldsize.engines.hosts.head import main; main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
 )
+_LEAVE_S = 3.0  # for the head to end
 _ANSWER_S = 120.0  # to an order: hosts that try the network between them wait for a time-out each
 
 
@@ -38,12 +41,23 @@ class HostsEngine(LocalEngine):
         self.trusted_network = trusted_network
         self.label = ""
         self.hosts: dict[str, HostChange] = {}  # that have joined and are not lost, by name
-        self.used_s = time.monotonic()  # when it was last of use
+        self.opening_s = 600.0  # how long who opens the hosts waits for them
         self._head: AgentProcess | None = None
+        self._use = threading.Lock()
+        self._used_s = time.monotonic()  # when it was last of use
+        self._running = False  # a job
+        self._retired = ""  # why no launch is taken any more
 
     def _wanted(self) -> tuple[StartMethod, Network]:
         """One head, whatever the variables of this kernel say by now: they are about ranks on this machine."""
         return "forkserver", "shared"
+
+    def _agent(self) -> AgentProcess:
+        with self._use:
+            if self._retired:
+                raise EngineLost(self._retired)
+            self._used_s = time.monotonic()
+        return super()._agent()
 
     def _started(self, method: StartMethod) -> AgentProcess:
         if self._head is not None:
@@ -103,6 +117,8 @@ class HostsEngine(LocalEngine):
             event = self._ready_head().events.get(timeout=timeout_s)
         except queue.Empty:
             return None
+        finally:
+            self._set_running(False)
         if event is None:
             raise EngineLost(f"the process that holds the lines to hosts has ended: {self._head.last_words()}")
         return event
@@ -112,7 +128,8 @@ class HostsEngine(LocalEngine):
         if not isinstance(event, HostChange):
             return None
         if event.state == "joined":
-            self.hosts[event.name] = event
+            known = {**self.hosts, event.name: event}
+            self.hosts = dict(sorted(known.items(), key=lambda item: item[1].place))
         elif event.state == "lost":
             self.hosts.pop(event.name, None)
         return event
@@ -121,13 +138,45 @@ class HostsEngine(LocalEngine):
 
     def start(self, job: Job) -> Ranks:
         """Start a job on the hosts, with what of the kernel's environment may leave this machine."""
-        self.used_s = time.monotonic()
         travelling = {name: job.env[name] for name in (*self.env, *job.asked_env) if name in job.env}
         away = replace(
             job, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label
         )
         ranks = super().start(away)
+        self._set_running(True)
         return _RanksOnHosts(ranks, self)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._set_running(False)
+
+    def hang_up(self) -> None:
+        """End the head, and every host with it. Files of runs stay while the kernel lives: they are read late."""
+        self.hosts.clear()
+        if self._dir is None or not any(self._dir.glob("run*")):
+            self.close()
+            return
+        for agent in self._agents.values():
+            agent.close(_LEAVE_S, keep_runs=True)
+        self._agents.clear()
+
+    def ended(self) -> None:
+        """The job is over."""
+        self._set_running(False)
+
+    def _set_running(self, running: bool) -> None:
+        """Note whether a job runs, and that it was so until now."""
+        with self._use:
+            self._running, self._used_s = running, time.monotonic()
+
+    def retire_if_idle(self, idle_s: float, why: str) -> float:
+        """No more launches if none ran for so long, and say `why` to the next; returns the seconds until then, or 0."""
+        with self._use:
+            left_s = idle_s if self._running else self._used_s + idle_s - time.monotonic()
+            if left_s <= 0:
+                self._retired = why
+                self.hosts.clear()
+            return max(0.0, left_s)
 
 
 class _RanksOnHosts:
@@ -141,6 +190,8 @@ class _RanksOnHosts:
         if isinstance(event, HostChange):
             self._engine.note(event)
             return None
+        if isinstance(event, Outcome):
+            self._engine.ended()
         return event
 
     def stop(self) -> None:

@@ -48,6 +48,7 @@ class HostChange:
     user: str = ""
     address: str = ""
     cores: int = 0
+    place: int = 0  # of the host among all, whenever it came
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,7 @@ class Head:
         elif isinstance(order, Invite):
             self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
         elif isinstance(order, StartProgram):
+            self.places.setdefault(order.name, len(self.places))
             self._start(order.name, order.command)
         elif isinstance(order, TryNetwork):
             self.kernel.send(self._complaints())
@@ -292,7 +294,7 @@ class Head:
             host.told = True
             hello = host.hello
             self.kernel.send(
-                HostChange("joined", host.name, user=hello.user, address=hello.address, cores=hello.cores)
+                HostChange("joined", host.name, "", hello.user, hello.address, hello.cores, host.place)
             )
 
     def _said(self, name: str) -> str:

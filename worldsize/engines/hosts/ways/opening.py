@@ -5,9 +5,11 @@ Left out: what the ways do (`programs.py` and its neighbours), and which engine 
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.ways.way import NoHosts, Way
@@ -22,13 +24,33 @@ class OpenHosts:
 
     way: Way
     engine: HostsEngine
+    idle_min: float = math.inf
+    closed: threading.Event = field(default_factory=threading.Event)
+    _closing: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
         """End every agent, and give back what the way had. Nothing happens where that was done before."""
-        try:
-            self.engine.close()
-        finally:
-            self.way.close()
+        self.closed.set()
+        with self._closing:
+            try:
+                self.engine.hang_up()
+            finally:
+                self.way.close()
+
+    def close_when_idle(self) -> None:
+        """Close them in a thread after `idle_min` minutes without a launch: what is forgotten costs others."""
+        if self.idle_min < math.inf:
+            threading.Thread(target=self._wait_until_idle, name="worldsize-idle", daemon=True).start()
+
+    def _wait_until_idle(self) -> None:
+        why = (
+            f"the hosts were closed after {self.idle_min:g} minutes without a launch. Open them again "
+            f"(worldsize.hosts.open), or launch on this machine from now on (worldsize.hosts.close)."
+        )
+        while left_s := self.engine.retire_if_idle(self.idle_min * 60, why):
+            if self.closed.wait(min(left_s, threading.TIMEOUT_MAX)):
+                return
+        self.close()
 
 
 def open_hosts(
@@ -36,13 +58,16 @@ def open_hosts(
     env: Sequence[str] = (),
     trusted_network: bool = False,
     timeout_s: float = 600.0,
+    idle_min: float = math.inf,
     say: Callable[[str], None] = print,
 ) -> OpenHosts:
     """Bring a way's hosts, and wait until all have joined. `say` is told what is waited for, whenever that changes.
 
-    Raises NoHosts with what to do, and gives everything back; so it does at an interrupt.
+    They close after `idle_min` minutes without a launch. Raises NoHosts with what to do, and gives
+    everything back; so it does at an interrupt.
     """
-    opened = OpenHosts(way, HostsEngine(env, trusted_network))
+    opened = OpenHosts(way, HostsEngine(env, trusted_network), idle_min)
+    opened.engine.opening_s = timeout_s
     try:
         way.begin(opened.engine)
         _wait_for_all(opened, time.monotonic() + timeout_s, timeout_s, say)
@@ -61,8 +86,13 @@ def open_hosts(
         opened.close()
         raise
 
-    names = ", ".join(sorted(opened.engine.hosts))
-    say(f"{len(opened.engine.hosts)} hosts are open: {names}. Code of this notebook runs there as {_users(opened)}.")
+    names = ", ".join(opened.engine.hosts)
+    count = len(opened.engine.hosts)
+    say(
+        f"{count} host{'s are' if count != 1 else ' is'} open: {names}. Code of this notebook runs there as "
+        f"{_users(opened)}.{f' Closes after {idle_min:g} idle minutes.' if idle_min < math.inf else ''}"
+    )
+    opened.close_when_idle()
     return opened
 
 

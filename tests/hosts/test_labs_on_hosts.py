@@ -1,0 +1,65 @@
+"""Labs that are not edited run on two nodes of a Slurm: every launch on both, and the bytes that one machine counts.
+
+`WORLDSIZE_HOSTS` alone opens them. A launch of one rank is on one host, as it must be.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell
+
+from tests.support.daemons import until
+from tests.support.notebook_runs import built
+from tests.support.slurm import Slurm
+from worldsize.authoring.headless import run
+
+LABS = ["00_start_here", "02_messages_and_collectives", "06_ring_all_reduce", "10_data_parallel_and_ddp"]
+RUN_TIMEOUT_S = 600
+LIMIT_S = 60.0
+# A first cell, which writes a line of each launch's run into a file.
+WITNESS = """
+import json
+from worldsize.launch.run import Observer, observe
+class Witness(Observer):
+    def ended(self, run):
+        told = [run.state, run.world_size, list(run.hosts), run.trace.total_bytes()]
+        with open({path!r}, "a") as file:
+            print(json.dumps(told), file=file)
+observe(Witness())
+"""
+
+
+def launches(source: Path, folder: Path) -> list[tuple[str, int, list[str], int]]:
+    """(state, ranks, hosts, bytes) of each launch of a lab's solution, in order."""
+    folder.mkdir()
+    told = folder / "launches"
+    notebook = nbformat.reads(built(source)[0], as_version=4)
+    notebook.cells.insert(0, new_code_cell(WITNESS.format(path=str(told)), id="witness"))
+    path = folder / f"{source.stem}.ipynb"
+    nbformat.write(notebook, path)
+    run(path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S)
+    return [tuple(json.loads(line)) for line in told.read_text().splitlines()]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
+@pytest.mark.parametrize("lab", LABS)
+def test_a_lab_runs_on_two_nodes_as_it_is(
+    slurm: Slurm, lab: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = root / "solutions" / f"{lab}.py"
+    here = launches(source, tmp_path / "here")
+    monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])
+    monkeypatch.setenv("WORLDSIZE_HOSTS", f"slurm:nodes=2,timeout_min=30,folder={tmp_path / 'slurm'}")
+    there = launches(source, tmp_path / "there")
+    until(lambda: (slurm.job_states(), slurm.pids()) == ({}, set()), LIMIT_S, "the job has ended with the notebook")
+
+    assert {tuple(hosts) for _, _, hosts, _ in here} == {()}
+    assert [hosts for _, ranks, hosts, _ in there if set(hosts) != ({"n1", "n2"} if ranks > 1 else {"n1"})] == []
+    assert [(state, ranks) for state, ranks, _, _ in there] == [(state, ranks) for state, ranks, _, _ in here]
+    done = [[row[3] for row in rows if row[0] == "done"] for rows in (there, here)]
+    assert done[0] == done[1]

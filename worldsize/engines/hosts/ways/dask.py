@@ -1,0 +1,97 @@
+"""Hosts of a Dask cluster: a task pinned to a worker of each host, which runs an invited member until they close.
+
+Dask's own deployments bring workers onto Kubernetes, clouds and queues. Nothing of Dask is imported: the client is the
+caller's. Left out: what the task does (`on_node.py`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.member import address_towards
+from worldsize.engines.hosts.ways.on_node import run_member
+from worldsize.engines.hosts.ways.way import NoHosts
+
+_LATE_S = 60.0
+_ANSWER_S = 10.0
+
+
+class Dask:
+    """`Dask(client)`: every host on which the client's cluster has a worker, each once.
+
+    A worker of each host is busy with one task until the hosts close. `address`, and `ports` from a first to a last:
+    where the workers reach this machine; by default the address on the way to the first of them.
+    """
+
+    def __init__(self, client: Any, *, address: str = "", ports: tuple[int, int] | None = None) -> None:
+        if not callable(getattr(client, "submit", None)) or not callable(getattr(client, "nthreads", None)):
+            raise ValueError(f"Dask: expected a client, such as distributed.Client(…), got {client!r}")
+        if getattr(client, "asynchronous", False):
+            raise ValueError("Dask: expected a client that waits, got an asynchronous one: leave asynchronous=True out")
+
+        self._client = client
+        self._address, self._ports = address, ports
+        self._tasks: dict[str, Any] = {}  # by host
+        self.count = 0
+
+    def begin(self, engine: HostsEngine) -> None:
+        try:
+            workers = one_a_host(self._client.nthreads())
+            if not workers:
+                raise NoHosts("Dask: expected at least one worker, got none: start some (cluster.scale(2)).")
+            self.count = len(workers)
+            engine.open_door(self._address or address_towards(next(iter(workers))), self._ports)
+            invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
+            for (host, worker), invitation in zip(workers.items(), invitations, strict=True):
+                self._tasks[host] = self._client.submit(
+                    run_member, invitation, workers=[worker], allow_other_workers=False, pure=False, retries=0
+                )
+        except (NoHosts, ValueError):
+            raise
+        except Exception as error:  # whatever Dask raises
+            raise NoHosts(_paragraph("the cluster did not take the tasks", error)) from None
+
+    def label(self) -> str:
+        return "Dask"
+
+    def standing(self) -> str:
+        return f"starting on workers of Dask on {', '.join(self._tasks)}"
+
+    def hopeless(self) -> str:
+        for host, task in self._tasks.items():
+            if task.status == "error":
+                return _paragraph(f"the task on {host} failed", task.exception(timeout=_ANSWER_S))
+            if task.status in ("cancelled", "lost"):
+                return f"Dask: the task on {host} was {task.status}. Is its worker still there (client.nthreads())?"
+            if task.status == "finished":
+                said = task.result(timeout=_ANSWER_S) or "the head hung up"
+                return (
+                    f"Dask: the host {host} did not come: {said}. Where it did not reach this machine, give an "
+                    f"address and ports that it reaches: Dask(client, address=…, ports=…)."
+                )
+        return ""
+
+    def close(self) -> None:
+        """The members end when their head hangs up, and so do the tasks; one that was not begun never is."""
+        with suppress(Exception):  # the cluster may be gone, and with it the tasks
+            self._client.cancel(list(self._tasks.values()), force=True)
+        self._tasks.clear()
+
+
+def one_a_host(workers: Any) -> dict[str, str]:
+    """The first worker of each host, from the addresses of all, such as tcp://10.0.0.1:38000."""
+    first: dict[str, str] = {}
+    for worker in sorted(workers):
+        first.setdefault(urlsplit(worker).hostname or worker, worker)
+    return first
+
+
+def _paragraph(what: str, error: BaseException) -> str:
+    said = " ".join(str(error).split())[:500]
+    return (
+        f"Dask: {what}: {type(error).__name__}: {said}. Its workers need the same environment as this notebook, "
+        f"worldsize included."
+    )

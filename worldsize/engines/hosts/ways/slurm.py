@@ -1,0 +1,284 @@
+"""Hosts that Slurm grants: one job of so many nodes, submitted by submitit, with an invited member on each.
+
+The state of the job is asked of squeue, since submitit's comes from accounting, which not every cluster has. The job is
+never queued a second time: its invitations are used up. Left out: what a node runs (`on_node.py`), and why a job may
+wait for ever (`slurm_reasons.py`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stderr, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.member import address_towards
+from worldsize.engines.hosts.ways.on_node import PACKAGE_PATH, become_member
+from worldsize.engines.hosts.ways.slurm_reasons import advice
+from worldsize.engines.hosts.ways.way import NoHosts
+
+_ANSWER_S = 20.0  # for a command of Slurm's
+_ASK_EVERY_S = 1.0
+_LATE_S = 60.0  # an invitation is good for so much longer than anyone waits for it
+_LAST_LINES = 12
+_PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
+_ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "RESV_DEL_HOLD", "STOPPED", "SIGNALING"}
+# One task on each node, not started again, with no environment but the node's own, and with all that it was granted
+_OPTIONS = {"export": "NONE", "no-requeue": True}
+_SRUN = ("--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none")
+_REFUSED = re.compile(r"(slurm_)?(tasks_per_node|ntasks_per_node|stderr_to_stdout)|slurm_(use_srun|array_parallelism)")
+_REFUSED_OPTIONS = {
+    "array", "export", "export-file", "input", "no-requeue", "ntasks", "ntasks-per-node", "nodes", "output", "error",
+    "requeue",
+}  # fmt: skip
+
+
+class JobState(NamedTuple):
+    """What squeue says of a job: a state such as PENDING, and why it waits, such as Resources."""
+
+    name: str
+    reason: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.name not in _ALIVE
+
+
+class Slurm:
+    """`Slurm(nodes=2, gpus_per_node=8, timeout_min=60, slurm_partition="gpu")`: nodes of one job.
+
+    The parameters are submitit's, such as cpus_per_task and slurm_account; `timeout_min` is the job's time limit.
+    `address`, and `ports` from a first to a last: where the nodes reach this machine; by default the address on the way
+    to Slurm's controller. `folder` has submitit's files, which the nodes must see: by default ~/.worldsize/slurm.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 2,
+        gpus_per_node: int | None = None,
+        timeout_min: int = 60,
+        *,
+        address: str = "",
+        ports: tuple[int, int] | None = None,
+        folder: str | Path | None = None,
+        **parameters: Any,
+    ) -> None:
+        for name, value in (("nodes", nodes), ("timeout_min", timeout_min)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"Slurm: expected {name} as a whole number of at least 1, got {value!r}")
+        _check(parameters)
+
+        self.count = nodes
+        asked = {"nodes": nodes, "gpus_per_node": gpus_per_node, "timeout_min": timeout_min, **parameters}
+        self._parameters = {name: value for name, value in asked.items() if value is not None}
+        self._address, self._ports = address, ports
+        self._folder = Path(folder).expanduser() if folder else Path.home() / ".worldsize" / "slurm"
+
+        self._name = ""  # of the job, once it may exist: there is no other of this name
+        self._own_folder = Path()
+        self._job = ""
+        self._state = JobState("PENDING")
+        self._asked_s = 0.0
+
+    def begin(self, engine: HostsEngine) -> None:
+        missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+        if missing:
+            raise NoHosts(
+                f"Slurm: expected the program {missing[0]} on this machine, got none. Open the notebook on a login "
+                f"node of the cluster, or install Slurm's client programs and its slurm.conf here."
+            )
+        engine.open_door(self._address or _address_towards_controller(), self._ports)
+        invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
+
+        self._make_folder()
+        umask = os.umask(0o077)
+        try:
+            self._job = self._submit(invitations, umask)
+        finally:
+            os.umask(umask)
+        self._asked_s = 0.0
+
+    def label(self) -> str:
+        return f"Slurm job {self._job}"
+
+    def standing(self) -> str:
+        state = self._look()
+        why = f" ({state.reason})" if state.name == "PENDING" and state.reason not in ("", "None") else ""
+        return f"{self.label()} is {state.name.lower()}{why}"
+
+    def hopeless(self) -> str:
+        state = self._look()
+        if state.ended:
+            return (
+                f"{self.label()} has ended ({state.name.lower()}) before its hosts were here. {self._said()} Where a "
+                f"node did not reach this machine, give an address and ports that it does: Slurm(address=…, ports=…)."
+            )
+        what_to_do = advice(state.reason) if state.name == "PENDING" else ""
+        if not what_to_do or (_may_pass(state.reason) and self._other_jobs_run()):
+            return ""
+        return f"{self.label()} would wait for ever ({state.reason}). {what_to_do}"
+
+    def close(self) -> None:
+        """Cancel the job, whatever its state. Its logs stay where it ended by itself, for who looks for the reason."""
+        if not self._name:
+            return
+        which = [self._job] if self._job else [f"--name={self._name}"]
+        failed = ""
+        try:
+            done = _ask("scancel", *which)
+            failed = "" if "Invalid job id" in done.stderr else done.stderr.strip()
+        except NoHosts as error:
+            failed = str(error)
+        if failed:
+            print(f"{self.label()} may still be there; end it by scancel {which[0]}: {failed}")
+
+        self._name = ""
+        for secret in self._own_folder.glob("*.pkl"):
+            secret.unlink(missing_ok=True)
+        if not self._state.ended:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+
+    # ---- submitting ------------------------------------------------------------------------------
+
+    def _make_folder(self) -> None:
+        """A folder for this job alone, that only its user can enter."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.chmod(0o700)
+        token = secrets.token_hex(4)
+        self._own_folder = self._folder / token
+        self._own_folder.mkdir(mode=0o700)
+        self._name = f"{self._parameters.get('name', 'worldsize')}-{token}"
+
+    def _submit(self, invitations: list[str], umask: int) -> str:
+        """Returns the number of the job. Raises NoHosts, ValueError."""
+        import submitit
+
+        executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm")
+        given = dict(self._parameters)
+        options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}
+        path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
+        try:
+            executor.update_parameters(
+                **{"slurm_signal_delay_s": 0, **given},
+                name=self._name,
+                tasks_per_node=1,
+                slurm_additional_parameters=options,
+                slurm_srun_args=[*given.pop("slurm_srun_args", ()), *_SRUN],
+                slurm_setup=[*given.pop("slurm_setup", ()), path],
+            )
+        except (NameError, AssertionError, TypeError) as error:
+            raise ValueError(f"Slurm: {str(error).splitlines()[0]}") from None
+
+        try:
+            with redirect_stderr(io.StringIO()):  # where submitit prints sbatch's complaint too
+                return executor.submit(become_member, invitations, umask).job_id
+        except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
+            said = str(error).strip()
+            raise NoHosts(f"Slurm does not take the job: {said}. {_which_partitions(said)}") from None
+
+    # ---- asking ----------------------------------------------------------------------------------
+
+    def _look(self) -> JobState:
+        """The state of the job, asked at most once a second; the last one where Slurm does not answer."""
+        now_s = time.monotonic()
+        if self._state.ended or (self._asked_s and now_s - self._asked_s < _ASK_EVERY_S):
+            return self._state
+        with suppress(NoHosts):
+            self._state = _state(self._job) or self._state
+        self._asked_s = time.monotonic()
+        return self._state
+
+    def _other_jobs_run(self) -> bool:
+        """Whether this user has another job whose end may let this one start."""
+        with suppress(NoHosts):
+            running = _ask("squeue", "-h", "--me", "-t", "RUNNING", "-o", "%i").stdout.split()
+            return any(number != self._job for number in running)
+        return True
+
+    def _said(self) -> str:
+        """The end of what the tasks, or Slurm itself, wrote as errors."""
+        for path in sorted(self._own_folder.glob("*_log.err")):
+            lines = path.read_text(errors="replace").strip().splitlines()
+            lines = [line for line in lines if "lacks support for cpu binding" not in line]
+            if lines:
+                return f"What it said, in {path}:\n" + "\n".join(lines[-_LAST_LINES:]) + "\n"
+        return f"It wrote nothing in {self._own_folder}: do the nodes see it? Give a folder that they see (folder=…)."
+
+
+def _check(parameters: Mapping[str, Any]) -> None:
+    """Refuse what would make other tasks than one on each node. The other names are submitit's to know."""
+    refused = next((name for name in parameters if _REFUSED.fullmatch(name)), None)
+    if refused is not None:
+        raise ValueError(
+            f"Slurm: expected no {refused}, because each node has one task, which starts the ranks; leave it out. How "
+            f"many ranks there are is said by launch."
+        )
+    options = parameters.get("slurm_additional_parameters", {})
+    if not isinstance(options, Mapping):
+        raise ValueError(f"Slurm: expected slurm_additional_parameters as a dict, got {options!r}")
+    refused = next((name for name in options if name.replace("_", "-") in _REFUSED_OPTIONS), None)
+    if refused is not None:
+        raise ValueError(
+            f"Slurm: expected no {refused!r} in slurm_additional_parameters: it is a job of one task on each node, not "
+            f"queued again, which leaves the environment here; leave it out."
+        )
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    """What a program of Slurm's says. Raises NoHosts where it does not answer."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoHosts(f"Slurm: {command[0]} does not answer: {error}") from None
+
+
+def _state(job: str) -> JobState | None:
+    """What squeue says; None where it does not answer."""
+    done = _ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%r")
+    if done.returncode and "Invalid job id" not in done.stderr:
+        return None
+    name, _, reason = done.stdout.strip().partition("|")
+    return JobState(name or "FORGOTTEN", reason)
+
+
+def _may_pass(reason: str) -> bool:
+    """Whether it counts all jobs of a user: then the end of another one may be enough."""
+    return "PerUser" in reason or "PerAccount" in reason
+
+
+def _address_towards_controller() -> str:
+    """Raises NoHosts."""
+    said = _ask("scontrol", "show", "config")
+    found = re.search(r"^SlurmctldHost\[0\]\s*=\s*([^\s(]+)(?:\(([^)]+)\))?", said.stdout, re.MULTILINE)
+    if found is None:
+        words = (said.stderr or said.stdout).strip()[:500]
+        raise NoHosts(f"Slurm: expected the controller in scontrol show config, got {words!r}. Does slurm.conf say it?")
+
+    name = found[2] or found[1]
+    try:
+        known = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
+        return address_towards(known[0][4][0])
+    except OSError as error:
+        raise NoHosts(
+            f"Slurm: the controller {name} is not known here ({error}). Give the address at which the nodes reach this "
+            f"machine: Slurm(address=…)."
+        ) from None
+
+
+def _which_partitions(complaint: str) -> str:
+    if "partition" not in complaint.lower():
+        return "Ask for what this cluster has: sinfo shows it."
+    with suppress(NoHosts):
+        names = _ask("sinfo", "-h", "-o", "%P").stdout.replace("*", "").split()
+        return f"Its partitions are {', '.join(dict.fromkeys(names))}: Slurm(slurm_partition=…)."
+    return "sinfo lists the partitions."
