@@ -5,7 +5,8 @@
     launch(train, 8)            # "8 ranks · gloo on CPU · … · 2 hosts (n1, n2)"
     hosts.close()
 
-Hosts belong to this notebook's kernel and end with it. Whoever runs the notebook runs code on every host. Checks of
+Hosts belong to this notebook's kernel and end with it. Whoever runs the notebook runs code on every host.
+`hosts.open(hosts.Invited(hosts=2))` shows invitations for machines on which somebody runs `worldsize join`. Checks of
 exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"` opens them at the first launch of a notebook that is not
 edited. Left out: how it is done (`engines/hosts`).
 """
@@ -15,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worldsize.engines import current
+from worldsize.engines.hosts.ways.invited import Invited
 from worldsize.engines.hosts.ways.opening import open_hosts
 from worldsize.engines.hosts.ways.programs import Programs, Ssh
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 
-__all__ = ["NoHosts", "Programs", "Ssh", "close", "names", "open"]
+__all__ = ["Invited", "NoHosts", "Programs", "Ssh", "close", "names", "open"]
 
 
 def open(  # noqa: A001 - hosts.open, as webbrowser.open

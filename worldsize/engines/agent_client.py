@@ -173,7 +173,12 @@ class LocalRanks:
 
 
 class LocalEngine:
-    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method."""
+    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method.
+
+    `plain_results`: whether results come as plain values, and are never unpickled.
+    """
+
+    plain_results = False
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework

@@ -54,7 +54,11 @@ class HostsEngine(LocalEngine):
         self._order(OpenDoor(address, ports))
 
     def invite(self, count: int, valid_s: float) -> list[str]:
-        """Invitations for so many hosts, as text that is as secret as a password."""
+        """Invitations for so many hosts, as text that is as secret as a password.
+
+        From now on results are plain values: who is invited may be anybody.
+        """
+        self.plain_results = True
         return self._order(Invite(count, valid_s))
 
     def start_program(self, name: str, command: Sequence[str]) -> None:

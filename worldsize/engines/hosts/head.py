@@ -303,6 +303,7 @@ class Head:
             raise ValueError(f"what it said first is no greeting: {error}") from None
         if not isinstance(hello, Greeting):
             raise ValueError(f"what it said first is no greeting but a {type(hello).__name__}")
+        greeting.check_words(hello)
 
         unlike = greeting.differences(hello.versions)
         if unlike:

@@ -7,7 +7,6 @@ Left out: the ways that start it (`ways/`), and what ranks do.
 
 from __future__ import annotations
 
-import getpass
 import multiprocessing.connection as mpc
 import os
 import pickle
@@ -29,6 +28,7 @@ from worldsize.engines import fork_server
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
 from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts.door import user_name
 from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.messages import (
     MAX_CHUNK_BYTES,
@@ -93,7 +93,7 @@ def _greet(line: HostLine, home: Home) -> None:
     """Say who this is, and hear whether that is welcome."""
     hello = Greeting(
         name=socket.gethostname(),
-        user=getpass.getuser(),
+        user=user_name(),
         address=home.address,
         cores=cores(),
         versions=greeting.own_versions(),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from worldsize.engines.host import HostFacts, RankNews, Silence
-from worldsize.engines.hosts import messages
+from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
@@ -55,6 +55,10 @@ class RemoteRanks:
     def facts(self, with_gpus: bool) -> HostFacts:
         if with_gpus not in self._facts:
             told = self.call("facts", with_gpus, at_most_s=_WARM_S)
+            try:
+                greeting.check_facts(told)
+            except ValueError as error:
+                self._lose(str(error))
             self._facts[with_gpus] = replace(told, name=self.name)
         return self._facts[with_gpus]
 
