@@ -125,7 +125,7 @@ class AgentProcess:
 _BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
 
 
-def _base() -> str:
+def short_base() -> str:
     """The temporary folder; /tmp where that one's name is too long for the sockets in it."""
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) > _MAX_BASE_BYTES and os.access("/tmp", os.W_OK):
@@ -214,7 +214,7 @@ class LocalEngine:
 
     def _new_dir(self, prefix: str) -> Path:
         if self._dir is None or not self._dir.is_dir():
-            self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=_base()))
+            self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
             atexit.unregister(self.close)
             atexit.register(self.close)  # only now: ranks import this module too, and have nothing to close
             self._sweeper = threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True)

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from worldsize.engines import fork_server
+from worldsize.engines.agent_client import short_base
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
 from worldsize.engines.hosts import greeting, messages
@@ -73,7 +74,7 @@ class Home:
 
 def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
     """Be a host of whoever is at the other end of `line`, until it ends. Raises NotWelcome."""
-    folder = Path(tempfile.mkdtemp(prefix="worldsize-"))
+    folder = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
     try:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
