@@ -80,6 +80,8 @@ class Session:
                 standings = self._ask_standings()
         finally:
             self._end(status == "done")
+        if status == "done":
+            status = self._ended_well()
 
         outcome = Outcome(
             status=status,
@@ -291,6 +293,18 @@ class Session:
             host.end(leaving, serving)
         for host in self._used_hosts():
             host.wait_ended()
+
+
+    def _ended_well(self) -> Status:
+        """A host may be lost after its ranks said that they are done, and what they returned with it."""
+        for host in self._used_hosts():
+            for news in host.heard_before():
+                self._take(news)
+        lost = self.silent.keys() & self._awaited()
+        for rank in lost:
+            self.returned.pop(rank, None)
+            self.failures[rank] = _silent_failure(rank, self.silent[rank], None)
+        return "failed" if lost else "done"
 
 
 def _silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:

@@ -138,6 +138,8 @@ class _RanksOnHosts:
         if isinstance(event, HostChange):
             self._engine.note(event)
             return None
+        if isinstance(event, OrderFailed):
+            raise EngineLost(f"the process that holds the lines to hosts could not go on: {event.reason}")
         return event
 
     def stop(self) -> None:

@@ -27,7 +27,8 @@ from worldsize.engines.hosts.pipes import line_over
 from worldsize.engines.hosts.remote_ranks import HostLost, RemoteRanks
 from worldsize.engines.job import Framework, Job
 from worldsize.engines.jobs import SESSIONS
-from worldsize.failures import Outcome
+from worldsize.engines.session import Session
+from worldsize.failures import Failure, Outcome
 
 _CLOCK_S = 10.0  # how long a measured offset is good for: quartz clocks part by some 20 µs a second
 _OTHER_FRAMEWORK_S = 60.0  # for a host to start the agent of the other framework
@@ -191,9 +192,7 @@ class Head:
 
     def _run(self, job: Job) -> None:
         try:
-            agents = [self._agent(host, job.framework) for host in list(self.hosts.values())]
-            if not agents:
-                raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
+            agents = self._agents(job.framework)
         except (ValueError, OSError) as error:
             self.kernel.send(Outcome(status="refused", reason=str(error)))
             return
@@ -201,10 +200,25 @@ class Head:
         session = SESSIONS[job.framework](
             job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
         )
-        session.run()
+        try:
+            session.run()
+        except (HostLost, ValueError) as error:  # before any rank of that host ran
+            self.kernel.send(_not_begun(session, agents, error))
         for agent in agents:
             if agent.lost:
                 self._let_go(agent)
+
+    def _agents(self, framework: Framework) -> list[RemoteRanks]:
+        """Of the hosts that are not lost. Raises ValueError where there are none, and OSError."""
+        agents = []
+        for host in list(self.hosts.values()):
+            try:
+                agents.append(self._agent(host, framework))
+            except HostLost:
+                self._let_go(next(agent for agent in host.agents.values() if agent.lost))
+        if not agents:
+            raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
+        return agents
 
     def _agent(self, host: _Host, framework: Framework) -> RemoteRanks:
         """The agent of a framework on a host, with a clock that was compared lately."""
@@ -275,8 +289,11 @@ class Head:
         called = self._free_name(name if command else hello.name)
         agent = RemoteRanks(called, line)
         self.hosts[called] = _Host(called, {"torch": agent}, command)
-        with suppress(HostLost):
+        try:
             self._agent(self.hosts[called], "torch")
+        except HostLost:
+            self._let_go(agent)
+            return
         self.kernel.send(
             HostChange("joined", called, user=hello.user, address=hello.address, cores=hello.cores)
         )
@@ -323,3 +340,19 @@ class Head:
         for each in host.agents.values():
             each.line.close()
         self.kernel.send(HostChange("lost", agent.name, agent.lost))
+
+
+def _not_begun(session: Session, agents: list[RemoteRanks], error: Exception) -> Outcome:
+    """The outcome of a job whose ranks could not all be started: their hosts are lost, or said why not."""
+    lost = [agent for agent in agents if agent.lost]
+    if not lost:
+        return Outcome(status="refused", reason=f"launch: {error}")
+    if not session.ranks:
+        words = f"launch: the host {lost[0].name} was lost: {lost[0].lost}. Launch again to go on without it."
+        return Outcome(status="refused", reason=words)
+
+    failures = []
+    for agent, ranks in zip(agents, session.ranks, strict=True):
+        if agent.lost and ranks:
+            failures.append(Failure(rank=ranks.start, kind="lost", at_s=time.monotonic(), host=agent.name))
+    return Outcome(status="failed", failures=tuple(failures))
