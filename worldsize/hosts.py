@@ -50,4 +50,7 @@ def close() -> None:
 def names() -> tuple[str, ...]:
     """The names of the hosts that are open now; () where launches run on this machine."""
     opened = current.opened_hosts()
-    return tuple(opened.engine.hosts) if opened is not None else ()
+    if opened is None:
+        return ()
+    opened.engine.note_changes()
+    return tuple(opened.engine.hosts)

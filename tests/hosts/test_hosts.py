@@ -22,7 +22,7 @@ from tests.support import namespaces
 from tests.support.daemons import until
 from tests.support.namespaces import INTERFACE, Network
 from tests.support.open_hosts import programs
-from worldsize import hosts
+from worldsize import hosts, tf
 from worldsize.errors import Deadlock, RankFailed, RunTimedOut
 from worldsize.launch import launch, quiet_launch
 from worldsize.links import Link
@@ -269,3 +269,39 @@ def test_a_host_whose_python_has_no_such_package_is_refused_with_what_it_said(
     command = network[0].command([sys.executable, "-I", "-S", "-m", "worldsize.engines.hosts.member", "--stdio"])
     with pytest.raises(hosts.NoHosts, match="odd did not join: .*No module named"):
         hosts.open(hosts.Programs({"odd": command}))
+
+
+def test_a_program_that_does_not_start_is_named_at_once(closed: None) -> None:
+    with pytest.raises(hosts.NoHosts, match="me/n1 did not join: its program did not start: .*nowhere"):
+        hosts.open(hosts.Programs({"me/n1": ["/nowhere/ssh"]}))
+
+
+# ---- TensorFlow ------------------------------------------------------------------------------------
+
+
+def add_up_in_tensorflow() -> tuple[float, str]:
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    @tf.function
+    def step() -> Any:
+        context = tf.distribute.get_replica_context()
+        own = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1.0
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    return float(strategy.run(step)), os.uname().nodename
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_tensorflow_across_hosts_needs_a_word_and_then_works(network: Network, closed: None, tmp_path: Path) -> None:
+    cluster = tf.Cluster(worker=2)
+    hosts.open(programs(network, tmp_path))
+    with pytest.raises(ValueError, match=r"gRPC.*trusted_network=True"):
+        tf.launch(add_up_in_tensorflow, cluster=cluster)
+
+    hosts.open(programs(network, tmp_path), trusted_network=True)
+    run = tf.launch(add_up_in_tensorflow, cluster=cluster, timeout_s=200)
+    assert run.results == [(3.0, "n1"), (3.0, "n2")] and run.hosts == ("n1", "n2")
+    assert launch(add_up, 2, args=(1.0,)).state == "done"

@@ -5,11 +5,13 @@ It speaks the real protocol, in a thread of the test. What it is asked is unpick
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,8 @@ import msgspec
 from worldsize.engines.host import HostFacts
 from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.door import Invitation
+from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.head import HostChange
 from worldsize.engines.hosts.join import join
 from worldsize.engines.hosts.line import LineClosed
 from worldsize.engines.hosts.messages import Answered, Chunk, Greeting, Told
@@ -25,6 +29,8 @@ from worldsize.failures import Return, Standing
 
 NAME = "evil"
 ADDRESS = "127.0.0.1"
+LIMIT_S = 20.0  # a bound against a hang
+VALID_S = 600.0
 Raw = Callable[["BadGuest", int], None]  # gets the rank that it is to run
 
 
@@ -32,6 +38,30 @@ def hello(**words: Any) -> Greeting:
     """What an honest host says of itself, but for `words`."""
     honest = {"name": NAME, "user": "u", "address": ADDRESS, "cores": 2, "versions": greeting.own_versions(), "pid": 1}
     return Greeting(**{**honest, **words})
+
+
+def invited(engine: HostsEngine, valid_s: float = VALID_S) -> Invitation:
+    return Invitation.read(engine.invite(1, valid_s)[0])
+
+
+def change(engine: HostsEngine) -> HostChange:
+    """The next thing that becomes of a host."""
+    found = None
+    end_s = time.monotonic() + LIMIT_S
+    while found is None and time.monotonic() < end_s:
+        found = engine.next_change(1.0)
+    assert found is not None, "nothing became of any host"
+    return found
+
+
+class Bomb:
+    """A pickle of it makes a folder where it is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.folder),)
 
 
 class BadGuest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
 from worldsize.engines.hosts.head import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.job import Job, Ranks, StartMethod
 from worldsize.errors import EngineLost
+from worldsize.failures import Outcome
 
 _BOOT = (
     "import sys; from worldsize.engines.hosts.head import main; main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
@@ -114,6 +116,19 @@ class HostsEngine(LocalEngine):
             self.hosts.pop(event.name, None)
         return event
 
+    def note_changes(self) -> None:
+        """Take in what the head told of hosts while nobody listened. Not while a launch runs, which listens."""
+        if self._head is None or self._head.busy:
+            return
+        with suppress(queue.Empty):
+            while True:
+                event = self._head.events.get_nowait()
+                if event is None:  # the head has ended
+                    self._head.events.put(None)
+                    self.hosts.clear()
+                    return
+                self.note(event)
+
     # ---- what launches do ------------------------------------------------------------------------
 
     def start(self, job: Job) -> Ranks:
@@ -138,6 +153,9 @@ class _RanksOnHosts:
         if isinstance(event, HostChange):
             self._engine.note(event)
             return None
+        if isinstance(event, Outcome):
+            for failure in event.failures:
+                self._engine.hosts.pop(failure.host, None)  # lost with a rank; the head says so a moment later
         if isinstance(event, OrderFailed):
             raise EngineLost(f"the process that holds the lines to hosts could not go on: {event.reason}")
         return event

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import zmq
 
@@ -167,7 +168,10 @@ class Head:
         elif isinstance(order, Invite):
             self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
         elif isinstance(order, StartProgram):
-            self._start(order.name, order.command)
+            try:
+                self._start(order.name, order.command)
+            except OSError as error:
+                self.kernel.send(HostChange("refused", order.name, f"its program did not start: {error}"))
         elif isinstance(order, TryNetwork):
             self.kernel.send(self._complaints())
 
@@ -178,7 +182,7 @@ class Head:
         return invitation.text()
 
     def _start(self, name: str, command: Sequence[str], framework: Framework = "torch") -> None:
-        log = open(self.own_dir / f"{name}-{framework}.log", "ab")  # noqa: SIM115 - the program's own
+        log = open(self._log_of(name, framework), "ab")  # noqa: SIM115 - the program's own
         process = subprocess.Popen(
             [*command, "--framework", framework], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             start_new_session=True,
@@ -189,6 +193,9 @@ class Head:
         process.stdout.close()
         process.stdin.close()
         self.coming[name] = line_over(*pipes, name)
+
+    def _log_of(self, name: str, framework: Framework) -> Path:
+        return self.own_dir / f"{quote(name, safe='')}-{framework}.log"
 
     def _run(self, job: Job) -> None:
         try:
@@ -301,7 +308,7 @@ class Head:
     def _said(self, name: str) -> str:
         """What the program of a host wrote where it should not have: ssh's complaint, or Python's."""
         with suppress(OSError):
-            said = (self.own_dir / f"{name}-torch.log").read_text(errors="replace").strip()
+            said = self._log_of(name, "torch").read_text(errors="replace").strip()
             return f". It said: {said[-1000:]}" if said else ""
         return ""
 
