@@ -37,7 +37,7 @@ def notebook(folder: Path, *sources: str) -> Path:
 
 
 def test_help_names_every_command() -> None:
-    names = ("doctor", "run", "build", "release", "grade", "export", "books", "feedback", "similarity", "gradescope")
+    names = ("doctor", "run", "build", "release", "grade", "export", "books", "feedback", "similarity", "gradescope", "join")
     assert all(name in said(worldsize("--help")) for name in names)
 
 

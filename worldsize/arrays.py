@@ -1,6 +1,6 @@
 """Values on their way between a check and a student's function: NumPy's arrays on one side, tensors on the other.
 
-Left out: bytes on a wire (`fabric`, `grade.frames`).
+Left out: bytes on a wire (`fabric`, `engines.plain_values`).
 """
 
 from __future__ import annotations

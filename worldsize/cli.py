@@ -1,4 +1,4 @@
-"""The command line: `worldsize doctor`, `run`, `build`, `grade`. Each command calls one function and shows what came back.
+"""The command line: `worldsize doctor`, `run`, `build`, `grade`, `join`. Each command calls one function and shows the answer.
 
 Left out: all logic, and what the modules import: a command imports its module when it runs, so that `--help`
 answers at once. A mistake of the caller is shown as one paragraph, without a traceback, with exit code 1.
@@ -288,6 +288,19 @@ def feedback(
             progress=lambda done, total, _: progress.update(task, completed=done, total=total),
         )  # fmt: skip
     typer.echo(f"wrote {len(places)} pages: {to}")
+
+
+@app.command()
+def join(
+    invitation: Annotated[Path | None, typer.Option(help="a file with it that only you can read; else you paste it")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask whether code from there may run here")] = False,
+) -> None:
+    """Be a host of a notebook on another machine, which invited this one; ends with Ctrl-C, or when the notebook does."""
+    from worldsize.engines.hosts import joining
+
+    with _one_paragraph():
+        code = joining.join(invitation, yes, typer.echo, typer.confirm)
+    raise typer.Exit(code)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
     launch(train, 8)            # "8 ranks · gloo on CPU · … · 2 hosts (n1, n2)"
     hosts.close()
 
-Hosts belong to this notebook's kernel and end with it. Whoever runs the notebook runs code on every host. Checks of
+Hosts belong to this notebook's kernel and end with it. Whoever runs the notebook runs code on every host.
+`hosts.open(hosts.Invited(hosts=2))` shows invitations for machines on which somebody runs `worldsize join`. Checks of
 exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens them at the first
 launch of a notebook that is not edited. Left out: how it is done (`engines/hosts`).
 """
@@ -15,14 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worldsize.engines import current
-from worldsize.engines.hosts.ways.dask import Dask
 from worldsize.engines.hosts.ways.from_text import IDLE_MIN
 from worldsize.engines.hosts.ways.opening import open_hosts
-from worldsize.engines.hosts.ways.programs import Programs, Ssh
-from worldsize.engines.hosts.ways.slurm import Slurm
-from worldsize.engines.hosts.ways.way import NoHosts, Way
-
-__all__ = ["Dask", "NoHosts", "Programs", "Slurm", "Ssh", "close", "names", "open"]
+from worldsize.engines.hosts.ways.way import Way
 
 
 def open(  # noqa: A001 - hosts.open, as webbrowser.open
@@ -62,4 +58,7 @@ def close() -> None:
 def names() -> tuple[str, ...]:
     """The names of the hosts that are open now; () where launches run on this machine."""
     opened = current.opened_hosts()
-    return tuple(opened.engine.hosts) if opened is not None else ()
+    if opened is None:
+        return ()
+    opened.engine.note_changes()
+    return tuple(opened.engine.hosts)

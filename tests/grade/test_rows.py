@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from worldsize.grade.frames import BadFrame, Reader, decode, encode, pack
+from worldsize.engines.plain_values import BadFrame, decode, encode
+from worldsize.grade.frames import Reader, pack
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.seccomp import program
 from worldsize.grade.marking import rows as row

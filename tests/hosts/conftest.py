@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from tests.support import namespaces
 from tests.support import slurm as slurm_support
+from tests.support.bad_guest import ADDRESS
+from tests.support.busy_run import right
 from tests.support.namespaces import Network
+from tests.support.open_hosts import lines_of
 from tests.support.slurm import Slurm
+from worldsize import hosts
+from worldsize.engines import current
+from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.launch import launch
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +38,34 @@ def slurm() -> Iterator[Slurm]:
         pytest.skip(reason)
     with slurm_support.cluster(2) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def invitations() -> Iterator[list[str]]:
+    """Two hosts of this machine joined by invitation, and are open. Yields what they were given."""
+    with ExitStack() as stack:
+        shown: list[str] = []
+
+        def join(text: str) -> None:
+            shown.extend(lines_of(text))
+            for line in shown:
+                command = [sys.executable, "-m", "worldsize.engines.hosts.member"]
+                guest = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
+                stack.callback(guest.kill)
+                guest.stdin.write(line.encode() + b"\n")
+                guest.stdin.flush()
+
+        hosts.open(hosts.Invited(hosts=2, address=ADDRESS, and_this_machine=False, show=join))
+        stack.callback(hosts.close)
+        yield shown
+
+
+@pytest.fixture
+def engine(invitations: list[str]) -> Iterator[HostsEngine]:
+    """The engine of the open hosts, which are as they were after the test: a launch is right."""
+    opened = current.opened_hosts().engine
+    here = set(opened.hosts)
+    yield opened
+    run = launch(right, 2, timeout_s=60)
+    assert run.results == [3.0, 3.0] and set(run.hosts) == here
+    assert len(here) == 2

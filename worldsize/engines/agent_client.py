@@ -127,7 +127,7 @@ class AgentProcess:
 _BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
 
 
-def _base() -> str:
+def short_base() -> str:
     """The temporary folder; /tmp where that one's name is too long for the sockets in it."""
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) > _MAX_BASE_BYTES and os.access("/tmp", os.W_OK):
@@ -175,8 +175,12 @@ class LocalRanks:
 
 
 class LocalEngine:
-    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method and network."""
+    """Starts ranks of one framework on this machine. Keeps one warm agent for each start method and network.
 
+    `plain_results`: whether results come as plain values, and are never unpickled.
+    """
+
+    plain_results = False
     stops_within_s = 2.0  # an agent whose run was told to stop and has not is killed
 
     def __init__(self, framework: Framework = "torch") -> None:
@@ -216,7 +220,7 @@ class LocalEngine:
 
     def _new_dir(self, prefix: str) -> Path:
         if self._dir is None or not self._dir.is_dir():
-            self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=_base()))
+            self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
             atexit.unregister(self.close)
             atexit.register(self.close)  # only now: ranks import this module too, and have nothing to close
             self._sweeper = threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True)

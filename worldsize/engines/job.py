@@ -98,6 +98,7 @@ class Job:
     travelling_env: dict[str, str] = field(default_factory=dict)  # what of `env` goes to other hosts
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
     hosts_label: str = ""  # such as "Slurm job 4711"
+    plain_results: bool = False  # whether results are plain values, since some host is not this user's own
 
     @property
     def files(self) -> RunFiles:

@@ -86,7 +86,8 @@ class Session:
                 standings = self._ask_standings()
             else:
                 self._let_leave()
-                if self.tells_early:
+                status = self._returned_well()
+                if status == "done" and self.tells_early:
                     self._tell_outcome(status)
         finally:
             self._end()
@@ -310,6 +311,18 @@ class Session:
             host.end()
         for host in self._used_hosts():
             host.wait_ended()
+
+
+    def _returned_well(self) -> Status:
+        """A host may be lost after its ranks said that they are done, and what they returned with it."""
+        for host in self._used_hosts():
+            for news in host.heard_before():
+                self._take(news)
+        lost = self.silent.keys() & self._awaited()
+        for rank in lost:
+            self.returned.pop(rank, None)
+            self.failures[rank] = _silent_failure(rank, self.silent[rank], None)
+        return "failed" if lost else "done"
 
 
 def _silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:

@@ -112,6 +112,8 @@ class TensorFlowSession(session.Session):
 
     def _answer_request(self, rank: int, request: Request) -> None:
         """Kill or restart a task, as the task `rank` asked."""
+        if not 0 <= request.rank < self.job.world_size:
+            return
         self._kill(request.rank)
         if request.what == "restart":
             self._restart(request.rank)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import pickle
 import secrets
 import sys
 import threading
@@ -23,8 +22,10 @@ from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.job import Job, Progress, Ranks, Setup
 from worldsize.engines.payload import Payload
-from worldsize.failures import Outcome
-from worldsize.launch.outcome_error import error_of, large_payload_note, notes_of
+from worldsize.engines.plain_values import BadFrame
+from worldsize.engines.results import unpacked
+from worldsize.failures import Failure, Outcome
+from worldsize.launch.outcome_error import as_text_note, error_of, large_payload_note, notes_of
 from worldsize.launch.run import KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05
@@ -43,6 +44,7 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     with _one_at_a_time:
         late = payload.wants_late_imports(call.fn)
         job = replace(job, origin_s=time.monotonic(), dir=engine.new_run_dir(), wants_late_imports=late)
+        job = replace(job, plain_results=engine.plain_results)
         job.files.payload.write_bytes(packed)
         run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names)
         weakref.finalize(run, engine.discarded.put, job.dir)
@@ -180,6 +182,8 @@ def _publish(run: Run, tails: list[Tail], observers: tuple[Observer, ...], last:
 
 def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     """Fill in the run, and give back what is to be raised."""
+    if outcome.status == "done":
+        outcome = _take_results(run, job, outcome)
     run.outcome = outcome
     if outcome.entered_s:
         run.startup_s = max(outcome.entered_s.values()) - job.origin_s
@@ -187,7 +191,6 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     error = None
     first = failures.first_failure(outcome.failures) if outcome.status == "failed" else None
     if outcome.status == "done":
-        run.results = _results(job, outcome)
         run.notes += notes_of(outcome)
         run.state = "done"
     elif first is not None and first.not_yet:
@@ -200,9 +203,20 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
     return error
 
 
-def _results(job: Job, outcome: Outcome) -> list[Any]:
-    """What each rank returned; None for one that was not waited for."""
+def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
+    """Read what each rank returned, None for one that was not waited for; a result that is none makes the run fail."""
     results: list[Any] = [None] * job.world_size
-    for rank in outcome.returned:
-        results[rank] = pickle.loads(job.files.result(rank).read_bytes())
-    return results
+    as_text: set[str] = set()
+    for rank in sorted(outcome.returned):
+        try:
+            results[rank], names = unpacked(job.files.result(rank), job.plain_results)
+        except BadFrame as error:
+            message = f"what came from its host is no result: {error}"
+            failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type="BadFrame", message=message)
+            return replace(outcome, status="failed", failures=(failure,))
+        as_text.update(names)
+
+    run.results = results
+    if as_text:
+        run.notes.append(as_text_note(as_text))
+    return outcome

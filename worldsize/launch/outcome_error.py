@@ -25,6 +25,14 @@ def large_payload_note(packed: bytes, call: Payload) -> str:
     )
 
 
+def as_text_note(types: set[str]) -> str:
+    """The note on results in which objects of these types came as text."""
+    return (
+        f"in the results, {', '.join(sorted(types))} came as text that names the type: some host was invited, and what "
+        f"comes from it is never unpickled. Return arrays, numbers, text, lists and dicts of them."
+    )
+
+
 def notes_of(outcome: Outcome) -> list[str]:
     changed: set[str] = set()
     unwaited: list[int] = []

@@ -6,7 +6,10 @@ byte of a stranger is seen (ZAP, https://rfc.zeromq.org/spec/27). Left out: what
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import socket as socket_names
 import time
 from dataclasses import asdict, dataclass, field
 
@@ -19,15 +22,28 @@ from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 _ZAP = "inproc://zeromq.zap.01"  # the address that ØMQ asks
 
 
+def user_name() -> str:
+    """Who runs this process; a number where the system has no name for it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 @dataclass(frozen=True)
 class Invitation:
-    """What a host needs to join: where the head is, its public key, and a key pair of the host's own."""
+    """What a host needs to join: where the head is, its public key, and a key pair of the host's own.
+
+    `user` and `host` say who invites.
+    """
 
     address: str
     port: int
     head_key: str
     public_key: str
     secret_key: str
+    user: str = ""
+    host: str = ""
 
     def text(self) -> str:
         """One line, which is as secret as a password."""
@@ -42,10 +58,19 @@ class Invitation:
         except (ValueError, TypeError):
             raise ValueError("expected an invitation, the one line that `hosts.open` shows, got something else") from None
 
-        strings = (made.address, made.head_key, made.public_key, made.secret_key)
-        if not isinstance(made.port, int) or not all(isinstance(text, str) for text in strings):
+        if not made._sound():
             raise ValueError("expected an invitation, the one line that `hosts.open` shows, got something else")
         return made
+
+    def _sound(self) -> bool:
+        """It comes from somewhere, and its words are shown to a person."""
+        texts = (self.address, self.user, self.host)
+        if not all(isinstance(text, str) and text.isprintable() and len(text) <= 255 for text in texts):
+            return False
+        keys = (self.head_key, self.public_key, self.secret_key)
+        if not all(isinstance(key, str) and len(key) == 40 and key.isascii() for key in keys):
+            return False
+        return type(self.port) is int and 0 < self.port < 65536
 
 
 @dataclass
@@ -92,7 +117,8 @@ class Door:
 
         keys = {"head_key": self._public, "public_key": public, "secret_key": secret}
         texts = {what: key.decode() for what, key in keys.items()}
-        return Invitation(address=self.address, port=port, **texts), line
+        who = {"user": user_name(), "host": socket_names.gethostname()}
+        return Invitation(address=self.address, port=port, **texts, **who), line
 
     def _bind(self, socket: zmq.Socket) -> int:
         first, last = self.ports or (49152, 65535)

@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +76,11 @@ class HostsEngine(LocalEngine):
         self._order(OpenDoor(address, ports))
 
     def invite(self, count: int, valid_s: float) -> list[str]:
-        """Invitations for so many hosts, as text that is as secret as a password."""
+        """Invitations for so many hosts, as text that is as secret as a password.
+
+        From now on results are plain values: who is invited may be anybody.
+        """
+        self.plain_results = True
         return self._order(Invite(count, valid_s))
 
     def start_program(self, name: str, command: Sequence[str]) -> None:
@@ -133,6 +138,19 @@ class HostsEngine(LocalEngine):
         elif event.state == "lost":
             self.hosts.pop(event.name, None)
         return event
+
+    def note_changes(self) -> None:
+        """Take in what the head told of hosts while nobody listened. Not while a launch runs, which listens."""
+        if self._head is None or self._head.busy:
+            return
+        with suppress(queue.Empty):
+            while True:
+                event = self._head.events.get_nowait()
+                if event is None:  # the head has ended
+                    self._head.events.put(None)
+                    self.hosts.clear()
+                    return
+                self.note(event)
 
     # ---- what launches do ------------------------------------------------------------------------
 
@@ -192,6 +210,10 @@ class _RanksOnHosts:
             return None
         if isinstance(event, Outcome):
             self._engine.ended()
+            for failure in event.failures:
+                self._engine.hosts.pop(failure.host, None)  # lost with a rank; the head says so a moment later
+        if isinstance(event, OrderFailed):
+            raise EngineLost(f"the process that holds the lines to hosts could not go on: {event.reason}")
         return event
 
     def stop(self) -> None:

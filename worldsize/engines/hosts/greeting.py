@@ -1,17 +1,21 @@
 """What a host and its head compare before any rank starts: Python, the frameworks, and this package to the byte.
 
-Left out: who may join at all (`door.py`).
+Its words are checked too: they are shown. Left out: who may join at all (`door.py`).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import ipaddress
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
 
 import worldsize
+from worldsize.engines.host import HostFacts
+from worldsize.engines.hosts.messages import Greeting
 
 _DISTRIBUTIONS = {
     "torch": ("torch",),
@@ -19,6 +23,41 @@ _DISTRIBUTIONS = {
     "numpy": ("numpy",),
     "cloudpickle": ("cloudpickle",),
 }
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_MAX_CORES = 100_000
+_MAX_GPUS = 1000
+
+
+def check_words(hello: Greeting) -> None:
+    """Raises ValueError where a greeting has what is no name, user or address: they are shown, and reach file names."""
+    if not _NAME.fullmatch(hello.name):
+        raise ValueError(f"expected the name of a host, got {hello.name[:80]!a}")
+    if not (hello.user.isprintable() and 0 < len(hello.user) <= 64):
+        raise ValueError(f"{hello.name}: expected the name of a user, got {hello.user[:80]!a}")
+    _check_place(hello)
+    for what, version in hello.versions.items():
+        if not (what.isprintable() and version.isprintable() and len(what) <= 64 and len(version) <= 64):
+            raise ValueError(f"{hello.name}: expected names and versions, got {what[:80]!a}: {version[:80]!a}")
+
+
+def check_facts(facts: HostFacts) -> None:
+    """Raises ValueError where what a host has cannot be, or has words that cannot be shown."""
+    _check_place(facts)
+    for words in (facts.interface, *facts.gpus):
+        if not (words.isprintable() and len(words) <= 128):
+            raise ValueError(f"expected the name of a GPU or an interface, got {words[:80]!a}")
+    if len(facts.gpus) > _MAX_GPUS:
+        raise ValueError(f"expected at most {_MAX_GPUS} GPUs, got {len(facts.gpus)}")
+
+
+def _check_place(said: Greeting | HostFacts) -> None:
+    if not 0 < said.cores <= _MAX_CORES:
+        raise ValueError(f"expected a number of cores, got {said.cores}")
+    try:
+        ipaddress.ip_address(said.address)
+    except ValueError:
+        raise ValueError(f"expected the address of a host, got {said.address[:80]!a}") from None
 
 
 @functools.cache

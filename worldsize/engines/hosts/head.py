@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import zmq
 
@@ -27,7 +28,8 @@ from worldsize.engines.hosts.pipes import line_over
 from worldsize.engines.hosts.remote_ranks import HostLost, RemoteRanks
 from worldsize.engines.job import Framework, Job
 from worldsize.engines.jobs import SESSIONS
-from worldsize.failures import Outcome
+from worldsize.engines.session import Session
+from worldsize.failures import Failure, Outcome
 
 _CLOCK_S = 10.0  # how long a measured offset is good for: quartz clocks part by some 20 µs a second
 _OTHER_FRAMEWORK_S = 60.0  # for a host to start the agent of the other framework
@@ -172,8 +174,10 @@ class Head:
         elif isinstance(order, Invite):
             self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
         elif isinstance(order, StartProgram):
-            self.places.setdefault(order.name, len(self.places))
-            self._start(order.name, order.command)
+            try:
+                self._start(order.name, order.command)
+            except OSError as error:
+                self.kernel.send(HostChange("refused", order.name, f"its program did not start: {error}"))
         elif isinstance(order, TryNetwork):
             self.kernel.send(self._complaints())
 
@@ -184,7 +188,7 @@ class Head:
         return invitation.text()
 
     def _start(self, name: str, command: Sequence[str], framework: Framework = "torch") -> None:
-        log = open(self.own_dir / f"{name}-{framework}.log", "ab")  # noqa: SIM115 - the program's own
+        log = open(self._log_of(name, framework), "ab")  # noqa: SIM115 - the program's own
         process = subprocess.Popen(
             [*command, "--framework", framework], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             start_new_session=True,
@@ -197,25 +201,39 @@ class Head:
         process.stdin.close()
         self.coming[name] = line_over(*pipes, name)
 
+    def _log_of(self, name: str, framework: Framework) -> Path:
+        return self.own_dir / f"{quote(name, safe='')}-{framework}.log"
+
     def _run(self, job: Job) -> None:
         try:
-            ready = sorted((host for host in self.hosts.values() if host.told), key=lambda host: host.place)
-            agents = [self._agent(host, job.framework) for host in ready]
-            if not agents:
-                raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
-            session = SESSIONS[job.framework](
-                job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
-            )
-            session.run()
-        except HostLost as error:
-            self.kernel.send(Outcome(status="refused", reason=f"launch: a host was lost: {error}. {_AGAIN}"))
-        except ValueError as error:
+            agents = self._agents(job.framework)
+        except (ValueError, OSError) as error:
             self.kernel.send(Outcome(status="refused", reason=str(error)))
+            return
 
-        for host in list(self.hosts.values()):
-            for agent in host.agents.values():
-                if agent.lost:
-                    self._let_go(agent)
+        session = SESSIONS[job.framework](
+            job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
+        )
+        try:
+            session.run()
+        except (HostLost, ValueError) as error:  # before any rank of that host ran
+            self.kernel.send(_not_begun(session, agents, error))
+        for agent in agents:
+            if agent.lost:
+                self._let_go(agent)
+
+    def _agents(self, framework: Framework) -> list[RemoteRanks]:
+        """Of the hosts that have joined and are not lost. Raises ValueError where there are none, and OSError."""
+        agents = []
+        for host in sorted(self.hosts.values(), key=lambda host: host.place):
+            try:
+                if host.told:
+                    agents.append(self._agent(host, framework))
+            except HostLost:
+                self._let_go(next(agent for agent in host.agents.values() if agent.lost))
+        if not agents:
+            raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
+        return agents
 
     def _agent(self, host: _Host, framework: Framework) -> RemoteRanks:
         """The agent of a framework on a host, with a clock that was compared lately."""
@@ -300,7 +318,7 @@ class Head:
     def _said(self, name: str) -> str:
         """What the program of a host wrote where it should not have: ssh's complaint, or Python's."""
         with suppress(OSError):
-            said = (self.own_dir / f"{name}-torch.log").read_text(errors="replace").strip()
+            said = self._log_of(name, "torch").read_text(errors="replace").strip()
             return f". It said: {said[-1000:]}" if said else ""
         return ""
 
@@ -319,6 +337,7 @@ class Head:
             raise ValueError(f"what it said first is no greeting: {error}") from None
         if not isinstance(hello, Greeting):
             raise ValueError(f"what it said first is no greeting but a {type(hello).__name__}")
+        greeting.check_words(hello)
 
         unlike = greeting.differences(hello.versions)
         if unlike:
@@ -338,3 +357,19 @@ class Head:
         for each in host.agents.values():
             each.line.close()
         self.kernel.send(HostChange("lost", agent.name, agent.lost))
+
+
+def _not_begun(session: Session, agents: list[RemoteRanks], error: Exception) -> Outcome:
+    """The outcome of a job whose ranks could not all be started: their hosts are lost, or said why not."""
+    lost = [agent for agent in agents if agent.lost]
+    if not lost:
+        return Outcome(status="refused", reason=f"launch: {error}")
+    if not session.ranks:
+        words = f"launch: the host {lost[0].name} was lost: {lost[0].lost}. Launch again to go on without it."
+        return Outcome(status="refused", reason=words)
+
+    failures = []
+    for agent, ranks in zip(agents, session.ranks, strict=True):
+        if agent.lost and ranks:
+            failures.append(Failure(rank=ranks.start, kind="lost", at_s=time.monotonic(), host=agent.name))
+    return Outcome(status="failed", failures=tuple(failures))

@@ -7,7 +7,6 @@ Left out: the ways that start it (`ways/`), and what ranks do.
 
 from __future__ import annotations
 
-import getpass
 import multiprocessing.connection as mpc
 import os
 import pickle
@@ -26,9 +25,11 @@ from typing import Any
 import msgspec
 
 from worldsize.engines import fork_server
+from worldsize.engines.agent_client import short_base
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
 from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts.door import user_name
 from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.messages import (
     MAX_CHUNK_BYTES,
@@ -73,7 +74,7 @@ class Home:
 
 def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
     """Be a host of whoever is at the other end of `line`, until it ends. Raises NotWelcome."""
-    folder = Path(tempfile.mkdtemp(prefix="worldsize-"))
+    folder = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
     try:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -93,7 +94,7 @@ def _greet(line: HostLine, home: Home) -> None:
     """Say who this is, and hear whether that is welcome."""
     hello = Greeting(
         name=socket.gethostname(),
-        user=getpass.getuser(),
+        user=user_name(),
         address=home.address,
         cores=cores(),
         versions=greeting.own_versions(),

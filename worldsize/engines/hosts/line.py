@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 MAX_MESSAGE_BYTES = 2_000_000
 _MOST_WAITING_BYTES = 256_000_000  # that came and were not read: the other side sends faster than anyone works
+_EACH_BYTES = 100  # what a message takes here beside its data, so that a million empty ones count too
 
 
 class LineClosed(OSError):
@@ -56,7 +57,7 @@ class HostLine:
             if not self._came:
                 raise LineClosed(self._ended)
             data = self._came.popleft()
-            self._waiting_bytes -= len(data)
+            self._waiting_bytes -= len(data) + _EACH_BYTES
             if not self._came and not self._ended:
                 os.read(self._readable, 1)
         return data
@@ -80,7 +81,7 @@ class HostLine:
                 return
             quiet = not self._came
             self._came.append(data)
-            self._waiting_bytes += len(data)
+            self._waiting_bytes += len(data) + _EACH_BYTES
             if quiet:
                 os.write(self._news, b"!")
         if self._waiting_bytes > _MOST_WAITING_BYTES:

@@ -1,7 +1,8 @@
 """The program on a host: `python -m worldsize.engines.hosts.member`, which a way to the host starts.
 
 It reads an invitation from its standard input or from a file that only its user can read, or speaks over its standard
-input and output (`--stdio`). Exit code 0: the head hung up; 2: it was refused. Left out: asking a person first (`cli`).
+input and output (`--stdio`). Exit code 0: the head hung up; 2: it was refused. Left out: asking a person first
+(`joining.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import socket
 import stat
 import sys
+import threading
 from pathlib import Path
 
 from worldsize.engines.hosts.door import Invitation
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stdio", action="store_true", help="speak over standard input and output")
     parser.add_argument("--address", default="", help="where other hosts reach this one; without it, where ssh did")
     parser.add_argument("--invitation", type=Path, help="the file with the invitation; without it, standard input")
+    parser.add_argument("--held", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
     if os.getpid() != os.getpgrp():
         os.setpgrp()  # with its fork server and what that forks, to be ended together
@@ -38,13 +41,25 @@ def main(arguments: list[str] | None = None) -> int:
         if given.stdio:
             be_host(line_of_this_process(), given.address or _address_of_ssh(), given.framework)
         else:
-            accept(read_invitation(given.invitation), given.framework)
-    except (NotWelcome, ValueError) as error:
+            invitation = read_invitation(given.invitation)
+            if given.held:
+                threading.Thread(target=_end_with_input, daemon=True).start()
+            accept(invitation, given.framework)
+    except (NotWelcome, ValueError, OSError) as error:
         print(f"worldsize: {error}", file=sys.stderr)
         code = 2
+    except KeyboardInterrupt:
+        code = 0
     sys.stderr.flush()
     end_group(code)
     return code
+
+
+def _end_with_input() -> None:
+    """End this process as an interrupt would, once who started it has hung up."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def accept(invitation: Invitation, framework: Framework = "torch") -> None:

@@ -6,6 +6,7 @@ what its news mean (`session.py`).
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from collections.abc import Iterable, Iterator
@@ -14,18 +15,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from worldsize.engines.host import HostFacts, RankNews, Silence
-from worldsize.engines.hosts import messages
+from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
-from worldsize.engines.job import Job
-from worldsize.engines.ranks.rank_channel import Question
-from worldsize.failures import Standing
+from worldsize.engines.job import Job, Progress
+from worldsize.engines.ranks.rank_channel import Published, Question
+from worldsize.failures import Failure, Standing
 from worldsize.files import write_whole
 
 _ANSWER_S = 10.0
 _WARM_S = 180.0  # for a host that still imports its framework
-_END_S = 600.0  # for large results over a slow network: a lost host is noticed before
+_END_S = 30.0  # for the next part of what ranks wrote, or for them to end
 _MOST_BYTES = 4_000_000_000  # of one rank's files in a run, so that a host cannot fill this machine's disk
 
 
@@ -56,6 +57,10 @@ class RemoteRanks:
     def facts(self, with_gpus: bool) -> HostFacts:
         if with_gpus not in self._facts:
             told = self.call("facts", with_gpus, at_most_s=_WARM_S)
+            try:
+                greeting.check_facts(told)
+            except ValueError as error:
+                self._lose(str(error))
             self._facts[with_gpus] = replace(told, name=self.name)
         return self._facts[with_gpus]
 
@@ -78,10 +83,17 @@ class RemoteRanks:
         self._send("begin", away, self.offset.seconds)
 
     def open_store(self) -> int:
-        return self.call("open_store")
+        port = self.call("open_store")
+        if not 0 < port < 65536:
+            self._lose(f"said that it listens on port {port}")
+        return port
 
     def keep_addresses(self, count: int) -> list[str]:
-        return self.call("keep_addresses", count)
+        addresses = self.call("keep_addresses", count)
+        own = self.facts(with_gpus=False).address
+        if len(addresses) != count or not all(_is_place(address, own) for address in addresses):
+            self._lose("keeps other addresses than its own")
+        return addresses
 
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
         self.ranks.add(rank)
@@ -120,16 +132,20 @@ class RemoteRanks:
 
     def wait_written(self) -> None:
         with suppress(HostLost):
-            self._answer_to("let_leave", _END_S)
+            self._answer_to("let_leave", _END_S, renewed=True)
         self._write_records()
+        if self.lost:  # what its ranks returned may not have come whole
+            lost = Silence(time.monotonic(), lost_host=self.name)
+            self.before = [RankNews(rank, "silent", lost) for rank in sorted(self.ranks)]
 
     def end(self) -> None:
         self._send("end")
 
     def wait_ended(self) -> None:
         with suppress(HostLost):
-            self._answer_to("end", _END_S)
+            self._answer_to("end", _END_S, renewed=True)
         self._write_records()
+        self.ranks.clear()
         self.live.clear()
 
     def _write_records(self) -> None:
@@ -142,7 +158,13 @@ class RemoteRanks:
 
     def measure_clock(self) -> None:
         """Compare the host's clock with this machine's, as it is now. Raises HostLost."""
-        self.offset = measured(lambda: self.call("echo"))
+        self.offset = measured(self._echo)
+
+    def _echo(self) -> float:
+        seconds = self.call("echo")
+        if not math.isfinite(seconds):
+            self._lose(f"has a clock that says {seconds}")
+        return seconds
 
     def call(self, command: Command, *arguments: Any, at_most_s: float = _ANSWER_S) -> Any:
         """Ask for something and wait for the answer. Raises HostLost, and ValueError with what was raised there."""
@@ -154,16 +176,19 @@ class RemoteRanks:
         with suppress(OSError):
             self.line.send(messages.command(command, *arguments))
 
-    def _answer_to(self, command: Command, at_most_s: float) -> Any:
+    def _answer_to(self, command: Command, at_most_s: float, renewed: bool = False) -> Any:
+        """The answer, which has to come within that time; `renewed`: after what came last."""
         until_s = time.monotonic() + at_most_s
         while self.lost or self.line.poll(max(0.0, until_s - time.monotonic())):
             message = self._receive()
             if not isinstance(message, Answered) or message.command != command:
                 self.before += self._news(message)
+                if renewed:
+                    until_s = time.monotonic() + at_most_s
                 continue
 
             if message.error:
-                raise ValueError(f"{self.name}: {message.error}")
+                raise ValueError(f"{self.name}: {message.error[:1000]!a}")
             try:
                 return messages.body(message.body, messages.ANSWER_TYPES[command])
             except BadMessage as error:
@@ -210,8 +235,12 @@ class RemoteRanks:
         except BadMessage as error:
             self._lose(f"sent what is no news: {error}")
 
-        if message.kind in ("progress", "where", "failure"):
-            self._demand_own(content.rank)
+        if isinstance(content, Silence) and content.lost_host:
+            self._lose("said that a host is lost")
+        for rank in _speaks_for(content):
+            self._demand_own(rank)
+        if message.kind == "request" and not self.job.tasks:
+            self._lose("asked for what only a task of TensorFlow may ask for")
         if message.kind in ("result", "failure", "silent"):
             self.live.discard(message.rank)
         return RankNews(message.rank, message.kind, content)
@@ -233,5 +262,24 @@ class RemoteRanks:
             return
         files = self.job.files
         path = {"log": files.log, "native_log": files.native_log, "result": files.result}[chunk.kind](rank)
-        with open(path, "ab") as file:
-            file.write(chunk.data)
+        try:
+            with open(path, "ab") as file:
+                file.write(chunk.data)
+        except OSError as error:
+            self._lose(f"sent what could not be written here: {error}")
+
+
+def _is_place(address: str, own: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return host == own and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536
+
+
+def _speaks_for(content: Any) -> Iterator[int]:
+    """The ranks of which this news tells."""
+    if isinstance(content, (Progress, Standing, Failure)):
+        yield content.rank
+    wait = content.messages.wait if isinstance(content, Published) else getattr(content, "wait", None)
+    if wait is not None:
+        yield wait.rank
+    if isinstance(content, Progress) and content.failure is not None:
+        yield content.failure.rank

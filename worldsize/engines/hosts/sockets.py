@@ -19,6 +19,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, HostLine
 
+_AT_ONCE = 1000  # messages that are read from one line before the others have their turn
 _GOING = 64  # messages that ØMQ holds for a slow network; the others wait in their line
 
 
@@ -129,13 +130,17 @@ class Carrier:
                 self._serve(carried, ready)
         for carried in list(self.carried):
             self.drop(carried)
+        for socket in self.others:
+            socket.close(0)
+        self.context.term()  # when what was sent has gone, or after the sockets' linger
+        os.close(self._woken)
 
     def _serve(self, carried: Carried, ready: dict) -> None:
         if carried.socket in ready and ready[carried.socket] & zmq.POLLIN:
-            self._receive_all(carried)
+            self._receive(carried, _AT_ONCE)
         if carried.monitor in ready:
             told = recv_monitor_message(carried.monitor)
-            self._receive_all(carried)  # what came before it
+            self._receive(carried, None)  # what came before it
             self.event(carried, told["event"], told["value"])
 
         carried.full = False
@@ -150,8 +155,11 @@ class Carrier:
         if carried.line.ended or over:
             self.drop(carried)
 
-    def _receive_all(self, carried: Carried) -> None:
-        while carried.socket.poll(0):
+    def _receive(self, carried: Carried, most: int | None) -> None:
+        """What has come, `most` messages of it: another line's turn comes though one never stops."""
+        received = 0
+        while not carried.line.ended and received != most and carried.socket.poll(0):
+            received += 1
             frame = carried.socket.recv(copy=False)
             if carried.descriptor is None:
                 carried.descriptor = frame.get(zmq.SRCFD)

@@ -18,7 +18,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import cloudpickle
 import numpy as np
 
 from worldsize.engines import payload
@@ -27,6 +26,7 @@ from worldsize.engines.job import Job
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.engines.ranks.rank_channel import MAIN, RankChannel
 from worldsize.engines.ranks.rank_failure import failure_of
+from worldsize.engines.results import packed
 from worldsize.failures import Return
 from worldsize.files import write_whole
 from worldsize.report import gather
@@ -54,7 +54,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
-        write_whole(job.files.result(rank), cloudpickle.dumps(result))
+        write_whole(job.files.result(rank), packed(result, job.plain_results))
         channel.finish("result", _return_of(opened, before, channel))
     except BaseException as error:
         channel.finish("failure", failure_of(rank, error))

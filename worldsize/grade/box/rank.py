@@ -23,10 +23,11 @@ import numpy as np
 
 from worldsize.arrays import plain, tensors
 from worldsize.checks import in_rank
+from worldsize.engines.plain_values import decode, encode
 from worldsize.engines.ranks.rank_failure import failure_of, message_of
 from worldsize.failures import Failure
 from worldsize.grade.box.broker_channel import BrokerChannel
-from worldsize.grade.frames import JobMode, decode, encode
+from worldsize.grade.frames import JobMode
 
 _MOST_FRAMES = 12
 _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)

@@ -15,8 +15,9 @@ from typing import Any
 
 from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs
 from worldsize.engines.cluster import Cluster, serving
+from worldsize.engines.plain_values import encode
 from worldsize.failures import TaskNames
-from worldsize.grade.frames import JobMode, encode
+from worldsize.grade.frames import JobMode
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.run import GradedRun, Incident, RankJob, RunResult, play
 from worldsize.grade.isolation.limits import Meter

@@ -18,8 +18,9 @@ from itertools import count
 from typing import Any, Literal, NamedTuple
 
 from worldsize.engines.deadlock import RankMessages, deadlock
+from worldsize.engines.plain_values import BadFrame, sides
 from worldsize.failures import Wait
-from worldsize.grade.frames import BadFrame, FabricOp, sides
+from worldsize.grade.frames import FabricOp
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link, LinkClock

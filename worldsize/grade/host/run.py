@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from worldsize.checks.arena import ArenaState
+from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
 from worldsize.failures import (
     Failure,
     Frame,
@@ -28,7 +29,7 @@ from worldsize.failures import (
     is_library,
     unfinished_line,
 )
-from worldsize.grade.frames import BadFrame, RankOp, decode, encode, text_of
+from worldsize.grade.frames import RankOp
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.broker import Broker
 from worldsize.grade.host.peer import Peer

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from worldsize.checks import run_check
 from worldsize.checks.verdict import Verdict
+from worldsize.engines.plain_values import text_of
 from worldsize.grade.course import CourseLab, Exercise
-from worldsize.grade.frames import text_of
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.isolation.bubblewrap import UNSAFE, SandboxMode

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from worldsize.engines.plain_values import text_of
 from worldsize.grade.course import CourseLab, Exercise, text
-from worldsize.grade.frames import text_of
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.lab.graded_cells import defines, lines_of
 from worldsize.titles import title_of

@@ -1,0 +1,85 @@
+"""Ways to hosts that are namespaces: by a program, as ssh's is, and by invitation. Each host has an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.namespaces import Host, Network
+from worldsize import hosts
+from worldsize.engines.hosts.ways.programs import member_command
+
+LEAVES_S = 20.0
+
+
+def on_host(host: Host, command: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> list[str]:
+    """`command` on a host, in `folder` there, with the environment of a login and `env`, and nothing of this process's."""
+    own = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), **(env or {})}
+    words = [f"{name}={value}" for name, value in own.items()]
+    return host.command(["env", "-i", "-C", str(folder), *words, *command])
+
+
+def programs(
+    network: Network, folder: Path, env: Mapping[str, str] | None = None, wrap: Mapping[str, Sequence[str]] | None = None
+) -> hosts.Programs:
+    """A way to all hosts of a network by programs; `wrap` by name: a command that goes before a host's own."""
+    commands = {}
+    for host in network.hosts:
+        own = _folder(folder, host)
+        before = list((wrap or {}).get(host.name, ()))
+        commands[host.name] = on_host(host, [*before, *member_command(sys.executable, host.address)], own, env)
+    return hosts.Programs(commands)
+
+
+class Guests:
+    """`hosts.open(guests.way())`: a host of a network joins by each invitation as it is shown; `close` waits for their end."""
+
+    def __init__(self, network: Network, folder: Path) -> None:
+        self.network, self.folder = network, folder
+        self.processes: list[subprocess.Popen] = []
+        self.invitations: list[str] = []
+
+    def way(self, **arguments: object) -> hosts.Invited:
+        return hosts.Invited(
+            hosts=len(self.network.hosts), address=self.network.machine_address, and_this_machine=False, show=self._join,
+            **arguments,
+        )  # fmt: skip
+
+    def _join(self, text: str) -> None:
+        self.invitations = lines_of(text)
+        for host, line in zip(self.network.hosts, self.invitations, strict=True):
+            self.processes.append(join(host, line, _folder(self.folder, host)))
+
+    def close(self) -> None:
+        for process in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LEAVES_S)
+            process.kill()
+            process.wait()
+            process.stdin.close()
+        self.processes.clear()
+
+
+def join(host: Host, invitation: str, folder: Path) -> subprocess.Popen:
+    """A host that joins, over sockets."""
+    member = [sys.executable, "-m", "worldsize.engines.hosts.member"]
+    with open(folder / "said.log", "ab") as log:
+        process = subprocess.Popen(on_host(host, member, folder), stdin=subprocess.PIPE, stdout=log, stderr=log)
+    process.stdin.write(invitation.encode() + b"\n")
+    process.stdin.flush()
+    return process
+
+
+def lines_of(text: str) -> list[str]:
+    """The invitations in what `Invited` shows."""
+    return [line for line in text.splitlines() if line.startswith("{")]
+
+
+def _folder(folder: Path, host: Host) -> Path:
+    own = folder / host.name
+    own.mkdir(exist_ok=True)
+    return own

@@ -1,0 +1,78 @@
+"""`worldsize join`: this machine becomes a host of who invited, when a person agrees; until Ctrl-C, or the head hangs up.
+
+The host is a process of its own (`member.py`), which gets the invitation over a pipe, and ends when that pipe does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from worldsize.engines.hosts.door import Invitation, user_name
+from worldsize.engines.hosts.member import read_invitation
+
+INTERRUPTED = 130  # as a shell calls what Ctrl-C ended
+_END_S = 10.0
+
+
+def join(path: Path | None, sure: bool, say: Callable[[str], None], ask: Callable[[str], bool]) -> int:
+    """Read the invitation, say who will run code here as whom, ask unless `sure`, and be a host to the end.
+
+    Returns the exit code: 0 when the head hung up, 1 where this host was refused or the person was, 130 at Ctrl-C.
+    Raises ValueError and OSError, which say what to do.
+    """
+    asks = not sure
+    if asks and not sys.stdin.isatty():
+        raise ValueError(
+            "worldsize join: expected a terminal, to ask whether code from the other machine may run here, got none: "
+            "say --yes if it may, or keep the invitation in a file that only you can read, and run `worldsize join "
+            "--invitation FILE` in a terminal."
+        )
+    if path is None and sys.stdin.isatty():
+        say("Paste the invitation, the one line that the notebook shows, and press Enter:")
+    invitation = read_invitation(path)
+    say(who_comes(invitation))
+    if asks and not ask("Join?"):
+        return 1
+    return _be_host(invitation, say)
+
+
+def who_comes(invitation: Invitation) -> str:
+    """Who will run code here, and as whom."""
+    who = f"{invitation.user or 'somebody'} on {invitation.host or 'a machine'} ({invitation.address})"
+    return (
+        f"The invitation says it is from {who}. Whoever runs that notebook will run any code on this machine as "
+        f"{user_name()}, with all that {user_name()} may read and write, until you press Ctrl-C here or the notebook "
+        f"closes its hosts."
+    )
+
+
+def _be_host(invitation: Invitation, say: Callable[[str], None]) -> int:
+    command = [sys.executable, "-m", "worldsize.engines.hosts.member", "--held"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as member:
+        try:
+            with suppress(BrokenPipeError):
+                member.stdin.write(invitation.text().encode() + b"\n")
+                member.stdin.flush()
+            say("Joining; Ctrl-C ends it.")
+            code = member.wait()
+        except KeyboardInterrupt:
+            _end(member)
+            say("This machine is no host any more.")
+            return INTERRUPTED
+    if code == 0:
+        say("The notebook has closed its hosts.")
+    return 1 if code else 0
+
+
+def _end(member: subprocess.Popen) -> None:
+    """Hang up on the host, whose ranks end with it."""
+    with suppress(OSError):
+        member.stdin.close()
+    try:
+        member.wait(_END_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        member.kill()

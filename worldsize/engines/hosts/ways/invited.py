@@ -1,0 +1,118 @@
+"""Hosts that were invited: a person on another machine runs `worldsize join` and pastes one line.
+
+For machines with which there is nothing but a network, such as two laptops in a room. They may be anybody's: results
+come back as plain values, and nothing that such a host says is unpickled. Left out: who is let in (`door.py`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.member import address_towards
+from worldsize.engines.hosts.ways.programs import member_command
+from worldsize.engines.hosts.ways.way import NoHosts
+
+_ELSEWHERE = "192.0.2.1"  # an address of nobody (RFC 5737), to which no packet is sent
+
+
+class Invited:
+    """`Invited(hosts=2)`: shows an invitation for each host, one line that is as secret as a password.
+
+    `address`: where this machine is reached by them, else as its routes say; `ports`: the first and the last port that
+    it may listen on, such as (50000, 50010); `valid_min`: how long an invitation is good for, for one host;
+    `and_this_machine`: whether this machine is a host too.
+    """
+
+    def __init__(
+        self,
+        hosts: int = 1,
+        address: str = "",
+        ports: tuple[int, int] | None = None,
+        valid_min: float = 10,
+        and_this_machine: bool = True,
+        show: Callable[[str], None] = print,
+    ) -> None:
+        if type(hosts) is not int or not 1 <= hosts <= 1000:
+            raise ValueError(f"Invited: expected hosts from 1 to 1000, got {hosts!r}")
+        if isinstance(valid_min, bool) or not isinstance(valid_min, (int, float)) or not 0 < valid_min <= 1440:
+            raise ValueError(f"Invited: expected valid_min in minutes, at most 1440, got {valid_min!r}")
+        if ports is not None and not _is_range(ports):
+            raise ValueError(f"Invited: expected ports as the first and the last, such as (50000, 50010), got {ports!r}")
+        if address:
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                raise ValueError(f'Invited: expected an IP address, such as "10.0.0.5", got {address!r}') from None
+
+        self._invited = hosts
+        self._address, self._ports, self._valid_min = address, ports, valid_min
+        self._here = and_this_machine
+        self._show = show
+        self._until_s = 0.0
+        self._engine: HostsEngine | None = None
+
+    @property
+    def count(self) -> int:
+        return self._invited + self._here
+
+    def begin(self, engine: HostsEngine) -> None:
+        self._engine = engine
+        address = self._address or _own_address()
+        try:
+            engine.open_door(address, self._ports)
+            invitations = engine.invite(self._invited, self._valid_min * 60)
+        except ValueError as error:
+            raise NoHosts(f"Invited: this machine cannot listen at {address}: {error}") from None
+
+        self._until_s = time.monotonic() + self._valid_min * 60
+        if self._here:
+            engine.start_program(socket.gethostname(), member_command(sys.executable, address))
+        self._show(self._words(invitations))
+
+    def _words(self, invitations: list[str]) -> str:
+        each, line = ("One line for each of them", "its line") if self._invited > 1 else ("The line", "it")
+        return "\n".join(
+            [
+                f"On the other machine run `worldsize join` and paste {line}. {each} admits one host within "
+                f"{self._valid_min:g} minutes; give it to nobody else. This notebook's code will run there.",
+                *invitations,
+            ]
+        )
+
+    def label(self) -> str:
+        return ""
+
+    def standing(self) -> str:
+        return "waiting for hosts that run `worldsize join`"
+
+    def hopeless(self) -> str:
+        here = len(self._engine.hosts) if self._engine is not None else 0
+        if time.monotonic() < self._until_s or here >= self.count:
+            return ""
+        return (
+            f"the invitations have expired after {self._valid_min:g} minutes, and {here} of {self.count} hosts are here. "
+            f"Open hosts again for new ones, with a longer valid_min=… if need be."
+        )
+
+    def close(self) -> None:
+        """The hosts end when their lines do."""
+
+
+def _is_range(ports: tuple[int, int]) -> bool:
+    whole = isinstance(ports, (tuple, list)) and len(ports) == 2 and all(type(port) is int for port in ports)
+    return whole and 0 < ports[0] <= ports[1] < 65536
+
+
+def _own_address() -> str:
+    try:
+        return address_towards(_ELSEWHERE)
+    except OSError:
+        raise NoHosts(
+            "Invited: this machine has no route to others, so it does not know by which address they reach it: give it, "
+            'as in Invited(address="10.0.0.5").'
+        ) from None

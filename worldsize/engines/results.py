@@ -1,0 +1,115 @@
+"""What a rank returned, as the bytes of a file: pickled where its host is this user's own, else plain values.
+
+A host that was invited belongs to somebody else, so nothing that comes from it is unpickled. Tensors of torch, arrays,
+numbers, text, bytes, lists, tuples and dicts arrive as such, tensors of TensorFlow as arrays, and what else there is as
+text that names its type. Left out: what is plain (`plain_values.py`), and how the file travels.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from worldsize import arrays
+from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
+
+_HEADER = struct.Struct("!QQ")  # the bytes of the JSON, and of what follows it
+_MAX_JSON_BYTES = 256_000_000
+_MOST_TYPES = 20
+_BFLOAT16 = "bfloat16"  # a type that NumPy has not
+
+
+def packed(result: Any, plain: bool) -> bytes:
+    """The bytes of a result. Raises what pickling raises, and ValueError for more plain data than may travel."""
+    if not plain:
+        return cloudpickle.dumps(result)
+
+    blob = bytearray()
+    as_text: set[str] = set()
+    value = encode(result, blob, lambda other: _encode_other(other, blob, as_text))
+    text = json.dumps({"value": value, "as_text": sorted(as_text)[:_MOST_TYPES]}).encode()
+    if len(text) > _MAX_JSON_BYTES:
+        raise ValueError(
+            f"expected a result of at most {_MAX_JSON_BYTES / 1e6:g} MB beside its arrays, got {len(text) / 1e6:.0f} MB: "
+            f"make arrays of long lists"
+        )
+    return b"".join((_HEADER.pack(len(text), len(blob)), text, blob))
+
+
+def _encode_other(value: Any, blob: bytearray, as_text: set[str]) -> Any:
+    """JSON for what is no plain value and arrives as such all the same; None for what does not."""
+    if isinstance(value, bytes):
+        return ["bytes", encode(np.frombuffer(value, np.uint8), blob)]
+
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        import torch
+
+        tensor = value.detach().cpu()
+        if tensor.dtype == torch.bfloat16:
+            return [_BFLOAT16, encode(tensor.contiguous().view(torch.int16).numpy(), blob)]
+        return ["tensor", encode(tensor.resolve_conj().resolve_neg().numpy(), blob)]
+
+    simpler = arrays.plain(value)
+    if isinstance(simpler, (np.ndarray, tuple)):  # TensorFlow's
+        return ["plain", encode(simpler, blob)]
+    as_text.add(type(value).__name__)
+    return None
+
+
+def unpacked(path: Path, plain: bool) -> tuple[Any, tuple[str, ...]]:
+    """A result from its file, and the types of objects in it that came as text. Raises BadFrame where it must be plain
+    and is not."""
+    if not plain:
+        return pickle.loads(path.read_bytes()), ()
+
+    try:
+        data = path.read_bytes()
+    except OSError:
+        raise BadFrame("expected a result, got none") from None
+    if len(data) < _HEADER.size:
+        raise BadFrame("expected a result, got too few bytes")
+    text_bytes, blob_bytes = _HEADER.unpack_from(data)
+    if text_bytes > _MAX_JSON_BYTES or _HEADER.size + text_bytes + blob_bytes != len(data):
+        raise BadFrame("expected a result of the length that it says, got another one")
+
+    start = _HEADER.size + text_bytes
+    blob = memoryview(data)[start:]
+    try:
+        found = json.loads(data[_HEADER.size : start])
+        value, names = found["value"], found["as_text"]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise BadFrame(f"expected JSON of a result, got {type(error).__name__}") from None
+    if not isinstance(names, list) or len(names) > _MOST_TYPES:
+        raise BadFrame("expected the names of types")
+    return decode(value, blob, lambda other: _decode_other(other, blob)), tuple(_word(name) for name in names)
+
+
+def _word(name: Any) -> str:
+    text = text_of(name, 100)
+    return text if text.isidentifier() else "?"
+
+
+def _decode_other(given: Any, blob: memoryview) -> Any:
+    if not isinstance(given, list) or len(given) != 2:
+        raise BadFrame("expected a kind and a value")
+    kind, value = given[0], decode(given[1], blob)
+    if kind == "plain":
+        return value
+    if kind not in ("bytes", "tensor", _BFLOAT16) or not isinstance(value, np.ndarray):
+        raise BadFrame("expected a kind of value and its array")
+    if kind == "bytes":
+        return value.tobytes()
+
+    import torch
+
+    try:
+        tensor = torch.from_numpy(value)
+        return tensor.view(torch.bfloat16) if kind == _BFLOAT16 else tensor
+    except (TypeError, RuntimeError):  # of a dtype that torch does not know, or of another size
+        raise BadFrame("expected an array that is a tensor's") from None
