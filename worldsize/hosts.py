@@ -16,9 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worldsize.engines import current
+from worldsize.engines.hosts.ways.dask import Dask
 from worldsize.engines.hosts.ways.from_text import IDLE_MIN
+from worldsize.engines.hosts.ways.invited import Invited
 from worldsize.engines.hosts.ways.opening import open_hosts
-from worldsize.engines.hosts.ways.way import Way
+from worldsize.engines.hosts.ways.programs import Programs, Ssh
+from worldsize.engines.hosts.ways.slurm import Slurm
+from worldsize.engines.hosts.ways.way import NoHosts, Way
+
+__all__ = ["Dask", "Invited", "NoHosts", "Programs", "Slurm", "Ssh", "close", "names", "open"]
 
 
 def open(  # noqa: A001 - hosts.open, as webbrowser.open
