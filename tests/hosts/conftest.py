@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 
@@ -14,12 +15,11 @@ from tests.support import slurm as slurm_support
 from tests.support.bad_guest import ADDRESS
 from tests.support.busy_run import right
 from tests.support.namespaces import Network
-from tests.support.open_hosts import lines_of
+from tests.support.open_hosts import launch_on, lines_of
 from tests.support.slurm import Slurm
 from worldsize import hosts
-from worldsize.engines import current
 from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.launch import launch
+from worldsize.engines.hosts.ways.opening import open_hosts
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +40,17 @@ def slurm() -> Iterator[Slurm]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def invitations() -> Iterator[list[str]]:
-    """Two hosts of this machine joined by invitation, and are open. Yields what they were given."""
+@dataclass
+class Invited:
+    """Hosts of this machine that joined by invitation, and what they were given."""
+
+    engine: HostsEngine
+    invitations: list[str]
+
+
+@pytest.fixture(scope="session")
+def invited_hosts() -> Iterator[Invited]:
+    """Two of them, which no launch takes that does not ask for them (`launch_on`)."""
     with ExitStack() as stack:
         shown: list[str] = []
 
@@ -55,17 +63,17 @@ def invitations() -> Iterator[list[str]]:
                 guest.stdin.write(line.encode() + b"\n")
                 guest.stdin.flush()
 
-        hosts.open(hosts.Invited(hosts=2, address=ADDRESS, and_this_machine=False, show=join))
-        stack.callback(hosts.close)
-        yield shown
+        opened = open_hosts(hosts.Invited(hosts=2, address=ADDRESS, and_this_machine=False, show=join))
+        stack.callback(opened.close)
+        yield Invited(opened.engine, shown)
 
 
 @pytest.fixture
-def engine(invitations: list[str]) -> Iterator[HostsEngine]:
-    """The engine of the open hosts, which are as they were after the test: a launch is right."""
-    opened = current.opened_hosts().engine
-    here = set(opened.hosts)
-    yield opened
-    run = launch(right, 2, timeout_s=60)
+def engine(invited_hosts: Invited) -> Iterator[HostsEngine]:
+    """Of those hosts, which are as they were after the test: a launch is right."""
+    made = invited_hosts.engine
+    here = set(made.hosts)
+    yield made
+    run = launch_on(made, right, 2)
     assert run.results == [3.0, 3.0] and set(run.hosts) == here
     assert len(here) == 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.bad_guest import ADDRESS, NAME, BadGuest, Bomb, change, hello, invited
+from tests.support.open_hosts import launch_on
 from worldsize.engines.deadlock import RankMessages
 from worldsize.engines.host import HostFacts, Silence
 from worldsize.engines.hosts import messages
@@ -21,7 +22,6 @@ from worldsize.engines.job import Progress
 from worldsize.engines.ranks.rank_channel import Published, Request
 from worldsize.errors import RankFailed
 from worldsize.failures import Failure, Return, Wait
-from worldsize.launch import launch
 
 SOAK = pytest.mark.soak
 
@@ -129,7 +129,7 @@ def named(rank_failed: RankFailed) -> str:
 def test_a_host_that_says_what_it_may_not_is_lost_and_named(engine: HostsEngine, what: str) -> None:
     guest, world_size = with_guest(engine, HARM[what])
     with pytest.raises(RankFailed) as caught:
-        launch(os.getpid, world_size, timeout_s=30)
+        launch_on(engine, os.getpid, world_size, timeout_s=30)
     guest.close()
     assert named(caught.value).endswith(f"lost with the host {NAME}")
 
@@ -138,7 +138,7 @@ def test_a_result_that_is_a_pickle_is_named_and_never_read(engine: HostsEngine, 
     bomb = pickle.dumps(Bomb(tmp_path / "made"))
     guest, world_size = with_guest(engine, lambda guest, rank: guest.finish(rank, bomb))
     with pytest.raises(RankFailed, match=rf"\(on {NAME}\) failed first: BadFrame"):
-        launch(os.getpid, world_size, timeout_s=30)
+        launch_on(engine, os.getpid, world_size, timeout_s=30)
     guest.close()
     assert change(engine).state == "lost"
     assert not (tmp_path / "made").exists()
@@ -150,7 +150,7 @@ def test_a_record_that_is_a_pickle_is_left_out_and_never_read(engine: HostsEngin
         guest.finish(rank)
 
     guest, world_size = with_guest(engine, attack)
-    run = launch(os.getpid, world_size, timeout_s=30)
+    run = launch_on(engine, os.getpid, world_size, timeout_s=30)
     guest.close()
     assert change(engine).state == "lost"
     assert run.trace.transfers == () and len(run.results) == world_size
@@ -159,7 +159,7 @@ def test_a_record_that_is_a_pickle_is_left_out_and_never_read(engine: HostsEngin
 
 def test_a_host_that_speaks_after_its_run_is_let_go(engine: HostsEngine) -> None:
     guest, world_size = with_guest(engine, lambda guest, rank: guest.finish(rank))
-    assert launch(os.getpid, world_size, timeout_s=30).state == "done"
+    assert launch_on(engine, os.getpid, world_size, timeout_s=30).state == "done"
     guest.chunk("log", world_size - 1, b"too late")
     assert change(engine).state == "lost"
     guest.close()
@@ -172,7 +172,7 @@ def test_a_host_that_has_what_cannot_be_is_let_go_at_the_launch(engine: HostsEng
     honest = HostFacts(name=NAME, address=ADDRESS, cores=2)
     guest, world_size = with_guest(engine, lambda guest, rank: None, answers={"facts": replace(honest, **facts)})
     with pytest.raises(ValueError, match=f"the host {NAME} was lost: expected"):
-        launch(os.getpid, world_size, timeout_s=30)
+        launch_on(engine, os.getpid, world_size, timeout_s=30)
     guest.close()
 
 
@@ -186,7 +186,7 @@ def test_a_million_tiny_messages_end_with_the_host_that_sends_them(engine: Hosts
 
     guest, world_size = with_guest(engine, attack)
     with pytest.raises(RankFailed) as caught:
-        launch(os.getpid, world_size, timeout_s=110)
+        launch_on(engine, os.getpid, world_size, timeout_s=110)
     guest.close()
     assert named(caught.value).endswith(f"lost with the host {NAME}")
 
@@ -195,7 +195,7 @@ def test_a_million_tiny_messages_end_with_the_host_that_sends_them(engine: Hosts
 def test_a_message_of_a_gigabyte_is_cut_off_before_it_is_kept(engine: HostsEngine) -> None:
     guest, world_size = with_guest(engine, lambda guest, rank: guest.raw(lambda s: s.send(bytes(10**9), copy=False)))
     with pytest.raises(RankFailed) as caught:
-        launch(os.getpid, world_size, timeout_s=60)
+        launch_on(engine, os.getpid, world_size, timeout_s=60)
     guest.close()
     assert named(caught.value).endswith(f"lost with the host {NAME}")
 
@@ -205,6 +205,6 @@ def test_a_host_that_does_not_end_a_run_is_lost_after_a_while(engine: HostsEngin
     guest, world_size = with_guest(engine, lambda guest, rank: guest.finish(rank))
     guest.mute.add("end")
     with pytest.raises(RankFailed) as caught:
-        launch(os.getpid, world_size, timeout_s=60)
+        launch_on(engine, os.getpid, world_size, timeout_s=60)
     guest.close()
     assert named(caught.value).endswith(f"lost with the host {NAME}")

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import zmq
 
 from tests.support.bad_guest import ADDRESS, LIMIT_S, VALID_S, BadGuest, change, invited
 from tests.support.daemons import until
-from worldsize.engines import current
 from worldsize.engines.hosts.door import Door, Invitation
 from worldsize.engines.hosts.engine import HostsEngine
 
@@ -26,29 +26,29 @@ SOAK = pytest.mark.soak
 # ---- without an invitation that is good here -------------------------------------------------------
 
 
-def random_key(given: Invitation) -> Invitation:
+def random_key(engine: HostsEngine) -> Invitation:
     public, secret = zmq.curve_keypair()
-    return replace(given, public_key=public.decode(), secret_key=secret.decode())
+    return replace(invited(engine), public_key=public.decode(), secret_key=secret.decode())
 
 
-def of_another_port(given: Invitation) -> Invitation:
-    return replace(given, port=invited(current.opened_hosts().engine).port)
+def of_another_port(engine: HostsEngine) -> Invitation:
+    return replace(invited(engine), port=invited(engine).port)
 
 
-def expired(given: Invitation) -> Invitation:
-    return invited(current.opened_hosts().engine, valid_s=0.0)
+def expired(engine: HostsEngine) -> Invitation:
+    return invited(engine, valid_s=0.0)
 
 
-def of_another_head(given: Invitation) -> Invitation:
+def of_another_head(engine: HostsEngine) -> Invitation:
     door = Door(ADDRESS)
     other, _ = door.invite("other", VALID_S)
     door.close()
-    return replace(other, port=given.port)
+    return replace(other, port=invited(engine).port)
 
 
-def key_of_another_head(given: Invitation) -> Invitation:
+def key_of_another_head(engine: HostsEngine) -> Invitation:
     public, _ = zmq.curve_keypair()
-    return replace(given, head_key=public.decode())
+    return replace(invited(engine), head_key=public.decode())
 
 
 RARE = of_another_port, of_another_head, key_of_another_head
@@ -56,7 +56,7 @@ RARE = of_another_port, of_another_head, key_of_another_head
 
 @pytest.mark.parametrize("made", [random_key, expired, *(pytest.param(m, marks=SOAK) for m in RARE)])
 def test_a_host_without_a_good_invitation_is_refused(engine: HostsEngine, made: Callable) -> None:
-    guest = BadGuest(made(invited(engine)).text())
+    guest = BadGuest(made(engine).text())
     until(lambda: guest.said != "", LIMIT_S, "the host is refused")
     assert "invitation" in guest.said or "not the head" in guest.said
     guest.close()
@@ -181,11 +181,11 @@ print("looked at", seen > 0)
 """
 
 
-def test_another_user_finds_no_invitation_and_no_key(invitations: list[str], engine: HostsEngine) -> None:
+def test_another_user_finds_no_invitation_and_no_key(invited_hosts: Any, engine: HostsEngine) -> None:
     if os.geteuid():
         pytest.skip("to be another user one has to be root")
     waiting = invited(engine)  # one that is still good
-    keys = [Invitation.read(line).secret_key for line in invitations] + [waiting.secret_key]
+    keys = [Invitation.read(line).secret_key for line in invited_hosts.invitations] + [waiting.secret_key]
     tops = {"/tmp", "/var/tmp", "/dev/shm", os.environ.get("TMPDIR", "/tmp")}
     python = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or os.path.realpath(sys.executable)
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "/usr/bin/env", "-i"]

@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tests.support.namespaces import Host, Network
 from worldsize import hosts
+from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.ways.programs import member_command
+from worldsize.engines.job import Job
+from worldsize.engines.payload import Payload
+from worldsize.launch.execute import callers_state, execute
+from worldsize.launch.run import KernelLaunches, Run
 
 LEAVES_S = 20.0
+LIMIT_S = 60.0
+
+
+def launch_on(engine: HostsEngine, fn: Callable, world_size: int, timeout_s: float = LIMIT_S) -> Run:
+    """A launch on these hosts, which no other launch of this process takes."""
+    job = Job(world_size=world_size, timeout_s=timeout_s, **callers_state(None))
+    return execute(engine, Payload(fn, (), {}), job, KernelLaunches())
 
 
 def on_host(host: Host, command: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> list[str]:
