@@ -160,6 +160,7 @@ def test_a_record_that_is_a_pickle_is_left_out_and_never_read(engine: HostsEngin
 def test_a_host_that_speaks_after_its_run_is_let_go(engine: HostsEngine) -> None:
     guest, world_size = with_guest(engine, lambda guest, rank: guest.finish(rank))
     assert launch_on(engine, os.getpid, world_size, timeout_s=30).state == "done"
+    assert guest.run_ended.wait(30)
     guest.chunk("log", world_size - 1, b"too late")
     assert change(engine).state == "lost"
     guest.close()

@@ -75,6 +75,7 @@ class BadGuest:
         self.mute: set[str] = set()  # commands that it does not answer
         self.carrier, self.line = join(Invitation.read(invitation))
         self.said = ""  # by the head, or why the line ended
+        self.run_ended = threading.Event()  # and that was answered
         self._thread = threading.Thread(target=self._serve, args=(first,), name="bad-guest", daemon=True)
         self._thread.start()
 
@@ -129,6 +130,8 @@ class BadGuest:
         elif command in messages.ANSWER_TYPES and command not in self.mute:
             answer = self.answers[command] if command in self.answers else _honest(command, arguments)
             self.send(messages.encode(Answered(command, msgspec.Raw(messages.encode(answer)))))
+        if command == "end":
+            self.run_ended.set()
 
 
 def _honest(command: str, arguments: list) -> Any:

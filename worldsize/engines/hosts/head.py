@@ -309,6 +309,11 @@ class Head:
         if agent.lost:
             self._let_go(agent)
         elif agent.warm and not host.told:
+            try:
+                self._agent(host, "torch")
+            except HostLost:
+                self._let_go(agent)
+                return
             host.told = True
             hello = host.hello
             self.kernel.send(
