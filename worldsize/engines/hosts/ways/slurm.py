@@ -31,6 +31,7 @@ _ANSWER_S = 20.0  # for a command of Slurm's
 _ASK_EVERY_S = 1.0
 _LATE_S = 60.0  # an invitation is good for so much longer than anyone waits for it
 _LAST_LINES = 12
+_SLURMS_OWN = re.compile(r"(srun|slurmstepd\S*): ")
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "RESV_DEL_HOLD", "STOPPED", "SIGNALING"}
 # One task on each node, not started again, with no environment but the node's own, and with all that it was granted
@@ -206,12 +207,13 @@ class Slurm:
         return True
 
     def _said(self) -> str:
-        """The end of what the tasks, or Slurm itself, wrote as errors."""
-        for path in sorted(self._own_folder.glob("*_log.err")):
-            lines = path.read_text(errors="replace").strip().splitlines()
-            lines = [line for line in lines if "lacks support for cpu binding" not in line]
-            if lines:
-                return f"What it said, in {path}:\n" + "\n".join(lines[-_LAST_LINES:]) + "\n"
+        """The end of what a task wrote as errors; of what Slurm itself wrote, where none did."""
+        said = {path: path.read_text(errors="replace").splitlines() for path in self._own_folder.glob("*_log.err")}
+        for of_slurm in (False, True):
+            for path in sorted(said):
+                lines = [line for line in said[path] if line.strip() and bool(_SLURMS_OWN.match(line)) is of_slurm]
+                if lines:
+                    return f"What it said, in {path}:\n" + "\n".join(lines[-_LAST_LINES:]) + "\n"
         return f"It wrote nothing in {self._own_folder}: do the nodes see it? Give a folder that they see (folder=…)."
 
 
