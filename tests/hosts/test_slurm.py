@@ -229,6 +229,20 @@ def test_a_job_ends_with_its_notebook(in_slurm: Slurm, tmp_path: Path, root: Pat
 
 
 @pytest.mark.soak
+def test_a_job_whose_notebook_was_killed_in_the_queue_ends_when_it_starts(
+    in_slurm: Slurm, tmp_path: Path, root: Path
+) -> None:
+    with in_slurm.all_taken():
+        kernel = subprocess.Popen([sys.executable, "-c", _KERNEL, str(tmp_path / "slurm")], cwd=root)
+        try:
+            until(lambda: "PENDING" in states(in_slurm), LIMIT_S, "it waits")
+        finally:
+            kernel.kill()
+            kernel.wait(LIMIT_S)
+    no_job(in_slurm)
+
+
+@pytest.mark.soak
 def test_idle_hosts_close_and_the_next_launch_says_so(in_slurm: Slurm, tmp_path: Path) -> None:
     opened(tmp_path / "slurm", idle_min=0.05)
     assert launch(three_times_idle, 2).results == [None, None]  # a job keeps them open
@@ -271,6 +285,7 @@ def test_the_notebooks_environment_stays_here(
     in_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_TOKEN", CANARY)
+    monkeypatch.setenv("SBATCH_EXPORT", "ALL")
     folder = tmp_path / "slurm"
     opened(folder)
     started = tmp_path / "started"

@@ -37,6 +37,8 @@ _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "RESV_DEL_HOLD", "ST
 # One task on each node, not started again, with no environment but the node's own, and with all that it was granted
 _OPTIONS = {"export": "NONE", "no-requeue": True}
 _SRUN = ("--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none")
+# variables that sbatch heeds more than what a job's script says
+_STRONGER = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV", "SBATCH_REQUEUE", "SBATCH_ARRAY_INX")
 _REFUSED = re.compile(r"(slurm_)?(tasks_per_node|ntasks_per_node|stderr_to_stdout)|slurm_(use_srun|array_parallelism)")
 _REFUSED_OPTIONS = {
     "array", "export", "export-file", "input", "no-requeue", "ntasks", "ntasks-per-node", "nodes", "output", "error",
@@ -103,10 +105,12 @@ class Slurm:
 
         self._make_folder()
         umask = os.umask(0o077)
+        stronger = {name: os.environ.pop(name) for name in _STRONGER if name in os.environ}
         try:
             self._job = self._submit(invitations, umask)
         finally:
             os.umask(umask)
+            os.environ.update(stronger)
         self._asked_s = 0.0
 
     def label(self) -> str:
