@@ -49,6 +49,7 @@ ANSWER_TYPES: dict[Command, Any] = {
     "listen": int,
     "reach": str,
     "echo": float,
+    "also": None,
 }
 
 
