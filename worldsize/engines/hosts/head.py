@@ -200,15 +200,14 @@ class Head:
                 raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
         except (ValueError, OSError) as error:
             self.kernel.send(Outcome(status="refused", reason=str(error)))
+            self._let_go_of_lost()
             return
 
         session = SESSIONS[job.framework](
             job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
         )
         session.run()
-        for agent in agents:
-            if agent.lost:
-                self._let_go(agent)
+        self._let_go_of_lost()
 
     def _agent(self, host: _Host, framework: Framework) -> RemoteRanks:
         """The agent of a framework on a host, with a clock that was compared lately."""
@@ -317,6 +316,11 @@ class Head:
             )
         line.send(b"welcome")
         return hello
+
+    def _let_go_of_lost(self) -> None:
+        for agent in [agent for host in self.hosts.values() for agent in host.agents.values()]:
+            if agent.lost:
+                self._let_go(agent)
 
     def _let_go(self, agent: RemoteRanks) -> None:
         """A host is lost, whichever of its agents was."""

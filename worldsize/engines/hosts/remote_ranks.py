@@ -23,8 +23,8 @@ from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Standing
 from worldsize.files import write_whole
 
-_ANSWER_S = 10.0
-_WARM_S = 180.0  # for a host that still imports its framework
+_ANSWER_S = 10.0  # in the midst of a run
+_WARM_S = 180.0  # for a host that may still import its framework: one that is lost is noticed before
 _END_S = 600.0  # for large results over a slow network: a lost host is noticed before
 _MOST_BYTES = 4_000_000_000  # of one rank's files in a run, so that a host cannot fill this machine's disk
 
@@ -54,7 +54,7 @@ class RemoteRanks:
 
     def facts(self, with_gpus: bool) -> HostFacts:
         if with_gpus not in self._facts:
-            told = self.call("facts", with_gpus, at_most_s=_WARM_S)
+            told = self.call("facts", with_gpus)
             self._facts[with_gpus] = replace(told, name=self.name)
         return self._facts[with_gpus]
 
@@ -101,12 +101,12 @@ class RemoteRanks:
     def kill(self, rank: int) -> None:
         self.live.discard(rank)
         with suppress(HostLost):
-            self.call("kill", rank)
+            self.call("kill", rank, at_most_s=_ANSWER_S)
         self.before = [news for news in self.before if news.rank != rank]
 
     def seen_last(self, rank: int) -> Standing:
         try:
-            return self.call("seen_last", rank)
+            return self.call("seen_last", rank, at_most_s=_ANSWER_S)
         except HostLost:
             return Standing(rank=rank, answered=False)
 
@@ -127,7 +127,7 @@ class RemoteRanks:
         """Compare the host's clock with this machine's, as it is now. Raises HostLost."""
         self.offset = measured(lambda: self.call("echo"))
 
-    def call(self, command: Command, *arguments: Any, at_most_s: float = _ANSWER_S) -> Any:
+    def call(self, command: Command, *arguments: Any, at_most_s: float = _WARM_S) -> Any:
         """Ask for something and wait for the answer. Raises HostLost, and ValueError with what was raised there."""
         self._send(command, *arguments)
         return self._answer_to(command, at_most_s)
@@ -155,7 +155,7 @@ class RemoteRanks:
 
     def _receive(self) -> FromHost:
         if self.lost:
-            raise HostLost(self.lost)
+            raise HostLost(f"{self.name}: {self.lost}")
         try:
             return messages.decode(self.line.receive())
         except BadMessage as error:
@@ -172,7 +172,7 @@ class RemoteRanks:
                 self.before.append(RankNews(rank, "silent", Silence(time.monotonic(), lost_host=self.name)))
                 self.before.append(RankNews(rank, "exited"))
             self.live.clear()
-        raise HostLost(self.lost)
+        raise HostLost(f"{self.name}: {self.lost}")
 
     # ---- what it said ----------------------------------------------------------------------------
 
