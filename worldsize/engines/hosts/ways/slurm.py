@@ -103,6 +103,7 @@ class Slurm:
         engine.open_door(self._address or _address_towards_controller(), self._ports)
         invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
 
+        self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # it may be opened again
         self._make_folder()
         umask = os.umask(0o077)
         stronger = {name: os.environ.pop(name) for name in _STRONGER if name in os.environ}
@@ -111,7 +112,6 @@ class Slurm:
         finally:
             os.umask(umask)
             os.environ.update(stronger)
-        self._asked_s = 0.0
 
     def label(self) -> str:
         return f"Slurm job {self._job}"
