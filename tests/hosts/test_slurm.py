@@ -6,6 +6,7 @@ The usual suite opens them once; the long campaign has what may go wrong in a qu
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import stat
@@ -21,7 +22,8 @@ import torch.distributed as dist
 
 from tests.support.daemons import until
 from tests.support.slurm import CLOSED, Slurm
-from worldsize import hosts
+from worldsize import hosts, tf
+from worldsize.engines import current
 from worldsize.engines.hosts.ways.opening import open_hosts
 from worldsize.errors import EngineLost, RankFailed
 from worldsize.launch import launch
@@ -199,7 +201,8 @@ def test_a_job_that_is_cancelled_in_mid_run_is_hosts_lost(in_slurm: Slurm, tmp_p
 
 _KERNEL = """
 import sys, threading
-from worldsize import hosts
+from worldsize import hosts, tf
+from worldsize.engines import current
 from worldsize.launch import launch
 from tests.hosts.test_slurm import wait_for_ever
 hosts.open(hosts.Slurm(nodes=2, timeout_min=10, folder=sys.argv[1]))
@@ -226,6 +229,36 @@ def test_a_job_ends_with_its_notebook(in_slurm: Slurm, tmp_path: Path, root: Pat
         kernel.wait(LIMIT_S)
     with contextlib.suppress(FileNotFoundError):
         assert list((tmp_path / "slurm").iterdir()) == [] or how == "killed"
+
+
+@pytest.mark.soak
+def test_a_job_whose_notebook_was_killed_in_the_queue_ends_when_it_starts(
+    in_slurm: Slurm, tmp_path: Path, root: Path
+) -> None:
+    with in_slurm.all_taken():
+        kernel = subprocess.Popen([sys.executable, "-c", _KERNEL, str(tmp_path / "slurm")], cwd=root)
+        try:
+            until(lambda: "PENDING" in states(in_slurm), LIMIT_S, "it waits")
+        finally:
+            kernel.kill()
+            kernel.wait(LIMIT_S)
+    no_job(in_slurm)
+
+
+def where() -> tuple[list[str], str]:
+    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+    return [address.rpartition(":")[0] for address in cluster["worker"]], os.uname().nodename
+
+
+@pytest.mark.soak
+def test_the_variable_brings_tensorflows_tasks_to_both_nodes(
+    in_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLDSIZE_HOSTS", f"slurm:nodes=2,trusted_network=1,folder={tmp_path}")
+    monkeypatch.setattr(current, "_decided", [])
+    run = tf.launch(where, cluster=tf.Cluster(worker=2))
+    addresses = [host.address for host in in_slurm.hosts]
+    assert run.results == [(addresses, "n1"), (addresses, "n2")]
 
 
 @pytest.mark.soak
@@ -271,6 +304,7 @@ def test_the_notebooks_environment_stays_here(
     in_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_TOKEN", CANARY)
+    monkeypatch.setenv("SBATCH_EXPORT", "ALL")
     folder = tmp_path / "slurm"
     opened(folder)
     started = tmp_path / "started"

@@ -209,6 +209,7 @@ class Head:
             agents = self._agents(job.framework)
         except (ValueError, OSError) as error:
             self.kernel.send(Outcome(status="refused", reason=str(error)))
+            self._let_go_of_lost()
             return
 
         session = SESSIONS[job.framework](
@@ -218,9 +219,7 @@ class Head:
             session.run()
         except (HostLost, ValueError) as error:  # before any rank of that host ran
             self.kernel.send(_not_begun(session, agents, error))
-        for agent in agents:
-            if agent.lost:
-                self._let_go(agent)
+        self._let_go_of_lost()
 
     def _agents(self, framework: Framework) -> list[RemoteRanks]:
         """Of the hosts that have joined and are not lost. Raises ValueError where there are none, and OSError."""
@@ -353,6 +352,11 @@ class Head:
             )
         line.send(b"welcome")
         return hello
+
+    def _let_go_of_lost(self) -> None:
+        for agent in [agent for host in self.hosts.values() for agent in host.agents.values()]:
+            if agent.lost:
+                self._let_go(agent)
 
     def _let_go(self, agent: RemoteRanks) -> None:
         """A host is lost, whichever of its agents was."""

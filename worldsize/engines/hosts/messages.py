@@ -51,6 +51,7 @@ ANSWER_TYPES: dict[Command, Any] = {
     "listen": int,
     "reach": str,
     "echo": float,
+    "also": None,
 }
 
 

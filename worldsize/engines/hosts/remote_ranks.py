@@ -24,8 +24,8 @@ from worldsize.engines.ranks.rank_channel import Published, Question
 from worldsize.failures import Failure, Standing
 from worldsize.files import write_whole
 
-_ANSWER_S = 10.0
-_WARM_S = 180.0  # for a host that still imports its framework
+_ANSWER_S = 10.0  # in the midst of a run
+_WARM_S = 180.0  # for a host that may still import its framework: one that is lost is noticed before
 _END_S = 30.0  # for the next part of what ranks wrote, or for them to end
 _MOST_BYTES = 4_000_000_000  # of one rank's files in a run, so that a host cannot fill this machine's disk
 
@@ -56,7 +56,7 @@ class RemoteRanks:
 
     def facts(self, with_gpus: bool) -> HostFacts:
         if with_gpus not in self._facts:
-            told = self.call("facts", with_gpus, at_most_s=_WARM_S)
+            told = self.call("facts", with_gpus)
             try:
                 greeting.check_facts(told)
             except ValueError as error:
@@ -118,12 +118,12 @@ class RemoteRanks:
     def kill(self, rank: int) -> None:
         self.live.discard(rank)
         with suppress(HostLost):
-            self.call("kill", rank)
+            self.call("kill", rank, at_most_s=_ANSWER_S)
         self.before = [news for news in self.before if news.rank != rank]
 
     def seen_last(self, rank: int) -> Standing:
         try:
-            return self.call("seen_last", rank)
+            return self.call("seen_last", rank, at_most_s=_ANSWER_S)
         except HostLost:
             return Standing(rank=rank, answered=False)
 
@@ -166,7 +166,7 @@ class RemoteRanks:
             self._lose(f"has a clock that says {seconds}")
         return seconds
 
-    def call(self, command: Command, *arguments: Any, at_most_s: float = _ANSWER_S) -> Any:
+    def call(self, command: Command, *arguments: Any, at_most_s: float = _WARM_S) -> Any:
         """Ask for something and wait for the answer. Raises HostLost, and ValueError with what was raised there."""
         self._send(command, *arguments)
         return self._answer_to(command, at_most_s)
@@ -197,7 +197,7 @@ class RemoteRanks:
 
     def _receive(self) -> FromHost:
         if self.lost:
-            raise HostLost(self.lost)
+            raise HostLost(f"{self.name}: {self.lost}")
         try:
             return messages.decode(self.line.receive())
         except BadMessage as error:
@@ -214,7 +214,7 @@ class RemoteRanks:
                 self.before.append(RankNews(rank, "silent", Silence(time.monotonic(), lost_host=self.name)))
                 self.before.append(RankNews(rank, "exited"))
             self.live.clear()
-        raise HostLost(self.lost)
+        raise HostLost(f"{self.name}: {self.lost}")
 
     # ---- what it said ----------------------------------------------------------------------------
 

@@ -31,11 +31,14 @@ _ANSWER_S = 20.0  # for a command of Slurm's
 _ASK_EVERY_S = 1.0
 _LATE_S = 60.0  # an invitation is good for so much longer than anyone waits for it
 _LAST_LINES = 12
+_SLURMS_OWN = re.compile(r"(srun|slurmstepd\S*): ")
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "RESV_DEL_HOLD", "STOPPED", "SIGNALING"}
 # One task on each node, not started again, with no environment but the node's own, and with all that it was granted
 _OPTIONS = {"export": "NONE", "no-requeue": True}
 _SRUN = ("--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none")
+# variables that sbatch heeds more than what a job's script says
+_STRONGER = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV", "SBATCH_REQUEUE", "SBATCH_ARRAY_INX")
 _REFUSED = re.compile(r"(slurm_)?(tasks_per_node|ntasks_per_node|stderr_to_stdout)|slurm_(use_srun|array_parallelism)")
 _REFUSED_OPTIONS = {
     "array", "export", "export-file", "input", "no-requeue", "ntasks", "ntasks-per-node", "nodes", "output", "error",
@@ -100,13 +103,15 @@ class Slurm:
         engine.open_door(self._address or _address_towards_controller(), self._ports)
         invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
 
+        self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # it may be opened again
         self._make_folder()
         umask = os.umask(0o077)
+        stronger = {name: os.environ.pop(name) for name in _STRONGER if name in os.environ}
         try:
             self._job = self._submit(invitations, umask)
         finally:
             os.umask(umask)
-        self._asked_s = 0.0
+            os.environ.update(stronger)
 
     def label(self) -> str:
         return f"Slurm job {self._job}"
@@ -206,12 +211,13 @@ class Slurm:
         return True
 
     def _said(self) -> str:
-        """The end of what the tasks, or Slurm itself, wrote as errors."""
-        for path in sorted(self._own_folder.glob("*_log.err")):
-            lines = path.read_text(errors="replace").strip().splitlines()
-            lines = [line for line in lines if "lacks support for cpu binding" not in line]
-            if lines:
-                return f"What it said, in {path}:\n" + "\n".join(lines[-_LAST_LINES:]) + "\n"
+        """The end of what a task wrote as errors; of what Slurm itself wrote, where none did."""
+        said = {path: path.read_text(errors="replace").splitlines() for path in self._own_folder.glob("*_log.err")}
+        for of_slurm in (False, True):
+            for path in sorted(said):
+                lines = [line for line in said[path] if line.strip() and bool(_SLURMS_OWN.match(line)) is of_slurm]
+                if lines:
+                    return f"What it said, in {path}:\n" + "\n".join(lines[-_LAST_LINES:]) + "\n"
         return f"It wrote nothing in {self._own_folder}: do the nodes see it? Give a folder that they see (folder=…)."
 
 
