@@ -24,8 +24,10 @@ _REASONS = {
 
 def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
     """Connect to the head. Whether that came to be is told by the line: a first message, or its end with the reason."""
-    _wait_for_way(invitation)
+    way = _way_to(invitation)
     carrier = Carrier(_note_end)
+    if way is not None:
+        carrier.kept.append(way)
     own = carrier.context.socket(zmq.PAIR)
     set_options(own)
     own.curve_serverkey = invitation.head_key.encode()
@@ -47,15 +49,19 @@ def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
     return carrier, line
 
 
-def _wait_for_way(invitation: Invitation) -> None:
-    """Try for a while to connect without a word: ØMQ tries once, and a network that just came back needs a moment."""
+def _way_to(invitation: Invitation) -> socket.socket | None:
+    """Try for a while to connect without a word: ØMQ tries once, and a network that just came back needs a moment.
+
+    The connection is kept until the head shows it out, so that the host's own is no reuse of its descriptor there, by
+    which the head tells connections apart.
+    """
     until_s = time.monotonic() + _WAY_S
     while time.monotonic() < until_s:
         try:
-            with socket.create_connection((invitation.address, invitation.port), timeout=_WAY_S):
-                return
+            return socket.create_connection((invitation.address, invitation.port), timeout=_WAY_S)
         except OSError:
             time.sleep(_PAUSE_S)
+    return None
 
 
 def _note_end(carried: Carried, event: int, value: int) -> None:
