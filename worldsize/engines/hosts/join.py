@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import time
+
 import zmq
 
 from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 
+_WAY_S = 3.0
+_PAUSE_S = 0.2
 _REASONS = {
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the invitation was used already, has expired, or is not one of this head's",
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "who answers there is not the head that invited",
@@ -19,26 +24,44 @@ _REASONS = {
 
 def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
     """Connect to the head. Whether that came to be is told by the line: a first message, or its end with the reason."""
+    way = _way_to(invitation)
     carrier = Carrier(_note_end)
-    socket = carrier.context.socket(zmq.PAIR)
-    set_options(socket)
-    socket.curve_serverkey = invitation.head_key.encode()
-    socket.curve_publickey = invitation.public_key.encode()
-    socket.curve_secretkey = invitation.secret_key.encode()
-    socket.connect_timeout = 5000
+    if way is not None:
+        carrier.kept.append(way)
+    own = carrier.context.socket(zmq.PAIR)
+    set_options(own)
+    own.curve_serverkey = invitation.head_key.encode()
+    own.curve_publickey = invitation.public_key.encode()
+    own.curve_secretkey = invitation.secret_key.encode()
+    own.connect_timeout = 5000
 
     kinds = 0
     for kind in _REASONS:
         kinds |= kind
-    monitor = socket.get_monitor_socket(kinds)
+    monitor = own.get_monitor_socket(kinds)
     address = f"[{invitation.address}]" if ":" in invitation.address else invitation.address
-    socket.ipv6 = ":" in invitation.address
-    socket.connect(f"tcp://{address}:{invitation.port}")
+    own.ipv6 = ":" in invitation.address
+    own.connect(f"tcp://{address}:{invitation.port}")
 
     line = HostLine(carrier.wake)
-    carrier.carried.append(Carried(socket, monitor, line))
+    carrier.carried.append(Carried(own, monitor, line))
     carrier.start()
     return carrier, line
+
+
+def _way_to(invitation: Invitation) -> socket.socket | None:
+    """Try for a while to connect without a word: ØMQ tries once, and a network that just came back needs a moment.
+
+    The connection is kept until the head shows it out, so that the host's own is no reuse of its descriptor there, by
+    which the head tells connections apart.
+    """
+    until_s = time.monotonic() + _WAY_S
+    while time.monotonic() < until_s:
+        try:
+            return socket.create_connection((invitation.address, invitation.port), timeout=_WAY_S)
+        except OSError:
+            time.sleep(_PAUSE_S)
+    return None
 
 
 def _note_end(carried: Carried, event: int, value: int) -> None:

@@ -55,6 +55,7 @@ class Carrier:
     context: zmq.Context = field(default_factory=zmq.Context)
     carried: list[Carried] = field(default_factory=list)
     others: dict[zmq.Socket, Callable[[], None]] = field(default_factory=dict)  # sockets that something else serves
+    kept: list[Any] = field(default_factory=list)  # what is closed with it
 
     def __post_init__(self) -> None:
         self._orders: list[Callable[[], None]] = []  # from other threads
@@ -134,6 +135,8 @@ class Carrier:
             socket.close(0)
         self.context.term()  # when what was sent has gone, or after the sockets' linger
         os.close(self._woken)
+        for item in self.kept:
+            item.close()
 
     def _serve(self, carried: Carried, ready: dict) -> None:
         if carried.socket in ready and ready[carried.socket] & zmq.POLLIN:
