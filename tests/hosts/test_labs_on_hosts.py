@@ -18,6 +18,7 @@ from tests.support.slurm import Slurm
 from worldsize.authoring.headless import run
 
 LABS = ["00_start_here", "02_messages_and_collectives", "06_ring_all_reduce", "10_data_parallel_and_ddp"]
+TENSORFLOW_LABS = ["07_tensorflow_by_hand", "09_tf_distribute_machines"]
 RUN_TIMEOUT_S = 600
 LIMIT_S = 60.0
 # A first cell, which writes a line of each launch's run into a file.
@@ -63,3 +64,21 @@ def test_a_lab_runs_on_two_nodes_as_it_is(
     assert [(state, ranks) for state, ranks, _, _ in there] == [(state, ranks) for state, ranks, _, _ in here]
     done = [[row[3] for row in rows if row[0] == "done"] for rows in (there, here)]
     assert done[0] == done[1]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
+@pytest.mark.parametrize("lab", TENSORFLOW_LABS)
+def test_a_lab_of_tensorflow_runs_on_two_nodes_as_it_is(
+    slurm: Slurm, lab: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = root / "solutions" / f"{lab}.py"
+    here = launches(source, tmp_path / "here")
+    monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])
+    asked = f"slurm:nodes=2,timeout_min=30,trusted_network=1,folder={tmp_path / 'slurm'}"
+    monkeypatch.setenv("WORLDSIZE_HOSTS", asked)
+    there = launches(source, tmp_path / "there")
+    until(lambda: (slurm.job_states(), slurm.pids()) == ({}, set()), LIMIT_S, "the job has ended with the notebook")
+
+    assert [hosts for _, tasks, hosts, _ in there if set(hosts) != ({"n1", "n2"} if tasks > 1 else {"n1"})] == []
+    assert [(state, tasks) for state, tasks, _, _ in there] == [(state, tasks) for state, tasks, _, _ in here]

@@ -75,6 +75,7 @@ def test_four_ranks_run_on_two_nodes_and_nothing_is_left(
     run = launch(total, 4)
     assert run.hosts == ("n1", "n1", "n2", "n2")
     assert run.results == [([6.0] * 3, host) for host in run.hosts]
+    assert launch(lambda: {"a", "set"}, 2).results == [{"a", "set"}] * 2  # a job's hosts are its user's own
     (job,) = in_slurm.job_states()
     assert f"Slurm job {job}" in run.setup
     hosts.close()

@@ -75,12 +75,13 @@ class HostsEngine(LocalEngine):
         """Listen for invited hosts at an address of this machine."""
         self._order(OpenDoor(address, ports))
 
-    def invite(self, count: int, valid_s: float) -> list[str]:
+    def invite(self, count: int, valid_s: float, own_hosts: bool = False) -> list[str]:
         """Invitations for so many hosts, as text that is as secret as a password.
 
-        From now on results are plain values: who is invited may be anybody.
+        From now on results are plain values, since who is invited may be anybody; but not for this user's `own_hosts`,
+        which Slurm or Dask starts.
         """
-        self.plain_results = True
+        self.plain_results = self.plain_results or not own_hosts
         return self._order(Invite(count, valid_s))
 
     def start_program(self, name: str, command: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ class Dask:
                 raise NoHosts("Dask: expected at least one worker, got none: start some (cluster.scale(2)).")
             self.count = len(workers)
             engine.open_door(self._address or address_towards(next(iter(workers))), self._ports)
-            invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
+            invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
             for (host, worker), invitation in zip(workers.items(), invitations, strict=True):
                 self._tasks[host] = self._client.submit(
                     run_member, invitation, workers=[worker], allow_other_workers=False, pure=False, retries=0

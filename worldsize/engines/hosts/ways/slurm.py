@@ -101,7 +101,7 @@ class Slurm:
                 f"node of the cluster, or install Slurm's client programs and its slurm.conf here."
             )
         engine.open_door(self._address or _address_towards_controller(), self._ports)
-        invitations = engine.invite(self.count, engine.opening_s + _LATE_S)
+        invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
 
         self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # it may be opened again
         self._make_folder()
