@@ -107,7 +107,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=64, help="ranks of the largest launch, on four hosts; 0 for none")
     options = parser.parse_args()
     if reason := namespaces.why_not():
-        sys.exit(f"bench/hosts.py: {reason}")
+        print(f"bench/hosts.py measures nothing here: {reason}")
+        return
     if options.smoke:
         options.repeats, options.most = 2, 0
     ranks = options.hosts * max(1, (4 if len(options.ranks) > 1 else options.ranks[0]) // options.hosts)
