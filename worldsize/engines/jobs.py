@@ -19,7 +19,7 @@ from worldsize.engines.torch_session import TorchSession
 
 SESSIONS: dict[Framework, type[Session]] = {"torch": TorchSession, "tensorflow": TensorFlowSession}
 _MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
-_IDLE_S = 0.2  # without a launch, before the fork server imports what is wanted late
+_IDLE_S = 0.5  # without a launch, before the fork server imports what is wanted late
 
 
 @dataclass(eq=False)
@@ -66,7 +66,6 @@ class Jobs:
             network="shared" if self.why_shared else "own", why_shared=self.why_shared,
         )  # fmt: skip
         session.run()
-        self._import_late()
 
     def _import_late(self) -> None:
         if not self.late and self.start_method == "forkserver":
