@@ -202,9 +202,9 @@ def test_a_message_of_a_gigabyte_is_cut_off_before_it_is_kept(engine: HostsEngin
 
 
 @SOAK
-def test_a_host_that_does_not_end_a_run_is_lost_after_a_while(engine: HostsEngine) -> None:
+def test_a_host_that_never_hands_over_what_its_ranks_wrote_is_lost_after_a_while(engine: HostsEngine) -> None:
     guest, world_size = with_guest(engine, lambda guest, rank: guest.finish(rank))
-    guest.mute.add("end")
+    guest.mute.add("let_leave")
     with pytest.raises(RankFailed) as caught:
         launch_on(engine, os.getpid, world_size, timeout_s=60)
     guest.close()
