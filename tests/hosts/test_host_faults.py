@@ -21,6 +21,7 @@ from tests.support.busy_run import END, FAILED, FAULT, busy, right
 from tests.support.daemons import until
 from tests.support.namespaces import Host, Network
 from tests.support.open_hosts import Guests, join, lines_of
+from tests.support.processes import leads
 from worldsize import hosts
 from worldsize.errors import Interrupted, RankFailed
 from worldsize.launch import last_run, launch
@@ -70,15 +71,8 @@ class Lab:
         """What runs on the hosts beside `but` and is no fork server of theirs."""
         rows = []
         for host in self.network.hosts:
-            rows += [f"{host.name}: {_command(pid)}" for pid in host.pids() - but if _leads(pid)]
+            rows += [f"{host.name}: {_command(pid)}" for pid in host.pids() - but if leads(pid)]
         return rows
-
-
-def _leads(pid: int) -> bool:
-    try:
-        return os.getsid(pid) == pid
-    except ProcessLookupError:
-        return False
 
 
 def _command(pid: int) -> str:

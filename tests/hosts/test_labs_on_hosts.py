@@ -46,6 +46,17 @@ def launches(source: Path, folder: Path) -> list[tuple[str, int, list[str], int]
     return [tuple(json.loads(line)) for line in told.read_text().splitlines()]
 
 
+def launches_on_nodes(
+    slurm: Slurm, source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = ""
+) -> list[tuple[str, int, list[str], int]]:
+    """The same of one that runs on two nodes; `more` is asked of their hosts. Nothing is left there after it."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])
+    monkeypatch.setenv("WORLDSIZE_HOSTS", f"slurm:nodes=2,timeout_min=30,folder={folder / 'slurm'}{more}")
+    there = launches(source, folder / "there")
+    until(lambda: (slurm.job_states(), slurm.pids()) == ({}, set()), LIMIT_S, "the job has ended with the notebook")
+    return there
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 @pytest.mark.parametrize("lab", LABS)
@@ -54,10 +65,7 @@ def test_a_lab_runs_on_two_nodes_as_it_is(
 ) -> None:
     source = root / "solutions" / f"{lab}.py"
     here = launches(source, tmp_path / "here")
-    monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])
-    monkeypatch.setenv("WORLDSIZE_HOSTS", f"slurm:nodes=2,timeout_min=30,folder={tmp_path / 'slurm'}")
-    there = launches(source, tmp_path / "there")
-    until(lambda: (slurm.job_states(), slurm.pids()) == ({}, set()), LIMIT_S, "the job has ended with the notebook")
+    there = launches_on_nodes(slurm, source, tmp_path, monkeypatch)
 
     assert {tuple(hosts) for _, _, hosts, _ in here} == {()}
     assert [hosts for _, ranks, hosts, _ in there if set(hosts) != ({"n1", "n2"} if ranks > 1 else {"n1"})] == []
@@ -74,11 +82,7 @@ def test_a_lab_of_tensorflow_runs_on_two_nodes_as_it_is(
 ) -> None:
     source = root / "solutions" / f"{lab}.py"
     here = launches(source, tmp_path / "here")
-    monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])
-    asked = f"slurm:nodes=2,timeout_min=30,trusted_network=1,folder={tmp_path / 'slurm'}"
-    monkeypatch.setenv("WORLDSIZE_HOSTS", asked)
-    there = launches(source, tmp_path / "there")
-    until(lambda: (slurm.job_states(), slurm.pids()) == ({}, set()), LIMIT_S, "the job has ended with the notebook")
+    there = launches_on_nodes(slurm, source, tmp_path, monkeypatch, ",trusted_network=1")
 
     assert [hosts for _, tasks, hosts, _ in there if set(hosts) != ({"n1", "n2"} if tasks > 1 else {"n1"})] == []
     assert [(state, tasks) for state, tasks, _, _ in there] == [(state, tasks) for state, tasks, _, _ in here]

@@ -24,13 +24,13 @@ def agents(pid: int | None = None) -> list[psutil.Process]:
 
 def ranks_alive() -> list[psutil.Process]:
     """The processes below this one's agents that lead a session of their own: ranks and tasks do, a fork server does not."""
-    return [p for agent in agents() for p in agent.children(recursive=True) if _leads(p.pid)]
+    return [p for agent in agents() for p in agent.children(recursive=True) if leads(p.pid)]
 
 
 def other_ranks() -> list[psutil.Process]:
     """The other ranks on this rank's host: the processes of the same fork server that lead a session of their own."""
     siblings = psutil.Process().parent().children()
-    return [p for p in siblings if p.pid != os.getpid() and _leads(p.pid)]
+    return [p for p in siblings if p.pid != os.getpid() and leads(p.pid)]
 
 
 def listens(pid: int) -> bool:
@@ -63,7 +63,8 @@ def _ports_by_inode(pid: int) -> dict[str, int]:
     return ports
 
 
-def _leads(pid: int) -> bool:
+def leads(pid: int) -> bool:
+    """Whether a process leads a session of its own, as ranks do; one that is gone does not."""
     try:
         return os.getsid(pid) == pid
     except ProcessLookupError:

@@ -18,7 +18,6 @@ from worldsize.engines.torch_services import TorchServices
 from worldsize.engines.torch_session import TorchSession
 
 SESSIONS: dict[Framework, type[Session]] = {"torch": TorchSession, "tensorflow": TensorFlowSession}
-_MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
 _IDLE_S = 0.5  # without a launch, before the fork server imports what is wanted late
 
 
@@ -41,7 +40,7 @@ class Jobs:
     def warm_up(self) -> None:
         """Return when a rank can be forked at once."""
         if self.start_method == "forkserver":
-            self.services.warm(_MODULES[self.framework])
+            self.services.warm(self.framework)
 
     def serve(self) -> None:
         """Run the jobs until the kernel is gone."""

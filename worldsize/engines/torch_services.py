@@ -15,8 +15,9 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
-from worldsize.engines.job import StartMethod
+from worldsize.engines.job import Framework, StartMethod
 
+_MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
 _STORE_S = 60
 _ANSWER_S = 180.0  # for the import of torch on a busy machine
 
@@ -31,12 +32,12 @@ class TorchServices:
         self._gpus: tuple[tuple[str, ...], bool] | None = None
         self._has_store = False
 
-    def warm(self, module: str) -> None:
-        """Start the process, and return when it serves and has `module`, which its fork server imports before it serves.
+    def warm(self, framework: Framework) -> None:
+        """Start the process, and return when it serves and has `framework`, which its fork server imports before it serves.
 
         Raises OSError that says what the import raised.
         """
-        self._call("import", module)
+        self._call("import", _MODULES[framework])
 
     def gpus(self) -> tuple[tuple[str, ...], bool]:
         """The names of the GPUs that CUDA can use here, and whether torch has NCCL."""

@@ -51,7 +51,6 @@ _HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # what a host's own environment knows bett
 _WELCOME_S = 15.0
 _MOST_ROWS = 1000  # of reports in one message
 _SPARE_S = 10.0  # after a run's time limit, for the head to end it
-_MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
 
 
 class NotWelcome(ValueError):
@@ -165,7 +164,7 @@ class HostAgent:
     def _import_late(self) -> None:
         """Have the fork server import all that it will, once it serves."""
         if not self.late:
-            self.services.warm(_MODULES[self.framework])
+            self.services.warm(self.framework)
             fork_server.import_late(self.framework)
         self.late = True
 
