@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.support.daemons import daemon, until
+from tests.support.lab_launches import RUN_TIMEOUT_S, launches
 from tests.support.namespaces import Network
 from worldsize import hosts
 from worldsize.engines.hosts.ways.dask import one_a_host
@@ -22,6 +23,12 @@ from worldsize.launch import launch
 
 LIMIT_S = 60.0  # a bound against a hang
 MAIN = "import distributed.cli.dask_{0} as program; program.main()"
+# What a student's first cell would have: the client, and its hosts.
+OPENED = """
+from distributed import Client
+from worldsize import hosts
+hosts.open(hosts.Dask(Client({scheduler!r})))
+"""
 
 
 @pytest.fixture
@@ -89,6 +96,22 @@ def test_a_ring_runs_over_the_hosts_of_a_cluster(two_hosts: Network, client: Any
     until(lambda: members(two_hosts) == [], LIMIT_S, "the members have ended")
     assert client.submit(sum, [1, 2]).result(timeout=LIMIT_S) == 3  # the workers are free again
     assert not [log for log in tmp_path.glob("*.log") if "secret_key" in log.read_text()]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
+def test_the_lab_of_the_ring_runs_on_workers_of_a_cluster(
+    two_hosts: Network, client: Any, root: Path, tmp_path: Path
+) -> None:
+    source = root / "solutions" / "06_ring_all_reduce.py"
+    here = launches(source, tmp_path / "here")
+    there = launches(source, tmp_path / "there", OPENED.format(scheduler=client.scheduler.address))
+    until(lambda: members(two_hosts) == [], LIMIT_S, "the members have ended with the notebook")
+
+    assert [hosts for _, ranks, hosts, _ in there if set(hosts) != ({"n1", "n2"} if ranks > 1 else {"n1"})] == []
+    assert [(state, ranks, sent) for state, ranks, _, sent in there if state == "done"] == [
+        (state, ranks, sent) for state, ranks, _, sent in here if state == "done"
+    ]
 
 
 @pytest.mark.soak

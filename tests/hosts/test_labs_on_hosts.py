@@ -5,45 +5,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell
 
 from tests.support.daemons import until
-from tests.support.notebook_runs import built
+from tests.support.lab_launches import RUN_TIMEOUT_S, launches
 from tests.support.slurm import Slurm
-from worldsize.authoring.headless import run
 
 LABS = ["00_start_here", "02_messages_and_collectives", "06_ring_all_reduce", "10_data_parallel_and_ddp"]
 TENSORFLOW_LABS = ["07_tensorflow_by_hand", "09_tf_distribute_machines"]
-RUN_TIMEOUT_S = 600
 LIMIT_S = 60.0
-# A first cell, which writes a line of each launch's run into a file.
-WITNESS = """
-import json
-from worldsize.launch.run import Observer, observe
-class Witness(Observer):
-    def ended(self, run):
-        told = [run.state, run.world_size, list(run.hosts), run.trace.total_bytes()]
-        with open({path!r}, "a") as file:
-            print(json.dumps(told), file=file)
-observe(Witness())
-"""
-
-
-def launches(source: Path, folder: Path) -> list[tuple[str, int, list[str], int]]:
-    """(state, ranks, hosts, bytes) of each launch of a lab's solution, in order."""
-    folder.mkdir()
-    told = folder / "launches"
-    notebook = nbformat.reads(built(source)[0], as_version=4)
-    notebook.cells.insert(0, new_code_cell(WITNESS.format(path=str(told)), id="witness"))
-    path = folder / f"{source.stem}.ipynb"
-    nbformat.write(notebook, path)
-    run(path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S)
-    return [tuple(json.loads(line)) for line in told.read_text().splitlines()]
 
 
 def launches_on_nodes(
