@@ -185,6 +185,6 @@ def _points(count: float) -> str:
 def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
     """A row in a terminal: the question in as many lines as it needs, the other cells beside its first."""
     question, *others = cells
-    first, *more = textwrap.wrap(question, QUESTION_COLUMNS) or [""]
+    first, *more = textwrap.wrap(question.replace("`", ""), QUESTION_COLUMNS) or [""]
     padded = [cell.ljust(width) for cell, width in zip(others, widths, strict=True)]
     return [f"{first.ljust(QUESTION_COLUMNS)}  {'  '.join(padded)}".rstrip(), *more]
