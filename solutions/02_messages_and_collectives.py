@@ -857,7 +857,6 @@ def their_all_gather(fabric, x, root):
     return torch.stack(rows)
 
 # %%
-# Helper: your collectives, called as PyTorch's are
 def in_place(collective, on_root_only=False):
     """Your collective, returning what it leaves in x."""
     def returning(fabric, x, root):

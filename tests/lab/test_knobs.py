@@ -19,7 +19,7 @@ def shown(monkeypatch):
     """What was put on display, in order, with later updates taken in."""
     bundles = []
 
-    def display(bundle, raw, display_id=False):
+    def display(bundle, raw=False, display_id=False):
         bundles.append(bundle)
         return SimpleNamespace(update=lambda later, raw: bundle.update(later))
 
@@ -44,7 +44,7 @@ def race(ranks=2, link="slow"):
 def test_headless_the_picture_is_all(shown, monkeypatch):
     monkeypatch.setenv("WORLDSIZE_HEADLESS", "1")
     knobs(race, ranks=[2, 4])
-    assert [bundle["text/plain"] for bundle in shown] == ["2 ranks over slow links"]
+    assert [picture.alt for picture in shown] == ["2 ranks over slow links"]
 
 
 def test_in_a_live_kernel_one_widget_holds_controls_and_picture_and_the_picture_stays_behind_it(shown, monkeypatch):

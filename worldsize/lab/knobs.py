@@ -34,7 +34,7 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
     if os.environ.get("WORLDSIZE_HEADLESS") == "1":
         from IPython.display import display
 
-        display({"text/html": _html(picture), "text/plain": _alt(picture)}, raw=True)
+        display(picture)
         return
 
     Panel(draw, choices, values).show(picture)
