@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from worldsize import units
+from worldsize.figures.base import Picture
 from worldsize.lab.lab_list import LABS
-from worldsize.lab.progress import next_lab, progress_in
+from worldsize.lab.progress import map_of_course, next_lab, progress_in
 from worldsize.lab.state import LabFile, state_folder
 from worldsize.lab.summary import Score, Summary, SummaryRow
 
@@ -27,7 +28,7 @@ class Lab:
         self.number = str(number).zfill(2)
         if self.number not in LABS:
             raise ValueError(_no_such_lab(number))
-        self.title, self.possible = LABS[self.number]
+        self.title, self.possible, _ = LABS[self.number]
         self._file = LabFile(state_folder() / f"lab_{self.number}.json")
 
     @property
@@ -103,6 +104,10 @@ class Lab:
             f"Lab {self.number}: {self.title}", self.rows(), scores, self.possible,
             course.earned, course.possible, next_lab(self.number),
         )  # fmt: skip
+
+    def course_map(self) -> Picture:
+        """The labs of the course and what each stands on, with the points so far; this one is marked."""
+        return map_of_course(self.path.parent, self.number)
 
     def _ask(self, id: str, question: str, unit: str, answer: float | None) -> None:
         def change(state: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from worldsize.figures.base import Picture
+from worldsize.figures.diagrams.course_map import MappedLab, course_map
 from worldsize.lab.course_folder import labs_folder
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.released import EXERCISES
@@ -112,7 +114,7 @@ def _places() -> list[Path]:
 
 
 def _progress(number: str, folder: Path) -> LabProgress:
-    title, possible = LABS[number]
+    title, possible, _ = LABS[number]
     try:
         state = load_state(folder / f"lab_{number}.json")
     except FileNotFoundError:
@@ -139,3 +141,17 @@ def _open_exercise(number: str, state: State) -> str:
             return title.whole if title else exercise
 
     return ""
+
+
+def map_of_course(folder: Path, here: str = "") -> Picture:
+    """The map of the labs that are released, with the points in `folder`; `here` is the number of the open one."""
+    found = []
+    for lab in progress_in(folder).labs:
+        after = tuple(number for number in LABS[lab.number].after if number in EXERCISES)
+        found.append(
+            MappedLab(
+                number=lab.number, title=lab.title, possible=lab.possible, earned=lab.earned, after=after,
+                here=lab.number == here,
+            )
+        )  # fmt: skip
+    return course_map(found)
