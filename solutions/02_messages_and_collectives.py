@@ -316,7 +316,7 @@ figures.curves(
         figures.Curve(name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes])
         for name in broadcasts
     ],
-    f"{n} ranks over far links: the star wins below {equal_bytes / 1e3:.0f} kB, the tree above",
+    f"{n} ranks over far links: up to which size is the star quicker? (By the formulas {equal_bytes / 1e3:.0f} kB.) Is it?",
     x="size of the tensor (bytes)", y="time of a broadcast (s)", log=True,
 )
 
@@ -685,15 +685,12 @@ def worst(line, times, sizes):
     if line.alpha_bandwidth:
         return 100 * max(abs(line.error(size, times[size])) for size in sizes)
 
-def said(percent):
-    return "your line is not there yet" if percent is None else f"your line is at most {percent:.2g} % off"
-
 lab.predict("held_out", "At the sizes left out, how many % is your line off at worst?", "%")
 
 # %%
 off = worst(yours, measured, left_out)
 lab.measure("held_out", off)
-figures.residuals(measured, [yours], f"A shaped link: {said(off)}", left_out)
+figures.residuals(measured, [yours], "A shaped link: how far off is your line, and is there a pattern?", left_out)
 
 # %% [markdown]
 # Your α is a little above the link's own: waking up a process takes time too, and a measurement has it all. The lower
@@ -720,8 +717,8 @@ made_up = {size: hidden.seconds(size) * random.uniform(0.8, 1.2) for size in siz
 both = [line("your fit", fit_alpha_beta, made_up, sizes[::2]), line("errors in seconds", in_seconds, made_up, sizes[::2])]
 off = worst(both[1], made_up, sizes[1::2])
 lab.measure("seconds", off)
-title = f"Made-up noise: errors in seconds lead to {off:,.0f} % off"
-figures.residuals(made_up, both, title, sizes[1::2], points="made up")
+asks = "Made-up noise: is a line as good that makes errors in seconds small?"
+figures.residuals(made_up, both, asks, sizes[1::2], points="made up")
 
 # %% [markdown]
 # Look at the left end. A fifth of the largest time is far longer than a whole small message. Squares of seconds see
@@ -754,7 +751,7 @@ yours = line("your fit", fit_alpha_beta, bare, fitted)
 off = worst(yours, bare, left_out)
 lab.measure("bare", off)
 mark = {SMALL_BYTES: f"{SMALL_BYTES // 1024} KiB"}
-figures.residuals(bare, [yours], f"The bare machine: {said(off)}", left_out, mark)
+figures.residuals(bare, [yours], "The bare machine: how far off is your line, and is there a pattern?", left_out, mark)
 
 # %% [markdown]
 # Compare the lower picture with that of the shaped link: the same fit, other residuals. They are larger, and they are
@@ -809,7 +806,7 @@ speeds = [copy_speed(size) for size in sizes]
 lab.measure("caches", max(speeds) / min(speeds))
 figures.curves(
     [figures.Curve("copy within one process", list(zip(sizes, speeds)))],
-    f"Copying memory: up to {max(speeds):.0f} GB/s, and down to {min(speeds):.0f}",
+    "Does copying memory go at one speed, whatever the size?",
     x="size of the block (bytes)", y="GB/s", log=True,
 )
 

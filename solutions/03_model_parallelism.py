@@ -291,7 +291,7 @@ figures.curves(
             [(m, cost.bubble(stages, m)) for m in every],
         )
     ],
-    "The more micro-batches, the smaller the bubble", x="micro-batches", y="time of a step (times the ideal)",
+    "Do more micro-batches make the bubble smaller?", x="micro-batches", y="time of a step (times the ideal)",
 )
 
 # %% [markdown]
@@ -389,7 +389,7 @@ figures.curves(
         figures.Curve(name, [(m, peak(run)) for m, run in runs.items()], [(m, most_held(m)) for m in every])
         for (name, runs), most_held in zip(named.items(), [lambda m: m, lambda m: min(m, stages)])
     ],
-    "GPipe keeps every micro-batch, 1F1B as many as there are stages",
+    "How many micro-batches must stage 0 keep?",
     x="micro-batches", y="in flight on stage 0, at most",
 )
 

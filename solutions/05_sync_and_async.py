@@ -260,7 +260,7 @@ figures.curves(
         figures.Curve("synchronous", sync_speed, by_formula(formulas.sync_gradients_per_s)),
         figures.Curve("asynchronous", async_speed, by_formula(formulas.async_gradients_per_s)),
     ],
-    "One straggler slows the synchronous server to its own pace, the asynchronous one hardly",
+    "What does one straggler cost a server that waits, and one that does not?",
     x="how many times as long the straggler takes", y="gradients a second",
 )
 
@@ -299,7 +299,7 @@ with unobserved():
 lab.measure("mean_age", mean(ages(runs[max(worlds)])))
 figures.spreads(
     [figures.Sample(f"{n} worker{'s' * (n > 1)}", ages(runs[n]), formulas.mean_staleness(n)) for n in worlds],
-    "The mean staleness is the number of the other workers",
+    "How stale is a gradient on average, by the number of workers?",
     x="staleness (updates)",
 )
 
@@ -324,7 +324,7 @@ figures.spreads(
         figures.Sample("all alike", ages(even_run), workers - 1),
         figures.Sample(f"one {slow} times as slow", ages(tail_run), workers - 1),
     ],
-    "One slow worker leaves the mean where it is and makes a tail",
+    "What does one slow worker change: the mean, or the far end?",
     x="staleness (updates)",
 )
 
@@ -337,7 +337,7 @@ figures.spreads(
 def tail(workers=8, slowdown=5):
     run = train(async_server, workers, slowed(slowdown), 25 * workers, 0.01)
     rows = [figures.Sample(f"{workers} workers", ages(run), workers - 1)]
-    return figures.spreads(rows, f"One worker {slowdown} times as slow", x="staleness (updates)")
+    return figures.spreads(rows, f"One worker {slowdown} times as slow: how old does a gradient get?", x="staleness (updates)")
 
 knobs(tail, workers=[2, 4, 8, 16], slowdown=[1, 2, 5, 10])
 
@@ -372,7 +372,7 @@ goal = excess(0 * best) / 10
 lab.measure("sooner", times(reached(curves["synchronous"], goal), reached(curves["asynchronous"], goal)))
 figures.descents(
     [figures.Descent(name, points) for name, points in curves.items()],
-    "By steps synchronous training falls faster, by seconds at first the asynchronous",
+    "Which loss falls faster: by steps, and by seconds?",
     y="loss above the smallest possible",
 )
 
@@ -441,7 +441,7 @@ with unobserved():
 # %%
 figures.descents(
     [figures.Descent(name, history(run)) for name, run in falls.items()],
-    "The same rate converges without staleness and diverges with it; two cures",
+    "Does a rate that is good without staleness stay good with it? And which cure helps?",
     y="loss above the smallest possible",
 )
 
@@ -529,7 +529,7 @@ def with_speed(name, run):
 
 figures.spreads(
     [figures.Sample(with_speed(name, run), ages(run)) for name, run in gated.items()],
-    "A tighter bound cuts the tail and costs gradients a second",
+    "What does a tighter bound do to the tail, and to the gradients a second?",
     x="staleness (updates)",
 )
 
@@ -654,7 +654,7 @@ figures.curves(
         figures.Curve("time of a step", relative(0)),
         figures.Curve("steps to the goal", relative(1), [(b, pool / (pool - b)) for b in choices]),
     ],
-    "With more backup workers steps are shorter, and it takes more of them",
+    "With more backup workers, how long is a step, and how many does it take?",
     x="backup workers", y="times that with none",
 )
 
@@ -667,7 +667,7 @@ figures.curves(
 foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]
 figures.curves(
     [figures.Curve("time to the goal", [(b, found[b][2]) for b in choices], foretold)],
-    f"A few backup workers of {pool} are best",
+    f"How many backup workers of {pool} are best?",
     x="backup workers", y="seconds to the goal",
 )
 

@@ -381,7 +381,7 @@ figures.curves(
         figures.Curve("one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]),
         figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
     ],
-    "The server's load grows with every rank; a ring's stays under 2 tensors",
+    "How does the busiest rank's load grow with the number of ranks?",
     x="ranks", y="tensors that the busiest rank sends",
 )
 
@@ -537,7 +537,7 @@ figures.curves(
         )
         for name in contestants
     ],
-    f"{n} ranks over far links: one server wins below {formula_bytes / 1e3:.0f} kB, the ring above",
+    f"{n} ranks over far links: up to which size does one server win? (By the formulas {formula_bytes / 1e3:.0f} kB.) Does it?",
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
 )
 

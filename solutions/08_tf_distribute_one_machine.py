@@ -580,7 +580,7 @@ def distances(run):
 
 figures.histories(
     {name: distances(run) for name, run in trained.items()},
-    "All but one stay at NumPy's weights, up to rounding",
+    "Which ways of training stay at NumPy's weights, up to rounding?",
     y="largest difference of a weight", log=True,
 )
 
@@ -598,7 +598,7 @@ fast = middle(trained[f"Mirrored, default × {replicas}"])
 lab.measure("faster", middle(slow) / fast if fast else None)
 figures.race(
     [figures.Timing("eager", middle(slow)), figures.Timing("tf.function", fast)],
-    f"One step of {replicas} replicas: as Python runs it, and as a graph",
+    f"One step of {replicas} replicas: how much faster is a graph than Python?",
 )
 
 # %% [markdown]
@@ -630,7 +630,7 @@ def taken_in(step):
         return sum(send["bytes"] for send in step["sends"] if send["dst"] == first) / 1e3
 
 lab.measure("fan_in", taken_in(moved[f"ReductionToOneDevice × {replicas}"]))
-figures.moved(moved, "The same training, five ways of moving gradients; and one that leaves a replica out")
+figures.moved(moved, "The same training, ways of moving gradients: who is busiest, and is anybody left out?")
 
 # %% [markdown]
 # Read box by box. **OneDevice**: nothing moves. **ReductionToOneDevice** is the parameter server of lab 06, and
@@ -723,7 +723,7 @@ eight = {
 }
 moved = {name: run[0]["moved"] if run.state == "done" else None for name, run in eight.items()}
 lab.measure("tree", taken_in(moved["your tree"]))
-figures.moved(moved, "Eight replicas: everything at CPU:0, or pairs that meet")
+figures.moved(moved, "Eight replicas: what does the busiest device take in?")
 
 # %%
 for name, run in eight.items():

@@ -382,8 +382,8 @@ def batches_seen(told):
 without = batches_seen(False)
 lab.measure("batches", without[-1])
 figures.histories(
-    {"with set_epoch": batches_seen(True), "without": without}, "Without set_epoch every epoch is the first one again",
-    "different batches so far", x="epoch",
+    {"with set_epoch": batches_seen(True), "without": without}, "How many different batches does a rank see, with set_epoch and without?",
+    y="different batches so far", x="epoch",
 )
 
 # %% [markdown]
@@ -599,7 +599,7 @@ for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_acc
     errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if run.state == "done" else None
 largest = max(map(abs, errors["padding counted"]))
 figures.histories(
-    errors, f"Counting padding is off by up to {largest:.0f} percentage points", "error (percentage points)",
+    errors, "How far off is an accuracy that counts padding?", y="error (percentage points)",
     x="size of the test set",
 )
 
@@ -758,7 +758,7 @@ groups = {"over links of 20 MB/s": (over_links, outlines), here: (bare, {})}
 figures.race(
     [figures.Timing(name, s, expected.get(name), group=group)
      for group, (found, expected) in groups.items() for name, s in found.items()],
-    f"Over slow links DDP is {over_links['DataParallel'] / over_links['DDP']:.1f} times as fast",
+    "How much faster is DDP: over slow links, and here?",
 )
 
 # %% [markdown]

@@ -45,7 +45,7 @@ whole = sharding.memory(big, many, stage=0)
 lab.measure("whole", sum(whole.values()) / 1e9)
 figures.stacks(
     {"7.5 billion parameters": {"every rank": whole}},
-    f"{sum(whole.values()) / big:.0f} bytes for each parameter, before the first image", limit=("a card of 80 GB", 80e9),
+    "What does training keep, before the first image, and does it fit?", limit=("a card of 80 GB", 80e9),
 )
 
 # %% [markdown]
@@ -272,7 +272,7 @@ formulas = {
 }
 figures.curves(
     [figures.Curve(f"layers {name}", measured[name], formulas[name]) for name in measured],
-    "What travels grows with the batch where layers are cut, and does not where they are copied",
+    "Does what travels grow with the batch, where layers are cut and where they are copied?",
     x="examples in the batch", y="each rank sends (bytes)", log=True,
 )
 
@@ -425,7 +425,7 @@ def beside(run, stage):
 
 figures.stacks(
     {"the whole state on every rank": beside(copied, 0), "your sharded Adam": beside(cut, 1)},
-    f"Sharded over {ranks} ranks, the optimizer's state is 1/{ranks} on each",
+    f"Sharded over {ranks} ranks: what does each rank keep?",
 )
 
 # %% [markdown]
@@ -451,7 +451,7 @@ for id, stage in (("stage_1", 1), ("stage_3", 3)):
 cuts = ("nothing cut", "1: optimizer", "2: and gradients", "3: and parameters")
 figures.stacks(
     {"each of 64 ranks": {name: stages[k] for k, name in enumerate(cuts)}},
-    "7.5 billion parameters: what is not cut is what remains", limit=("a card of 80 GB", 80e9),
+    "7.5 billion parameters: how much must be cut until they fit?", limit=("a card of 80 GB", 80e9),
 )
 
 # %%
@@ -466,8 +466,8 @@ for stage, parts in stages.items():
 # %%
 def try_out(billions=7.5, ranks=64):
     rows = {name: sharding.memory(billions * 1e9, ranks, k) for k, name in enumerate(cuts)}
-    title = f"{billions:g} billion parameters on {ranks} ranks"
-    return figures.stacks({"each rank": rows}, title, limit=("a card of 80 GB", 80e9))
+    asks = f"{billions:g} billion parameters on {ranks} ranks: do they fit?"
+    return figures.stacks({"each rank": rows}, asks, limit=("a card of 80 GB", 80e9))
 
 knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 
@@ -571,7 +571,7 @@ figures.stacks(
         }
         for name, stage in stage_of.items()
     },
-    "Real tensors of one step: FSDP keeps parts, and gathers for a layer's work",
+    "Real tensors of one step: what does each way keep?",
 )
 
 # %% [markdown]
@@ -617,7 +617,7 @@ figures.stacks(
         }
         for name, stage in stage_of.items()
     },
-    f"FSDP sends {totals['FSDP'] / totals['DDP']:.2f} times what DDP sends: an all-gather more", "sent in a step",
+    "Who sends most in a step, and how much more?", "sent in a step",
 )
 
 # %% [markdown]

@@ -5,7 +5,6 @@ A part is told by colour and by hatch, and the sum is written out. Left out: pre
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -13,12 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, findings, frame
 from worldsize.figures.base import Picture
 
 ROOM_FOR_TEXT = 1.2
-TITLE_COLUMNS = 90
-LEAST_HEIGHT_IN = 2.8  # room for title, legend and axis round a single bar
+LEAST_HEIGHT_IN = 2.2  # room for legend and axis round a single bar
 
 Parts = Mapping[str, float]
 Rows = Sequence[Parts] | Mapping[str, Parts]
@@ -27,13 +25,14 @@ Rows = Sequence[Parts] | Mapping[str, Parts]
 @base.plain_style
 def stacks(
     groups: Mapping[str, Rows | None],
-    title: str,
+    asks: str = "",
     what: str = "memory",
     limit: tuple[str, float] | None = None,
 ) -> Picture:
     """Stacked bars of bytes: `groups[name][rank]` is {part: bytes}; None for a group not yet measured.
 
-    A group's rows may have labels of their own instead of ranks: `groups[name][label]`.
+    A group's rows may have labels of their own instead of ranks: `groups[name][label]`. `asks` is the question over the
+    picture; ValueError where it is none.
     """
     labelled = {name: _labelled(rows) for name, rows in base.written(groups).items()}
     if not labelled:
@@ -49,7 +48,7 @@ def stacks(
         highest.append(limit[1])
     largest = max(highest) or 1
     scale, unit = units.byte_unit(largest)
-    picture = Picture(base.WIDTH_IN, max(LEAST_HEIGHT_IN, 1.2 + 0.27 * len(known) + 0.34 * len(groups)))
+    picture = Picture(base.WIDTH_IN, max(LEAST_HEIGHT_IN, 0.8 + 0.27 * len(known) + 0.34 * len(groups)))
     ax = picture.plot_area()
 
     y, ticks = 0.0, []
@@ -73,12 +72,45 @@ def stacks(
     ax.set_xlabel(f"{what} ({unit})", fontsize=9, color=base.INK)
     _legend(ax, names)
 
-    base.headline(ax, "\n".join(textwrap.wrap(title, TITLE_COLUMNS)), " ")
-    said = [title]
+    found = finding(labelled, limit)
+    frame.head(picture, asks, found)
+    said = [found]
     if limit:
         said.append(f"The line: {limit[0]}, {units.size(limit[1])}")
-    picture.alt = base.sentences(*said, *base.of_each(_words, groups))
+    picture.alt = frame.alt(asks, *said, *base.of_each(_words, groups))
     return picture
+
+
+def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None) -> str:
+    """What stacked bars say: which group's fullest bar is highest, or which bars stay under the limit."""
+    sums = {name: {label: sum(row.values()) for label, row in rows.items()} for name, rows in groups.items()}
+    if limit:
+        return _fits(sums, *limit)
+    if len(sums) == 1:
+        (rows,) = sums.values()
+        return findings.line(findings.ranked(rows, ("has", "have"), units.size))
+
+    fullest = {name: max(rows.values(), default=0.0) for name, rows in sums.items()}
+    return findings.line(findings.ranked(fullest, ("has", "have"), units.size, "the highest bar"))
+
+
+def _fits(sums: Mapping[str, Mapping[str, float]], name: str, limit: float) -> str:
+    """How many bars are over a limit and how far the highest is from it."""
+    every: dict[str, float] = {}
+    for group, rows in sums.items():
+        for label, size_bytes in rows.items():
+            every[f"{label}, {group}"] = size_bytes
+
+    over = [label for label, size_bytes in every.items() if size_bytes > limit]
+    highest = max(every.values())
+    part = f"the highest is {units.times(highest / limit)} times {name}"
+    if not over:
+        return f"Every bar fits: {part}"
+    if len(over) == len(every):
+        return f"No bar fits: {part}"
+
+    fitting = [label for label in every if label not in over]
+    return f"{len(fitting)} of {len(every)} bars fit, the first is {fitting[0]}; {part}"
 
 
 def _labelled(rows: Rows) -> Mapping[str, Parts]:
