@@ -247,9 +247,8 @@ figures.curves(
 
 # %% [markdown]
 # Up to the number of cores, more workers help. Beyond it they share cores: each gets a smaller part of a second, and
-# averaging takes a little more with each. The line is flat, or falls. (If other programs run on this machine, points
-# may lie anywhere below; run the cells again.) Efficiency falls in any case. So ask: what would happen with a core for
-# every worker?
+# averaging takes a little more with each, so there is nothing left to gain. (If other programs run on this machine,
+# points may lie anywhere; run the cells again.) What would happen with a core for every worker?
 
 # %% [markdown]
 # ## Workers with a core of their own
@@ -381,11 +380,15 @@ figures.curves(
 if f:
     print(f"fitted serial fraction {f:.1%}: no more than {scaling.amdahl_limit(f):.1f} times as fast, ever")
     print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f}, measured {gains[-1]:.2f}")
+    print(f"declared serial: {serial_part:.1%}")
 
 # %% [markdown]
-# The fit finds more than the 5 % that we declared: averaging the gradients and waking up the ranks take time too, and no
-# worker shares that. It even *grows* with n, which Amdahl's law has no term for. So the last point lies below the
-# fitted line. Lab 02 measures messages. Now fit the real network, as far as there are cores:
+# **In one sentence:** what can make the fitted part larger than the declared one, and the last point lower than the line?
+#
+# <details><summary>Compare</summary>Averaging the gradients and waking up the ranks take time too, and no worker shares
+# that. It even <em>grows</em> with n, which Amdahl's law has no term for.</details>
+#
+# Lab 02 measures messages. Now fit the real network, as far as there are cores:
 
 # %%
 f_cnn = fitted(amdahl_fit, inside, speedups[: len(inside)])
@@ -433,7 +436,7 @@ figures.curves(
 
 # %% [markdown]
 # Perfect weak scaling is a flat line: more work, the same time. Up to the cores it can be nearly so, on a machine with
-# nothing else to do. Then the workers queue for cores, and twice the workers take twice the time.
+# nothing else to do. Then the workers queue for cores: the dashed line.
 
 # %% [markdown]
 # What has n times the batch in the same time is worth is said by the **scaled speedup**: the seconds that *one* worker
@@ -605,8 +608,8 @@ figures.descents(
 )
 
 # %% [markdown]
-# Left, by steps: the team's steps are a little better, not eight times. Right, by seconds: the gain that counts. Images a
-# second promise much more than **time to a given accuracy**, or the accuracy after an hour, will hold. A faster run that
+# Left, by steps: is a step of the team worth as many of one worker? Right, by seconds: the gain that counts. Images a
+# second may promise more than **time to a given accuracy**, or the accuracy after an hour, will hold. A faster run that
 # learns less is no gain. Lab 13 is about what large batches need: another learning rate, for a start.
 #
 # **In one sentence:** why is strong scaling free of this trouble?

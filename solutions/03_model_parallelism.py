@@ -497,7 +497,7 @@ def with_cuts(name, choose):
 bars = [with_cuts("an even cut", lambda ms, n: even), with_cuts("a balanced cut", balanced_cuts)]
 both = all(bar.measured_s for bar in bars)
 lab.measure("balance", bars[0].measured_s / bars[1].measured_s if both else None)
-figures.race(bars)
+figures.race(bars, "Does a balanced cut make the step shorter?")
 
 # %% [markdown]
 # Nothing else changed: the same layers, the same four devices. PipeDream finds such cuts by itself, from a profile of each
@@ -539,8 +539,8 @@ lab.measure("link_1f1b", longer)
 figures.pipeline(alternating_linked)
 
 # %% [markdown]
-# GPipe pays where the pipeline fills and drains; in between, messages travel behind the work. 1F1B pays in every round.
-# A stage with few micro-batches in flight has nothing else to do until a gradient is back, so each way to and fro shows.
+# Which one does the slow link cost more, and where? GPipe can pay only where the pipeline fills and drains; in between,
+# messages travel behind the work. 1F1B has to pay in every round. A stage with few micro-batches in flight has nothing else to do until a gradient is back, so each way to and fro shows.
 # Memory was saved by keeping little, and little is what there is to hide the messages behind.
 
 # %%

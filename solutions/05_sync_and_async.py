@@ -265,9 +265,14 @@ figures.curves(
 )
 
 # %% [markdown]
-# The markers stay below the lines, which give no time to messages. With the slowest straggler, the server
-# that waits gets a small part of the gradients that the other one gets.
-#
+# The lines give no time to messages, and none to whatever else this machine does.
+
+# %%
+for (k, waits), (_, goes_on) in zip(sync_speed, async_speed):
+    if waits and goes_on:
+        print(f"straggler {k} times as slow: the server that waits gets {waits / goes_on:.0%} of the other's gradients")
+
+# %% [markdown]
 # **In one sentence:** so why would anybody wait?
 #
 # <details><summary>Compare</summary>Because a gradient that is applied to other weights than it was computed for may
@@ -304,9 +309,8 @@ figures.spreads(
 )
 
 # %% [markdown]
-# The mean is N − 1, by counting alone; what is still under way at the end is not counted, so it comes out a little
-# lower. It does not depend on who is slow! But a mean hides a lot. Make one worker slow again, and look at the far
-# end.
+# By counting alone the mean is N − 1, but for what is still under way at the end and is not counted. Nothing in that
+# depends on who is slow! But a mean hides a lot. Make one worker slow again, and look at the far end.
 
 # %%
 lab.predict(
@@ -329,9 +333,12 @@ figures.spreads(
 )
 
 # %% [markdown]
-# The same mean, another world: all gradients of the slow worker are far out in the tail, about N − 1 updates for each
-# time that the others finish a gradient. Every one of them was computed on weights of long ago, and is applied with
-# full force. Try other values:
+# **In one sentence:** whose gradients are the oldest, and how old must they be?
+#
+# <details><summary>Compare</summary>The slow worker's: each time that the others finish a gradient, its own gets about
+# N − 1 updates older. Every one of them was computed on weights of long ago, and is applied with full force.</details>
+#
+# Try other values:
 
 # %%
 def tail(workers=8, slowdown=5):
@@ -377,12 +384,12 @@ figures.descents(
 )
 
 # %% [markdown]
-# On the left, a synchronous step is worth more: it is the mean of eight fresh gradients. On the right the asynchronous
-# server has made hundreds of steps while the other made a few. Both pictures are true. Only one of them is what you
-# pay for.
+# On the left, a synchronous step is the mean of eight fresh gradients, an asynchronous one is a single stale gradient. On
+# the right the asynchronous server makes many steps while the other waits for one. Both pictures are true. Only one of
+# them is what you pay for.
 #
-# Now look at the *end* of the curves: one is smooth, the other trembles, and stays higher. Call the standard deviation
-# of the loss over the last third of the steps its **jitter**.
+# Now look at the *end* of the curves: which is smooth, which trembles? Call the standard deviation of the loss over the
+# last third of the steps its **jitter**.
 
 # %%
 lab.predict("jitter", "How many times the synchronous jitter is the asynchronous one? Guess from the picture.", "times")
@@ -446,7 +453,7 @@ figures.descents(
 )
 
 # %% [markdown]
-# Above the edge the weights swing ever wider: every worker still reports the side from which the others have long come
+# Where a line rises, the weights swing ever wider: every worker still reports the side from which the others have long come
 # back. Staleness is therefore not only noise. It takes away learning rate, and more of it with every worker. Zhang and
 # others (2016) divide by the staleness, as you did.
 
@@ -553,8 +560,8 @@ lab.measure("always", speed(always_run))
 figures.timeline(always_run)
 
 # %% [markdown]
-# First all run free. Then the gate closes, and from there on everybody moves at the pace of the slowest, as if
-# synchronous: compare with N gradients in the time of one slow gradient. A bound forgives passing slowness, not
+# First all run free. Then the gate closes. At whose pace does everybody move from there on? Compare with N gradients
+# in the time of one slow gradient. A bound forgives passing slowness, not
 # lasting slowness. Against that one must give the slow worker less to do, or do without it.
 
 # %% [markdown]
@@ -659,9 +666,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# The number of steps is foretold by N/(N − b), the dashed line. The time of a step falls fast at first and then not at
-# all, since there is nothing left to cut off. So the product must have a minimum. The dashed line below is that product:
-# the measured time of a step times the foretold steps.
+# The number of steps is foretold by N/(N − b), the dashed line. The time of a step can only fall as long as there are
+# hiccups left to cut off. So the product must have a minimum. The dashed line below is that product: the measured time of
+# a step times the foretold steps.
 
 # %%
 foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]

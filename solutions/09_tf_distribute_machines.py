@@ -538,7 +538,8 @@ def show(found):
     log = found["log"]
     rows = {f"worker {w}": sorted(log[log[:, 0] == w, 1]) for w in range(2)}
     print(f"begun {found['begun']} of {closures}; score {found['score']:.4f}, NumPy's {exact:.4f}")
-    return figures.lanes(rows, found["events"], "Worker 1 dies: who goes on, and does the new one join in?", "a tick is a closure that ended")
+    asks = "Worker 1 dies: who goes on, and does the new one join in?"
+    return figures.lanes(rows, found["events"], asks, "a tick is a closure that ended")
 
 lab.measure("begun", found and found["begun"])
 show(found) if found else figures.not_yet("Exercise 9.3")

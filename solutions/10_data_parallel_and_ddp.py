@@ -382,7 +382,8 @@ def batches_seen(told):
 without = batches_seen(False)
 lab.measure("batches", without[-1])
 figures.histories(
-    {"with set_epoch": batches_seen(True), "without": without}, "How many different batches does a rank see, with set_epoch and without?",
+    {"with set_epoch": batches_seen(True), "without": without},
+    "How many different batches does a rank see, with set_epoch and without?",
     y="different batches so far", x="epoch",
 )
 
@@ -597,7 +598,6 @@ errors = {}
 for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_accuracy)):
     run = launch(evaluate, 4, args=(accuracy, predicted, test_labels, counts), device="cpu")
     errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if run.state == "done" else None
-largest = max(map(abs, errors["padding counted"]))
 figures.histories(
     errors, "How far off is an accuracy that counts padding?", y="error (percentage points)",
     x="size of the test set",

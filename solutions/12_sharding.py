@@ -429,7 +429,7 @@ figures.stacks(
 )
 
 # %% [markdown]
-# The same weights, the same bytes on the links, and of the state only one part left on each rank. It costs nothing,
+# The same weights, the same bytes on the links, and of the state only one part left on each rank. It needs no byte more,
 # because an all-reduce *was* a reduce-scatter and an all-gather all along; the step has only moved in between. This is
 # ZeRO's **stage 1**.
 
@@ -575,8 +575,8 @@ figures.stacks(
 )
 
 # %% [markdown]
-# Without the gathered copies, FSDP is at the formula of stage 3. With them it is a little above: at least one layer has
-# to be whole. That is why one calls `fully_shard` on each layer: called on the model alone it would gather everything at
+# Without the gathered copies, FSDP should be at the formula of stage 3. With them it has to be above: at least one layer
+# must be whole. That is why one calls `fully_shard` on each layer: called on the model alone it would gather everything at
 # once. Where the weights are kept after forward, all layers are whole at the end of the forward pass, as in stage 2;
 # FSDP then holds its own part besides.
 
@@ -621,9 +621,9 @@ figures.stacks(
 )
 
 # %% [markdown]
-# Ψ is the paper's letter for the bytes of all parameters: 2Ψ for copies and for stages 1 and 2, 3Ψ for stage 3. The small
-# excess comes from the last layer, whose 10 rows do not divide by the number of ranks: FSDP fills them up. In time one
-# sees all-gathers in both passes, and reduce-scatters in the backward pass alone:
+# Ψ is the paper's letter for the bytes of all parameters: 2Ψ for copies and for stages 1 and 2, 3Ψ for stage 3. If your
+# figures are a little higher: the last layer's 10 rows may not divide by the number of ranks, and FSDP fills them up. In
+# which pass do you see all-gathers, and in which reduce-scatters?
 
 # %%
 for name in ways:

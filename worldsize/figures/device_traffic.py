@@ -78,27 +78,21 @@ def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
 
 
 def finding(steps: Mapping[str, StepTraffic]) -> str:
-    """What device traffic says: the way with the busiest device, the way that moves most, and devices that give nothing.
+    """What device traffic says: which device of which way takes in most.
 
     The bytes of a collective op are in no graph: such a way is not compared.
     """
-    busiest, every, silent = {}, {}, []
+    busiest: dict[str, float] = {}
     for name, step in steps.items():
         if step["collectives"]:
             continue
         sums = {device: taken_in(step, device) for device in devices(step)}
         first = max(sums, key=sums.get, default="")
         busiest[f"{first} of {name}"] = sums.get(first, 0)
-        every[name] = sum(totals(step).values())
-        mute = [device for device in step["holds"] if every[name] and not given_out(step, device)]
-        silent += [f"{device} of {name}" for device in mute]
 
-    said = [findings.ranked(busiest, ("takes in", "take in"), units.size)]
-    if len(every) == 1:
-        said = [f"{name} moves {units.size(size)}" for name, size in every.items()] if any(every.values()) else ["nothing moves"]
-    if silent:
-        said.append(f"{findings.both(silent)} gives nothing")
-    return findings.line(*said)
+    if busiest and not any(busiest.values()):
+        return "Nothing moves"
+    return findings.line(findings.ranked(busiest, ("takes in", "take in"), units.size)) or "No graph says what moves"
 
 
 def devices(step: StepTraffic) -> list[str]:

@@ -7,7 +7,7 @@ A marker is a measurement, a dashed line the formula; each series has its own co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -98,13 +98,25 @@ def finding(rows: Sequence[Curve], x: str, y: str) -> str:
         one, other = known
         said.append(findings.crossover(one.name, one.known, other.name, other.known, at))
     else:
-        last = max(max(place for place, _ in row.known) for row in known)
-        ends = {row.name: dict(row.known).get(last) for row in known}
-        said.append(f"at {at(last)} " + findings.ranked(ends, ("has", "have"), value))
+        said.append(_lowest(known, at))
 
     said += [findings.off_prediction(row.name, row.known, row.predicted, at) for row in known]
     said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
     return findings.line(*said)
+
+
+def _lowest(rows: Sequence[Curve], at: Callable[[float], str]) -> str:
+    """Which of several curves is lowest at the first and at the last place where all have a point."""
+    shared = sorted(set.intersection(*({place for place, _ in row.known} for row in rows)))
+    if not shared:
+        return ""
+
+    names = []
+    for place in (shared[0], shared[-1]):
+        names.append(findings.both(findings.leaders({row.name: dict(row.known)[place] for row in rows}, largest=False)))
+    if names[0] == names[1]:
+        return f"at {at(shared[0])} and at {at(shared[-1])} {names[0]} is lowest"
+    return f"at {at(shared[0])} {names[0]} is lowest, at {at(shared[-1])} {names[1]}"
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
