@@ -283,11 +283,12 @@ broadcasts = {"star": star_broadcast, "tree": tree_broadcast}
 formulas = {"star": cost.broadcast_star, "tree": cost.broadcast_tree}
 laps = {n: race(n, broadcasts, [tensor_bytes], slow) for n in worlds}
 lab.measure("tree", times(laps[n]["star"][0], laps[n]["tree"][0]))
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in broadcasts
-)
+]
+figures.race(bars, "A broadcast: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
 # The dashed outlines are the formulas, computed before anything ran. With 2 ranks there is nothing to help with. From
@@ -416,11 +417,12 @@ reduces = {"star": star_reduce, "tree": tree_reduce}
 formulas = {"star": cost.reduce_star, "tree": cost.reduce_tree}
 laps = {n: race(n, reduces, [tensor_bytes], slow) for n in worlds}
 lab.measure("reduce", laps[n]["tree"][0] and 1e3 * laps[n]["tree"][0])
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in reduces
-)
+]
+figures.race(bars, "A reduce: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
 # ## All of it to one
@@ -479,11 +481,12 @@ gathers = {"star": star_gather, "tree": tree_gather}
 formulas = {"star": cost.gather_star, "tree": cost.gather_tree}
 laps = {n: race(n, gathers, [tensor_bytes], slow) for n in worlds}
 lab.measure("gather", times(laps[n]["star"][0], laps[n]["tree"][0]))
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in gathers
-)
+]
+figures.race(bars, "A gather: star or tree, and does it depend on the number of ranks?")
 
 # %%
 run = launch(send_all, n, args=(tree_gather, tensor_bytes // 4), link=slow)
@@ -581,7 +584,8 @@ figures.race(
         figures.Timing("tree", scatters["tree"][0], cost.scatter_tree(n, table / n, slow), group=dealt),
         figures.Timing("star", all_gathers["star"][0], cost.all_gather_star(n, tensor_bytes, slow), group="all-gather"),
         figures.Timing("tree", all_gathers["tree"][0], cost.all_gather_tree(n, tensor_bytes, slow), group="all-gather"),
-    ]
+    ],
+    "To deal out and to gather: is the tree faster at both?",
 )
 
 # %%

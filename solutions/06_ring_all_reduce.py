@@ -387,8 +387,8 @@ figures.curves(
 
 # %% [markdown]
 # Patarasuk and Yuan proved in 2009 that no all-reduce gets by with less on its busiest rank. It is why a ring is called
-# *bandwidth-optimal*. Remember the shape of the ring's line, 2 (n − 1)/n: it never gets over 2, and so the time for a large tensor is
-# nearly the same for a few ranks and for a thousand.
+# *bandwidth-optimal*. Remember the shape of the ring's line, 2 (n − 1)/n: it never gets over 2, and so the time for a
+# large tensor is nearly the same for a few ranks and for a thousand.
 
 # %% [markdown]
 # ## A race over slow links

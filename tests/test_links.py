@@ -51,11 +51,6 @@ def test_seconds_are_alpha_and_size_over_beta():
     assert Link("20 MB/s", "100 us").seconds(4e6) == pytest.approx(0.2001)
 
 
-def test_links_of_equal_numbers_are_equal_and_print_them():
-    assert Link("8 Mbit/s", "1 ms") == Link(1e6, 1e-3)
-    assert str(Link("1 Gbit/s", "50 us")) == "125 MB/s, 50 us"
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from worldsize import units
-from worldsize.figures import findings
+from worldsize.figures.frame import findings
 
 NAN = math.nan
 
@@ -40,6 +40,22 @@ def test_what_lies_within_the_spread_of_repetitions_is_a_tie():
 
 def test_the_spread_leaves_out_the_quarters_at_both_ends():
     assert findings.spread([[1.0, 1.0, 1.1, 1.2, 9.0], [2.0]]) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("worked_s", "words"),
+    [
+        ({"rank 0": 0.0, "rank 1": 4.0, "rank 2": 1.0, "rank 3": 1.0}, "rank 1 computes 4 times as long as the others"),
+        ({"rank 1": 1.0, "rank 2": 1.0, "rank 3": 3.0}, "rank 3 computes 3 times as long as the others"),
+        ({"rank 1": 3.0, "rank 2": 3.0, "rank 3": 1.0}, ""),  # two of three are no exception
+        ({"rank 1": 1.2, "rank 2": 1.0, "rank 3": 1.0}, ""),
+        ({"rank 1": 9.0, "rank 2": 1.0}, ""),
+        ({"rank 1": NAN, "rank 2": 1.0, "rank 3": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_straggler_is_one_that_works_clearly_longer_than_all_others(worked_s, words):
+    assert findings.straggler(worked_s) == words
 
 
 def test_repetitions_far_apart_are_told():
@@ -124,6 +140,19 @@ def test_two_curves_are_told_by_which_is_lower_where(ones, others, words):
 )
 def test_the_distance_from_the_prediction_is_told_at_its_worst(measured, words):
     assert findings.off_prediction("ring", measured, [(1, 10.0), (2, 20.0)]) == words
+
+
+def test_curves_near_their_predictions_are_told_together():
+    exact, far = ([(1, 1.0), (2, 2.0)], [(1, 1.0), (2, 2.0)]), ([(1, 1.3)], [(1, 1.0)])
+    assert findings.off_predictions({"A": exact, "B": exact}) == "A and B are within 5 % of the prediction"
+    said = "B is up to 30 % above the prediction, at 1; A is within 5 % of the prediction"
+    assert findings.off_predictions({"A": exact, "B": far, "C": ([], [])}) == said
+    assert findings.off_predictions({}) == ""
+
+
+def test_an_outlier_is_not_told_as_the_distance_from_the_prediction_too():
+    predicted = [(n, 10.0) for n in (1, 2, 4, 8)]
+    assert findings.off_prediction("A", [(1, 9.0), (2, 9.0), (4, 40.0), (8, 9.0)], predicted).startswith("A is up to 10 %")
 
 
 def test_a_point_far_from_its_neighbours_is_an_outlier():

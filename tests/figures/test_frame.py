@@ -9,7 +9,8 @@ import pytest
 from matplotlib.text import Text
 
 from worldsize import figures
-from worldsize.figures import Curve, Descent, Line, Sample, Timing, frame
+from worldsize.figures import Curve, Descent, Line, Sample, Timing
+from worldsize.figures.frame import scales
 from worldsize.trace import Span, Trace, Transfer
 
 SIDES = ("left", "right")
@@ -145,4 +146,4 @@ def test_a_logarithmic_axis_has_more_than_one_tick(seed):
 
 @pytest.mark.parametrize("limits", [(0.0, 1.0), (1.0, 1.0), (-1.0, 5.0), (1.0, float("inf"))])
 def test_limits_that_no_logarithm_has_give_no_ticks(limits):
-    assert frame.log_ticks(*limits) == []
+    assert scales.log_ticks(*limits) == []

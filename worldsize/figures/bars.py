@@ -18,13 +18,15 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 QUESTION_COLUMNS = 85
+NOT_PREDICTED = "no prediction of yours to compare with"
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ def race(rows: Iterable[Timing], asks: str = "") -> Picture:
     if asks:
         finding = findings.line(*earlier, finding)
         earlier = []
-    frame.head(picture, asks, finding)
-    picture.alt = frame.alt(asks, finding, *earlier, *map(_words, rows))
+    heading.head(picture, asks, finding)
+    picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
     return picture
 
 
@@ -185,18 +187,9 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
     if not asked:
         return base.notice("no predictions yet")
     if all(row.predicted is None for row in asked):
-        return base.notice(_unpredicted(asked))
+        told = [f"{row.question} Measured: {row.measured_text}." for row in asked if row.measured is not None]
+        return base.notice(NOT_PREDICTED, " ".join([f"{NOT_PREDICTED}.", *told]))
     return _predictions(asked)
-
-
-def _unpredicted(rows: Sequence[Any]) -> str:
-    """What the picture of predictions says where nobody predicted: no bars, but what was measured."""
-    told = [f"{row.question} Measured: {row.measured_text}." for row in rows if row.measured is not None]
-    return "\n".join(["You have predicted none of this yet.", *map(_filled, told)])
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(text, QUESTION_COLUMNS)
 
 
 @base.plain_style
@@ -217,7 +210,7 @@ def _predictions(rows: Sequence[Any]) -> Picture:
     ax.set_ylim(y, -0.05)
     ax.set_axis_off()
     finding = _nearest(rows)
-    frame.head(picture, "How near were your predictions?", finding, "each pair of bars has its own scale")
+    heading.head(picture, "How near were your predictions?", finding, "each pair of bars has its own scale")
     picture.alt = f"{finding}. " + " ".join(map(_row_words, rows))
     return picture
 
@@ -297,8 +290,8 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
     ax.tick_params(axis="x", colors=base.QUIET_INK)
 
     finding = _short(runs, expected)
-    frame.head(picture, asks, finding, small or f"dashed line: {number(expected)}, as asked for")
-    picture.alt = frame.alt(asks, finding, *base.of_each(partial(base.listed, text=number), runs))
+    heading.head(picture, asks, finding, small or f"dashed line: {number(expected)}, as asked for")
+    picture.alt = heading.alt(asks, finding, *base.of_each(partial(base.listed, text=number), runs))
     return picture
 
 

@@ -17,8 +17,9 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import waits_for
 
 KINDS = ("gradients", "weights")
@@ -63,7 +64,7 @@ def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
     picture = Picture(base.WIDTH_IN, LEGEND_IN + rows * PANEL_IN[columns])
     picture.set_layout_engine("none")
     found = finding(base.written(steps))
-    head_in = LEGEND_IN + frame.head(picture, asks, found)
+    head_in = LEGEND_IN + heading.head(picture, asks, found)
     height_in = picture.get_figheight()
 
     for index, (name, step) in enumerate(steps.items()):
@@ -73,7 +74,7 @@ def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
         _panel(picture.add_axes(area), name, step)
 
     _legend(picture, known, 1 - (head_in - LEGEND_IN) / height_in)
-    picture.alt = frame.alt(asks, found, *base.of_each(in_words, steps))
+    picture.alt = heading.alt(asks, found, *base.of_each(in_words, steps))
     return picture
 
 

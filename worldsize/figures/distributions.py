@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 
 MOST_BARS = 60
 LANE_IN = 0.62
@@ -57,8 +58,8 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
     _legend(ax, rows)
 
     found = finding(rows)
-    frame.head(picture, asks, found, "grey number: the largest value")
-    picture.alt = frame.alt(asks, found, *map(_words, rows))
+    heading.head(picture, asks, found, "grey number: the largest value")
+    picture.alt = heading.alt(asks, found, *map(_words, rows))
     return picture
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading, scales
 
 MOST_PERCENT = 100  # what is further off is drawn at the edge
 
@@ -75,9 +76,9 @@ def residuals(
     if left_out:
         small = "filled: fitted; hollow: left out of the fit"
     found = finding(lines, seconds, left_out)
-    frame.head(picture, asks, found, small)
+    heading.head(picture, asks, found, small)
     said = [_words(line, seconds, left_out) for line in lines]
-    picture.alt = frame.alt(asks, found, f"{points.capitalize()}: {_range(seconds)}", *said)
+    picture.alt = heading.alt(asks, found, f"{points.capitalize()}: {_range(seconds)}", *said)
     return picture
 
 
@@ -120,7 +121,7 @@ def _times(
         _line(ax, index, line, seconds)
 
     ax.set_xscale("log")
-    frame.log_axis(ax.yaxis, "time of a message", units.seconds)
+    scales.log_axis(ax.yaxis, "time of a message", units.seconds)
     ax.legend(fontsize=9, frameon=False, loc="upper left")
 
 
@@ -189,7 +190,7 @@ def _marks(ax: Axes, marks: Mapping[float, str], words: bool) -> None:
 
 
 def _x_axis(ax: Axes) -> None:
-    frame.log_axis(ax.xaxis, "size of the message", units.size)
+    scales.log_axis(ax.xaxis, "size of the message", units.size)
 
 
 def _range(seconds: Mapping[float, float]) -> str:

@@ -12,8 +12,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import units
-from worldsize.figures import base, findings
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings
 from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 

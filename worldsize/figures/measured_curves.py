@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading, scales
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
@@ -59,7 +60,7 @@ def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool =
 
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         if log:
-            frame.log_axis(axis, name)
+            scales.log_axis(axis, name)
         else:
             axis.set_label_text(name, fontsize=9)
         _axis(axis, name)
@@ -74,8 +75,8 @@ def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool =
     ax.legend(fontsize=9, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
 
     found = finding(rows, x, y)
-    frame.head(picture, asks, found, _drawn(rows))
-    picture.alt = frame.alt(asks, found, *(_words(row, x, y) for row in rows))
+    heading.head(picture, asks, found, _drawn(rows))
+    picture.alt = heading.alt(asks, found, *(_words(row, x, y) for row in rows))
     return picture
 
 
@@ -100,7 +101,7 @@ def finding(rows: Sequence[Curve], x: str, y: str) -> str:
     else:
         said.append(_lowest(known, at))
 
-    said += [findings.off_prediction(row.name, row.known, row.predicted, at) for row in known]
+    said.append(findings.off_predictions({row.name: (row.known, row.predicted) for row in known}, at))
     said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
     return findings.line(*said)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from operator import attrgetter
 from typing import Any
 
-from worldsize.figures import findings
+from worldsize.figures.frame import findings
 
 
 def message_pattern(trace: Any) -> str:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 
 GREEN, RED = base.COLOURS[2], base.COLOURS[1]
 Cells = Mapping[tuple[str, str], str]  # (row, column) -> outcome
@@ -50,7 +51,7 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
     picture = Picture(width + 0.2, table_in)
     picture.set_layout_engine("none")
     found = finding(rows, columns, cells)
-    frame.head(picture, asks, found, small)
+    heading.head(picture, asks, found, small)
     ax = picture.add_axes((0.1 / (width + 0.2), 0, width / (width + 0.2), table_in / picture.get_figheight()))
     ax.axis("off")
     ax.set_xlim(0, width)
@@ -68,7 +69,7 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
             _cell(ax, label_in + column_in * k, y, column_in, cells.get((row, column)))
 
     told = "; ".join(_words(row, columns, cells) for row in rows)
-    picture.alt = frame.alt(asks, found, small, told)
+    picture.alt = heading.alt(asks, found, small, told)
     return picture
 
 

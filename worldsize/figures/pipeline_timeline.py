@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from worldsize import units
-from worldsize.figures import base, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import heading
 from worldsize.figures.inputs import waits_for
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, StagePass, makespan_s, utilisation, works
 
@@ -58,7 +59,7 @@ def _pipeline(trace: Any, asks: str) -> Picture:
     picture = Picture(base.WIDTH_IN, 0.75 + 0.46 * trace.world_size)
     picture.set_layout_engine(None)
     said = finding(trace)
-    head_in = frame.head(picture, asks, said, f"{units.seconds(whole_s)} from the first forward to the last backward")
+    head_in = heading.head(picture, asks, said, f"{units.seconds(whole_s)} from the first forward to the last backward")
     height_in = picture.get_figheight()
     picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - (head_in + 0.25) / height_in)
     ax = picture.plot_area()
@@ -73,7 +74,7 @@ def _pipeline(trace: Any, asks: str) -> Picture:
     _legend(ax)
 
     over = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {said}"
-    picture.alt = frame.alt(asks, over, _told(marked, trace).removesuffix("."))
+    picture.alt = heading.alt(asks, over, _told(marked, trace).removesuffix("."))
     return picture
 
 

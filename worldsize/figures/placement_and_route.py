@@ -19,8 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import waits_for
 from worldsize.tf.graphs import Move, order
 
@@ -61,7 +62,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
         ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=8, color=base.QUIET_INK, va="center")
         y += heights[name] + 0.12
 
-    picture.alt = frame.alt(asks, found, *base.of_each(_row_in_words, rows))
+    picture.alt = heading.alt(asks, found, *base.of_each(_row_in_words, rows))
     return picture
 
 
@@ -112,7 +113,7 @@ def _sheet(asks: str, finding: str, height_in: float) -> tuple[Picture, Axes, fl
     """A picture measured in inches from the top left, and where its rows begin."""
     picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine("none")
-    top = frame.head(picture, asks, finding)
+    top = heading.head(picture, asks, finding)
     ax = picture.add_axes((0, 0, 1, 1))
 
     ax.set_axis_off()
@@ -218,7 +219,7 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
         frameon=False, ncols=len(entries), handlelength=3,
     )  # fmt: skip
 
-    picture.alt = frame.alt(asks, said, "; ".join(map(_in_words, found)))
+    picture.alt = heading.alt(asks, said, "; ".join(map(_in_words, found)))
     return picture
 
 

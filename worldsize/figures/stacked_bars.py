@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 
 ROOM_FOR_TEXT = 1.2
 LEAST_HEIGHT_IN = 2.2  # room for legend and axis round a single bar
@@ -73,11 +74,11 @@ def stacks(
     _legend(ax, names)
 
     found = finding(labelled, limit)
-    frame.head(picture, asks, found)
+    heading.head(picture, asks, found)
     said = [found]
     if limit:
         said.append(f"The line: {limit[0]}, {units.size(limit[1])}")
-    picture.alt = frame.alt(asks, *said, *base.of_each(_words, groups))
+    picture.alt = heading.alt(asks, *said, *base.of_each(_words, groups))
     return picture
 
 

@@ -18,8 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import ended_s, waits_for
 from worldsize.trace import joined
 
@@ -110,7 +111,7 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str) -> Picture:
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(rows))
     picture.set_layout_engine(None)  # the constrained one finds no room in a picture of one row
     found = finding(base.written(rows))
-    head_in = frame.head(picture, asks, found, "one rank, the step of middle length")
+    head_in = heading.head(picture, asks, found, "one rank, the step of middle length")
     height_in = picture.get_figheight()
     left = (0.2 + LETTER_IN * max(map(len, rows))) / base.WIDTH_IN
     picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.1 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
@@ -129,7 +130,7 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str) -> Picture:
     entries = [Patch(label="backward", **COMPUTE), Patch(label="message", **MESSAGE)]
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, frameon=False)
 
-    picture.alt = frame.alt(asks, found, *base.of_each(_words, rows))
+    picture.alt = heading.alt(asks, found, *base.of_each(_words, rows))
     return picture
 
 

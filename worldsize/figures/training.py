@@ -15,11 +15,12 @@ from operator import attrgetter
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from worldsize import units
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading, scales
 from worldsize.units import number
 
 MARKERS_A_LINE, MARKERS_A_LOSS, MARKERS_A_PATH = 12, 8, 12
@@ -70,8 +71,8 @@ def histories(
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
     found = ends(known, x, y)
-    frame.head(picture, asks, found)
-    picture.alt = frame.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
+    heading.head(picture, asks, found)
+    picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
 
 
@@ -98,11 +99,11 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
 
 def _log_axis(ax: Axes, name: str, lowest: float) -> None:
     ax.set_yscale("log")
-    if lowest < FLOOR:
-        ax.set_ylim(bottom=FLOOR / 3)
-    frame.log_axis(ax.yaxis, name, lambda value: f"{value:.0e}" if value < 1e-3 else number(value))
+    scales.log_axis(ax.yaxis, name, lambda value: f"{value:.0e}" if value < 1e-3 else number(value))
 
     if lowest < FLOOR:
+        ax.set_ylim(bottom=FLOOR / 3)
+        ax.yaxis.set_major_locator(FixedLocator([tick for tick in ax.yaxis.get_majorticklocs() if tick > 30 * FLOOR]))
         ax.annotate(
             "0", (0, FLOOR), (-4, 0), ("axes fraction", "data"), "offset points", ha="right", va="center", fontsize=9,
             color=base.INK,
@@ -183,8 +184,8 @@ def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
     right.legend(fontsize=9, frameon=False, loc="upper right", handlelength=3.5)
 
     found = lowest(rows)
-    frame.head(picture, asks, found)
-    picture.alt = frame.alt(asks, found, *map(_loss_in_words, rows))
+    heading.head(picture, asks, found)
+    picture.alt = heading.alt(asks, found, *map(_loss_in_words, rows))
     return picture
 
 
@@ -253,7 +254,7 @@ def _loss_axis(ax: Axes, name: str, known: Sequence[Sequence[LossPoint]]) -> Non
 
     ax.set_yscale("log")
     ax.set_ylim(low / 1.5, min(high, ROOM_ABOVE * highest_start) * 1.5)
-    frame.log_axis(ax.yaxis, name, units.number)
+    scales.log_axis(ax.yaxis, name, units.number)
 
 
 def _loss_in_words(row: Descent) -> str:
@@ -307,8 +308,8 @@ def paths(
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
 
     found = places(known, goals)
-    frame.head(picture, asks, found, "grey: lines of equal loss over all examples")
-    picture.alt = frame.alt(asks, found, *base.of_each(_end, known), *base.of_each(_at, goals))
+    heading.head(picture, asks, found, "grey: lines of equal loss over all examples")
+    picture.alt = heading.alt(asks, found, *base.of_each(_end, known), *base.of_each(_at, goals))
     return picture
 
 

@@ -12,8 +12,9 @@ from itertools import chain, pairwise
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worldsize.figures import base, findings, frame
+from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.units import count, number
 
 Taken = Sequence[Sequence[Sequence[int]]]  # [worker][step] -> the examples it takes
@@ -50,11 +51,11 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks
     ax.set_xlabel("seconds", fontsize=9, color=base.QUIET_INK)
 
     found = pauses(rows, events)
-    frame.head(picture, asks, found, small)
+    heading.head(picture, asks, found, small)
     said = base.of_each(_words, rows)
     for what, at in events.items():
         said.append(f"{what} at {number(at)} s")
-    picture.alt = frame.alt(asks, found, *said)
+    picture.alt = heading.alt(asks, found, *said)
     return picture
 
 
@@ -130,8 +131,8 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "") -> Picture:
     ax.set_xlim(-0.97, steps + 0.02)
     ax.set_ylim(y, -0.2)
     found = doubled(base.written(policies))
-    frame.head(picture, asks, found)
-    picture.alt = frame.alt(asks, found, *said)
+    heading.head(picture, asks, found)
+    picture.alt = heading.alt(asks, found, *said)
     return picture
 
 

@@ -1,28 +1,22 @@
 """What stands round a picture's data: the question that it answers, what it finds, and a note on how to read it.
 
 A question comes from whoever draws, a finding from the data alone, so that no sentence about a run can be written before
-it. Also axes of a logarithmic scale, which say so. Left out: the words of findings (`findings`).
+it. Left out: the words of findings (`findings`).
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Callable
-from itertools import product
 
-from matplotlib.axis import Axis
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from worldsize.figures import base
 from worldsize.figures.base import Picture
 
 HEAD, LINE, NOTE = 11.0, 9.5, 9.0  # points
-EM = 0.57  # a letter's width, on average and a little broad, in its height
+EM = 0.54  # a letter's width, on average and a little broad, in its height
 LEADING = 1.22
 TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, 0.1
-MOST_TICKS = 8
 
 
 def question(asks: str) -> str:
@@ -70,30 +64,3 @@ def alt(asks: str, finding: str, *told: str) -> str:
     """A picture's alt text: its question, its finding, and what is said of each part, as sentences."""
     said = " ".join(f"{text}." for text in filter(None, [finding, *told]))
     return f"{asks} {said}".strip()
-
-
-def log_axis(axis: Axis, name: str, text: Callable[[float], str] | None = None) -> None:
-    """Makes an axis logarithmic and says so in its name, with at least two ticks in what it shows."""
-    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    low, high = sorted(axis.get_view_interval())
-    places = log_ticks(low, high)
-    axis.set_major_locator(FixedLocator(places) if len(places) > 1 else MaxNLocator(4))
-    axis.set_minor_locator(NullLocator())
-    axis.set_label_text(f"{name}, log scale" if name else "log scale", fontsize=9, color=base.INK)
-    if text:
-        axis.set_major_formatter(lambda value, _: text(value))
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers for the ticks of a logarithmic axis from `low` to `high`: powers of ten, or finer where those are few."""
-    if not 0 < low < high < math.inf:
-        return []
-
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
-        places = [digit * 10.0**power for power, digit in product(powers, digits)]
-        found = [place for place in places if low <= place <= high]
-        if len(found) >= 4:
-            break
-    return found[:: math.ceil(len(found) / MOST_TICKS) or 1]
-

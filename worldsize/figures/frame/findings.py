@@ -2,7 +2,7 @@
 
 Every function goes from plain numbers to a clause, empty where the numbers say nothing; `line` makes one finding of several.
 None and numbers that are not finite count as not measured. Two numbers tie within a twentieth, or within the spread of
-their repetitions: less than that a second run may turn round. Left out: where the words stand (`frame`).
+their repetitions: less than that a second run may turn round. Left out: where the words stand (`heading`).
 """
 
 from __future__ import annotations
@@ -198,13 +198,11 @@ def _always(
 
 
 def off_prediction(name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number) -> str:
-    """How far a curve is from what was predicted at the same x, at its worst, for a finding."""
-    ratios = _ratios(points(measured), points(predicted))
-    if not ratios:
+    """How far a curve is from what was predicted at the same x, at its worst, for a finding. Outliers do not count."""
+    worst, ratio = _worst(measured, predicted)
+    off = ratio - 1
+    if worst is None:
         return ""
-
-    worst = max(ratios, key=lambda place: abs(math.log(ratios[place])))
-    off = ratios[worst] - 1
     if abs(off) <= TIE:
         return f"{name} is within 5 % of the prediction"
     if abs(off) < 0.6:
@@ -212,7 +210,37 @@ def off_prediction(name: str, measured: Iterable[XY], predicted: Iterable[XY], x
         if off < 0:
             way = "below"
         return f"{name} is up to {round(100 * abs(off))} % {way} the prediction, at {x(worst)}"
-    return f"{name} is {units.times(ratios[worst])} times the prediction at {x(worst)}"
+    return f"{name} is {units.times(ratio)} times the prediction at {x(worst)}"
+
+
+def off_predictions(curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: Text = units.number) -> str:
+    """How far several curves, each (measured, predicted), are from what was predicted, for a finding; near ones together."""
+    near, far = [], []
+    for name, (measured, predicted) in curves.items():
+        worst, ratio = _worst(measured, predicted)
+        if worst is not None and abs(ratio - 1) <= TIE:
+            near.append(name)
+        elif worst is not None:
+            far.append(off_prediction(name, measured, predicted, x))
+
+    if near:
+        verb = "is"
+        if len(near) > 1:
+            verb = "are"
+        far.append(f"{both(near)} {verb} within 5 % of the prediction")
+    return "; ".join(far)
+
+
+def _worst(measured: Iterable[XY], predicted: Iterable[XY]) -> tuple[float | None, float]:
+    """Where a curve is farthest from its prediction, and how many times that it is; (None, 1) where nothing compares."""
+    measured, predicted = list(measured), list(predicted)
+    strange = outliers(measured, predicted)
+    ratios = {x: ratio for x, ratio in _ratios(points(measured), points(predicted)).items() if x not in strange}
+    if not ratios:
+        return None, 1.0
+
+    worst = max(ratios, key=lambda place: abs(math.log(ratios[place])))
+    return worst, ratios[worst]
 
 
 def _ratios(measured: Mapping[float, float], predicted: Mapping[float, float]) -> dict[float, float]:
@@ -268,6 +296,19 @@ def odd(name: str, measured: Iterable[XY], predicted: Iterable[XY] = (), x: Text
     if predicted:
         who = "other points"
     return f"at {x(worst)} {name} is {units.times(found[worst])} times what its {who} say: {BUSY}"
+
+
+def straggler(worked_s: Values) -> str:
+    """Who works clearly longer than all others, for a finding; at least three that work at all, as of two either may be odd."""
+    busy = {name: took_s for name, took_s in known(worked_s).items() if took_s > 0}
+    if len(busy) < 3:
+        return ""
+
+    slowest = max(busy, key=busy.get)
+    others = [took_s for name, took_s in busy.items() if name != slowest]
+    if busy[slowest] < FAR * max(others):
+        return ""
+    return f"{slowest} computes {units.times(busy[slowest] / median(others))} times as long as the others"
 
 
 def wide(repeats: Mapping[str, Sequence[float]]) -> str:
