@@ -112,10 +112,13 @@ def _timeline(trace: Any) -> Picture:
     ax.set_xlabel(f"time since the first event ({unit})", fontsize=9, color=base.INK)
     _legend(ax, kinds)
 
-    said = findings.line(_straggler(shown), finding(trace.world_size, shown, whole_s))
-    base.headline(ax, said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
+    said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
+    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
-    picture.alt = f"{over}: {said[0].lower()}{said[1:]}. {_sums(trace.world_size, groups)}"
+    told = f"{said[0].lower()}{said[1:]}"
+    if late:
+        told = f"{late}; {told}"
+    picture.alt = f"{over}: {told}. {_sums(trace.world_size, groups)}"
     return picture
 
 
