@@ -81,10 +81,10 @@ def race(rows: Iterable[Timing], asks: str = "") -> Picture:
     _finish_race(ax, rows, ticks)
 
     *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
-    finding = findings.line(last, findings.wide({_name(row): row.repeats_s for row in rows}))
+    said = [last, findings.wide({_name(row): row.repeats_s for row in rows})]
     if asks:
-        finding = findings.line(*earlier, finding)
-        earlier = []
+        said, earlier = [*earlier, *said], []
+    finding = findings.line(*said)
     heading.head(picture, asks, finding)
     picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
     return picture
