@@ -174,6 +174,11 @@ def test_a_whole_curve_above_its_prediction_has_no_outlier():
     assert findings.outliers([(n, 3 * y) for n, y in predicted], predicted) == {}
 
 
+def test_a_curve_that_comes_nearer_to_its_prediction_bit_by_bit_has_no_outlier():
+    predicted = [(n, 1.0) for n in (1, 2, 4, 8, 16)]
+    assert findings.outliers([(1, 1.9), (2, 1.6), (4, 1.4), (8, 1.2), (16, 1.0)], predicted) == {}
+
+
 @pytest.mark.parametrize(
     "curve",
     [

@@ -15,6 +15,7 @@ from worldsize import units
 
 TIE = 0.05
 FAR = 1.5  # so many times what others say is no longer scatter
+AGREE = 1.3  # so far apart points still say one thing
 BUSY = "was this machine busy?"
 MOST_NAMED = 4
 
@@ -256,9 +257,9 @@ def _ratios(measured: Mapping[float, float], predicted: Mapping[float, float]) -
 def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float, float]:
     """Points of a curve that the others do not let one expect, for a finding: {x: how many times what they say}.
 
-    With predictions a point is held against how far off the other points are, without them against the line between
-    its neighbours, where the rest of the curve only rises or only falls. At least four points, as two may be odd
-    by themselves.
+    With predictions a point is held against how far off the other points are, where those agree; without them against
+    the line between its neighbours, where the rest of the curve only rises or only falls. At least four points, as two
+    may be odd by themselves.
     """
     found = points(measured)
     if len(found) < 4:
@@ -266,8 +267,7 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
 
     ratios = _ratios(found, points(predicted))
     if len(ratios) >= 4:
-        expected = {p: median([r for q, r in ratios.items() if q != p]) for p in ratios}
-        return _far({p: ratios[p] / expected[p] for p in ratios})
+        return _far(_against_others(ratios))
 
     odd: dict[float, float] = {}
     places = list(found)
@@ -279,6 +279,16 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
         if middle > 0 and outside and rest in (sorted(rest), sorted(rest, reverse=True)):
             odd[places[k]] = found[places[k]] / middle
     return _far(odd)
+
+
+def _against_others(ratios: Mapping[float, float]) -> dict[float, float]:
+    """How many times the others' distance from their prediction a point's own is, where the others agree on theirs."""
+    found = {}
+    for place, ratio in ratios.items():
+        others = [other for where, other in ratios.items() if where != place]
+        if max(others) <= AGREE * min(others):
+            found[place] = ratio / median(others)
+    return found
 
 
 def _far(times: Mapping[float, float]) -> dict[float, float]:
