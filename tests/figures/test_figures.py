@@ -300,6 +300,18 @@ def test_the_alt_text_names_the_busiest_link_and_what_each_rank_sent():
     assert "the busiest link is 0 to 1 with 3 kB. Sent: 3 kB by rank 0; 500 B by rank 1." in alt
 
 
+@pytest.mark.parametrize("draw", [figures.messages, figures.links])
+def test_ranks_that_send_as_much_have_no_first_among_them(draw):
+    alt = draw(trace(3, [Transfer(0, 1, 1000, 0, 1), Transfer(1, 2, 1000, 0, 1)])).alt
+    assert "ranks 0 and 1 send most, about 50 % of all bytes each" in alt
+
+
+def test_links_that_carry_as_much_have_no_busiest_among_them():
+    pairs = [(0, 1, 3000), (1, 2, 3000), (2, 0, 2950), (0, 2, 10)]
+    alt = figures.links(trace(3, [Transfer(src, dst, size, 0, 1) for src, dst, size in pairs])).alt
+    assert "the 3 busiest links carry about 3 kB each" in alt
+
+
 # race
 
 
@@ -391,8 +403,20 @@ def test_the_finding_counts_whole_sums(results, words):
 
 
 def test_predictions_stand_beside_measurements_with_the_comparison_in_words():
-    shown = figures.predicted(lab(row("speed", 0.2, 0.4)))
-    assert {"What is speed?", "predicted 0.2 s", "measured 0.4 s", "2 times the prediction"} <= set(texts(shown))
+    asked = row("speed", 0.2, 0.4)
+    shown = figures.predicted(lab(asked))
+    assert {"What is speed?", "predicted 0.2 s", "measured 0.4 s", asked.comparison} <= set(texts(shown)) and asked.comparison
+
+
+def test_the_finding_counts_the_predictions_that_were_near():
+    shown = figures.predicted(lab(row("a", 1, 1.1), row("b", 1, 9), row("c", None, 2)))
+    assert shown.alt.startswith("1 of 2 within 20 % of what was measured. ")
+
+
+def test_questions_that_nobody_predicted_give_no_bars():
+    shown = figures.predicted(lab(row("a", None, 1), row("b", None, 2)))
+    assert not shown.axes and texts(shown) == ["no prediction of yours to compare with"]
+    assert "What is a? Measured: 1 s." in shown.alt
 
 
 def test_missing_numbers_are_said_so():

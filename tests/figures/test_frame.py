@@ -109,7 +109,7 @@ def test_the_question_stands_over_the_finding():
 
 @pytest.mark.parametrize("words", [1, 10, 60])
 def test_question_and_finding_touch_neither_each_other_nor_the_axes(words):
-    rows = [Timing("ring " * words, 1.0), Timing("star", 3.0)]
+    rows = [Timing(f"ring {k}", 1.0 + k) for k in range(3)]
     picture = figures.race(rows, "who wins " * words + "?")
     picture.png()
     boxes = [text.get_window_extent() for text in picture.texts] + [picture.axes[0].get_window_extent()]

@@ -307,11 +307,11 @@ def _short(runs: Mapping[str, Mapping[str, float]], expected: float) -> str:
 
     if not off:
         return f"All {count} counters reach {number(expected)}"
-    worst = max(off, key=lambda name: abs(off[name]))
+    worst = findings.leaders({name: abs(value) for name, value in off.items()})
     way = "too many"
-    if off[worst] < 0:
+    if off[worst[0]] < 0:
         way = "too few"
-    return f"{len(off)} of {count} counters are off; {worst} most, {number(abs(off[worst]))} {way}"
+    return f"{len(off)} of {count} counters are off; {findings.both(worst)} most, {number(abs(off[worst[0]]))} {way}"
 
 
 def _is_off(value: float, expected: float) -> bool:
