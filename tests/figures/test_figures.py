@@ -302,7 +302,7 @@ def test_the_alt_text_names_the_busiest_link_and_what_each_rank_sent():
 
 @pytest.mark.parametrize("draw", [figures.messages, figures.links])
 def test_ranks_that_send_as_much_have_no_first_among_them(draw):
-    alt = draw(trace(3, [Transfer(0, 1, 1000, 0, 1), Transfer(1, 2, 1000, 0, 1)])).alt
+    alt = draw(trace(3, [Transfer(0, 1, 1000, 0, 1), Transfer(0, 2, 1000, 0, 1), Transfer(1, 2, 2000, 0, 1)])).alt
     assert "ranks 0 and 1 send most, about 50 % of all bytes each" in alt
 
 

@@ -62,6 +62,8 @@ def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
 
     share = round(100 * most / sum(sent.values()))
     first, *others = findings.leaders(sent)
+    if len(others) == n - 1:
+        return "every rank sends about the same number of bytes"
     if len(others) > 3:
         return f"{len(others) + 1} of {n} ranks send most, about {share} % of all bytes each"
     if others:
