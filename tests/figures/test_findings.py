@@ -188,6 +188,7 @@ def test_a_curve_that_comes_nearer_to_its_prediction_bit_by_bit_has_no_outlier()
         [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)],
         [(1, 8.0), (2, 2.0), (3, 1.0), (4, 4.0), (5, 9.0)],  # a curve with one turn
         [(1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0)],
+        [(1, 2.0), (2, 3.0), (3, 6.6), (4, 10.3), (5, 6.9)],  # it may have turned
         [(1, 1.0), (2, NAN), (3, None), (4, 2.0), (5, 3.0)],
     ],
 )

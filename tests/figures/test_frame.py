@@ -94,6 +94,23 @@ def test_a_picture_takes_a_question_and_no_title(name):
     assert parameters["asks"].default == "" and "title" not in parameters
 
 
+def test_a_finding_that_asks_ends_with_its_question_mark():
+    points = [(n, float(n)) for n in (1, 2, 3, 4, 5)]
+    points[2] = (3, 9.0)
+    alt = figures.curves([Curve("a step", points)], x="n", y="s").alt
+    assert "at 3 a step is 3 times what its neighbours say: was this machine busy? a step: 1 at 1" in alt
+
+
+def test_bars_under_a_limit_are_told_from_those_over_it():
+    limit = ("card", 100)
+    groups = {"whole": [{"w": 200}], "cut": [{"w": 50}] * 4}
+    assert figures.stacks(groups, limit=limit).alt.startswith("What fits: cut; what does not: whole; ")
+    assert figures.stacks({"cut": [{"w": 50}]}, limit=limit).alt.startswith("All fit: the highest bar is 0.5 times the card.")
+    assert figures.stacks({"whole": [{"w": 200}]}, limit=limit).alt.startswith("None fits: the highest bar is 2 times the card.")
+    named = {"all": {"one": {"w": 200}, "two": {"w": 5}}}
+    assert figures.stacks(named, limit=limit).alt.startswith("What fits: two; what does not: one; ")
+
+
 def test_a_sentence_in_place_of_a_question_is_refused():
     with pytest.raises(ValueError, match=r"asks= is 'The ring wins'; expected a question that ends in '\?'"):
         figures.race([Timing("ring", 1.0)], "The ring wins")

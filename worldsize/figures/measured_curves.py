@@ -127,7 +127,7 @@ def _drawn(rows: Sequence[Curve]) -> str:
     if measured and predicted:
         return "markers: measured; dashed lines: predicted"
     if predicted:
-        return "dashed lines: computed, nothing is measured yet"
+        return "dashed lines: computed"
     return ""
 
 

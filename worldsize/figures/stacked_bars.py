@@ -96,22 +96,19 @@ def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] 
 
 
 def _fits(sums: Mapping[str, Mapping[str, float]], name: str, limit: float) -> str:
-    """How many bars are over a limit and how far the highest is from it."""
-    every: dict[str, float] = {}
-    for group, rows in sums.items():
-        for label, size_bytes in rows.items():
-            every[f"{label}, {group}"] = size_bytes
+    """Which groups stay under a limit with all their bars, or which bars of a single group; how far the highest is."""
+    fullest = {group: max(rows.values(), default=0.0) for group, rows in sums.items()}
+    if len(sums) == 1:
+        (fullest,) = sums.values()
 
-    over = [label for label, size_bytes in every.items() if size_bytes > limit]
-    highest = max(every.values())
-    part = f"the highest is {units.times(highest / limit)} times {name}"
+    over = [who for who, size_bytes in fullest.items() if size_bytes > limit]
+    under = [who for who in fullest if who not in over]
+    highest = f"the highest bar is {units.times(max(fullest.values()) / limit)} times the {name}"
     if not over:
-        return f"Every bar fits: {part}"
-    if len(over) == len(every):
-        return f"No bar fits: {part}"
-
-    fitting = [label for label in every if label not in over]
-    return f"{len(fitting)} of {len(every)} bars fit, the first is {fitting[0]}; {part}"
+        return f"All fit: {highest}"
+    if not under:
+        return f"None fits: {highest}"
+    return f"What fits: {findings.both(under)}; what does not: {findings.both(over)}; {highest}"
 
 
 def _labelled(rows: Rows) -> Mapping[str, Parts]:

@@ -203,8 +203,8 @@ def lowest(rows: Sequence[Descent]) -> str:
 
     wild = [name for name, points in known.items() if not points[-1][2] <= ROOM_ABOVE * points[0][2]]
     said = [
-        f"after {units.count(last_step, 'step')} {_low(by_step)}",
-        f"after {units.seconds(last_s)} {_low(by_time)}",
+        f"lowest after {units.count(last_step, 'step')}: {_low(by_step)}",
+        f"after {units.seconds(last_s)}: {_low(by_time)}",
         *(f"{name} diverges" for name in wild),
     ]
     return findings.line(*said)
@@ -218,8 +218,8 @@ def _loss_at(points: Sequence[LossPoint], by: int, until: float) -> float:
 def _low(losses: Mapping[str, float]) -> str:
     names = findings.leaders(losses, largest=False)
     if len(names) > 1:
-        return f"{findings.both(names)} tie for the lowest loss"
-    return f"{findings.both(names) or 'nobody'} has the lowest loss"
+        return f"{findings.both(names)} tie"
+    return findings.both(names) or "nobody"
 
 
 def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence[float]) -> None:

@@ -258,8 +258,8 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
     """Points of a curve that the others do not let one expect, for a finding: {x: how many times what they say}.
 
     With predictions a point is held against how far off the other points are, where those agree; without them against
-    the line between its neighbours, where the rest of the curve only rises or only falls. At least four points, as two
-    may be odd by themselves.
+    the line between its neighbours, where the rest of the curve only rises or only falls and two points stand on each
+    side: nearer to an end it may be a turn.
     """
     found = points(measured)
     if len(found) < 4:
@@ -271,7 +271,7 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
 
     odd: dict[float, float] = {}
     places = list(found)
-    for k in range(1, len(places) - 1):
+    for k in range(2, len(places) - 2):
         rest = [found[p] for p in places if p != places[k]]
         before, after = found[places[k - 1]], found[places[k + 1]]
         middle = (before + after) / 2

@@ -62,5 +62,7 @@ def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
 
 def alt(asks: str, finding: str, *told: str) -> str:
     """A picture's alt text: its question, its finding, and what is said of each part, as sentences."""
-    said = " ".join(f"{text}." for text in filter(None, [finding, *told]))
-    return f"{asks} {said}".strip()
+    said = [asks]
+    for text in filter(None, [finding, *told]):
+        said.append(text if text.endswith("?") else f"{text}.")
+    return " ".join(said).strip()

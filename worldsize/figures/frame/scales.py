@@ -35,7 +35,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
         places = [digit * 10.0**power for power, digit in product(powers, digits)]
         found = [place for place in places if low <= place <= high]
-        if len(found) >= 4:
+        if len(found) >= 3:
             break
     return found[:: math.ceil(len(found) / MOST_TICKS) or 1]
 
