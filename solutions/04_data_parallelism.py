@@ -375,7 +375,7 @@ figures.paths(
 )
 
 # %% [markdown]
-# One path lies on the other. (Near the star they jitter together: each batch is a sample of the data.) But "looks the
+# Near the star a path jitters, since each batch is a sample of the data: do both jitter together? But "looks the
 # same" is no test. So we take the largest difference of any weight on any rank from that of one process, after every
 # step, on a logarithmic scale. And we put in three mistakes that people really make.
 

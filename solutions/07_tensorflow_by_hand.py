@@ -780,9 +780,9 @@ figures.descents(
 )
 
 # %% [markdown]
-# On the left, loss against updates; on the right, against seconds. At first all three fall alike on the left. At the
-# end each hovers at a height of its own: every update is noisy, since it saw but a few rows. A synchronous update is
-# the mean over both workers' rows, twice as many, and hovers lower. On the right the asynchronous run is done first.
+# On the left, loss against updates; on the right, against seconds. Which fall alike on the left? At the
+# end each may hover at a height of its own: every update is noisy, since it saw but a few rows. A synchronous update is
+# the mean over both workers' rows, twice as many. On the right: which run is done first?
 
 # %%
 def late_loss(diaries):

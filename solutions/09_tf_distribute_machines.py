@@ -759,9 +759,9 @@ figures.tallies(
 )
 
 # %% [markdown]
-# The closures ran. tf_keras counts them all. Keras 3 with SGD has every update in its weights, but its counter is
-# short. Adam corrects its steps by that counter, so there the *weights* are wrong too; a learning-rate schedule, which
-# reads it, would be late. No error, no warning, and the loss goes down. What is different about the counter?
+# The closures ran. Whose counter is short, and whose weights? Adam corrects its steps by the counter, so where that is
+# short its *weights* are wrong too; a learning-rate schedule, which reads it, would be late. No error, no warning, and the
+# loss goes down. What is different about Keras 3's counter?
 
 # %% [markdown]
 # Two ways to add one to a variable on a server. `assign_add` sends the 1, and the server adds. The other reads the

@@ -762,7 +762,7 @@ figures.race(
 )
 
 # %% [markdown]
-# The outlines are the messages alone; the computing comes on top. Over slow links the ring wins, and by more with every
+# The outlines are the messages alone; the computing comes on top. Over slow links a ring should win, and by more with every
 # card. On this machine itself, without GPUs, "cards" are threads or processes that share the same cores and one memory:
 # there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, also on one machine.
 #

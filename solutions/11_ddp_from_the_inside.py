@@ -245,10 +245,10 @@ lab.measure("hooks", milliseconds(forms["in hooks"]))
 figures.overlaps(forms, layers, "In hooks: the network starts early. Is the step short now?")
 
 # %% [markdown]
-# The network is busy from the first layer on, and nothing is left of "first one, then the other". Yet the step is longer than
-# with one flat tensor.
+# The network is busy from the first layer on, and nothing is left of "first one, then the other". Compare the step with that
+# of one flat tensor.
 #
-# **In one sentence:** why?
+# **In one sentence:** why can it be longer, although more is hidden?
 #
 # <details><summary>Compare</summary>Every tensor pays A. The network is the bottleneck, and overlap hides only as much
 # as backward is long.</details>
@@ -369,7 +369,7 @@ figures.curves(
 # %% [markdown]
 # The minimum is at $b=\sqrt{T/A}$, where head and latencies are alike: $\frac Tb=bA$. PyTorch's default is a *size*,
 # 25 MB a bucket (and a smaller first one, so that the network starts early). It is a guess for a usual cluster; set it
-# with `bucket_cap_mb`. Points lie a little above the line: the formula takes Python for free.
+# with `bucket_cap_mb`. Where points lie above the line: the formula takes Python for free.
 
 # %%
 few, many = min(bucket_counts), max(bucket_counts)
