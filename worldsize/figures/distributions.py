@@ -89,7 +89,7 @@ def _means(means: dict[str, float]) -> str:
 def _off(part: float, name: str, count: int) -> str:
     """How far the mean that is farthest from its prediction is from it."""
     if abs(part) <= findings.TIE:
-        return "each mean is within 5 % of the prediction" if count > 1 else "the mean is within 5 % of the prediction"
+        return f"{count} of {count} means within 5 % of the prediction"
     way = "above"
     if part < 0:
         way = "below"

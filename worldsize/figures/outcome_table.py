@@ -91,7 +91,7 @@ def finding(rows: Sequence[str], columns: Sequence[str], cells: Cells) -> str:
     used = {column: count for column, count in by_column.items() if any(place[1] == column for place in ran)}
     best = findings.leaders(used)
     if 0 < len(best) < len(used):
-        said += f"; most of them with {findings.both(best)}, {used[best[0]]}{' each' if len(best) > 1 else ''}"
+        said += f"; most of them with {findings.both(best)}, {used[best[0]]}{findings.verb(best, '', ' each')}"
     return said
 
 

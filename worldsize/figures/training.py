@@ -93,7 +93,7 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     if len(high) == len(last):
         return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
 
-    above = f"{findings.both(high)} {'end' if len(high) > 1 else 'ends'} highest, at {number(last[high[0]])}"
+    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} highest, at {number(last[high[0]])}"
     return findings.line(above, f"{findings.both(low)} lowest, at {number(last[low[0]])}")
 
 
@@ -212,7 +212,8 @@ def lowest(rows: Sequence[Descent]) -> str:
 
 def _loss_at(points: Sequence[LossPoint], by: int, until: float) -> float:
     """The last loss at or before a step (`by` is 0) or a second (1)."""
-    return [point[2] for point in points if point[by] <= until][-1] if points[0][by] <= until else math.nan
+    before = [point[2] for point in points if point[by] <= until]
+    return [math.nan, *before][-1]
 
 
 def _low(losses: Mapping[str, float]) -> str:
@@ -335,7 +336,7 @@ def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reac
     far = {name: float(np.abs(end - place).max()) for name, end in ends.items()}
     worst, best = max(far, key=far.get), min(far, key=far.get)
     if far[worst] <= NEAR * reach:
-        return f"{'each ends' if len(ends) > 1 else 'it ends'} at the {goal}"
+        return f"{findings.verb(list(ends), 'it ends', 'each ends')} at the {goal}"
     if len(ends) > 1 and not findings.tie(far[worst], far[best]):
         return f"from the {goal} {best} ends {number(far[best])} away, {worst} {number(far[worst])}"
     return f"from the {goal} it is {number(far[worst])}"

@@ -57,6 +57,13 @@ def both(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def verb(names: Sequence[str], one: str, several: str) -> str:
+    """The verb of a finding after its names: `one` after a single name."""
+    if len(names) == 1:
+        return one
+    return several
+
+
 def leaders(values: Values, largest: bool = True, spread: float = 0.0) -> list[str]:
     """Who has the largest of a finding's values, or the smallest: one name, or all that tie with it."""
     found = known(values)
@@ -225,10 +232,7 @@ def off_predictions(curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: 
             far.append(off_prediction(name, measured, predicted, x))
 
     if near:
-        verb = "is"
-        if len(near) > 1:
-            verb = "are"
-        far.append(f"{both(near)} {verb} within 5 % of the prediction")
+        far.append(f"{both(near)} {verb(near, 'is', 'are')} within 5 % of the prediction")
     return "; ".join(far)
 
 
