@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from worldsize import figures
-from worldsize.figures import Curve, Timing, link_heatmap
+from worldsize.figures import Curve, Timing, link_heatmap, tokens
 from worldsize.figures import base as picture
 from worldsize.lab.summary import SummaryRow
 from worldsize.trace import Collective, Span, Trace, Transfer
@@ -189,9 +189,13 @@ def test_the_line_of_each_rank_has_a_contrast_of_at_least_3():
     assert all(contrast(colour, "white") >= 3 for colour in picture.COLOURS)
 
 
-def test_numbers_in_cells_have_a_contrast_of_at_least_4_5():
-    backgrounds = [picture.HEAT(level) for level in np.linspace(0, 1, 101)]
-    assert all(contrast(link_heatmap._ink_on(shade), shade[:3]) >= 4.5 for shade in backgrounds)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_numbers_in_cells_have_a_contrast_of_at_least_4_5(theme):
+    ink, paper, tone = (to_rgb(getattr(t, theme)) for t in (tokens.INK, tokens.PAPER, tokens.AMOUNT))
+    for level in np.linspace(0, 1, 101):
+        alpha = picture.amount(level)[3]
+        cell = [alpha * one + (1 - alpha) * ground for one, ground in zip(tone, paper, strict=True)]
+        assert contrast(ink, cell) >= 4.5
 
 
 def test_sixteen_ranks_have_sixteen_pairs_of_colour_and_marker():

@@ -32,13 +32,13 @@ def svg_of(picture: Picture) -> ElementTree.Element:
 def test_every_colour_is_a_token(picture: Picture) -> None:
     svg, tones = themed_svg(picture, picture.alt, 730)
     told = set(re.findall(r"var\(--ws-([a-z0-9-]+),#[0-9a-f]{6}\)", svg))
-    assert told == {tone.name for tone in tones} >= {"ink", "rank-0", "rank-1"}
+    assert told == {tone.name for tone in tones} >= {"ink", "algorithm-0", "algorithm-1"}
     assert not re.findall(r"(?<!,)#[0-9a-fA-F]{6}\b", svg)
 
 
 def test_its_style_has_both_values_of_each_of_its_tones(picture: Picture) -> None:
     html = picture._repr_html_()
-    for tone in (tokens.INK, *tokens.RANKS[:2]):
+    for tone in (tokens.INK, *tokens.ALGORITHMS[:2]):
         assert f"--ws-{tone.name}:{tone.light}" in html and f"--ws-{tone.name}:{tone.dark}" in html
 
 

@@ -18,13 +18,13 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4
-BACK = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 QUESTION_COLUMNS = 85
 NOT_PREDICTED = "no prediction of yours to compare with"
 
@@ -94,7 +94,7 @@ def _group_title(ax: Axes, y: float, at: str) -> float:
     if not at:
         return y
 
-    ax.text(0, y + 0.1, at, fontsize=10, weight="bold", color=base.INK, va="center")
+    ax.text(0, y + 0.1, at, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, va="center")
     return y + 0.85
 
 
@@ -104,20 +104,20 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
         top -= 0.12
 
     if row.measured_s is None:
-        ax.text(0, top, " not yet", fontsize=9, color=base.INK, va="center")
+        ax.text(0, top, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
     else:
-        look = {"color": base.colour(index), "edgecolor": base.INK, "linewidth": 0.6, "hatch": base.hatch(index)}
+        look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
         ax.barh(top, row.measured_s, 0.42, **look)
-        ax.text(row.measured_s, top, f" {units.seconds(row.measured_s)}", fontsize=9, color=base.INK, va="center")
+        ax.text(row.measured_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
         _outline(ax, y + 0.22, row.predicted_s, 0.2)
         predicted = f" predicted {units.seconds(row.predicted_s)}"
-        ax.text(row.predicted_s, y + 0.24, predicted, fontsize=8, color=base.QUIET_INK, va="center")
+        ax.text(row.predicted_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
 def _outline(ax: Axes, y: float, width: float, height: float) -> None:
-    ax.barh(y, width, height, facecolor="white", edgecolor=base.INK, linewidth=0.9, linestyle=(0, (3, 2)))
+    ax.barh(y, width, height, facecolor=base.PAPER, edgecolor=base.INK, linewidth=tokens.THIN_PT, linestyle=(0, (3, 2)))
 
 
 def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]]) -> None:
@@ -129,7 +129,7 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
     ax.set_yticks(*zip(*ticks, strict=True))
     ax.set_ylim(ticks[-1][0] + 0.6, -0.6)
     ax.xaxis.set_major_formatter(lambda value, _: units.number(round(value * scale, 9)))
-    ax.set_xlabel(f"time ({unit}), shorter is better", fontsize=9, color=base.INK)
+    ax.set_xlabel(f"time ({unit}), shorter is better", fontsize=tokens.LABEL_PT, color=base.INK)
 
     if any(row.predicted_s is not None for row in rows):
         _legend(ax)
@@ -137,8 +137,8 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
 
 def _legend(ax: Axes) -> None:
     measured = Patch(facecolor=base.RULE, edgecolor=base.INK, label="measured")
-    predicted = Patch(facecolor="white", edgecolor=base.INK, linestyle=(0, (3, 2)), label="predicted")
-    ax.legend(handles=[measured, predicted], loc="upper right", fontsize=9, frameon=False)
+    predicted = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label="predicted")
+    ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
 
 
 def _fastest(at: str, rows: Sequence[Timing]) -> str:
@@ -201,7 +201,7 @@ def _predictions(rows: Sequence[Any]) -> Picture:
 
     y = 0.0
     for row, lines in zip(rows, wrapped, strict=True):
-        ax.text(0, y, "\n".join(lines), fontsize=10, color=base.INK, va="top", linespacing=1.15)
+        ax.text(0, y, "\n".join(lines), fontsize=tokens.HEAD_PT, color=base.INK, va="top", linespacing=1.15)
         y += 0.19 * len(lines)
         _pair(ax, y, row)
         y += 0.62
@@ -238,18 +238,18 @@ def _pair(ax: Axes, y: float, row: Any) -> None:
     if row.measured is not None:
         width, words = abs(row.measured) / largest, f"measured {words}"
     if width:
-        ax.barh(y + 0.13, width, 0.16, color=base.colour(0), edgecolor=base.INK, linewidth=0.6)
-    ax.text(width + 0.01, y + 0.13, words, fontsize=9, color=base.INK, va="center")
+        ax.barh(y + 0.13, width, 0.16, color=tokens.AMOUNT.light, edgecolor=base.INK, linewidth=tokens.HAIR_PT)
+    ax.text(width + 0.01, y + 0.13, words, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     width, words = 0.0, row.predicted_text
     if row.predicted is not None:
         width, words = abs(row.predicted) / largest, f"predicted {words}"
     if width:
         _outline(ax, y + 0.33, width, 0.16)
-    ax.text(width + 0.01, y + 0.33, words, fontsize=9, color=base.INK, va="center")
+    ax.text(width + 0.01, y + 0.33, words, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.comparison:
-        ax.text(1.8, y + 0.23, row.comparison, fontsize=9, color=base.INK, va="center", ha="right", style="italic")
+        ax.text(1.8, y + 0.23, row.comparison, fontsize=tokens.LABEL_PT, color=base.INK, va="center", ha="right", style="italic")
 
 
 def _row_words(row: Any) -> str:
@@ -273,7 +273,7 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
 
     ticks, y, largest = {}, 0.0, expected
     for run, counts in runs.items():
-        ax.text(0, y, run, fontsize=9.5, color=base.INK, weight="bold", va="center")
+        ax.text(0, y, run, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         for counter, value in counts.items():
             y += 1
             _tally(ax, y, value, expected, names.index(counter))
@@ -281,11 +281,11 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
             largest = max(largest, value)
         y += 1.0
 
-    ax.axvline(expected, color=base.INK, linewidth=1, linestyle=(0, (4, 2)))
+    ax.axvline(expected, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (4, 2)))
     ax.set_yticks(list(ticks), list(ticks.values()))
     ax.set_ylim(y - 0.3, -0.7)
     ax.set_xlim(0, 1.3 * largest)
-    ax.grid(axis="x", color=base.RULE, linewidth=0.5)
+    ax.grid(axis="x", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
     ax.tick_params(axis="x", colors=base.QUIET_INK)
 
@@ -327,7 +327,7 @@ def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> Non
             way = "too few"
         told += f"  {number(abs(off))} {way}"
 
-    ax.barh(y, value, 0.72, color=base.colour(index), edgecolor=base.INK, linewidth=0.5, hatch=hatch)
+    ax.barh(y, value, 0.72, color=base.algorithm(index), edgecolor=base.INK, linewidth=tokens.HAIR_PT, hatch=hatch)
     ax.annotate(
-        told, (value, y), (7, 0), textcoords="offset points", fontsize=9, color=base.INK, va="center", bbox=BACK
+        told, (value, y), (7, 0), textcoords="offset points", fontsize=tokens.LABEL_PT, color=base.INK, va="center", bbox=BACK
     )

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import matplotlib
 import numpy as np
 import PIL.Image
 from matplotlib import style
@@ -33,9 +32,9 @@ SHOWN_DPI = 96
 MOST_BYTES = 80_000
 MOST_SVG_BYTES = 120_000
 INK, QUIET_INK, RULE = tokens.INK.light, tokens.QUIET_INK.light, tokens.RULE.light
+PAPER = tokens.PAPER.light
 COLOURS = tuple(tone.light for tone in tokens.RANKS)
-FILLS = ("#E69F00", "#56B4E9")  # the orange and the sky blue as they were, for areas with a dark outline
-HEAT = matplotlib.colormaps["Blues"]
+STRONGEST = 0.72  # of an amount's colour, so that dark or light text reads on it
 BLENDS = (0.25, 0.5, 0.75, 1.0)
 
 _INKED = (
@@ -50,7 +49,7 @@ class Picture(Figure):
     """A Figure with `alt`, one or two sentences that state the finding."""
 
     def __init__(self, width_in: float, height_in: float) -> None:
-        super().__init__(figsize=(width_in, height_in), dpi=MOST_DPI, facecolor="white")
+        super().__init__(figsize=(width_in, height_in), dpi=MOST_DPI, facecolor=PAPER)
         self.set_layout_engine("constrained", h_pad=0.1, w_pad=0.1)
         FigureCanvasAgg(self)
         self.alt = ""
@@ -141,9 +140,9 @@ def _called(text: str, row: str) -> str:
 def _palette() -> PIL.Image.Image:
     """Every colour in use and its blends with white; a palette fitted to each picture would merge ranks' colours."""
     strong = set(tokens.ALL) - {tokens.PAPER, tokens.SHADE}
-    flat = [to_rgb(name) for name in (*sorted(tone.light for tone in strong), *FILLS)]
+    flat = [to_rgb(name) for name in sorted(tone.light for tone in strong)]
     blends = [1 - strength * (1 - np.array(rgb)) for rgb in flat for strength in BLENDS]
-    ramp = HEAT(np.linspace(0, 1, 32))[:, :3]
+    ramp = [1 - share * (1 - np.array(to_rgb(tokens.AMOUNT.light))) for share in np.linspace(STRONGEST / 8, STRONGEST, 16)]
 
     palette = PIL.Image.new("P", (1, 1))
     shades = np.vstack([blends, ramp, to_rgb(tokens.SHADE.light), (1, 1, 1)])
@@ -152,12 +151,23 @@ def _palette() -> PIL.Image.Image:
 
 
 def colour(index: int) -> str:
+    """The colour of a rank, by its number."""
     return COLOURS[index % len(COLOURS)]
 
 
 def amount(share: float) -> tuple[float, float, float, float]:
-    """The fill of a cell that stands for a part of a whole, from 0 to 1: the stronger the more, on either ground."""
-    return (*to_rgb(tokens.AMOUNT.light), share)
+    """The fill of a cell that stands for a part of a whole, from 0 to 1: the stronger the more. Text on it is in `INK`."""
+    return (*to_rgb(tokens.AMOUNT.light), STRONGEST * share)
+
+
+def algorithm(index: int) -> str:
+    """The colour of an algorithm, a method or a curve by its number; ranks have others (`colour`)."""
+    return tokens.ALGORITHMS[index % len(tokens.ALGORITHMS)].light
+
+
+def part(index: int) -> str:
+    """The colour of a part of a whole, such as memory by what it holds, by its number."""
+    return tokens.PARTS[index % len(tokens.PARTS)].light
 
 
 def marker(index: int) -> str:
@@ -175,9 +185,9 @@ def dashes(index: int) -> Any:
 
 def headline(ax: Axes, text: str, small: str = "") -> None:
     """A picture's finding as the title at the left of its axes, with a quiet line under it."""
-    ax.set_title(text, loc="left", fontsize=11, color=INK, pad=22 if small else 8, wrap=True)
+    ax.set_title(text, loc="left", fontsize=tokens.TITLE_PT, color=INK, pad=22 if small else 8, wrap=True)
     if small:
-        ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9, color=QUIET_INK)
+        ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=tokens.LABEL_PT, color=QUIET_INK)
 
 
 def sentences(*said: str) -> str:
@@ -228,7 +238,7 @@ def notice(text: str, alt: str | None = None) -> Picture:
     """A `Picture` that holds words alone, for where there is nothing to draw."""
     picture = Picture(WIDTH_IN, 1.1)
     picture.alt = alt or text
-    picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=12, color=INK, wrap=True)
+    picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=tokens.TITLE_PT, color=INK, wrap=True)
     picture.patch.set_edgecolor(QUIET_INK)
     picture.patch.set_linewidth(2)
     return picture

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.step_through.steps import Held
 
@@ -82,9 +82,10 @@ def _cell(ax: Axes, rank: int, chunk: int, found: Counts | None, n: int) -> None
     if found == _whole(n):
         weight = "bold"
 
-    ax.add_patch(Rectangle((chunk, rank), 1, 1, facecolor=base.HEAT(0.45 * share), edgecolor="white", linewidth=2))
+    look = {"facecolor": base.amount(share), "edgecolor": base.PAPER, "linewidth": tokens.STRONG_PT}
+    ax.add_patch(Rectangle((chunk, rank), 1, 1, **look))
     ax.text(
-        chunk + 0.5, rank + 0.5, _text(found, n), ha="center", va="center", fontsize=10, color=base.INK,
+        chunk + 0.5, rank + 0.5, _text(found, n), ha="center", va="center", fontsize=tokens.HEAD_PT, color=base.INK,
         weight=weight,
     )  # fmt: skip
 

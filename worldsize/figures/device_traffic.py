@@ -17,14 +17,14 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import waits_for
 
 KINDS = ("gradients", "weights")
 NAMES = {"gradients": "gradients and their sums", "weights": "weights"}
-LOOKS = {"gradients": (base.COLOURS[0], "-"), "weights": (base.COLOURS[1], (0, (3, 1.5)))}
+LOOKS = {"gradients": (base.part(0), "-"), "weights": (base.part(1), (0, (3, 1.5)))}
 BENDS = {"gradients": 0.16, "weights": 0.24}  # of arrows, so that those of two kinds stand apart
 PANEL_IN = {3: 2.35, 2: 3.5, 1: 3.5}
 LEGEND_IN = 0.3
@@ -130,15 +130,15 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
     ax.set_axis_off()
     ax.set_xlim(-ROOM, ROOM)
     ax.set_ylim(-ROOM + 0.05, ROOM + 0.25)
-    ax.text(0, ROOM + 0.12, name, fontsize=9.5, weight="bold", color=base.INK, ha="center", va="top")
+    ax.text(0, ROOM + 0.12, name, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, ha="center", va="top")
     if step is None:
-        ax.text(0, 0, "not yet", fontsize=10, color=base.QUIET_INK, ha="center")
+        ax.text(0, 0, "not yet", fontsize=tokens.HEAD_PT, color=base.QUIET_INK, ha="center")
         return
 
     if step["collectives"]:
         size = max(step["collectives"].values())
         words = f"a collective op,\n{units.size(size)} on each\nof {len(step['collectives'])} devices"
-        ax.text(0, -0.08, words, fontsize=8, color=base.INK, ha="center", va="center")
+        ax.text(0, -0.08, words, fontsize=tokens.SMALL_PT, color=base.INK, ha="center", va="center")
 
     found = devices(step)
     boxes = {}
@@ -198,8 +198,8 @@ def _box(ax: Axes, place: tuple, name: str, step: StepTraffic, small: bool) -> T
         amounts = f"in {units.number(went_in * scale)}", f"out {units.number(went_out * scale)} {unit}"
         lines.append(between.join(amounts))
 
-    look = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": edge, "linewidth": 1}
-    text = ax.text(*place, "\n".join(lines), fontsize=7, color=base.INK, ha="center", va="center", bbox=look, zorder=3)
+    look = {"boxstyle": "round,pad=0.3", "facecolor": base.PAPER, "edgecolor": edge, "linewidth": tokens.LINE_PT}
+    text = ax.text(*place, "\n".join(lines), fontsize=tokens.TINY_PT, ha="center", va="center", bbox=look, zorder=3)
     text.update_bbox_position_size(ax.figure.canvas.get_renderer())  # arrows end at the box, and are drawn before it
     return text
 
@@ -210,11 +210,11 @@ def _legend(picture: Picture, known: Sequence[StepTraffic], top: float) -> None:
     for kind in KINDS:
         if kind in present:
             colour, dashes = LOOKS[kind]
-            entries.append(Line2D([], [], color=colour, linestyle=dashes, linewidth=2, label=NAMES[kind]))
+            entries.append(Line2D([], [], color=colour, linestyle=dashes, linewidth=tokens.STRONG_PT, label=NAMES[kind]))
 
     if entries:
         picture.legend(
-            handles=entries, loc="upper left", bbox_to_anchor=(0.0, top), fontsize=9, frameon=False,
+            handles=entries, loc="upper left", bbox_to_anchor=(0.0, top), fontsize=tokens.LABEL_PT, frameon=False,
             ncols=len(entries), handlelength=3,
         )  # fmt: skip
 

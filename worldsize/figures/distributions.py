@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 
@@ -54,7 +54,7 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
     ax.set_yticks(np.arange(len(rows)) - 0.3, list(map(attrgetter("name"), rows)))
     ax.set_ylim(len(rows) - 0.9, -1.05)
     ax.set_xlim(-0.02 * largest - 0.6 * width, largest * 1.12 + width)
-    ax.set_xlabel(x, fontsize=9, color=base.INK)
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, rows)
 
     found = finding(rows)
@@ -97,9 +97,9 @@ def _off(part: float, name: str, count: int) -> str:
 
 
 def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
-    ax.axhline(index, color=base.RULE, linewidth=0.8, zorder=0)
+    ax.axhline(index, color=base.RULE, linewidth=tokens.THIN_PT, zorder=0)
     if not row.values:
-        ax.text(0, index - 0.3, "not yet", fontsize=9, color=base.INK, va="center")
+        ax.text(0, index - 0.3, "not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
         return
 
     values = np.asarray(row.values)
@@ -108,22 +108,22 @@ def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
     heights = BAR_HEIGHT * counts[places] / counts.max()
     heights = np.maximum(heights, 0.02)  # a single value far out shall be seen
 
-    look = {"color": base.colour(index), "edgecolor": base.INK, "linewidth": 0.4, "hatch": base.hatch(index)}
+    look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
     ax.bar(places * width + (width - 1) / 2, -heights, 0.9 * width, index, zorder=2, **look)
     ax.plot(values.mean(), index + 0.07, marker="^", color=base.INK, markersize=7, zorder=4, clip_on=False)
 
     if row.expected is not None:
         ends = [index, index - BAR_HEIGHT - 0.08]
-        ax.plot([row.expected] * 2, ends, color=base.INK, linewidth=1.3, linestyle=(0, (3, 2)))
-    ax.text(values.max() + width, index - 0.13, f"{values.max()}", fontsize=8, color=base.QUIET_INK, va="center")
+        ax.plot([row.expected] * 2, ends, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (3, 2)))
+    ax.text(values.max() + width, index - 0.13, f"{values.max()}", fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
 def _legend(ax: Axes, rows: Sequence[Sample]) -> None:
     entries = [Line2D([], [], marker="^", color=base.INK, linestyle="none", markersize=7, label="mean, measured")]
     if any(row.expected is not None for row in rows):
-        predicted = Line2D([], [], color=base.INK, linewidth=1.3, linestyle=(0, (3, 2)), label="mean, predicted")
+        predicted = Line2D([], [], color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (3, 2)), label="mean, predicted")
         entries.append(predicted)
-    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1.01, 0.99), ncols=2, fontsize=9, frameon=False)
+    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1.01, 0.99), ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
 
 
 def _words(row: Sample) -> str:

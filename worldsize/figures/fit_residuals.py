@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
 
@@ -109,7 +109,7 @@ def _judged(seconds: Mapping[float, float], left_out: Sequence[float]) -> list[f
 def _plain(ax: Axes) -> None:
     base.unframe(ax, "top", "right", "left")
     ax.tick_params(which="both", colors=base.INK, labelsize=9, length=0)
-    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
 
 
@@ -122,12 +122,12 @@ def _times(
 
     ax.set_xscale("log")
     scales.log_axis(ax.yaxis, "time of a message", units.seconds)
-    ax.legend(fontsize=9, frameon=False, loc="upper left")
+    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="upper left")
 
 
 def _line(ax: Axes, index: int, line: Line, seconds: Mapping[float, float]) -> None:
     """A line where it is not far below all that was measured."""
-    look = {"color": base.colour(index), "linewidth": 1.4, "linestyle": (0, (4, 2))}
+    look = {"color": base.algorithm(index), "linewidth": tokens.LINE_PT, "linestyle": (0, (4, 2))}
     if index == 0:
         look["linestyle"] = "-"
     if not line.alpha_bandwidth:
@@ -148,18 +148,19 @@ def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], lef
                 percent = 100 * line.error(size_bytes, seconds[size_bytes])
                 worst = max(worst, abs(percent))
                 drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))
-            ax.plot(list(drawn), list(drawn.values()), color=base.colour(index), linewidth=0.7)
-            _points(ax, drawn, left_out, base.colour(index), base.marker(index))
+            ax.plot(list(drawn), list(drawn.values()), color=base.algorithm(index), linewidth=tokens.THIN_PT)
+            _points(ax, drawn, left_out, base.algorithm(index), base.marker(index))
 
-    ax.axhline(0, color=base.INK, linewidth=1)
+    ax.axhline(0, color=base.INK, linewidth=tokens.LINE_PT)
     limit = min(1.15 * MOST_PERCENT, max(5.0, 1.3 * worst))
     ax.set_ylim(-limit, limit)
     ax.yaxis.set_major_formatter(_percent)
-    ax.set_ylabel("the line is off by", fontsize=9, color=base.QUIET_INK)
+    ax.set_ylabel("the line is off by", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
     if worst > MOST_PERCENT:
         edge = f"further off than {MOST_PERCENT} %: drawn at the edge"
-        ax.annotate(edge, (1, 0), (0, 3), "axes fraction", "offset points", ha="right", fontsize=8, color=base.QUIET_INK)
+        look = {"ha": "right", "fontsize": tokens.SMALL_PT, "color": base.QUIET_INK}
+        ax.annotate(edge, (1, 0), (0, 3), "axes fraction", "offset points", **look)
 
 
 def _percent(value: float, place: int) -> str:
@@ -176,16 +177,16 @@ def _points(
     hollow = np.isin(sizes, list(left_out))
     look = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "none", "zorder": 3}
     ax.plot(sizes[~hollow], ys[~hollow], markerfacecolor=colour, label=label, **look)
-    ax.plot(sizes[hollow], ys[hollow], markerfacecolor="white", **look)
+    ax.plot(sizes[hollow], ys[hollow], markerfacecolor=base.PAPER, **look)
 
 
 def _marks(ax: Axes, marks: Mapping[float, str], words: bool) -> None:
     for size_bytes, said in marks.items():
-        ax.axvline(size_bytes, color=base.QUIET_INK, linewidth=0.9, linestyle=(0, (1, 2)))
+        ax.axvline(size_bytes, color=base.QUIET_INK, linewidth=tokens.THIN_PT, linestyle=(0, (1, 2)))
         if words:
             ax.annotate(
-                f" {said}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top", fontsize=8,
-                color=base.QUIET_INK,
+                f" {said}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top",
+                fontsize=tokens.SMALL_PT, color=base.QUIET_INK,
             )  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings
 from worldsize.figures.inputs import trace_of
@@ -80,18 +81,20 @@ def _busiest_link(table: np.ndarray) -> str:
 
 def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
     n, largest = len(table), table.max() or 1
-    ax.imshow(table, cmap=base.HEAT, vmin=0, vmax=largest, aspect="auto")
+    for (src, dst), value in np.ndenumerate(table):
+        if value:
+            ax.add_patch(Rectangle((dst - 0.5, src - 0.5), 1, 1, facecolor=base.amount(value / largest), linewidth=0))
     for rank in range(n):
         if not table[rank, rank]:
             ends = [rank - 0.5, rank + 0.5]
-            ax.plot(ends, ends, color=base.RULE, linewidth=1)
+            ax.plot(ends, ends, color=base.RULE, linewidth=tokens.LINE_PT)
     if n > MOST_NUMBERED_RANKS:
         return
 
-    look = {"ha": "center", "va": "center", "fontsize": 9 if n <= 10 else 8}
+    look = {"ha": "center", "va": "center", "fontsize": tokens.LABEL_PT if n <= 10 else 8}
     for (src, dst), value in np.ndenumerate(table):
         if value:
-            ax.text(dst, src, f"{value * scale:.3g}", color=_ink_on(base.HEAT(value / largest)), **look)
+            ax.text(dst, src, f"{value * scale:.3g}", color=base.INK, **look)
 
     for rank in range(n):
         ax.text(n, rank, f"{table[rank].sum() * scale:.3g}", color=base.INK, **look)
@@ -110,24 +113,8 @@ def _axes(ax: Axes, n: int) -> None:
     ax.set_xlim(-0.5, edge)
     ax.set_ylim(edge, -0.5)
 
-    ax.set_xlabel("to rank", fontsize=9, color=base.INK)
-    ax.set_ylabel("from rank", fontsize=9, color=base.INK)
+    ax.set_xlabel("to rank", fontsize=tokens.LABEL_PT, color=base.INK)
+    ax.set_ylabel("from rank", fontsize=tokens.LABEL_PT, color=base.INK)
     ax.spines["bottom"].set_visible(False)
-    ax.axhline(n - 0.5, color=base.QUIET_INK, linewidth=0.8)
-    ax.axvline(n - 0.5, color=base.QUIET_INK, linewidth=0.8)
-
-
-def _ink_on(background: tuple[float, ...]) -> str:
-    """Black or white, whichever has the greater contrast; the greater is never under 4.5:1 (WCAG 2)."""
-    red, green, blue = map(_linear, background[:3])
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    on_black, on_white = (luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)
-    if on_black > on_white:
-        return "black"
-    return "white"
-
-
-def _linear(channel: float) -> float:
-    if channel <= 0.04045:
-        return channel / 12.92
-    return ((channel + 0.055) / 1.055) ** 2.4
+    ax.axhline(n - 0.5, color=base.QUIET_INK, linewidth=tokens.THIN_PT)
+    ax.axvline(n - 0.5, color=base.QUIET_INK, linewidth=tokens.THIN_PT)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
 
@@ -62,17 +62,17 @@ def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool =
         if log:
             scales.log_axis(axis, name)
         else:
-            axis.set_label_text(name, fontsize=9)
+            axis.set_label_text(name, fontsize=tokens.LABEL_PT)
         _axis(axis, name)
     if places:
         ax.xaxis.set_ticks(_apart(sorted(places), log))
         ax.xaxis.set_minor_locator(NullLocator())
     if not log:
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
-    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
     # framed: its markers are no points
-    ax.legend(fontsize=9, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
+    ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
 
     found = finding(rows, x, y)
     heading.head(picture, asks, found, _drawn(rows))
@@ -147,9 +147,9 @@ def _apart(places: Sequence[float], log: bool) -> list[float]:
 
 
 def _curve(ax: Axes, index: int, row: Curve) -> None:
-    look = {"color": base.colour(index)}
+    look = {"color": base.algorithm(index)}
     if row.predicted:
-        ax.plot(*zip(*row.predicted, strict=True), linestyle=PREDICTED, linewidth=1.2, **look)
+        ax.plot(*zip(*row.predicted, strict=True), linestyle=PREDICTED, linewidth=tokens.LINE_PT, **look)
 
     if row.known:
         ax.plot(

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 
-GREEN, RED = base.COLOURS[2], base.COLOURS[1]
 Cells = Mapping[tuple[str, str], str]  # (row, column) -> outcome
 ROW_IN, LETTER_IN = 0.265, 0.077
 
@@ -26,14 +25,14 @@ class Look:
 
     mark: str
     colour: str
-    strength: float = 0.25  # of the colour
+    strength: float = 0.25  # of the colour, so that dark or light text reads on it
 
 
 LOOKS = {
-    "works": Look("✔ works", GREEN),
-    "fails": Look("✘ fails", RED),
-    "wrong": Look("≠ wrong", base.FILLS[0], strength=1.0),
-    "loses updates": Look("! loses", base.FILLS[0], strength=1.0),
+    "works": Look("✔ works", tokens.GOOD.light),
+    "fails": Look("✘ fails", tokens.BAD.light),
+    "wrong": Look("≠ wrong", tokens.NOTE.light, strength=0.45),
+    "loses updates": Look("! loses", tokens.NOTE.light, strength=0.45),
 }
 
 
@@ -59,12 +58,12 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
 
     for k, column in enumerate(columns):
         x = label_in + column_in * (k + 0.5)
-        ax.text(x, 0.12, column, fontsize=8.5, color=base.INK, ha="center", va="center", weight="bold")
+        ax.text(x, 0.12, column, fontsize=tokens.SMALL_PT, color=base.INK, ha="center", va="center", weight="bold")
 
     for r, row in enumerate(rows):
         y = 0.28 + ROW_IN * r
-        ax.plot([0, width], [y, y], color=base.RULE, linewidth=0.5)
-        ax.text(0, y + ROW_IN / 2, row, fontsize=9, color=base.INK, va="center")
+        ax.plot([0, width], [y, y], color=base.RULE, linewidth=tokens.HAIR_PT)
+        ax.text(0, y + ROW_IN / 2, row, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
         for k, column in enumerate(columns):
             _cell(ax, label_in + column_in * k, y, column_in, cells.get((row, column)))
 
@@ -107,7 +106,7 @@ def _cell(ax: Axes, x: float, y: float, width: float, outcome: str | None) -> No
         box.set_alpha(look.strength)
         ax.add_patch(box)
 
-    ax.text(x + width / 2, y + ROW_IN / 2, text, fontsize=8.5, color=ink, ha="center", va="center")
+    ax.text(x + width / 2, y + ROW_IN / 2, text, fontsize=tokens.SMALL_PT, color=ink, ha="center", va="center")
 
 
 def _words(row: str, columns: Sequence[str], cells: Cells) -> str:

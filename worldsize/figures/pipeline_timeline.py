@@ -16,16 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import heading
 from worldsize.figures.inputs import waits_for
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, StagePass, makespan_s, utilisation, works
 
-# the course's blue and vermilion, blended with as much white, so that black digits read well on them
 LOOKS = {
-    FORWARD: {"facecolor": "#80B8D8", "edgecolor": base.INK, "linewidth": 0.7},
-    BACKWARD: {"facecolor": "#EAAE80", "edgecolor": base.INK, "linewidth": 0.7, "hatch": "//"},
+    FORWARD: {"facecolor": tokens.COMPUTE.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
+    BACKWARD: {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT, "hatch": "//"},
 }
 BOX_HEIGHT = 0.56
 LIFT = 0.09  # a forward stands a little higher, a backward a little lower
@@ -70,7 +69,7 @@ def _pipeline(trace: Any, asks: str) -> Picture:
         _box(ax, work, start_s, whole_s, scale, digits)
     _arrows(ax, trace, start_s, start_s + whole_s, scale)
     ax.set_xlim(0, whole_s * scale)
-    ax.set_xlabel(f"time since the first forward ({unit})", fontsize=9, color=base.INK)
+    ax.set_xlabel(f"time since the first forward ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax)
 
     over = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {said}"
@@ -106,7 +105,7 @@ def _shares(trace: Any) -> list[float]:
 
 
 def _lanes(ax: Axes, stages: int, width: float) -> None:
-    look = {"facecolor": "white", "edgecolor": base.RULE, "linewidth": 0.8, "zorder": 0}
+    look = {"facecolor": base.PAPER, "edgecolor": base.RULE, "linewidth": tokens.THIN_PT, "zorder": 0}
     for stage in range(stages):
         ax.add_patch(Rectangle((0, stage - 0.38), width, 0.76, **look))
         base.rank_mark(ax, stage, stage)
@@ -117,9 +116,10 @@ def _lanes(ax: Axes, stages: int, width: float) -> None:
 
 
 def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: int) -> None:
-    look, lift, ground = LOOKS[work.way], -LIFT, None
+    look, lift = LOOKS[work.way], -LIFT
+    ground = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.8}
     if work.way == BACKWARD:
-        lift, ground = LIFT, {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 1.2}  # it is hatched
+        lift = LIFT
 
     left, width = (work.start_s - start_s) * scale, (work.end_s - work.start_s) * scale
     middle = work.stage + lift
@@ -127,8 +127,7 @@ def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float
 
     if digits * DIGIT < (work.end_s - work.start_s) / whole_s:
         ax.text(
-            left + width / 2, middle, str(work.micro), ha="center", va="center", fontsize=8, color="black", zorder=4,
-            bbox=ground,
+            left + width / 2, middle, str(work.micro), ha="center", va="center", fontsize=tokens.SMALL_PT, zorder=4, bbox=ground,
         )  # fmt: skip
 
 
@@ -137,7 +136,7 @@ def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) ->
     if len(trace.transfers) > MOST_ARROWS:
         return
 
-    look = {"arrowstyle": "-|>", "color": base.INK, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+    look = {"arrowstyle": "-|>", "color": base.INK, "linewidth": tokens.THIN_PT, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
     for t in trace.transfers:
         if start_s <= t.start_s and t.end_s <= end_s:
             half_box = math.copysign(0.33, t.dst - t.src)
@@ -148,9 +147,9 @@ def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) ->
 
 def _legend(ax: Axes) -> None:
     entries = [Patch(label=way, **look) for way, look in LOOKS.items()]
-    entries.append(Patch(facecolor="white", edgecolor=base.QUIET_INK, linewidth=0.7, label="idle"))
+    entries.append(Patch(facecolor=base.PAPER, edgecolor=base.QUIET_INK, linewidth=tokens.THIN_PT, label="idle"))
     ax.legend(
-        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8, frameon=False,
+        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=tokens.SMALL_PT, frameon=False,
         labelcolor=base.QUIET_INK,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import waits_for
@@ -59,7 +59,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
             for x, text in chips:
                 _chip(ax, x, y + 0.1 + LINE_IN * line, text)
         below = y + heights[name] - 0.17
-        ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=8, color=base.QUIET_INK, va="center")
+        ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
         y += heights[name] + 0.12
 
     picture.alt = heading.alt(asks, found, *base.of_each(_row_in_words, rows))
@@ -123,19 +123,19 @@ def _sheet(asks: str, finding: str, height_in: float) -> tuple[Picture, Axes, fl
 
 
 def _row(ax: Axes, y: float, height: float, index: int, name: str) -> None:
-    _box(ax, LABEL_IN, y, base.WIDTH_IN - LABEL_IN - 0.06, height, facecolor="white", edgecolor=base.QUIET_INK)
-    ax.plot(0.16, y + height / 2, marker=base.marker(index), color=base.colour(index), markersize=7, markeredgecolor=base.INK)
-    ax.text(0.3, y + height / 2, name, fontsize=9, color=base.INK, va="center")
+    _box(ax, LABEL_IN, y, base.WIDTH_IN - LABEL_IN - 0.06, height, facecolor=base.PAPER, edgecolor=base.QUIET_INK)
+    ax.plot(0.16, y + height / 2, marker=base.marker(index), color=base.algorithm(index), markersize=7, markeredgecolor=base.INK)
+    ax.text(0.3, y + height / 2, name, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
 
 def _chip(ax: Axes, x: float, y: float, text: str) -> None:
-    _box(ax, x, y, _width(text), CHIP_IN, facecolor=base.FILLS[1], edgecolor=base.INK)
-    ax.text(x + _width(text) / 2, y + CHIP_IN / 2, text, fontsize=8, color=base.INK, ha="center", va="center")
+    _box(ax, x, y, _width(text), CHIP_IN, facecolor=tokens.SHADE.light, edgecolor=base.INK)
+    ax.text(x + _width(text) / 2, y + CHIP_IN / 2, text, fontsize=tokens.SMALL_PT, color=base.INK, ha="center", va="center")
 
 
 def _box(ax: Axes, x: float, y: float, width: float, height: float, **look: str) -> None:
     shape = "round,pad=0,rounding_size=0.05"
-    ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, linewidth=0.8, **look))
+    ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, linewidth=tokens.THIN_PT, **look))
 
 
 def _works(row: Mapping[str, Mapping[str, int]]) -> str:
@@ -200,8 +200,8 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
     picture, ax, top = _sheet(asks, said, 0.3 + 0.55 * len(lanes))
     ys = {lane: top + 0.5 + 0.55 * index for index, lane in enumerate(lanes)}
     for lane, y in ys.items():
-        ax.plot([LABEL_IN, base.WIDTH_IN - 0.1], [y, y], color=base.RULE, linewidth=1, zorder=0)
-        ax.text(0.1, y, lane, fontsize=9, color=base.INK, va="center")
+        ax.plot([LABEL_IN, base.WIDTH_IN - 0.1], [y, y], color=base.RULE, linewidth=tokens.LINE_PT, zorder=0)
+        ax.text(0.1, y, lane, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     present = list(dict.fromkeys(map(attrgetter("kind"), found)))
     kinds = list(dict.fromkeys([*KINDS, *present]))
@@ -212,11 +212,11 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
     entries = []
     for index, kind in enumerate(kinds):
         if kind in present:
-            look = {"color": base.colour(index), "linestyle": _dashes(index)}
-            entries.append(Line2D([], [], linewidth=1.8, label=kind, **look))
+            look = {"color": base.algorithm(index), "linestyle": _dashes(index)}
+            entries.append(Line2D([], [], linewidth=tokens.STRONG_PT, label=kind, **look))
     ax.legend(
-        handles=entries, loc="upper right", bbox_to_anchor=(1, 1 - (top - 0.05) / picture.get_figheight()), fontsize=8,
-        frameon=False, ncols=len(entries), handlelength=3,
+        handles=entries, loc="upper right", bbox_to_anchor=(1, 1 - (top - 0.05) / picture.get_figheight()),
+        fontsize=tokens.SMALL_PT, frameon=False, ncols=len(entries), handlelength=3,
     )  # fmt: skip
 
     picture.alt = heading.alt(asks, said, "; ".join(map(_in_words, found)))
@@ -240,14 +240,14 @@ def travels(hops: Iterable[Hop]) -> str:
 def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, index: int) -> None:
     """`index` is that of the hop's kind, which gives the arrow its look."""
     begin, end = ys[hop.src], ys[hop.dst]
-    look = {"color": base.colour(index), "linewidth": 1.8, "linestyle": _dashes(index), "mutation_scale": 11}
+    look = {"color": base.algorithm(index), "linewidth": tokens.STRONG_PT, "linestyle": _dashes(index), "mutation_scale": 11}
     ax.annotate("", (x, end), (x, begin), arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, **look}, zorder=2)
-    ax.plot(x, begin, marker="o", markersize=4, color=base.colour(index), zorder=2)
+    ax.plot(x, begin, marker="o", markersize=4, color=base.algorithm(index), zorder=2)
 
     # just before the arrow's end, between two lanes: arrows of one sender end at different heights
     y = end - math.copysign(0.27, end - begin)
-    size, white = units.size(hop.size_bytes), {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    ax.text(x, y, size, fontsize=7.5, color=base.INK, ha="center", va="center", bbox=white, zorder=3)
+    size, white = units.size(hop.size_bytes), {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.6}
+    ax.text(x, y, size, fontsize=tokens.TINY_PT, color=base.INK, ha="center", va="center", bbox=white, zorder=3)
 
 
 def _dashes(index: int) -> Any:

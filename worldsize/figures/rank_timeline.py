@@ -19,7 +19,7 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings
 from worldsize.figures.inputs import began_s, ended_s, waits_for
@@ -28,11 +28,11 @@ from worldsize.trace import joined
 KINDS = ("compute", "wait", "send", "recv", "collective")
 TRACKS = (("compute", "wait"), ("send",), ("recv",), ("collective",))
 LOOKS = {
-    "compute": {"facecolor": "#0072B2", "hatch": ""},
-    "wait": {"facecolor": "white", "hatch": "...."},
-    "send": {"facecolor": "#E69F00", "hatch": "////"},
-    "recv": {"facecolor": "#56B4E9", "hatch": "\\\\\\\\"},
-    "collective": {"facecolor": "#CC79A7", "hatch": "xxx"},
+    "compute": {"facecolor": tokens.COMPUTE.light, "hatch": ""},
+    "wait": {"facecolor": base.PAPER, "hatch": "...."},
+    "send": {"facecolor": tokens.SEND.light, "hatch": "////"},
+    "recv": {"facecolor": tokens.RECV.light, "hatch": "\\\\\\\\"},
+    "collective": {"facecolor": tokens.COLLECTIVE.light, "hatch": "xxx"},
 }
 IDLE = ("wait", "recv", "collective")  # the time in which a rank can be waiting for others
 NAMED = ("compute", "wait", "collective")
@@ -109,7 +109,7 @@ def _timeline(trace: Any) -> Picture:
             _labels(ax, y, group, start_s, whole_s, scale)
 
     ax.set_xlim(0, whole_s * scale)
-    ax.set_xlabel(f"time since the first event ({unit})", fontsize=9, color=base.INK)
+    ax.set_xlabel(f"time since the first event ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, kinds)
 
     said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
@@ -141,7 +141,7 @@ def _bars(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind:
 
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(corners)
     path = Path(np.concatenate(corners), codes)
-    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=0.5, **LOOKS[kind]))
+    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.HAIR_PT, **LOOKS[kind]))
 
 
 def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
@@ -156,7 +156,7 @@ def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kin
 
     bottom = y + TRACK_HEIGHT
     tops = bottom - np.append(heights, heights[-1])
-    ax.fill_between(edges, bottom, tops, step="post", edgecolor=base.INK, linewidth=0.5, **LOOKS[kind])
+    ax.fill_between(edges, bottom, tops, step="post", edgecolor=base.INK, linewidth=tokens.HAIR_PT, **LOOKS[kind])
 
 
 def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
@@ -220,7 +220,7 @@ def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
     lane = tracks + 0.5
     middles = np.arange(world_size) * lane + (tracks - 1 + TRACK_HEIGHT) / 2
     for rank, middle in enumerate(middles):
-        ax.axhline(rank * lane - 0.35, color=base.RULE, linewidth=0.8, zorder=0)
+        ax.axhline(rank * lane - 0.35, color=base.RULE, linewidth=tokens.THIN_PT, zorder=0)
         base.rank_mark(ax, rank, middle)
 
     ax.set_yticks(middles, base.numbered("rank", world_size))
@@ -230,8 +230,8 @@ def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
 
 def _labels(ax: Axes, y: float, group: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
     """The names of spans that the user marked and of collectives, where they fit into their bars."""
-    look = {"ha": "center", "va": "center", "fontsize": 7, "color": base.INK}
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    look = {"ha": "center", "va": "center", "fontsize": tokens.TINY_PT, "color": base.INK}
+    box = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.6}
     for b in group[:MOST_LABELS]:
         if b.label and len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:
             x = ((b.start_s + b.end_s) / 2 - start_s) * scale
@@ -239,8 +239,8 @@ def _labels(ax: Axes, y: float, group: Sequence[Bar], start_s: float, whole_s: f
 
 
 def _legend(ax: Axes, kinds: set[str]) -> None:
-    entries = [Patch(edgecolor=base.INK, label=kind, linewidth=0.5, **LOOKS[kind]) for kind in KINDS if kind in kinds]
+    entries = [Patch(edgecolor=base.INK, label=kind, linewidth=tokens.HAIR_PT, **LOOKS[kind]) for kind in KINDS if kind in kinds]
     ax.legend(
-        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=8, frameon=False,
+        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.SMALL_PT, frameon=False,
         labelcolor=base.QUIET_INK,
     )  # fmt: skip

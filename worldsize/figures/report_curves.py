@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worldsize import failures, units
-from worldsize.figures import base, report_series
+from worldsize.figures import base, report_series, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.inputs import waits_for
 from worldsize.figures.report_series import ReportPoint
@@ -95,7 +95,7 @@ def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.Tas
         xs, ys = np.array(shown, float).T  # None becomes NaN
         every = (rank * len(xs) // (2 * MARKERS_A_LINE) // len(curves), max(1, len(xs) // MARKERS_A_LINE))
         ax.plot(
-            xs, ys, color=base.colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=1.4,
+            xs, ys, color=base.colour(rank), linestyle=DASHES[rank % len(DASHES)], linewidth=tokens.LINE_PT,
             marker=base.marker(rank), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
             label=failures.name(rank, tasks),
         )  # fmt: skip
@@ -103,9 +103,9 @@ def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.Tas
 
     base.unframe(ax, "top", "right")
     ax.tick_params(colors=base.INK, labelsize=9, length=0)
-    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
-    ax.set_xlabel(x_name, fontsize=9, color=base.INK)
-    ax.set_ylabel(report_series.label(name), fontsize=9, color=base.INK)
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
+    ax.set_xlabel(x_name, fontsize=tokens.LABEL_PT, color=base.INK)
+    ax.set_ylabel(report_series.label(name), fontsize=tokens.LABEL_PT, color=base.INK)
     ax.xaxis.set_major_formatter(lambda value, _: units.number(value))
 
 
@@ -114,7 +114,7 @@ def _legend(made: Picture) -> None:
     if len(labels) > MOST_NAMED:
         handles = handles[:MOST_NAMED]
         labels = [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {labels[-1]}"]
-    made.legend(handles, labels, loc="upper right", fontsize=8, frameon=False, handlelength=3.5)
+    made.legend(handles, labels, loc="upper right", fontsize=tokens.SMALL_PT, frameon=False, handlelength=3.5)
 
 
 def _lost(ax: Axes, points: list[ReportPoint]) -> None:

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.inputs import began_s, ended_s, marked, trace_of
 from worldsize.figures.message_pattern import message_pattern
@@ -69,7 +69,7 @@ def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     ax.set_xlim(0, max((end_s - start_s) * scale, 1e-9) * 1.01)
     if in_steps:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel(x, fontsize=9, color=base.INK)
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
 
     totals = _totals(trace, shown, unit, scale, start_s)
     base.headline(ax, finding[0].upper() + finding[1:], totals)
@@ -111,7 +111,7 @@ def _totals(trace: Any, shown: Sequence[Any], unit: str, scale: float, start_s: 
 
 def _lanes(ax: Axes, world_size: int) -> None:
     for rank in range(world_size):
-        ax.axhline(rank, color=base.RULE, linewidth=1, zorder=0)
+        ax.axhline(rank, color=base.RULE, linewidth=tokens.LINE_PT, zorder=0)
         base.rank_mark(ax, rank, rank)
 
     ax.set_ylim(world_size - 0.4, -0.6)
@@ -122,21 +122,21 @@ def _lanes(ax: Axes, world_size: int) -> None:
 def _bars(ax: Axes, spans: Sequence[Any], start_s: float, end_s: float, scale: float) -> None:
     for span in spans:
         left, right = (span.start_s - start_s) * scale, (min(span.end_s, end_s) - start_s) * scale
-        height, look = 0.12, {"facecolor": "white", "edgecolor": base.QUIET_INK}
+        height, look = 0.12, {"facecolor": base.PAPER, "edgecolor": base.QUIET_INK}
         if span.kind == "compute":
             height = 0.3
             look = {"facecolor": base.colour(span.rank), "edgecolor": base.INK, "hatch": base.hatch(span.rank)}
-        ax.barh(span.rank, right - left, height, left, zorder=1, linewidth=0.6, **look)
+        ax.barh(span.rank, right - left, height, left, zorder=1, linewidth=tokens.HAIR_PT, **look)
 
     kinds = set(map(attrgetter("kind"), spans))
     entries = []
     if "compute" in kinds:
         entries.append(Patch(facecolor=base.RULE, edgecolor=base.INK, label="compute"))
     if "wait" in kinds:
-        entries.append(Patch(facecolor="white", edgecolor=base.QUIET_INK, label="wait"))
+        entries.append(Patch(facecolor=base.PAPER, edgecolor=base.QUIET_INK, label="wait"))
     if entries:
         entries.append(Line2D([], [], color=base.QUIET_INK, label="message"))
-        ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8, frameon=False)
+        ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=tokens.SMALL_PT, frameon=False)
 
 
 def _arrow(ax: Axes, begin: float, end: float, transfer: Any, count: int) -> None:
@@ -147,7 +147,7 @@ def _arrow(ax: Axes, begin: float, end: float, transfer: Any, count: int) -> Non
         width = 0.9
 
     look = {"arrowstyle": "-|>", "linewidth": width, "mutation_scale": head, "shrinkA": 0, "shrinkB": 0}
-    look["color"] = base.colour(transfer.src)
+    look |= {"color": base.colour(transfer.src), "linestyle": base.dashes(transfer.src)}
     arrow = ax.annotate("", (end, transfer.dst), (begin, transfer.src), arrowprops=look, zorder=2)
     arrow.set_in_layout(False)
 
@@ -163,8 +163,8 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[tuple[float, float
 
     for (begin, end, transfer), size in zip(arrows, sizes, strict=True):
         label = ax.text(
-            0, 0, size, fontsize=8, color=base.INK, ha="center", va="center", zorder=3,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+            0, 0, size, fontsize=tokens.SMALL_PT, color=base.INK, ha="center", va="center", zorder=3,
+            bbox={"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.8},
         )  # fmt: skip
         for place in LABEL_PLACES:
             y = transfer.src + place * (transfer.dst - transfer.src)

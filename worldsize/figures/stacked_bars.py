@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 
@@ -57,7 +57,7 @@ def stacks(
         head = name
         if rows is None:
             head = f"{name}: not yet"
-        ax.text(0, y, head, fontsize=10, weight="bold", color=base.INK, va="center")
+        ax.text(0, y, head, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, va="center")
         y += 1.0
         for label, row in labelled.get(name, {}).items():
             _bar(ax, y, row, names, scale)
@@ -70,7 +70,7 @@ def stacks(
     ax.set_xlim(0, largest * scale * ROOM_FOR_TEXT)
     if limit:
         _line(ax, limit[0], limit[1] * scale)
-    ax.set_xlabel(f"{what} ({unit})", fontsize=9, color=base.INK)
+    ax.set_xlabel(f"{what} ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, names)
 
     found = finding(labelled, limit)
@@ -121,27 +121,27 @@ def _bar(ax: Axes, y: float, row: Parts, names: Sequence[str], scale: float) -> 
     left = 0.0
     for part, size_bytes in row.items():
         index = names.index(part)
-        look = {"color": base.colour(index), "hatch": base.hatch(index), "edgecolor": base.INK, "linewidth": 0.6}
+        look = {"color": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
         ax.barh(y, size_bytes * scale, 0.7, left, **look)
         left += size_bytes * scale
 
-    ax.text(left, y, f" {units.size(sum(row.values()))}", fontsize=9, color=base.INK, va="center")
+    ax.text(left, y, f" {units.size(sum(row.values()))}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
 
 def _line(ax: Axes, name: str, x: float) -> None:
     """A limit that a bar stays under or gets past, named at its foot."""
-    ax.axvline(x, color=base.INK, linewidth=1.4, linestyle=(0, (5, 2)))
-    ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=9, color=base.INK, va="bottom")
+    ax.axvline(x, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (5, 2)))
+    ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=tokens.LABEL_PT, color=base.INK, va="bottom")
 
 
 def _legend(ax: Axes, names: Sequence[str]) -> None:
     entries = []
     for index, name in enumerate(names):
-        look = {"facecolor": base.colour(index), "hatch": base.hatch(index), "edgecolor": base.INK}
+        look = {"facecolor": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK}
         entries.append(Patch(label=name, **look))
 
     ax.legend(
-        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=9, frameon=False,
+        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.LABEL_PT, frameon=False,
         labelcolor=base.QUIET_INK,
     )  # fmt: skip
 

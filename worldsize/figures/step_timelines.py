@@ -18,14 +18,14 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import ended_s, waits_for
 from worldsize.trace import joined
 
-COMPUTE = {"facecolor": "#0072B2", "edgecolor": base.INK, "linewidth": 0.5}
-MESSAGE = {"facecolor": base.colour(1), "edgecolor": base.INK, "linewidth": 0.5, "hatch": "////"}
+COMPUTE = {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
+MESSAGE = {"facecolor": tokens.SEND.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": "////"}
 HEIGHT = 0.38
 TOP_IN, BOTTOM_IN, ROW_IN, LETTER_IN = 0.25, 0.55, 0.62, 0.085
 
@@ -119,16 +119,16 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str) -> Picture:
 
     for place, step in enumerate(rows.values()):
         if step is None:
-            ax.text(0.01 * longest_s * scale, place, "not yet", va="center", fontsize=9, color=base.QUIET_INK)
+            ax.text(0.01 * longest_s * scale, place, "not yet", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
         else:
             _row(ax, place, step, scale, longest_s)
 
     ax.set_yticks(range(len(rows)), list(rows))
     ax.set_ylim(len(rows) - 0.45, -0.55)
     ax.set_xlim(0, longest_s * scale * 1.12)
-    ax.set_xlabel(f"time since backward began ({unit})", fontsize=9, color=base.INK)
+    ax.set_xlabel(f"time since backward began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     entries = [Patch(label="backward", **COMPUTE), Patch(label="message", **MESSAGE)]
-    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, frameon=False)
+    ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=tokens.SMALL_PT, frameon=False)
 
     picture.alt = heading.alt(asks, found, *base.of_each(_words, rows))
     return picture
@@ -155,12 +155,12 @@ def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: floa
     for top, intervals, look in ((place - HEIGHT, step.work, COMPUTE), (place, step.messages, MESSAGE)):
         bars = [(start * scale, (end - start) * scale) for start, end in intervals]
         ax.broken_barh(bars, (top, HEIGHT), **look)
-    ax.axhline(place + 0.5, color=base.RULE, linewidth=0.8, zorder=0)
+    ax.axhline(place + 0.5, color=base.RULE, linewidth=tokens.THIN_PT, zorder=0)
 
     end = step.backward_s * scale
-    ax.plot([end, end], [place - HEIGHT - 0.06, place + HEIGHT + 0.06], color=base.INK, linewidth=1.8, zorder=3)
+    ax.plot([end, end], [place - HEIGHT - 0.06, place + HEIGHT + 0.06], color=base.INK, linewidth=tokens.STRONG_PT, zorder=3)
     beside = (step.end_s + 0.01 * longest_s) * scale
-    ax.text(beside, place, units.seconds(step.end_s), va="center", fontsize=9, color=base.INK)
+    ax.text(beside, place, units.seconds(step.end_s), va="center", fontsize=tokens.LABEL_PT, color=base.INK)
 
 
 def _words(step: StepTimeline) -> str:

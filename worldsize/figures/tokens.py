@@ -45,7 +45,7 @@ NOTE = Tone("note", "#8a5a00", "#f0b95a")
 
 # ---- amounts: more is stronger, by opacity ----------------------------------------------------------------
 
-AMOUNT = Tone("amount", "#0b5cad", "#6db3ff")
+AMOUNT = Tone("amount", "#0b5cad", "#3f86cf")
 
 # ---- the three palettes ---------------------------------------------------------------------------------
 
@@ -65,6 +65,7 @@ ALGORITHMS = _palette(
     "#b598ff #f37825 #08ca9c #ffa8e1 #a5d969 #9ea4b0",
 )
 COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
+PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffic, by what it is
 
 ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
 

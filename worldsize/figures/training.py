@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
 from worldsize.units import number
@@ -62,13 +62,13 @@ def histories(
         _history(ax, index, len(rows), name, values, _width(name, known))
 
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel(x, fontsize=9, color=base.INK)
-    ax.set_ylabel(y, fontsize=9, color=base.QUIET_INK)
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
+    ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     if log:
         _log_axis(ax, y, lowest=min(chain(*known.values()), default=FLOOR))
-    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
+    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
     found = ends(known, x, y)
     heading.head(picture, asks, found)
@@ -105,8 +105,8 @@ def _log_axis(ax: Axes, name: str, lowest: float) -> None:
         ax.set_ylim(bottom=FLOOR / 3)
         ax.yaxis.set_major_locator(FixedLocator([tick for tick in ax.yaxis.get_majorticklocs() if tick > 30 * FLOOR]))
         ax.annotate(
-            "0", (0, FLOOR), (-4, 0), ("axes fraction", "data"), "offset points", ha="right", va="center", fontsize=9,
-            color=base.INK,
+            "0", (0, FLOOR), (-4, 0), ("axes fraction", "data"), "offset points", ha="right", va="center",
+            fontsize=tokens.LABEL_PT,
         )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float
     steps = range(1, len(values) + 1)
     stride = max(1, math.ceil(len(values) / MARKERS_A_LINE))
     ax.plot(
-        steps, values, color=base.colour(index), linewidth=width, label=name,
+        steps, values, color=base.algorithm(index), linewidth=width, label=name,
         marker=base.marker(index), markersize=6.5, markevery=(index * stride // count, stride),
         markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
     )  # fmt: skip
@@ -181,7 +181,7 @@ def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
     _panel(left, "steps (updates of the weights)", min(last_steps))
     _panel(right, "seconds", max(last_seconds))
     _loss_axis(left, y, known)
-    right.legend(fontsize=9, frameon=False, loc="upper right", handlelength=3.5)
+    right.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="upper right", handlelength=3.5)
 
     found = lowest(rows)
     heading.head(picture, asks, found)
@@ -226,7 +226,7 @@ def _low(losses: Mapping[str, float]) -> str:
 def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence[float]) -> None:
     every = (len(xs) // (3 * MARKERS_A_LOSS) * index % max(1, len(xs)), max(1, len(xs) // MARKERS_A_LOSS))
     ax.plot(
-        xs, _drawable(losses), color=base.colour(index), linestyle=DASHES[index % len(DASHES)], linewidth=1.2,
+        xs, _drawable(losses), color=base.algorithm(index), linestyle=DASHES[index % len(DASHES)], linewidth=tokens.LINE_PT,
         marker=base.marker(index), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
         label=name,
     )  # fmt: skip
@@ -241,9 +241,9 @@ def _drawable(losses: Sequence[float]) -> np.ndarray:
 def _panel(ax: Axes, x: str, last: float) -> None:
     base.unframe(ax, "top", "right")
     ax.set_xlim(0, last * 1.02)
-    ax.set_xlabel(x, fontsize=9, color=base.INK)
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     ax.tick_params(colors=base.INK, labelsize=9, length=0)
-    ax.grid(axis="y", color=base.RULE, linewidth=0.6)
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
 
 
 def _loss_axis(ax: Axes, name: str, known: Sequence[Sequence[LossPoint]]) -> None:
@@ -298,15 +298,15 @@ def paths(
             _path(ax, index, name, known[name], _width(name, known))
         else:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
-    star = {"marker": "*", "markersize": 17, "color": "white", "markeredgecolor": base.INK, "linestyle": "none"}
+    star = {"marker": "*", "markersize": 17, "color": base.PAPER, "markeredgecolor": base.INK, "linestyle": "none"}
     for name, (a, b) in goals.items():
         ax.plot(a, b, zorder=9, label=name, **star)
 
     ax.set_xlim(box[0], box[1])
     ax.set_ylim(box[2], box[3])
-    ax.set_xlabel(x, fontsize=9, color=base.INK)
-    ax.set_ylabel(y, fontsize=9, color=base.QUIET_INK)
-    ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
+    ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
 
     found = places(known, goals)
     heading.head(picture, asks, found, "grey: lines of equal loss over all examples")
@@ -360,7 +360,7 @@ def _contours(ax: Axes, loss: Callable[[float, float], float], box: tuple[float,
 
 def _path(ax: Axes, index: int, name: str, path: Sequence[Weights], width: float) -> None:
     stride = max(1, math.ceil(len(path) / MARKERS_A_PATH))
-    look = {"color": base.colour(index), "marker": base.marker(index), "markeredgecolor": base.INK}
+    look = {"color": base.algorithm(index), "marker": base.marker(index), "markeredgecolor": base.INK}
     ax.plot(
         *zip(*path, strict=True), linewidth=width, markersize=6, label=name,
         markevery=(index * stride // 2 % stride, stride), markeredgewidth=0.5, zorder=3, **look,

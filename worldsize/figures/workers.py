@@ -12,14 +12,14 @@ from itertools import chain, pairwise
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.units import count, number
 
 Taken = Sequence[Sequence[Sequence[int]]]  # [worker][step] -> the examples it takes
 ROW, GAP = 1.0, 1.5  # heights of shares, in rows
-BACK = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 
 
 @base.plain_style
@@ -35,10 +35,10 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks
     picture = Picture(base.WIDTH_IN, 1.0 + 0.62 * len(rows))
     ax = picture.plot_area()
     for index, times in enumerate(rows.values()):
-        ax.vlines(times, index - 0.32, index + 0.32, color=base.colour(index), linewidth=0.7)
+        ax.vlines(times, index - 0.32, index + 0.32, color=base.colour(index), linewidth=tokens.THIN_PT)
     for k, (what, at) in enumerate(sorted(events.items(), key=lambda event: event[1])):
-        ax.axvline(at, color=base.INK, linewidth=1.2, linestyle=(0, (4, 2)))
-        ax.text(at, -0.62 - 0.3 * (k % 2), f" {what}", fontsize=9, color=base.INK, va="center", bbox=BACK)
+        ax.axvline(at, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (4, 2)))
+        ax.text(at, -0.62 - 0.3 * (k % 2), f" {what}", fontsize=tokens.LABEL_PT, color=base.INK, va="center", bbox=BACK)
 
     labels, top = [], -0.55
     for name, times in rows.items():
@@ -48,7 +48,7 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks
     ax.set_yticks(range(len(rows)), labels)
     ax.set_ylim(len(rows) - 0.55, top)
     ax.set_xlim(left=0)
-    ax.set_xlabel("seconds", fontsize=9, color=base.QUIET_INK)
+    ax.set_xlabel("seconds", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
     found = pauses(rows, events)
     heading.head(picture, asks, found, small)
@@ -120,8 +120,8 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "") -> Picture:
         if taken:
             found = finding(taken)
         said.append(f"{name}: {found}")
-        ax.text(-0.95, y + 0.45, name, fontsize=10, color=base.INK, weight="bold", va="center")
-        ax.text(steps, y + 0.45, found, fontsize=9, color=base.QUIET_INK, va="center", ha="right")
+        ax.text(-0.95, y + 0.45, name, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
+        ax.text(steps, y + 0.45, found, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center", ha="right")
         y += 0.95
         for worker, own in enumerate(taken or []):
             _row(ax, y, worker, own, _of_others(taken, worker))
@@ -169,18 +169,18 @@ def _of_others(taken: Taken, worker: int) -> set[int]:
 
 
 def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], elsewhere: set[int]) -> None:
-    ax.text(-0.95, y + 0.42, f"worker {worker}", fontsize=9, color=base.INK, va="center")
+    ax.text(-0.95, y + 0.42, f"worker {worker}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
-    back = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-    said = {"fontsize": 9, "color": base.INK, "ha": "center", "va": "center", "bbox": back}
+    back = {"boxstyle": "round,pad=0.15", "facecolor": base.PAPER, "edgecolor": "none"}
+    said = {"fontsize": tokens.LABEL_PT, "color": base.INK, "ha": "center", "va": "center", "bbox": back}
     for step, numbers in enumerate(own):
-        look = {"facecolor": "white", "edgecolor": base.colour(worker), "linewidth": 1.4}
+        look = {"facecolor": base.PAPER, "edgecolor": base.colour(worker), "linewidth": tokens.LINE_PT}
         if not elsewhere.isdisjoint(numbers):
-            look |= {"facecolor": "#f0f0f0", "hatch": "////", "linestyle": "--"}
+            look |= {"facecolor": tokens.SHADE.light, "hatch": "////", "linestyle": "--"}
         ax.add_patch(Rectangle((step + 0.04, y + 0.06), 0.92, 0.76, **look))
         ax.text(step + 0.5, y + 0.42, " ".join(map(str, numbers)), **said)
 
-    ax.axhline(y + 0.94, color=base.RULE, linewidth=0.5)
+    ax.axhline(y + 0.94, color=base.RULE, linewidth=tokens.HAIR_PT)
 
 
 def finding(taken: Taken) -> str:

@@ -17,9 +17,9 @@ from worldsize.formulas import sharding
 MOST_COLUMNS = 8
 PARTS = ("parameters", "gradients", "optimizer")  # as they are stacked, from below
 LOOKS = {
-    "parameters": {"facecolor": tokens.COMPUTE.light, "hatch": ""},
-    "gradients": {"facecolor": tokens.SEND.light, "hatch": "///"},
-    "optimizer": {"facecolor": tokens.COLLECTIVE.light, "hatch": "..."},
+    "parameters": {"facecolor": base.part(0), "hatch": ""},
+    "gradients": {"facecolor": base.part(1), "hatch": "///"},
+    "optimizer": {"facecolor": base.part(2), "hatch": "..."},
 }
 GAP = 0.012  # between a column's blocks, in parts of the whole
 

@@ -9,7 +9,7 @@ from itertools import product
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 
 MOST_TICKS = 8
 
@@ -21,7 +21,7 @@ def log_axis(axis: Axis, name: str, text: Callable[[float], str] | None = None) 
     places = log_ticks(low, high)
     axis.set_major_locator(FixedLocator(places) if len(places) > 1 else MaxNLocator(4))
     axis.set_minor_locator(NullLocator())
-    axis.set_label_text(f"{name}, log scale" if name else "log scale", fontsize=9, color=base.INK)
+    axis.set_label_text(f"{name}, log scale" if name else "log scale", fontsize=tokens.LABEL_PT, color=base.INK)
     if text:
         axis.set_major_formatter(lambda value, _: text(value))
 
