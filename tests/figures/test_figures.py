@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from worldsize import figures
-from worldsize.figures import Curve, Timing, link_heatmap, tokens
+from worldsize.figures import Curve, Timing, tokens
 from worldsize.figures import base as picture
 from worldsize.lab.summary import SummaryRow
 from worldsize.trace import Collective, Span, Trace, Transfer
