@@ -238,9 +238,13 @@ def test_a_job_whose_notebook_was_killed_in_the_queue_ends_when_it_starts(
     in_slurm: Slurm, tmp_path: Path, root: Path
 ) -> None:
     with in_slurm.all_taken():
-        kernel = subprocess.Popen([sys.executable, "-c", _KERNEL, str(tmp_path / "slurm")], cwd=root)
+        said = tmp_path / "said"
+        with open(said, "w") as out:
+            words = [sys.executable, "-u", "-c", _KERNEL, str(tmp_path / "slurm")]
+            kernel = subprocess.Popen(words, cwd=root, stdout=out)
         try:
-            until(lambda: "PENDING" in states(in_slurm), LIMIT_S, "it waits")
+            # from then on: a job whose submission was cut short waits a minute for its function (submitit's own limit)
+            until(lambda: "pending" in said.read_text(), LIMIT_S, "it waits")
         finally:
             kernel.kill()
             kernel.wait(LIMIT_S)
