@@ -70,7 +70,7 @@ def live_hosts(page: Page) -> list[bool]:
 
 
 def missing_pictures(page: Page, among: str) -> list[str]:
-    """The alt text of every image that is not to be seen, unless a step-through, its own SVG or a living widget has taken its place."""
+    """The alt text of every image not to be seen, unless a step-through, its SVG or a living widget has taken its place."""
     return page.locator(f"{among} img").evaluate_all(
         """(images) => images
           .filter((image) => !image.closest(".ws-steps")?.shadowRoot && !image.closest("details:not([open])"))
