@@ -70,11 +70,14 @@ def live_hosts(page: Page) -> list[bool]:
 
 
 def missing_pictures(page: Page, among: str) -> list[str]:
-    """The alt text of every image that is not to be seen, unless a step-through has taken its place."""
+    """The alt text of every image not to be seen, unless a step-through, its SVG or a living widget has taken its place."""
     return page.locator(f"{among} img").evaluate_all(
         """(images) => images
           .filter((image) => !image.closest(".ws-steps")?.shadowRoot && !image.closest("details:not([open])"))
           .filter((image) => !(image.complete && image.naturalWidth > 0 && image.clientWidth > 0))
+          .filter((image) => !image.closest(".worldsize-picture")?.querySelector("svg")?.getBoundingClientRect().width)
+          .filter((image) => !image.closest(".jp-OutputArea-child:has(.ws-instead)")
+            ?.previousElementSibling?.querySelector(".jupyter-widgets")?.clientWidth)
           .map((image) => image.alt || image.src.slice(0, 80))"""
     )
 
