@@ -25,7 +25,7 @@ def texts(shown):
 
 def test_the_alt_text_gives_mean_prediction_and_reach_of_each_sample():
     alt = spreads(Sample("even", [1, 2, 3], 2), Sample("tail", TAIL)).alt
-    assert alt.startswith("Is there a tail? Tail reaches farthest, 36, 12 times what even reaches; means from 2 to ")
+    assert alt.startswith("Is there a tail? The tail reaches 36 with tail, 3 with even; means from 2 to ")
     assert alt.endswith("even: mean 2, predicted 2, from 1 to 3. tail: mean 7.13, from 6 to 36.")
 
 
@@ -65,3 +65,18 @@ def test_lanes_differ_in_colour_and_in_hatch():
     shown = spreads(Sample("a", [1]), Sample("b", [1]))
     one, other = shown.axes[0].patches
     assert one.get_facecolor() != other.get_facecolor() and one.get_hatch() != other.get_hatch()
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ([Sample("a", [3, 3], 3)], "The tail reaches 3 with a; the mean is within 5 % of the prediction"),
+        ([Sample("a", [0, 0], 0)], "The tail reaches 0 with a; the mean is within 5 % of the prediction"),
+        ([Sample("a", [1, 3], 1)], "The tail reaches 3 with a; the mean of a, 2, is above the prediction, 1"),
+        ([Sample("a", [3]), Sample("b", [3])], "The tail reaches 3 with a and b; the means tie at about 3"),
+        ([Sample("a", [3]), Sample("b", None)], "The tail reaches 3 with a"),
+        ([Sample("a", [3], 3), Sample("b", [9], 9)], "each mean is within 5 % of the prediction"),
+    ],
+)
+def test_the_finding_tells_reach_means_and_predictions(samples, words):
+    assert words in spreads(*samples).alt

@@ -64,3 +64,12 @@ def test_few_rows_and_many_leave_a_border(rows):
     picture = figures.overlaps({f"form number {k}": trace((0, 1.0, 3.0)) for k in range(rows)}, 2, "Which is shortest?")
     pixels = np.asarray(Image.open(io.BytesIO(picture.png())).convert("L"))
     assert pixels[0].min() == pixels[-1].min() == pixels[:, 0].min() == pixels[:, -1].min() == 255
+
+
+def test_the_finding_says_which_step_is_shortest_and_which_hides_most():
+    alt = figures.overlaps({"hooks": trace((0, 1.0, 3.0)), "after": trace((0, 2.0, 4.0))}, 2).alt
+    assert alt.startswith("Hooks is 1.3 times as fast as after; inside backward: most with hooks, 50 % of the time on the n")
+
+
+def test_where_all_messages_come_after_backward_the_finding_says_so():
+    assert "; no message travels inside backward. " in figures.overlaps({"after": trace((0, 2.0, 4.0))}, 2).alt

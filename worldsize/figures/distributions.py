@@ -66,18 +66,24 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
 def finding(rows: Sequence[Sample]) -> str:
     """What distributions say: who reaches farthest, whether the means tie, and how far they are from what was foretold."""
     known = [row for row in rows if row.values]
-    means = {row.name: float(np.mean(row.values)) for row in known}
-    far = findings.ranked({row.name: max(row.values) for row in known}, ("reaches", "reach"), word="farthest")
-    said = [findings.line(far)]
+    if not known:
+        return "Nothing was measured"
 
+    means = {row.name: float(np.mean(row.values)) for row in known}
+    said = [_reach({row.name: max(row.values) for row in known})]
     if len(known) > 1:
         said.append(_means(means))
-    foretold = {row.name: row.expected for row in known if row.expected}
-    off = {name: means[name] / expected - 1 for name, expected in foretold.items()}
-    if off:
-        worst = max(off, key=lambda name: abs(off[name]))
-        said.append(_off(off[worst], worst, len(off)))
+    said.append(_foretold({row.name: (means[row.name], row.expected) for row in known if row.expected is not None}))
     return findings.line(*said)
+
+
+def _reach(largest: dict[str, int]) -> str:
+    """How far the tails go, at most and at least."""
+    high, low = findings.leaders(largest), findings.leaders(largest, largest=False)
+    said = f"the tail reaches {largest[high[0]]} with {findings.both(high)}"
+    if high == low:
+        return said
+    return f"{said}, {largest[low[0]]} with {findings.both(low)}"
 
 
 def _means(means: dict[str, float]) -> str:
@@ -86,14 +92,21 @@ def _means(means: dict[str, float]) -> str:
     return f"means from {units.number(min(means.values()))} to {units.number(max(means.values()))}"
 
 
-def _off(part: float, name: str, count: int) -> str:
-    """How far the mean that is farthest from its prediction is from it."""
-    if abs(part) <= findings.TIE:
-        return f"{count} of {count} means within 5 % of the prediction"
+def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
+    """How far the means, each (measured, predicted), are from their predictions at worst."""
+    off = {name: measured - predicted for name, (measured, predicted) in pairs.items()}
+    near = [name for name, (measured, predicted) in pairs.items() if findings.tie(measured, predicted)]
+    if not off:
+        return ""
+    if len(near) == len(off):
+        return findings.verb(near, "the mean is", "each mean is") + " within 5 % of the prediction"
+
+    worst = max(off, key=lambda name: abs(off[name]))
     way = "above"
-    if part < 0:
+    if off[worst] < 0:
         way = "below"
-    return f"the mean of {name} is {round(100 * abs(part))} % {way} the prediction"
+    measured, predicted = pairs[worst]
+    return f"the mean of {worst}, {units.number(measured)}, is {way} the prediction, {units.number(predicted)}"
 
 
 def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:

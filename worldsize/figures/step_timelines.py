@@ -135,16 +135,19 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str) -> Picture:
 
 
 def finding(steps: Mapping[str, StepTimeline]) -> str:
-    """What steps above each other say: which is shortest, and how much of its time on the network is inside backward."""
+    """What steps above each other say: which is shortest, and which has most of its time on the network inside backward."""
     took_s = {name: step.end_s for name, step in steps.items()}
-    first, *_ = findings.leaders(took_s, largest=False)
-    slowest = max(took_s, key=took_s.get)
+    return findings.line(findings.fastest(took_s), _hidden(steps))
 
-    hidden = f"{_percent(steps[first])} of the time on the network is inside backward"
-    if slowest != first:
-        others = f"of {slowest}'s {_percent(steps[slowest])}"
-        hidden = f"of its time on the network {_percent(steps[first])} is inside backward, {others}"
-    return findings.line(findings.fastest(took_s), hidden)
+
+def _hidden(steps: Mapping[str, StepTimeline]) -> str:
+    best = findings.leaders({name: step.inside for name, step in steps.items()})
+    share = _percent(steps[best[0]])
+    if share == "0 %":
+        return "no message travels inside backward"
+    if len(steps) == 1:
+        return f"{share} of the time on the network is inside backward"
+    return f"inside backward: most with {findings.both(best)}, {share} of the time on the network"
 
 
 def _percent(step: StepTimeline) -> str:
