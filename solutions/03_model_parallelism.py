@@ -211,10 +211,10 @@ def pipeline(schedule, m, seconds=None, edges=even, link=None, rows=rows, watch=
 lab.predict("naive", f"{stages} stages, the whole batch at once: which part of the time does a stage work?", "%")
 
 # %%
-run = pipeline(whole_batch, 1, [(4 * forward_s, 4 * backward_s)] * stages, rows=4 * rows)
-naive_s = makespan_s(run.trace)
-lab.measure("naive", naive_s and 100 * utilisation(run.trace))
-figures.pipeline(run)
+naive = pipeline(whole_batch, 1, [(4 * forward_s, 4 * backward_s)] * stages, rows=4 * rows)
+naive_s = makespan_s(naive.trace)
+lab.measure("naive", naive_s and 100 * utilisation(naive.trace))
+figures.pipeline(naive)
 
 # %% [markdown]
 # A staircase, down and up again. Arrows are messages: a stage cannot begin before the one before has sent, and on the
@@ -262,9 +262,16 @@ lab.measure("speedup", naive_s / gpipe_s if naive_s and gpipe_s else None)
 figures.pipeline(run)
 
 # %% [markdown]
-# The numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and draining it. Count
-# one forward and one backward of a micro-batch as a slot. The last stage begins p − 1 forwards late, and stage 0 ends
-# p − 1 backwards after it. So the step takes m + p − 1 slots where m would do: (m + p − 1)/m times the ideal.
+# The two runs once more, on one clock. **Before you press Play:** when the whole batch reaches the last stage, how far
+# will the micro-batches be?
+
+# %%
+figures.replay({"whole batch": naive, "GPipe": run})
+
+# %% [markdown]
+# In GPipe's picture the numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and
+# draining it. Count one forward and one backward of a micro-batch as a slot. The last stage begins p − 1 forwards late,
+# and stage 0 ends p − 1 backwards after it. So the step takes m + p − 1 slots where m would do: (m + p − 1)/m times the ideal.
 
 # %%
 def times_ideal(run, m):

@@ -100,7 +100,7 @@ def add_up(fabric, all_reduce, length):
 lab.predict("fan_in", f"{ranks} ranks, 1 MB each. How many MB does rank 0 receive?", "MB")
 
 # %%
-run = launch(add_up, ranks, args=(parameter_server, 250_000), link=slow)
+run = served = launch(add_up, ranks, args=(parameter_server, 250_000), link=slow)
 lab.measure("fan_in", run.trace.received_bytes(0) / 1e6 if run.state == "done" else None)
 figures.links(run)
 
@@ -342,13 +342,16 @@ def watched(fabric, algorithm, length):
 run = launch(watched, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.steps(run, "ring", contents=run.results)
 
+# %% [markdown]
+# The same sum over the same links, by one server and by your ring. Together their messages carry as many bytes.
+# **Before you press Play:** which is done first, and what do most ranks do meanwhile in the other one?
+
 # %%
 run = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
-figures.messages(run)
+figures.replay({"one server": served, "your ring": run})
 
 # %% [markdown]
-# All cards send and receive all the time, and nobody queues. Compare the time with the picture of the one server
-# above: the same sum over the same links. Only the links to a neighbour are in use:
+# In the ring all cards send and receive all the time, and nobody queues. Only the links to a neighbour are in use:
 
 # %%
 figures.links(run)

@@ -70,10 +70,10 @@ def live_hosts(page: Page) -> list[bool]:
 
 
 def missing_pictures(page: Page, among: str) -> list[str]:
-    """The alt text of every image that is not to be seen, unless a step-through has taken its place."""
+    """The alt text of every image that is not to be seen, unless a moving view has taken its place."""
     return page.locator(f"{among} img").evaluate_all(
         """(images) => images
-          .filter((image) => !image.closest(".ws-steps")?.shadowRoot && !image.closest("details:not([open])"))
+          .filter((image) => !image.closest(".ws-steps, .ws-replay")?.shadowRoot && !image.closest("details:not([open])"))
           .filter((image) => !(image.complete && image.naturalWidth > 0 && image.clientWidth > 0))
           .map((image) => image.alt || image.src.slice(0, 80))"""
     )

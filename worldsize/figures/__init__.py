@@ -18,6 +18,7 @@ from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
 from worldsize.figures.rank_timeline import timeline
+from worldsize.figures.replay.player import replay
 from worldsize.figures.report_curves import reports
 from worldsize.figures.spacetime import messages
 from worldsize.figures.stacked_bars import stacks
@@ -29,5 +30,5 @@ from worldsize.figures.workers import lanes, shares
 __all__ = [
     "Curve", "Descent", "Line", "Sample", "Timing", "contributions", "curves", "descents", "histories", "lanes",
     "links", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted",
-    "race", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline",
+    "race", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline",
 ]  # fmt: skip
