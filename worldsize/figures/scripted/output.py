@@ -7,6 +7,7 @@ no kernel is needed, so it lives on in a saved notebook and in an exported page.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from pathlib import Path
@@ -32,9 +33,15 @@ class Scripted:
         self._script, self._kind = script, kind
 
     def _repr_html_(self) -> str:
+        return self._html(self._png())
+
+    def _png(self) -> bytes:
+        return self._still.png(PICTURE_BYTES, PICTURE_DPI)
+
+    def _html(self, png: bytes) -> str:
         data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         name = hashlib.sha256(data.encode()).hexdigest()[:12]
-        still = self._still.html(self._still.png(PICTURE_BYTES, PICTURE_DPI))
+        still = self._still.image(png)
         parts = [path.read_text(encoding="utf-8") for path in (SHARED, self._script)]
         script = "\n".join([*parts, f'showAll("{self._kind}", "{name}", {data});'])
 
@@ -46,4 +53,6 @@ class Scripted:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display({"text/html": self._repr_html_(), "text/plain": self.alt}, raw=True)
+        png = self._png()
+        kept = {"text/html": self._html(png), "image/png": base64.b64encode(png).decode(), "text/plain": self.alt}
+        display(kept, raw=True, metadata={"image/png": {"alt": self.alt}})
