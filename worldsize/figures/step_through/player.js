@@ -141,7 +141,7 @@ function hatch(defs, rank) {
   const pattern = make("pattern", { id: `rank${rank}`, width: 8, height: 8, patternUnits: "userSpaceOnUse" }, defs);
   make("rect", { width: 8, height: 8, style: `fill: ${rankColour(rank)}` }, pattern);
   const d = HATCHES[rank % HATCHES.length];
-  make("path", { d, stroke: "var(--back)", "stroke-width": 1.4, fill: "none" }, pattern);
+  make("path", { d, stroke: "var(--ws-hatch, #121212)", "stroke-width": 1.4, fill: "none" }, pattern);
 }
 
 // ---- the controls ------------------------------------------------------------------------------------------------
