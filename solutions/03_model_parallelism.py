@@ -263,7 +263,7 @@ figures.pipeline(run)
 
 # %% [markdown]
 # The two runs once more, on one clock. **Before you press Play:** when the whole batch reaches the last stage, how far
-# will the micro-batches be?
+# will the micro-batches be? (The messages at the very start are the ranks' agreement on when to begin.)
 
 # %%
 figures.replay({"whole batch": naive, "GPipe": run})

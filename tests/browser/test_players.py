@@ -26,7 +26,7 @@ RING = Trace(
 )
 RACE = {"star": SERVER, "ring": RING}
 STAR = Trace(8, tuple(Transfer(0, r, 1000, 0.0, 0.1 * r) for r in range(1, 8)))
-WIDTHS = (1440, 1100, 700, 420)
+WIDTHS = (1440, 1100, 700, 350)
 GROUNDS = {"true": "#ffffff", "false": "#111111"}
 # the size of every text of a picture on the screen, in pixels
 TEXT_SIZES = """(host) => [...host.shadowRoot.querySelectorAll("svg text, .track span, p, h3")]
@@ -111,7 +111,8 @@ def test_restart_plays_from_the_beginning(race):
 
 def test_with_motion_reduced_a_race_goes_in_steps(race, plain_tab):
     plain_tab.page.emulate_media(reduced_motion="reduce")
-    plain_tab.page.clock.install()
+    plain_tab.page.clock.install(time=0)
+    plain_tab.page.clock.pause_at(1000)
     race.host.get_by_role("button", name="Play").click()
     plain_tab.page.clock.run_for(899)
     assert race.frame() == 0
@@ -202,6 +203,6 @@ def test_a_step_through_that_gets_narrower_keeps_its_step(plain_tab):
     shown.focus()
     shown.press("Home")
     said = shown.press("ArrowRight")
-    plain_tab.page.set_viewport_size({"width": 500, "height": 900})
-    shown.host.locator("svg[viewBox^='0 0 440 ']").wait_for()
+    plain_tab.page.set_viewport_size({"width": 520, "height": 900})
+    shown.host.locator("svg[viewBox^='0 0 460 ']").wait_for()
     assert (shown.said(), shown.arrows()) == (said, 1)

@@ -85,6 +85,17 @@ def test_a_run_of_marked_work_alone_can_be_played():
     assert shown["kinds"] == ["forward"] and shown["runs"][0]["works"] == [[0, 0, shown["frames"], 0]]
 
 
+def test_work_declared_within_marked_work_is_one_piece():
+    works = (Span(0, "compute", 0.0, 1.0, "forward 0"), Span(0, "compute", 0.0, 1.0, "0.9987", declared=True))
+    shown = data_of(figures.replay({"work": Trace(1, (), works)}))
+    assert shown["kinds"] == ["forward"] and len(shown["runs"][0]["works"]) == 1
+
+
+def test_work_without_a_word_is_called_work():
+    works = (Span(0, "compute", 0.0, 1.0, "0.9987", declared=True), Span(0, "compute", 1.0, 2.0))
+    assert data_of(figures.replay({"work": Trace(1, (), works)}))["kinds"] == ["work"]
+
+
 # who ends first
 
 

@@ -312,7 +312,7 @@ def binomial(n, chunks=0, width=stage.WIDTH):
     [(n, chunks) for n in (1, 2, 3, 5, 8) for chunks in (0, 1, 4, 16)] + [(n, 0) for n in (9, 12, 15, 16)],
 )
 @pytest.mark.parametrize("place", [stage.ring, stage.star, stage.tree, binomial, stage.pipeline])
-@pytest.mark.parametrize("width", [stage.WIDTH, stage.NARROW])
+@pytest.mark.parametrize("width", stage.WIDTHS)
 def test_no_box_touches_another_or_leaves_the_canvas(place, n, chunks, width):
     where = place(n, chunks, width=width)
     found = boxes(where)
@@ -328,7 +328,7 @@ def test_the_hub_of_a_star_stands_in_the_middle_of_the_others():
 
 
 @pytest.mark.parametrize("n", range(4, 17))
-@pytest.mark.parametrize("width", [stage.WIDTH, stage.NARROW])
+@pytest.mark.parametrize("width", stage.WIDTHS)
 def test_a_stars_ranks_stand_at_even_distances_and_alike_on_both_sides(n, width):
     hub, *others = stage.star(n, width=width).centres
     gaps = [math.dist(a, b) for a, b in zip(others, others[1:] + others[:1], strict=True)]

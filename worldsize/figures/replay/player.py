@@ -148,8 +148,9 @@ def _kinds(racers: Sequence[Racer]) -> list[str]:
 
 
 def _kind(span: Span) -> str:
-    """What work it was: the first word of its label, as in "forward 3"."""
-    return (span.label.split() or ["work"])[0]
+    """What work it was: the first word of its label, as in "forward 3", if it begins with one."""
+    first, *_ = [*span.label.split(), ""]
+    return first if first.isalpha() else "work"
 
 
 def _every(count: int) -> int:

@@ -6,7 +6,8 @@ Left out: drawing (`still`, `player`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ def _racer(name: str, of: Any) -> Racer | None:
     if trace is None:
         return None
 
-    works = tuple(span for span in trace.spans if span.kind == "compute")
+    works = _outermost(span for span in trace.spans if span.kind == "compute")
     events = [*trace.transfers, *works]
     if not events:
         return None
@@ -88,6 +89,17 @@ def _racer(name: str, of: Any) -> Racer | None:
         over_s=ended_s(events) - zero_s,
         whole=getattr(of, "state", "done") == "done",
     )
+
+
+def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Without the pieces of work that lie within another one of the same rank, such as what it declared to take."""
+    found: list[Span] = []
+    until_s: dict[int, float] = {}
+    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):
+        if span.end_s > until_s.get(span.rank, -math.inf):
+            found.append(span)
+            until_s[span.rank] = span.end_s
+    return tuple(found)
 
 
 def times_the_first(racers: Sequence[Racer]) -> dict[str, float]:

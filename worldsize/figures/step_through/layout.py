@@ -1,7 +1,7 @@
 """Where ranks stand in a step-through: on a ring, on a star round one of them, as a tree below one, or in a row.
 
-Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. A canvas is `WIDTH`
-wide, or `NARROW` where a page has less room: text keeps its size.
+Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. A canvas is as wide
+as one of `WIDTHS`, the widest for which a page has room: text keeps its size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from itertools import combinations, count
 
 import numpy as np
 
-WIDTH, NARROW = 720, 440
+WIDTHS = (720, 460, 300)
+WIDTH = WIDTHS[0]
 ROOM_Y = 20  # what a rank does is written below its box
 MOST_ROOMY = 8  # ranks between which there is room for the label of a message
 MOST_ROOMY_NARROW = 4  # ranks with room for "rank" before their numbers on a narrow canvas

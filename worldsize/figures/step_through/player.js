@@ -45,8 +45,8 @@ class Scene {
 
   // The stage for this many pixels: text keeps its size. True where it is another one than before.
   fit(room) {
-    const [wide, narrow] = this.data.stages;
-    const stage = room < LEAST_SCALE * wide.width ? narrow : wide;
+    const { stages } = this.data; // the widest one first
+    const stage = stages.find(({ width }) => room >= LEAST_SCALE * width) ?? stages.at(-1);
     if (stage === this.stage) return false;
     this.stage = stage;
     this.svg.setAttribute("viewBox", `0 0 ${stage.width} ${stage.height}`);
@@ -87,7 +87,7 @@ class Scene {
     make("rect", { class: "cell", x: left + 6, y: top + 7, width: 14, height: 14, fill: `url(#rank${rank})` }, group);
     make("text", { x: left + 25, y: top + 18.5 }, group, wide ? `rank ${rank}` : rank);
     const below = { x: left + w / 2, y: top + h + 13, "text-anchor": "middle" };
-    if (words) make("text", below, group, wide ? words : word);
+    if (words) make("text", below, group, this.stage === this.data.stages[0] && wide ? words : word);
     cells.forEach((code, chunk) => this.column(group, left, top + 26, chunk, code, changed.includes(chunk), cells.length));
   }
 

@@ -19,7 +19,7 @@ from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 from worldsize.figures.scripted.output import Scripted
 from worldsize.figures.step_through import text
-from worldsize.figures.step_through.layout import MOST_ROOMY, NARROW, WIDTH, Layout, pipeline, ring, star, tree
+from worldsize.figures.step_through.layout import MOST_ROOMY, WIDTHS, Layout, pipeline, ring, star, tree
 from worldsize.figures.step_through.steps import Held, Notes, Step, held_first, steps_of
 from worldsize.figures.step_through.still import still
 
@@ -60,7 +60,7 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
         contents, before, chunks = None, (), 0
 
     every = steps_of(trace, contents)
-    stages = [_layout_of(layout, n, chunks, hub, every, width) for width in (WIDTH, NARROW)]
+    stages = [_layout_of(layout, n, chunks, hub, every, width) for width in WIDTHS]
     if n > MOST_RANKS:
         return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
 
