@@ -18,10 +18,10 @@ WIDTHS = (720, 460, 300)
 WIDTH = WIDTHS[0]
 ROOM_Y = 20  # what a rank does is written below its box
 MOST_ROOMY = 8  # ranks between which there is room for the label of a message
-MOST_ROOMY_NARROW = 4  # ranks with room for "rank" before their numbers on a narrow canvas
+MOST_NAMED = dict(zip(WIDTHS, (MOST_ROOMY, 4, 1), strict=True))  # ranks with room for "rank" before their numbers
 LABEL = 66  # the width of most messages' labels
 MOST_RADIUS = 330.0
-FLATTEST_STAR = 1.6  # its width to its height, so that no message's way is much longer than another
+LONGEST_STAR = 1.5  # to its shorter side, so that no message's way is much longer than another
 
 Position = tuple[float, float]
 
@@ -74,7 +74,7 @@ def star(n: int, chunks: int = 0, hub: int = 0, width: float = WIDTH) -> Layout:
     """Layout of a step-through: the rank `hub` in the middle, the others round it at even distances."""
 
     def place(rx: float, ry: float) -> list[Position]:
-        around = on_ellipse(n - 1, min(rx, FLATTEST_STAR * ry), ry)
+        around = on_ellipse(n - 1, min(rx, LONGEST_STAR * ry), min(ry, LONGEST_STAR * rx))
         around.insert(hub, (0.0, 0.0))
         return around
 
@@ -156,16 +156,18 @@ def on_ellipse(n: int, rx: float, ry: float) -> list[Position]:
 
 
 def _round(n: int, chunks: int, width: float, place: Callable[[float, float], list[Position]]) -> Layout:
-    """The flattest ellipse on which no two boxes are too close."""
+    """The flattest ellipse on which no two boxes are too close; on the widest canvas where they would touch on this one."""
     box, cell = _box(n, chunks, width, width)
     gap = (16, 26)
     if n <= MOST_ROOMY:
         gap = (LABEL + 14, 46)
-    rx, ry = width / 2 - box[0] / 2 - 34, 60.0 + box[1] / 2
+    rx, ry = width / 2 - box[0] / 2 - width / 21, 60.0 + box[1] / 2
     while ry < MOST_RADIUS and _crowded(place(rx, ry), (box[0] + gap[0], box[1] + gap[1])):
         ry += 6
 
     placed = place(rx, ry)
+    if width < WIDTH and _crowded(placed, (box[0] + 4, box[1] + ROOM_Y)):
+        return _round(n, chunks, WIDTH, place)
     _, ys = zip(*placed, strict=True)
     top = max(-min(ys), 40) + box[1] / 2 + ROOM_Y
     height = top + max(max(ys), 40) + box[1] / 2 + ROOM_Y
@@ -183,10 +185,7 @@ def _crowded(centres: list[Position], apart: Position) -> bool:
 def _box(n: int, chunks: int, width: float, most: float) -> tuple[Position, Position]:
     """The sizes of a rank's box, at most `most` wide, and of a number in it, on a canvas of that width."""
     box_width, height = 44.0, 28.0
-    roomy = MOST_ROOMY
-    if width < WIDTH:
-        roomy = MOST_ROOMY_NARROW
-    if n <= roomy:
+    if n <= MOST_NAMED[width]:
         box_width = 84.0
     box_width = min(box_width, most)
     if not chunks:
