@@ -321,6 +321,15 @@ def test_no_box_touches_another_or_leaves_the_canvas(place, n, chunks, width):
     assert not any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for a, b in pairs)
 
 
+@pytest.mark.parametrize("n", range(2, 9))
+@pytest.mark.parametrize("width", stage.WIDTHS)
+def test_what_goes_to_the_next_stage_passes_above_the_boxes(n, width):
+    where = stage.pipeline(n, width=width)
+    begin, via, end = where.arrow(0, 1)
+    middle_y = (begin[1] + 2 * via[1] + end[1]) / 4
+    assert middle_y + 10 < where.centres[0][1] - where.box[1] / 2
+
+
 def test_the_hub_of_a_star_stands_in_the_middle_of_the_others():
     where = stage.star(5, hub=2)
     others = [x for rank, (x, _) in enumerate(where.centres) if rank != 2]

@@ -19,6 +19,7 @@ WIDTH = WIDTHS[0]
 ROOM_Y = 20  # what a rank does is written below its box
 MOST_ROOMY = 8  # ranks between which there is room for the label of a message
 MOST_NAMED = dict(zip(WIDTHS, (MOST_ROOMY, 4, 1), strict=True))  # ranks with room for "rank" before their numbers
+EDGE = 3  # an arrow ends that far from a box
 LABEL = 66  # the width of most messages' labels
 MOST_RADIUS = 330.0
 LONGEST_STAR = 1.5  # to its shorter side, so that no message's way is much longer than another
@@ -58,7 +59,7 @@ class Layout:
         share = math.inf  # of the line, as far as the box goes
         for length, size in ((dx, self.box[0]), (dy, self.box[1])):
             if length:
-                share = min(share, (size / 2 + 3) / abs(length))
+                share = min(share, (size / 2 + EDGE) / abs(length))
         return x + share * dx, y + share * dy
 
 
@@ -140,7 +141,9 @@ def pipeline(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
     height = box[1] + 2 * ROOM_Y + 110  # for the arcs of messages that pass by a rank
     centres = tuple((width * (rank + 0.5) / n, height / 2) for rank in range(n))
 
-    return Layout(width, height, box, cell, centres, bend=(0.2, 65 + box[1] / 2))
+    # a message to the next stage passes above the boxes, or below them on its way back
+    aside = max(0.2, (box[1] / 2 + 14) / (width / n - box[0] - 2 * EDGE))
+    return Layout(width, height, box, cell, centres, bend=(aside, 65 + box[1] / 2))
 
 
 def on_ellipse(n: int, rx: float, ry: float) -> list[Position]:
