@@ -8,7 +8,7 @@
 # **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import math
 import statistics
 import time
@@ -144,7 +144,7 @@ found = run[0] if run.state == "done" else [None] * len(sizes)
 lab.measure("larger", found[-1] and found[-1] / found[0])
 figures.curves(
     [figures.Curve("one worker", list(zip(sizes, found)))],
-    "More images a step: more images a second, up to a point",
+    "Do more images a step give more images a second, and without end?",
     x="images a step", y="images a second", log=True,
 )
 
@@ -180,6 +180,7 @@ def training(fabric, n, count, group):
 # of all the rounds the best one counts, and the first is the warm-up. Every worker may use one thread, that is one core.
 
 # %%
+# Helper: time teams of several sizes, in turns
 def contest(fabric, make_step, cases, rounds):
     """The best seconds per step of each case (workers, work each); rank 0 is in all of them."""
     torch.set_num_threads(1)
@@ -241,15 +242,14 @@ figures.curves(
         figures.Curve("n workers, n times as fast", predicted=[(n, n) for n in worlds]),
         figures.Curve(f"… as far as there are {cores} cores", predicted=[(n, min(n, cores)) for n in worlds]),
     ],
-    f"Strong scaling of a small CNN on {cores} cores",
+    f"A small CNN on {cores} cores: how many times as fast are more workers?",
     x="workers", y="speedup",
 )
 
 # %% [markdown]
 # Up to the number of cores, more workers help. Beyond it they share cores: each gets a smaller part of a second, and
-# averaging takes a little more with each. The line is flat, or falls. (If other programs run on this machine, points
-# may lie anywhere below; run the cells again.) Efficiency falls in any case. So ask: what would happen with a core for
-# every worker?
+# averaging takes a little more with each, so there is nothing left to gain. (If other programs run on this machine,
+# points may lie anywhere; run the cells again.) What would happen with a core for every worker?
 
 # %% [markdown]
 # ## Workers with a core of their own
@@ -300,22 +300,23 @@ def cap(serial=serial_part):
             figures.Curve("Amdahl's law", predicted=[(n, scaling.amdahl(n, serial)) for n in workers]),
             figures.Curve("its limit", predicted=[(n, limit) for n in workers]),
         ],
-        f"{100 * serial:g} % serial: never more than {limit:g} times as fast", x="workers", y="speedup", log=True,
+        f"{100 * serial:g} % is serial: how many times as fast can it get?", x="workers", y="speedup", log=True,
     )
 
 knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 
 # %% [markdown]
-# That is **Amdahl's law** (1967). Call one worker's time 1 and its serial part f. Then n workers take f + (1 − f)/n, and
-# the speedup is S = 1 / (f + (1 − f)/n). However large n is, S stays under 1/f. In JupyterLab you can choose other
-# values of f above the picture.
+# That is **Amdahl's law** (1967). Call one worker's time 1 and its serial part $f$. Then $n$ workers take
+# $f+\frac{1-f}{n}$, and the speedup is $S=1\big/\left(f+\frac{1-f}{n}\right)$. However large $n$ is, $S$ stays under
+# $1/f$. In JupyterLab you can choose other values of f above the picture.
 
 # %% [markdown]
 # ## Your first fit
 #
 # On a real machine nobody tells you f. You measure speedups and look for the f that explains them. Turn the law over:
-# 1/S = f + (1 − f)/n. Then 1/S − 1/n = f (1 − 1/n): with y for the left side and x for the bracket, y = f x. The best
-# f by least squares is the sum of x y over the sum of x². Noise can push it below 0 or above 1; keep it between.
+# $\frac1S=f+\frac{1-f}{n}$. Then $\frac1S-\frac1n=f\left(1-\frac1n\right)$: with $y$ for the left side and $x$ for the
+# bracket, $y=fx$. The best $f$ by least squares is $\sum xy\big/\sum x^2$. Noise can push it below 0 or above 1; keep
+# it between.
 #
 # <details><summary>Hint</summary>For n = 1 both x and y are 0. In the two sums that does no harm. If you divide y by x
 # for each point, leave n = 1 out.</details>
@@ -354,6 +355,7 @@ gains = [ratio(fixed[0], s) for s in fixed]
 lab.measure("sixteen", gains[-1])
 
 # %%
+# Helper: what a fit finds, or None
 def fitted(fit, workers, *measured):
     """What a fit finds; None while it, or the timer, is not yet written, or with one worker only."""
     if any(None in row for row in measured) or max(workers) < 2:
@@ -373,7 +375,7 @@ figures.curves(
         figures.Curve("declared compute, real messages", list(zip(many, gains)), law(scaling.amdahl, f, many)),
         figures.Curve("Amdahl's law with 5 %", predicted=law(scaling.amdahl, serial_part, many)),
     ],
-    "Strong scaling with declared compute: a small serial part costs most of 16 workers",
+    f"Declared compute, {serial_part:.0%} of it serial: how many times as fast are {many[-1]} workers?",
     x="workers", y="speedup",
 )
 
@@ -381,11 +383,15 @@ figures.curves(
 if f:
     print(f"fitted serial fraction {f:.1%}: no more than {scaling.amdahl_limit(f):.1f} times as fast, ever")
     print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f}, measured {gains[-1]:.2f}")
+    print(f"declared serial: {serial_part:.1%}")
 
 # %% [markdown]
-# The fit finds more than the 5 % that we declared: averaging the gradients and waking up the ranks take time too, and no
-# worker shares that. It even *grows* with n, which Amdahl's law has no term for. So the last point lies below the
-# fitted line. Lab 02 measures messages. Now fit the real network, as far as there are cores:
+# **In one sentence:** what can make the fitted part larger than the declared one, and the last point lower than the line?
+#
+# <details><summary>Compare</summary>Averaging the gradients and waking up the ranks take time too, and no worker shares
+# that. It even <em>grows</em> with n, which Amdahl's law has no term for.</details>
+#
+# Lab 02 measures messages. Now fit the real network, as far as there are cores:
 
 # %%
 f_cnn = fitted(amdahl_fit, inside, speedups[: len(inside)])
@@ -393,7 +399,7 @@ if f_cnn is not None:
     print(f"small CNN on up to {cores} cores: serial fraction {f_cnn:.1%}, limit {scaling.amdahl_limit(f_cnn):.1f}")
 figures.curves(
     [figures.Curve("small CNN, measured", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds))],
-    "Amdahl's law knows nothing of cores: it goes on where the machine cannot",
+    f"Does the law that was fitted up to {cores} cores hold beyond them?",
     x="workers", y="speedup",
 )
 
@@ -427,22 +433,22 @@ figures.curves(
         figures.Curve("measured", [(n, ratio(s, weak[0])) for n, s in zip(worlds, weak)]),
         figures.Curve(f"{cores} cores shared", predicted=[(n, max(1, n / cores)) for n in worlds]),
     ],
-    f"Weak scaling of a small CNN: {cores} cores do the work of {cores} workers, more have to queue",
+    f"Each worker brings its own images. Does a step on {cores} cores stay as short?",
     x="workers, each with its own images", y="seconds of a step, of one worker's",
 )
 
 # %% [markdown]
 # Perfect weak scaling is a flat line: more work, the same time. Up to the cores it can be nearly so, on a machine with
-# nothing else to do. Then the workers queue for cores, and twice the workers take twice the time.
+# nothing else to do. Then the workers queue for cores: the dashed line.
 
 # %% [markdown]
 # What has n times the batch in the same time is worth is said by the **scaled speedup**: the seconds that *one* worker
 # would need for the whole grown job, over the seconds that n need. Now call the *n workers'* time 1, and f its serial
-# part. One worker would do the serial part once and everybody's share, one after the other: S = f + (1 − f) n. There is
+# part. One worker would do the serial part once and everybody's share, one after the other: $S=f+(1-f)\,n$. There is
 # no cap: it grows with n for ever.
 
 # %% [markdown]
-# Write the fit. You get both measurements. Again turn the law over: n − S = f (n − 1), again y = f x.
+# Write the fit. You get both measurements. Again turn the law over: $n-S=f\,(n-1)$, again $y=fx$.
 #
 # <details><summary>Hint</summary>First the scaled speedups, one for each number of workers. Then the same two sums as
 # before, with other x and y.</details>
@@ -489,7 +495,7 @@ figures.curves(
         figures.Curve("the job grows (Gustafson)", list(zip(many, scaled)), law(scaling.gustafson, f_weak, many)),
         figures.Curve("the job stays (Amdahl), same serial part", predicted=law(scaling.amdahl, serial_share, many)),
     ],
-    "With declared compute: a job that grows keeps its workers busy",
+    "Declared compute, and a job that grows with its workers: are they all of use?",
     x="workers", y="speedup",
 )
 
@@ -601,12 +607,12 @@ def descent(name, curve, step_s):
 
 figures.descents(
     [descent("one worker", one_curve, one_s), descent(f"{team} workers", team_curve, team_s)],
-    f"{team} workers look at far more images, but the error falls hardly faster", "test error (1 − accuracy)",
+    f"{team} workers look at {team} times as many images. Does the error fall as much faster?", y="test error (1 − accuracy)",
 )
 
 # %% [markdown]
-# Left, by steps: the team's steps are a little better, not eight times. Right, by seconds: the gain that counts. Images a
-# second promise much more than **time to a given accuracy**, or the accuracy after an hour, will hold. A faster run that
+# Left, by steps: is a step of the team worth as many of one worker? Right, by seconds: the gain that counts. Images a
+# second may promise more than **time to a given accuracy**, or the accuracy after an hour, will hold. A faster run that
 # learns less is no gain. Lab 13 is about what large batches need: another learning rate, for a start.
 #
 # **In one sentence:** why is strong scaling free of this trouble?
@@ -679,6 +685,7 @@ check.training_bytes(training_bytes)
 # image keeps, and nothing else.
 
 # %%
+# Helper: your estimate, and what was measured
 def estimated(*args):
     """Your estimate; None while it is not yet written."""
     try:
@@ -724,7 +731,7 @@ one_image = paper[0] and paper[0]["activations"]
 lab.measure("outweigh", one_image and math.floor(rest(paper[0]) / one_image) + 1)
 figures.curves(
     [lines("activations", lambda row: row["activations"]), lines("weights, gradients, Adam", rest)],
-    "Activations grow with the batch, the rest does not",
+    "What of the memory grows with the batch, and what does not?",
     x="images", y="memory (bytes)", log=True,
 )
 
@@ -770,7 +777,7 @@ figures.stacks(
         "Two cards, data parallel: a copy on each": need and [need] * 2,
         f"{cards} cards, each an equal part of the model": need and [parts(need, cards)] * cards,
     },
-    "7.5 billion weights: copies do not fit, parts do", limit=("80 GB card", 80e9),
+    "7.5 billion weights: which way do they fit?", limit=("80 GB card", 80e9),
 )
 
 # %% [markdown]

@@ -7,7 +7,7 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import math
 import random
 import time
@@ -152,9 +152,9 @@ lab.measure("star", 1e3 * max(t.end_s for t in run.trace.transfers) - 1e3 * run.
 figures.messages(run)
 
 # %% [markdown]
-# One card works, all others are idle. A message of m bytes takes α + m/B, with latency α and bandwidth B. The star's
-# n − 1 messages leave one after the other through one card: α + (n − 1) m/B. (The latencies overlap: the second
-# message leaves while the first is still on its way.)
+# One card works, all others are idle. A message of $m$ bytes takes $\alpha+\frac mB$, with latency $\alpha$ and
+# bandwidth $B$. The star's $n-1$ messages leave one after the other through one card: $\alpha+(n-1)\frac mB$. (The
+# latencies overlap: the second message leaves while the first is still on its way.)
 #
 # A picture has room for a short run. For a long one, save the record and open the file at https://ui.perfetto.dev: a
 # row for each rank, an arrow for each message, and you can zoom. (That page needs a network; the course does not.)
@@ -220,6 +220,7 @@ figures.steps(run, "tree", hub=0)
 # done, how many ranks will the star have reached?
 
 # %%
+# Helper: wait for a common moment, then broadcast
 def together():
     """Wait for a moment that all ranks agree on."""
     start = torch.tensor([time.monotonic() + 0.05], dtype=torch.float64)
@@ -242,10 +243,12 @@ figures.replay(
 )
 
 # %% [markdown]
-# As many messages, as many bytes; but in the tree several ranks send at once. By the formulas: a star α + (n − 1) m/B, a tree
-# ⌈log2 n⌉ (α + m/B). Does that hold? A race: all ranks start together, and the time counts until the last one is done.
+# As many messages, as many bytes; but in the tree several ranks send at once. By the formulas: a star
+# $\alpha+(n-1)\frac mB$, a tree $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks
+# start together, and the time counts until the last one is done.
 
 # %%
+# Helper: a stopwatch on every rank
 def lap(fabric, collective, size_bytes):
     x = torch.ones(size_bytes // 4)
     start = together()
@@ -267,6 +270,7 @@ def stopwatch(fabric, collectives, sizes, tries):
 # machine does meanwhile can only add time.
 
 # %%
+# Helper: race collectives over a link
 def race(n, contestants, sizes, link):
     """{name: [seconds for each size]}; None for what is not written yet."""
     laps = launch(stopwatch, n, args=(list(contestants.values()), sizes, tries), link=link).results
@@ -288,11 +292,12 @@ lab.predict("tree", f"{n} ranks, {tensor_bytes / 1e3:g} kB: how many times as lo
 formulas = {"star": cost.broadcast_star, "tree": cost.broadcast_tree}
 laps = {n: race(n, broadcasts, [tensor_bytes], slow) for n in worlds}
 lab.measure("tree", times(laps[n]["star"][0], laps[n]["tree"][0]))
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in broadcasts
-)
+]
+figures.race(bars, "A broadcast: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
 # The dashed outlines are the formulas, computed before anything ran. With 2 ranks there is nothing to help with. From
@@ -301,7 +306,7 @@ figures.race(
 # %% [markdown]
 # ## When the star wins
 #
-# Now links with a long delay, as between two cities, and a tiny tensor. Then m/B hardly counts. The star waits for the
+# Now links with a long delay, as between two cities, and a tiny tensor. Then $m/B$ hardly counts. The star waits for the
 # latency once. How often does the tree?
 
 # %%
@@ -321,7 +326,7 @@ figures.curves(
         figures.Curve(name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes])
         for name in broadcasts
     ],
-    f"{n} ranks over far links: the star wins below {equal_bytes / 1e3:.0f} kB, the tree above",
+    f"{n} ranks over far links: up to which size is the star quicker? (By the formulas {equal_bytes / 1e3:.0f} kB.) Is it?",
     x="size of the tensor (bytes)", y="time of a broadcast (s)", log=True,
 )
 
@@ -339,7 +344,7 @@ figures.curves(
 # ## From all to one
 #
 # The opposite of a broadcast: every rank has a tensor, and the root needs their **sum**. It is called a *reduce*. As a
-# star, the root receives n − 1 tensors and adds them up. As a tree: turn the arrows of the broadcast round. Ranks pair
+# star, the root receives $n-1$ tensors and adds them up. As a tree: turn the arrows of the broadcast round. Ranks pair
 # up; one of each pair sends and is done; the other one adds. Half of the ranks are left, and they pair up again.
 
 # %%
@@ -421,11 +426,12 @@ reduces = {"star": star_reduce, "tree": tree_reduce}
 formulas = {"star": cost.reduce_star, "tree": cost.reduce_tree}
 laps = {n: race(n, reduces, [tensor_bytes], slow) for n in worlds}
 lab.measure("reduce", laps[n]["tree"][0] and 1e3 * laps[n]["tree"][0])
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in reduces
-)
+]
+figures.race(bars, "A reduce: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
 # ## All of it to one
@@ -484,19 +490,20 @@ gathers = {"star": star_gather, "tree": tree_gather}
 formulas = {"star": cost.gather_star, "tree": cost.gather_tree}
 laps = {n: race(n, gathers, [tensor_bytes], slow) for n in worlds}
 lab.measure("gather", times(laps[n]["star"][0], laps[n]["tree"][0]))
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in gathers
-)
+]
+figures.race(bars, "A gather: star or tree, and does it depend on the number of ranks?")
 
 # %%
 run = launch(send_all, n, args=(tree_gather, tensor_bytes // 4), link=slow)
 figures.messages(run)
 
 # %% [markdown]
-# Fewer messages reach the tree's root, but each is twice as long as the one before. Its card has to take in n − 1
-# blocks whichever way they come. Both formulas say (n − 1) m/B; the tree adds latencies.
+# Fewer messages reach the tree's root, but each is twice as long as the one before. Its card has to take in $n-1$
+# blocks whichever way they come. Both formulas say $(n-1)\frac mB$; the tree adds latencies.
 #
 # **In one sentence:** why does a tree help a reduce, and not a gather?
 #
@@ -552,7 +559,7 @@ def tree_scatter(fabric, x, root):
 # ## To everybody: all-gather
 #
 # If *every* rank needs the whole table, gather it and broadcast it. The two are together an **all-gather**. With
-# `n` blocks of m/n bytes, m bytes in all, here are five collectives as stars and as trees.
+# `n` blocks of $m/n$ bytes, $m$ bytes in all, here are five collectives as stars and as trees.
 
 # %%
 def all_gather_of(gather, broadcast):
@@ -586,7 +593,8 @@ figures.race(
         figures.Timing("tree", scatters["tree"][0], cost.scatter_tree(n, table / n, slow), group=dealt),
         figures.Timing("star", all_gathers["star"][0], cost.all_gather_star(n, tensor_bytes, slow), group="all-gather"),
         figures.Timing("tree", all_gathers["tree"][0], cost.all_gather_tree(n, tensor_bytes, slow), group="all-gather"),
-    ]
+    ],
+    "To deal out and to gather: is the tree faster at both?",
 )
 
 # %%
@@ -596,9 +604,9 @@ print(f"by its formula, an all-gather round a ring would take {ring_ms:.0f} ms: 
 # %% [markdown]
 # ## Two numbers for a link
 #
-# All predictions so far needed α and B. On a real cluster nobody tells you; you **measure**. Below, the computer draws
-# a link at random and does not say which. Two ranks play ping-pong over it with messages of many sizes. The time of one
-# message is half of a round trip, and again the fastest of several tries counts.
+# All predictions so far needed $\alpha$ and $B$. On a real cluster nobody tells you; you **measure**. Below, the
+# computer draws a link at random and does not say which. Two ranks play ping-pong over it with messages of many sizes.
+# The time of one message is half of a round trip, and again the fastest of several tries counts.
 
 # %%
 from worldsize.launch import quiet_launch  # launches without a word, so that the link stays hidden
@@ -638,9 +646,10 @@ lab.predict("alpha", "From this table by eye: how many ms is α?", "ms")
 lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 
 # %% [markdown]
-# Now by computer. Find α and B so that the line T = α + m/B is near to the measured times: *least squares*. The check
-# first gives you times that lie on a line exactly. Then it gives you times that are up to 20 % off, on sizes from 100
-# bytes to 100 MB, and asks your line for sizes that it **left out**. It must be right for small and for large ones.
+# Now by computer. Find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
+# squares*. The check first gives you times that lie on a line exactly. Then it gives you times that are up to 20 %
+# off, on sizes from 100 bytes to 100 MB, and asks your line for sizes that it **left out**. It must be right for small
+# and for large ones.
 #
 # <details><summary>Hint 1</summary>A line in m has the slope 1/B. <code>np.polyfit</code> or
 # <code>np.linalg.lstsq</code> finds lines.</details>
@@ -690,20 +699,17 @@ def worst(line, times, sizes):
     if line.alpha_bandwidth:
         return 100 * max(abs(line.error(size, times[size])) for size in sizes)
 
-def said(percent):
-    return "your line is not there yet" if percent is None else f"your line is at most {percent:.2g} % off"
-
 lab.predict("held_out", "At the sizes left out, how many % is your line off at worst?", "%")
 
 # %%
 off = worst(yours, measured, left_out)
 lab.measure("held_out", off)
-figures.residuals(measured, [yours], f"A shaped link: {said(off)}", left_out)
+figures.residuals(measured, [yours], "A shaped link: how far off is your line, and is there a pattern?", left_out)
 
 # %% [markdown]
-# Your α is a little above the link's own: waking up a process takes time too, and a measurement has it all. The lower
-# picture shows the **residuals**, what the line leaves over. Here they are small and without a pattern. That is how
-# one sees that a model is enough.
+# Your $\alpha$ is a little above the link's own: waking up a process takes time too, and a measurement has it all. The
+# lower picture shows the **residuals**, what the line leaves over. Here they are small and without a pattern. That is
+# how one sees that a model is enough.
 
 # %% [markdown]
 # ### Why relative errors
@@ -725,13 +731,14 @@ made_up = {size: hidden.seconds(size) * random.uniform(0.8, 1.2) for size in siz
 both = [line("your fit", fit_alpha_beta, made_up, sizes[::2]), line("errors in seconds", in_seconds, made_up, sizes[::2])]
 off = worst(both[1], made_up, sizes[1::2])
 lab.measure("seconds", off)
-title = f"Made-up noise: errors in seconds lead to {off:,.0f} % off"
-figures.residuals(made_up, both, title, sizes[1::2], points="made up")
+asks = "Made-up noise: is a line as good that makes errors in seconds small?"
+figures.residuals(made_up, both, asks, sizes[1::2], points="made up")
 
 # %% [markdown]
 # Look at the left end. A fifth of the largest time is far longer than a whole small message. Squares of seconds see
-# nothing but that; the line turns to please the largest sizes, and its α, the only thing that counts for small ones, is
-# anything. It may be below zero: a message that arrives before it was sent. Relative errors weigh all sizes alike.
+# nothing but that; the line turns to please the largest sizes, and its $\alpha$, the only thing that counts for small
+# ones, is anything. It may be below zero: a message that arrives before it was sent. Relative errors weigh all sizes
+# alike.
 
 # %% [markdown]
 # ## The bare machine
@@ -759,7 +766,7 @@ yours = line("your fit", fit_alpha_beta, bare, fitted)
 off = worst(yours, bare, left_out)
 lab.measure("bare", off)
 mark = {SMALL_BYTES: f"{SMALL_BYTES // 1024} KiB"}
-figures.residuals(bare, [yours], f"The bare machine: {said(off)}", left_out, mark)
+figures.residuals(bare, [yours], "The bare machine: how far off is your line, and is there a pattern?", left_out, mark)
 
 # %% [markdown]
 # Compare the lower picture with that of the shaped link: the same fit, other residuals. They are larger, and they are
@@ -814,14 +821,14 @@ speeds = [copy_speed(size) for size in sizes]
 lab.measure("caches", max(speeds) / min(speeds))
 figures.curves(
     [figures.Curve("copy within one process", list(zip(sizes, speeds)))],
-    f"Copying memory: up to {max(speeds):.0f} GB/s, and down to {min(speeds):.0f}",
+    "Does copying memory go at one speed, whatever the size?",
     x="size of the block (bytes)", y="GB/s", log=True,
 )
 
 # %% [markdown]
 # So B is not one number even in memory, and a message on one machine is little else than copies. Over a real network
-# the card is mostly slower than the memory, and the line holds better, as it did on the shaped link. That is why α and B
-# are so useful there. Lab 16 will predict a large cluster with them.
+# the card is mostly slower than the memory, and the line holds better, as it did on the shaped link. That is why
+# $\alpha$ and $B$ are so useful there. Lab 16 will predict a large cluster with them.
 
 # %% [markdown]
 # ## The framework's names
@@ -872,6 +879,7 @@ pairs = {
 }
 
 # %%
+# Helper: compare yours with PyTorch's
 def alike(fabric, pairs, length):
     """{name: whether this rank gets the same from both}; None for what is not written yet."""
     dist.init_process_group("gloo")

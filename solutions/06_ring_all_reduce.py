@@ -7,7 +7,7 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import time
 
 import torch
@@ -105,16 +105,17 @@ lab.measure("fan_in", run.trace.received_bytes(0) / 1e6 if run.state == "done" e
 figures.links(run)
 
 # %% [markdown]
-# Read a row as a sender and a column as a receiver. All traffic is in one row and one column: those of rank 0. The
-# links between workers carry nothing. The next picture shows the same messages in time.
+# Read a row as a sender and a column as a receiver. Which row and which column hold the traffic? Do
+# the links between workers carry anything? The next picture shows the same messages in time.
 
 # %%
 figures.messages(run)
 
 # %% [markdown]
-# The workers all start at once, but their arrows end one after the other. They queue at the server's card. This is the
-# **fan-in**; the way back has the same queue. The model for it: a message of m bytes takes α + m/B, with latency α and
-# bandwidth B, and n − 1 of them share one card. Both ways together: 2 (α + (n − 1) m/B).
+# The workers all start at once. Do their arrows end at once? They queue at the server's card. This is the
+# **fan-in**; the way back has the same queue. The model for it: a message of $m$ bytes takes $\alpha+\frac mB$, with
+# latency $\alpha$ and bandwidth $B$, and $n-1$ of them share one card. Both ways together:
+# $2\left(\alpha+(n-1)\frac mB\right)$.
 
 # %% [markdown]
 # Step through the same run: press Play, or click the slider and use the arrow keys. A rank with a dashed frame has
@@ -201,7 +202,7 @@ figures.links(run)
 
 # %% [markdown]
 # The same sum, the same number of bytes in total as with one server, but spread evenly: all links carry the same. No
-# rank is special. The price: everyone talks to everyone, n (n − 1) links with a connection each. That is fine for four
+# rank is special. The price: everyone talks to everyone, $n(n-1)$ links with a connection each. That is fine for four
 # ranks. For thousands one would like each rank to know just its neighbours.
 
 # %% [markdown]
@@ -218,7 +219,7 @@ figures.links(run)
 
 # %% [markdown]
 # First half. Step 0: send the chunk of your own number to the right; what comes from the left is the chunk with the
-# number before; add it to your own. Step 1: send on what you have just added up. After n − 1 steps one chunk is
+# number before; add it to your own. Step 1: send on what you have just added up. After $n-1$ steps one chunk is
 # complete. Return where it is. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
 #
 # <details><summary>Hint 1</summary>In step s, rank r sends chunk (r − s) mod n and receives chunk (r − s − 1) mod n.</details>
@@ -343,15 +344,15 @@ run = launch(watched, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.steps(run, "ring", contents=run.results)
 
 # %% [markdown]
-# The same sum over the same links, by one server and by your ring. Together their messages carry as many bytes.
-# **Before you press Play:** which is done first, and what do most ranks do meanwhile in the other one?
+# The same sum over the same links, by one server and by your ring. **Before you press Play:** does one of them send more
+# bytes in all? Which is done first, and what do most ranks do meanwhile in the other one?
 
 # %%
 run = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.replay({"one server": served, "your ring": run})
 
 # %% [markdown]
-# In the ring all cards send and receive all the time, and nobody queues. Only the links to a neighbour are in use:
+# In a ring all cards can send and receive all the time, and nobody has to queue. Which links are in use?
 
 # %%
 figures.links(run)
@@ -359,8 +360,8 @@ figures.links(run)
 # %% [markdown]
 # ## What each rank sends
 #
-# In each half a rank sends n − 1 chunks of 1/n of the tensor, so 2 (n − 1)/n in all. Nobody has to believe that: the
-# messages were recorded. Below, the busiest rank of real runs is held against the formulas.
+# In each half a rank sends $n-1$ chunks of $1/n$ of the tensor, so $\frac{2(n-1)}{n}$ in all. Nobody has to believe
+# that: the messages were recorded. Below, the busiest rank of real runs is held against the formulas.
 
 # %%
 n = max(worlds)
@@ -384,14 +385,14 @@ figures.curves(
         figures.Curve("one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]),
         figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
     ],
-    "The server's load grows with every rank; a ring's stays under 2 tensors",
+    "How does the busiest rank's load grow with the number of ranks?",
     x="ranks", y="tensors that the busiest rank sends",
 )
 
 # %% [markdown]
 # Patarasuk and Yuan proved in 2009 that no all-reduce gets by with less on its busiest rank. It is why a ring is called
-# *bandwidth-optimal*. Remember the shape of the lower line. It is nearly flat, and so the time for a large tensor is
-# nearly the same for a few ranks and for a thousand.
+# *bandwidth-optimal*. Remember the shape of the ring's line, 2 (n − 1)/n: it never gets over 2, and so the time for a
+# large tensor is nearly the same for a few ranks and for a thousand.
 
 # %% [markdown]
 # ## A race over slow links
@@ -401,6 +402,7 @@ figures.curves(
 # written yet is left out.
 
 # %%
+# Helper: a stopwatch on every rank
 def together():
     """Wait for a moment that all ranks agree on."""
     start = torch.tensor([time.monotonic() + 0.05], dtype=torch.float64)
@@ -458,11 +460,12 @@ lab.predict(
 
 # %%
 results = {n: race(n, [large_bytes], slow) for n in worlds}
-figures.race(
+bars = [
     figures.Timing(name, results[n][name][0], formulas[name](n, large_bytes, slow), n)
     for n in worlds
     for name in contestants
-)
+]
+figures.race(bars, "Large tensors, slow links: who is fastest, and does that change with the number of ranks?")
 
 # %%
 def times(one, other):
@@ -474,8 +477,9 @@ lab.measure("race", times(last["one server"][0], last["your ring"][0]))
 figures.predicted(lab, ["race"])
 
 # %% [markdown]
-# The outlines are the alpha-beta predictions, made before anything ran. A ring's: 2 (n − 1) (α + m/(nB)). If yours is
-# much slower than its outline, look at its messages in the picture above: is there a rank that waits before it sends?
+# The outlines are the alpha-beta predictions, made before anything ran. A ring's:
+# $2(n-1)\left(\alpha+\frac{m}{nB}\right)$. If yours is much slower than its outline, look at its messages in the
+# picture above: is there a rank that waits before it sends?
 #
 # **In one sentence:** why does the ring's bar grow so little from few ranks to many?
 #
@@ -486,7 +490,7 @@ figures.predicted(lab, ["race"])
 # ## Small messages
 #
 # Now the other end: tiny tensors, and links with a long delay, as between two cities. Then bandwidth hardly counts and
-# each *step* costs one latency. Count the steps: to the server and back, 2. Round the ring, 2 (n − 1).
+# each *step* costs one latency. Count the steps: to the server and back, 2. Round the ring, $2(n-1)$.
 
 # %%
 far = Link("20 MB/s", "20 ms")
@@ -510,11 +514,12 @@ sweep = race(n, sizes, far)
 lab.measure("small", times(sweep["your ring"][0], sweep["one server"][0]))
 
 # %% [markdown]
-# Where do the two lines cross? In the formulas, 2 (α + (n − 1) m/B) and 2 (n − 1) (α + m/(nB)) are equal at
-# m = n (n − 2) α B/(n − 1)². In the measurement, we look for the first size at which the ring is faster, and draw a
-# straight line from the size before it.
+# Where do the two lines cross? In the formulas, $2\left(\alpha+(n-1)\frac mB\right)$ and
+# $2(n-1)\left(\alpha+\frac{m}{nB}\right)$ are equal at $m=\frac{n(n-2)}{(n-1)^2}\,\alpha B$. In the measurement, we
+# look for the first size at which the ring is faster, and draw a straight line from the size before it.
 
 # %%
+# Helper: from which size on one is faster
 def crossing(sizes, one, other):
     """The size from which on `other` is faster than `one`, between two measured sizes; else None."""
     if None in one + other:
@@ -540,7 +545,7 @@ figures.curves(
         )
         for name in contestants
     ],
-    f"{n} ranks over far links: one server wins below {formula_bytes / 1e3:.0f} kB, the ring above",
+    f"{n} ranks over far links: up to which size does one server win? (By the formulas {formula_bytes / 1e3:.0f} kB.) Does it?",
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
 )
 
@@ -566,7 +571,7 @@ knobs(
 # **In one sentence:** by its formula, sharding is never behind. Why do rings exist at all?
 #
 # <details><summary>Compare</summary>Our links are ideal: any rank reaches any other at full speed, and a message costs
-# its sender no work. In a real network n (n − 1) streams meet in switches and cables and disturb each other; a ring uses
+# its sender no work. In a real network $n(n-1)$ streams meet in switches and cables and disturb each other; a ring uses
 # n links, each for one stream, and can be laid along the cables.</details>
 
 # %% [markdown]
@@ -596,15 +601,16 @@ lab.predict(
 # %%
 duels = {size_bytes: duel(size_bytes) for size_bytes in (small_bytes, bare_bytes)}
 lab.measure("bare", times(duels[bare_bytes]["your ring"], duels[bare_bytes]["the framework"]))
-figures.race(
+bars = [
     figures.Timing(name, seconds, group=f"{size_bytes:,} bytes")
     for size_bytes, pair in duels.items()
     for name, seconds in pair.items()
-)
+]
+figures.race(bars, "Your ring and the framework's: who is faster, with a small tensor and a large one?")
 
 # %% [markdown]
-# With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count.
-# There the language matters little: both move the same bytes through the same memory. From now on you will use the
+# With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count, and
+# both move the same bytes through the same memory. What does the language still cost you there? From now on you will use the
 # framework's, and you know what is inside.
 
 # %% [markdown]

@@ -103,3 +103,10 @@ def test_a_stub_s_timeline_says_not_yet():
 
 def test_a_run_of_which_nothing_was_recorded_says_so():
     assert figures.timeline(Trace(2)).alt == "nothing was recorded"
+
+
+def test_the_headline_names_the_straggler_before_those_who_wait_for_it():
+    spans = [Span(rank, "compute", 0.0, 4.0 if rank == 2 else 1.0) for rank in range(4)]
+    spans += [Span(rank, "wait", 1.0, 4.0) for rank in (0, 1, 3)]
+    alt = figures.timeline(Trace(4, (), tuple(spans))).alt
+    assert "rank 2 computes 4 times as long as the others; " in alt

@@ -5,6 +5,7 @@ Each notebook is built from its source and executed once (`notebook_runs`); all 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -71,6 +72,12 @@ def test_a_lab_ends_with_its_summary(source):
 @every_lab
 def test_points_are_those_of_the_courses_table(source):
     assert points(source) == LABS[source.stem[:2]].points
+
+
+@every_lab
+def test_what_a_lab_stands_on_is_said_in_its_first_lines(source):
+    opening = lab_of(source).cells[0].source.partition("**Prerequisites:**")[2]
+    assert set(LABS[source.stem[:2]].after) <= set(re.findall(r"\b[01][0-9]\b", opening))
 
 
 @every_lab

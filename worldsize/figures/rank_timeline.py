@@ -21,6 +21,7 @@ from matplotlib.path import Path
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings
 from worldsize.figures.inputs import began_s, ended_s, waits_for
 from worldsize.trace import joined
 
@@ -111,10 +112,13 @@ def _timeline(trace: Any) -> Picture:
     ax.set_xlabel(f"time since the first event ({unit})", fontsize=9, color=base.INK)
     _legend(ax, kinds)
 
-    said = finding(trace.world_size, shown, whole_s)
-    base.headline(ax, said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
+    said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
+    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
-    picture.alt = f"{over}: {said[0].lower()}{said[1:]}. {_sums(trace.world_size, groups)}"
+    told = f"{said[0].lower()}{said[1:]}"
+    if late:
+        told = f"{late}; {told}"
+    picture.alt = f"{over}: {told}. {_sums(trace.world_size, groups)}"
     return picture
 
 
@@ -176,6 +180,15 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
 
     most = f"Rank {idle_s.index(most_s)} waits most, {_share(most_s, whole_s)} of the time"
     return f"{most}; rank {idle_s.index(least_s)} least, {_share(least_s, whole_s)}"
+
+
+def _straggler(shown: Sequence[Bar]) -> str:
+    """Which rank computes longest, where one clearly does: it is the one that the others wait for."""
+    worked: dict[str, list[Interval]] = defaultdict(list)
+    for b in shown:
+        if b.kind == "compute":
+            worked[f"rank {b.rank}"].append((b.start_s, b.end_s))
+    return findings.straggler({rank: covered_s(intervals) for rank, intervals in worked.items()})
 
 
 def _share(part_s: float, whole_s: float) -> str:
