@@ -16,6 +16,7 @@ from typing import Any
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame.findings import line
 from worldsize.figures.replay.places import places
 from worldsize.figures.replay.racers import Absentee, Racer, finding, racers_of, standing
 from worldsize.figures.replay.still import still
@@ -50,7 +51,7 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
         return base.notice(f"{most} ranks are too many to replay (at most {MOST_RANKS}); see figures.messages")
 
     found = finding(racers)
-    title = found[0].upper() + found[1:]
+    title = line(found)
     picture = still(racers, title)
     picture.alt = _alt(racers, absent, found)
     return Scripted(picture, _data(racers, absent, title), SCRIPT, "replay")

@@ -1,6 +1,6 @@
 """The runs of a replay, each on a clock of its own that starts with its first message or marked work.
 
-A run is over with its last message or marked work. Runs whose times differ by at most `TIE` are as fast as each other.
+A run is over with its last message or marked work. Runs whose times tie are as fast as each other.
 Left out: drawing (`still`, `player`).
 """
 
@@ -9,20 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from worldsize import units
+from worldsize.figures.frame.findings import MOST_NAMED, TIE, both, leaders
 from worldsize.figures.inputs import began_s, ended_s, waits_for
 from worldsize.trace import Span, Transfer
-
-TIE = 0.05
 
 
 @dataclass(frozen=True)
 class Racer:
-    """A run on its own clock: `messages` and `works` in the order of their start, in seconds since the run's first.
+    """A run of a replay: `messages` and `works` as they were recorded, in the order of their start.
 
-    `over_s` is the end of the last one. A run that was stopped or failed is not `whole`.
+    `zero_s` is when the first of them began, on the clock of the record; `over_s` the seconds from then to the end of the
+    last one. A run that was stopped or failed is not `whole`.
     """
 
     name: str
@@ -102,15 +103,9 @@ def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def times_the_first(racers: Sequence[Racer]) -> dict[str, float]:
-    """For each run of a replay that came to its end: how many times as long as the fastest of them it took."""
-    whole = [racer for racer in racers if racer.whole]
-    first_s = min((racer.over_s for racer in whole), default=0.0)
-
-    found = {}
-    for racer in whole:
-        found[racer.name] = racer.over_s / first_s if first_s else 1.0
-    return found
+def lasted(racers: Sequence[Racer]) -> dict[str, float]:
+    """The seconds that each run of a replay took which came to its end."""
+    return {racer.name: racer.over_s for racer in racers if racer.whole}
 
 
 def standing(racer: Racer, racers: Sequence[Racer]) -> str:
@@ -119,45 +114,40 @@ def standing(racer: Racer, racers: Sequence[Racer]) -> str:
     if not racer.whole:
         return f"stopped at {at}, not finished"
 
-    ratios = times_the_first(racers)
-    ratio = ratios[racer.name]
-    if len(ratios) == 1:
+    seconds = lasted(racers)
+    first = leaders(seconds, largest=False)
+    if len(seconds) == 1:
         return f"done at {at}"
-    if ratio > 1 + TIE:
-        return f"done at {at}, {units.times(ratio)} times as long as the first"
-    if _tied(ratios):
+    if racer.name not in first:
+        return f"done at {at}, {units.times(racer.over_s / min(seconds.values()))} times as long as the first"
+    if len(first) > 1:
         return f"done at {at}, a tie"
     return f"done at {at}, first"
 
 
 def finding(racers: Sequence[Racer]) -> str:
     """Who ends first in a replay and by what factor, in words; ties are ties."""
-    ratios = times_the_first(racers)
-    if not ratios:
+    seconds = lasted(racers)
+    if not seconds:
         return "no run came to its end"
 
-    first_s = min(racer.over_s for racer in racers if racer.whole)
-    at = units.seconds(first_s)
-    tied = [name for name, ratio in ratios.items() if ratio <= 1 + TIE]
-    if len(ratios) == 1:
-        said = [f"{tied[0]} takes {at}"]
-    elif len(tied) == 1:
-        said = [f"{tied[0]} ends first, after {at}"]
-    else:
-        first = "" if len(tied) == len(ratios) else " first"
-        said = [f"{_and(tied)} end{first} together (within {TIE:.0%}), after {at}".replace("%", " %")]
-
-    for name, ratio in sorted(ratios.items(), key=lambda item: item[1]):
-        if name not in tied:
-            said.append(f"{name} takes {units.times(ratio)} times as long")
+    first = leaders(seconds, largest=False)
+    best_s = min(seconds.values())
+    said = [_first(first, len(seconds), units.seconds(best_s))]
+    for name, run_s in sorted(seconds.items(), key=itemgetter(1)):
+        if name not in first:
+            said.append(f"{name} takes {units.times(run_s / best_s)} times as long")
     return "; ".join(said)
 
 
-def _tied(ratios: Mapping[str, float]) -> bool:
-    return sum(ratio <= 1 + TIE for ratio in ratios.values()) > 1
-
-
-def _and(names: Sequence[str]) -> str:
+def _first(names: Sequence[str], runs: int, at: str) -> str:
+    """Who ends first, `names` of so many runs, and at what time."""
+    if runs == 1:
+        return f"{names[0]} takes {at}"
     if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+        return f"{names[0]} ends first, after {at}"
+    if len(names) == runs:
+        return f"{both(names)} end together (within {100 * TIE:g} %), after {at}"
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} of them end first together (within {100 * TIE:g} %), after {at}"
+    return f"{both(names)} end first together (within {100 * TIE:g} %), after {at}"
