@@ -214,11 +214,13 @@ figures.steps(run, "tree", hub=0)
 
 # %% [markdown]
 # Press Play, or click the slider and use the arrow keys. In the last round half of all ranks send and the other
-# half receive. Now star and tree on one time axis: the star first, then, after a pause in which the ranks agree on a
-# moment to start, the tree.
+# half receive.
+#
+# Now star and tree on one clock, with the same tensor over the same links. **Before you press Play:** when the tree is
+# done, how many ranks will the star have reached?
 
 # %%
-# Helper: wait for a common moment, and broadcast in turn
+# Helper: wait for a common moment, then broadcast
 def together():
     """Wait for a moment that all ranks agree on."""
     start = torch.tensor([time.monotonic() + 0.05], dtype=torch.float64)
@@ -226,20 +228,24 @@ def together():
     time.sleep(max(0.0, start.item() - time.monotonic()))
     return start.item()
 
-def in_turn(fabric, collectives, length):
+def all_at_once(fabric, collective, length):
     dist.init_process_group("gloo")
-    for collective in collectives:
-        together()
-        collective(fabric, torch.ones(length), 0)
+    together()
+    collective(fabric, torch.ones(length), 0)
 
 # %%
-run = launch(in_turn, n, args=([star_broadcast, tree_broadcast], tensor_bytes // 4), link=slow)
-figures.messages(run)
+broadcasts = {"star": star_broadcast, "tree": tree_broadcast}
+figures.replay(
+    {
+        name: launch(all_at_once, n, args=(broadcast, tensor_bytes // 4), link=slow)
+        for name, broadcast in broadcasts.items()
+    }
+)
 
 # %% [markdown]
-# As many messages, as many bytes; but the tree's arrows overlap. By the formulas: a star $\alpha+(n-1)\frac mB$, a tree
-# $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks start together, and the time
-# counts until the last one is done.
+# As many messages, as many bytes; but in the tree several ranks send at once. By the formulas: a star
+# $\alpha+(n-1)\frac mB$, a tree $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks
+# start together, and the time counts until the last one is done.
 
 # %%
 # Helper: a stopwatch on every rank
@@ -283,7 +289,6 @@ def times(one, other):
 lab.predict("tree", f"{n} ranks, {tensor_bytes / 1e3:g} kB: how many times as long as the tree does the star take?", "times")
 
 # %%
-broadcasts = {"star": star_broadcast, "tree": tree_broadcast}
 formulas = {"star": cost.broadcast_star, "tree": cost.broadcast_tree}
 laps = {n: race(n, broadcasts, [tensor_bytes], slow) for n in worlds}
 lab.measure("tree", times(laps[n]["star"][0], laps[n]["tree"][0]))

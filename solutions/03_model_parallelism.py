@@ -212,10 +212,10 @@ def pipeline(schedule, m, seconds=None, edges=even, link=None, rows=rows, watch=
 lab.predict("naive", f"{stages} stages, the whole batch at once: which part of the time does a stage work?", "%")
 
 # %%
-run = pipeline(whole_batch, 1, [(4 * forward_s, 4 * backward_s)] * stages, rows=4 * rows)
-naive_s = makespan_s(run.trace)
-lab.measure("naive", naive_s and 100 * utilisation(run.trace))
-figures.pipeline(run, "The whole batch at once: how much of their time do stages work?")
+naive = pipeline(whole_batch, 1, [(4 * forward_s, 4 * backward_s)] * stages, rows=4 * rows)
+naive_s = makespan_s(naive.trace)
+lab.measure("naive", naive_s and 100 * utilisation(naive.trace))
+figures.pipeline(naive, "The whole batch at once: how much of their time do stages work?")
 
 # %% [markdown]
 # A staircase, down and up again. Arrows are messages: a stage cannot begin before the one before has sent, and on the
@@ -263,9 +263,17 @@ lab.measure("speedup", naive_s / gpipe_s if naive_s and gpipe_s else None)
 figures.pipeline(run, "The same batch in four: how much of their time do stages work now?")
 
 # %% [markdown]
-# The numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and draining it. Count
-# one forward and one backward of a micro-batch as a slot. The last stage begins $p-1$ forwards late, and stage 0 ends
-# $p-1$ backwards after it. So the step takes $m+p-1$ slots where $m$ would do: $\frac{m+p-1}{m}$ times the ideal.
+# The two runs once more, on one clock. **Before you press Play:** when the whole batch reaches the last stage, how far
+# will the micro-batches be? (The messages at the very start are the ranks' agreement on when to begin.)
+
+# %%
+figures.replay({"whole batch": naive, "GPipe": run})
+
+# %% [markdown]
+# In GPipe's picture the numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and
+# draining it. Count one forward and one backward of a micro-batch as a slot. The last stage begins $p-1$ forwards late,
+# and stage 0 ends $p-1$ backwards after it. So the step takes $m+p-1$ slots where $m$ would do: $\frac{m+p-1}{m}$ times
+# the ideal.
 
 # %%
 # Helper: a step in multiples of the ideal

@@ -100,7 +100,7 @@ def add_up(fabric, all_reduce, length):
 lab.predict("fan_in", f"{ranks} ranks, 1 MB each. How many MB does rank 0 receive?", "MB")
 
 # %%
-run = launch(add_up, ranks, args=(parameter_server, 250_000), link=slow)
+run = served = launch(add_up, ranks, args=(parameter_server, 250_000), link=slow)
 lab.measure("fan_in", run.trace.received_bytes(0) / 1e6 if run.state == "done" else None)
 figures.links(run)
 
@@ -343,13 +343,16 @@ def watched(fabric, algorithm, length):
 run = launch(watched, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.steps(run, "ring", contents=run.results)
 
+# %% [markdown]
+# The same sum over the same links, by one server and by your ring. **Before you press Play:** does one of them send more
+# bytes in all? Which is done first, and what do most ranks do meanwhile in the other one?
+
 # %%
 run = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
-figures.messages(run)
+figures.replay({"one server": served, "your ring": run})
 
 # %% [markdown]
-# In a ring all cards can send and receive all the time, and nobody has to queue. Compare the time with the picture of the
-# one server above: the same sum over the same links. Which links are in use?
+# In a ring all cards can send and receive all the time, and nobody has to queue. Which links are in use?
 
 # %%
 figures.links(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 import re
 from types import SimpleNamespace
 
@@ -48,7 +49,7 @@ def server(n):
 
 def data_of(shown):
     """What the page's script gets."""
-    return json.loads(re.search(r"\nshowAll\(\"\w+\", (.*)\);\n</script>$", shown._repr_html_())[1])
+    return json.loads(re.search(r"\nshowAll\(\"steps\", \"\w+\", (.*)\);\n</script>$", shown._repr_html_())[1])
 
 
 def links(steps):
@@ -267,6 +268,21 @@ def test_a_message_names_its_chunk_where_that_is_known():
     assert data["steps"][0]["messages"] == [[0, 1, "chunk 0"], [1, 0, "chunk 1"]]
 
 
+def test_the_notes_say_what_is_known_of_an_arrow():
+    known, plain = figures.steps(HALF, contents=HALF_NOTES), figures.steps(HALF)
+    assert data_of(known)["notes"][0] == "On an arrow: which chunk it carries."
+    assert data_of(plain)["notes"][0].startswith("On an arrow: its size. Which part of a tensor")
+
+
+def test_tags_stand_on_the_arrows_where_they_tell_messages_apart():
+    tagged = trace(2, [Transfer(0, 1, 8, 0, 1, tag=3)])
+    assert data_of(figures.steps(tagged))["steps"][0]["messages"] == [[0, 1, "8 B, tag 3"]]
+
+
+def test_the_tracks_of_all_messages_are_there_before_the_first_step():
+    assert data_of(figures.steps(server(3), "star"))["links"] == [[0, 1], [0, 2], [1, 0], [2, 0]]
+
+
 def test_a_step_carries_the_cells_that_change():
     data = data_of(figures.steps(HALF, contents=HALF_NOTES))
     assert data["cells"] == [["10", "10"], ["01", "01"]]
@@ -286,8 +302,9 @@ def boxes(where):
     return [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for x, y in where.centres]
 
 
-def binomial(n, chunks=0):
-    return stage.tree(n, chunks, 0, [(me - step, me) for step in (1, 2, 4, 8) for me in range(step, min(2 * step, n))])
+def binomial(n, chunks=0, width=stage.WIDTH):
+    pairs = [(me - step, me) for step in (1, 2, 4, 8) for me in range(step, min(2 * step, n))]
+    return stage.tree(n, chunks, 0, pairs, width)
 
 
 @pytest.mark.parametrize(
@@ -295,18 +312,41 @@ def binomial(n, chunks=0):
     [(n, chunks) for n in (1, 2, 3, 5, 8) for chunks in (0, 1, 4, 16)] + [(n, 0) for n in (9, 12, 15, 16)],
 )
 @pytest.mark.parametrize("place", [stage.ring, stage.star, stage.tree, binomial, stage.pipeline])
-def test_no_box_touches_another_or_leaves_the_canvas(place, n, chunks):
-    where = place(n, chunks)
+@pytest.mark.parametrize("width", stage.WIDTHS)
+def test_no_box_touches_another_or_leaves_the_canvas(place, n, chunks, width):
+    where = place(n, chunks, width=width)
     found = boxes(where)
-    assert all(0 <= x0 and 0 <= y0 and x1 <= stage.WIDTH and y1 <= where.height for x0, y0, x1, y1 in found)
+    assert all(0 <= x0 and 0 <= y0 and x1 <= where.width and y1 <= where.height for x0, y0, x1, y1 in found)
     pairs = [(a, b) for i, a in enumerate(found) for b in found[:i]]
     assert not any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for a, b in pairs)
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+@pytest.mark.parametrize("width", stage.WIDTHS)
+def test_what_goes_to_the_next_stage_passes_above_the_boxes(n, width):
+    where = stage.pipeline(n, width=width)
+    begin, via, end = where.arrow(0, 1)
+    middle_y = (begin[1] + 2 * via[1] + end[1]) / 4
+    assert middle_y + 10 < where.centres[0][1] - where.box[1] / 2
 
 
 def test_the_hub_of_a_star_stands_in_the_middle_of_the_others():
     where = stage.star(5, hub=2)
     others = [x for rank, (x, _) in enumerate(where.centres) if rank != 2]
     assert min(others) < where.centres[2][0] == stage.WIDTH / 2 < max(others)
+
+
+@pytest.mark.parametrize("n", range(4, 17))
+@pytest.mark.parametrize("width", stage.WIDTHS)
+def test_a_stars_ranks_stand_at_even_distances_and_alike_on_both_sides(n, width):
+    hub, *others = stage.star(n, width=width).centres
+    gaps = [math.dist(a, b) for a, b in zip(others, others[1:] + others[:1], strict=True)]
+    spokes = [math.dist(hub, other) for other in others]
+    assert max(gaps) <= 1.3 * min(gaps) and max(spokes) <= 1.7 * min(spokes)
+
+    left = sorted(round(hub[0] - x, 3) for x, _ in others if x < hub[0] - 1)
+    right = sorted(round(x - hub[0], 3) for x, _ in others if x > hub[0] + 1)
+    assert left == pytest.approx(right, abs=2)
 
 
 def test_in_a_tree_everybody_stands_one_floor_below_the_rank_that_it_heard_from_first():
@@ -349,7 +389,7 @@ def test_the_output_holds_a_picture_with_alt_text(make):
 @every_layout
 def test_the_output_fetches_nothing(make):
     page = re.sub(r'src="data:[^"]*"|http://www\.w3\.org/2000/svg', "", make()._repr_html_())
-    assert not re.search(r"https?:|src=|import |fetch\(|url\((?!#)", page)
+    assert not re.search(r"https?:|src=|import |fetch\(|url\((?!#|\$)", page)
 
 
 @every_layout
@@ -382,11 +422,11 @@ def test_the_alt_text_states_the_finding_and_the_first_steps():
     )
 
 
-def test_ipython_stores_html_and_text(monkeypatch):
+def test_ipython_stores_html_a_picture_and_text(monkeypatch):
     bundles = []
-    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: bundles.append(bundle))
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw, metadata: bundles.append(bundle))
     figures.steps(RING)._ipython_display_()
-    assert [sorted(bundle) for bundle in bundles] == [["text/html", "text/plain"]]
+    assert [sorted(bundle) for bundle in bundles] == [["image/png", "text/html", "text/plain"]]
 
 
 CROWDED = trace(8, [Transfer(k % 7, 7, 10**6 + k, float(k), k + 1.0) for k in range(200)])

@@ -6,6 +6,8 @@ import re
 
 from playwright.sync_api import Locator, Page
 
+from tests.support.contrast import least_contrast
+
 
 class StepThrough:
     """The `index`-th step-through that came alive."""
@@ -45,23 +47,7 @@ class StepThrough:
         return sum(bool(re.match(r"url\(#rank", fill or "")) for fill in fills) - ranks  # one is each rank's own mark
 
     def least_contrast(self) -> float:
-        """The smallest contrast of a text with the background (WCAG 2)."""
-        return self.host.evaluate(
-            """(host) => {
-              const light = (colour) => {
-                const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((c) => c / 255)
-                  .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-                return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-              };
-              const back = light(getComputedStyle(host).backgroundColor);
-              const texts = [...host.shadowRoot.querySelectorAll("h3, p, button:not(:disabled), .count, svg text")];
-              return Math.min(...texts.map((text) => {
-                const style = getComputedStyle(text);
-                const [low, high] = [back, light(text.tagName === "text" ? style.fill : style.color)].sort((a, b) => a - b);
-                return (high + 0.05) / (low + 0.05);
-              }));
-            }"""
-        )
+        return least_contrast(self.host)
 
 
 def live_hosts(page: Page) -> list[bool]:
@@ -70,10 +56,10 @@ def live_hosts(page: Page) -> list[bool]:
 
 
 def missing_pictures(page: Page, among: str) -> list[str]:
-    """The alt text of every image not to be seen, unless a step-through, its SVG or a living widget has taken its place."""
+    """The alt text of every image not to be seen, unless a moving view, its SVG or a living widget has its place."""
     return page.locator(f"{among} img").evaluate_all(
         """(images) => images
-          .filter((image) => !image.closest(".ws-steps")?.shadowRoot && !image.closest("details:not([open])"))
+          .filter((image) => !image.closest(".ws-steps, .ws-replay")?.shadowRoot && !image.closest("details:not([open])"))
           .filter((image) => !(image.complete && image.naturalWidth > 0 && image.clientWidth > 0))
           .filter((image) => !image.closest(".worldsize-picture")?.querySelector("svg")?.getBoundingClientRect().width)
           .filter((image) => !image.closest(".jp-OutputArea-child:has(.ws-instead)")

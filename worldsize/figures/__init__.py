@@ -23,6 +23,7 @@ from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
 from worldsize.figures.rank_timeline import timeline
+from worldsize.figures.replay.player import replay
 from worldsize.figures.report_curves import reports
 from worldsize.figures.spacetime import messages
 from worldsize.figures.stacked_bars import stacks
@@ -34,6 +35,6 @@ from worldsize.figures.workers import lanes, shares
 __all__ = [
     "Bandwidth", "Curve", "Descent", "Line", "MappedLab", "Sample", "Timing", "bandwidth_ladder", "collective_strip",
     "contributions", "course_map", "curves", "descents", "histories", "lanes", "links", "matrix_cuts", "messages",
-    "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted", "race", "reports",
-    "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline", "zero_stages",
+    "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted", "race", "replay",
+    "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline", "zero_stages",
 ]  # fmt: skip

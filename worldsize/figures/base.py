@@ -86,17 +86,21 @@ class Picture(Figure):
 
         As `png` alone where the SVG would be over `most_svg_bytes`.
         """
+        image = self.image(png)
         width = round(self.get_figwidth() * SHOWN_DPI)
-        image = (
-            f'<img alt="{html.escape(self.alt)}" width="{width}" style="max-width:100%;height:auto" '
-            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-        )
-
         svg, tones = themed_svg(self, self.alt, width)
         if len(svg) > most_svg_bytes:
             return image
         style = tokens.css(".worldsize-picture", sorted(tones, key=lambda tone: tone.name))
         return f'<div class="worldsize-picture"><style>.worldsize-picture>img{{display:none}}{style}</style>{svg}{image}</div>'
+
+    def image(self, png: bytes) -> str:
+        """`png` as an `<img>` that says `alt`."""
+        width = round(self.get_figwidth() * SHOWN_DPI)
+        return (
+            f'<img alt="{html.escape(self.alt)}" width="{width}" style="max-width:100%;height:auto" '
+            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+        )
 
     def bundle(self) -> dict[str, str]:
         """What a notebook keeps of the picture, by MIME type."""

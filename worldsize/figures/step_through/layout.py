@@ -1,6 +1,7 @@
 """Where ranks stand in a step-through: on a ring, on a star round one of them, as a tree below one, or in a row.
 
-Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards.
+Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. A canvas is as wide
+as one of `WIDTHS`, the widest for which a page has room: text keeps its size.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations, count
 
-WIDTH = 720
+import numpy as np
+
+WIDTHS = (720, 460, 300)
+WIDTH = WIDTHS[0]
 ROOM_Y = 20  # what a rank does is written below its box
 MOST_ROOMY = 8  # ranks between which there is room for the label of a message
+MOST_NAMED = dict(zip(WIDTHS, (MOST_ROOMY, 4, 1), strict=True))  # ranks with room for "rank" before their numbers
+EDGE = 3  # an arrow ends that far from a box
+LABEL = 66  # the width of most messages' labels
 MOST_RADIUS = 330.0
+LONGEST_STAR = 1.5  # to its shorter side, so that no message's way is much longer than another
 
 Position = tuple[float, float]
 
@@ -27,6 +35,7 @@ class Layout:
     ranks that swap have two arrows.
     """
 
+    width: float
     height: float
     box: Position
     cell: Position
@@ -50,57 +59,59 @@ class Layout:
         share = math.inf  # of the line, as far as the box goes
         for length, size in ((dx, self.box[0]), (dy, self.box[1])):
             if length:
-                share = min(share, (size / 2 + 3) / abs(length))
+                share = min(share, (size / 2 + EDGE) / abs(length))
         return x + share * dx, y + share * dy
 
 
-def ring(n: int, chunks: int = 0) -> Layout:
+def ring(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
     """Layout of a step-through as a ring of ranks.
 
     Rank 0 on top, the others clockwise; two side by side.
     """
-    first = 0.0
-    if n == 2:
-        first = -math.pi / 2
-
-    return _round(n, chunks, lambda rx, ry: _on_ellipse(n, rx, ry, first))
+    return _round(n, chunks, width, lambda rx, ry: on_ellipse(n, rx, ry))
 
 
-def star(n: int, chunks: int = 0, hub: int = 0) -> Layout:
-    """Layout of a step-through: the rank `hub` in the middle, the others round it."""
+def star(n: int, chunks: int = 0, hub: int = 0, width: float = WIDTH) -> Layout:
+    """Layout of a step-through: the rank `hub` in the middle, the others round it at even distances."""
 
     def place(rx: float, ry: float) -> list[Position]:
-        around = _on_ellipse(n - 1, rx, ry, math.pi / 2)
+        around = on_ellipse(n - 1, min(rx, LONGEST_STAR * ry), min(ry, LONGEST_STAR * rx))
         around.insert(hub, (0.0, 0.0))
         return around
 
-    return _round(n, chunks, place)
+    return _round(n, chunks, width, place)
 
 
-def tree(n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = ()) -> Layout:
+def tree(
+    n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = (), width: float = WIDTH
+) -> Layout:
     """Layout of a step-through as a tree.
 
-    `hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time.
+    `hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time. Many
+    ranks side by side need the wide canvas.
     """
-    below = _below(n, hub, pairs)
+    pairs = tuple(pairs)
+    below = below_each(n, hub, pairs)
     leaves = list(below.values()).count([])
-    box, cell = _box(n, chunks, WIDTH / leaves - 12)
+    box, cell = _box(n, chunks, width, width / leaves - 12)
+    if width < WIDTH and box[0] > width / leaves - 8:
+        return tree(n, chunks, hub, pairs)
     floor = box[1] + ROOM_Y + 44  # the height of one
     slots, centres = count(), {}
 
     def place(rank: int, level: int) -> float:
         xs = [place(lower, level + 1) for lower in below[rank]]
         if not xs:
-            xs = [WIDTH * (next(slots) + 0.5) / leaves]
+            xs = [width * (next(slots) + 0.5) / leaves]
         centres[rank] = ((xs[0] + xs[-1]) / 2, ROOM_Y + box[1] / 2 + level * floor)
         return centres[rank][0]
 
     place(hub, 0)
     height = max(y for _, y in centres.values()) + box[1] / 2 + 2 * ROOM_Y
-    return Layout(height=height, box=box, cell=cell, centres=tuple(centres[rank] for rank in range(n)))
+    return Layout(width, height, box, cell, centres=tuple(centres[rank] for rank in range(n)))
 
 
-def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+def below_each(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     """The ranks below each one, by first messages, breadth first from `hub`; below it too those that had none."""
     partners: dict[int, dict[int, None]] = defaultdict(dict)
     for a, b in pairs:
@@ -119,42 +130,52 @@ def _below(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list
     return below
 
 
-def pipeline(n: int, chunks: int = 0) -> Layout:
+def pipeline(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
     """Layout of a step-through as a pipeline, a row of stages.
 
-    From left to right.
+    From left to right; many stages need the wide canvas.
     """
-    box, cell = _box(n, chunks, WIDTH / n - 12)
+    box, cell = _box(n, chunks, width, min(width / n - 12, max(44.0, width / n - LABEL)))
+    if width < WIDTH and box[0] > width / n - 8:
+        return pipeline(n, chunks)
     height = box[1] + 2 * ROOM_Y + 110  # for the arcs of messages that pass by a rank
-    centres = tuple((WIDTH * (rank + 0.5) / n, height / 2) for rank in range(n))
+    centres = tuple((width * (rank + 0.5) / n, height / 2) for rank in range(n))
 
-    return Layout(height=height, box=box, cell=cell, centres=centres, bend=(0.2, 65 + box[1] / 2))
-
-
-def _on_ellipse(n: int, rx: float, ry: float, first: float) -> list[Position]:
-    places = []
-    for k in range(n):
-        angle = first + 2 * math.pi * k / n
-        places.append((rx * math.sin(angle), -ry * math.cos(angle)))
-    return places
+    # a message to the next stage passes above the boxes, or below them on its way back
+    aside = max(0.2, (box[1] / 2 + 14) / (width / n - box[0] - 2 * EDGE))
+    return Layout(width, height, box, cell, centres, bend=(aside, 65 + box[1] / 2))
 
 
-def _round(n: int, chunks: int, place: Callable[[float, float], list[Position]]) -> Layout:
-    """The flattest ellipse on which no two boxes are too close."""
-    box, cell = _box(n, chunks, WIDTH)
+def on_ellipse(n: int, rx: float, ry: float) -> list[Position]:
+    """`n` places on an ellipse round (0, 0), as far from each other along it, clockwise from its top; two side by side."""
+    angles = np.linspace(0, 2 * math.pi, 721)
+    if n == 2:
+        angles -= math.pi / 2
+    xs, ys = rx * np.sin(angles), -ry * np.cos(angles)
+
+    lengths = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(xs), np.diff(ys)))])
+    wanted = np.arange(n) * lengths[-1] / max(1, n)
+    return list(zip(np.interp(wanted, lengths, xs).tolist(), np.interp(wanted, lengths, ys).tolist(), strict=True))
+
+
+def _round(n: int, chunks: int, width: float, place: Callable[[float, float], list[Position]]) -> Layout:
+    """The flattest ellipse on which no two boxes are too close; on the widest canvas where they would touch on this one."""
+    box, cell = _box(n, chunks, width, width)
     gap = (16, 26)
     if n <= MOST_ROOMY:
-        gap = (80, 46)
-    rx, ry = WIDTH / 2 - box[0] / 2 - 34, 60.0 + box[1] / 2
+        gap = (LABEL + 14, 46)
+    rx, ry = width / 2 - box[0] / 2 - width / 21, 60.0 + box[1] / 2
     while ry < MOST_RADIUS and _crowded(place(rx, ry), (box[0] + gap[0], box[1] + gap[1])):
         ry += 6
 
     placed = place(rx, ry)
+    if width < WIDTH and _crowded(placed, (box[0] + 4, box[1] + ROOM_Y)):
+        return _round(n, chunks, WIDTH, place)
     _, ys = zip(*placed, strict=True)
     top = max(-min(ys), 40) + box[1] / 2 + ROOM_Y
     height = top + max(max(ys), 40) + box[1] / 2 + ROOM_Y
-    centres = tuple((WIDTH / 2 + x, top + y) for x, y in placed)
-    return Layout(height=height, box=box, cell=cell, centres=centres)
+    centres = tuple((width / 2 + x, top + y) for x, y in placed)
+    return Layout(width, height, box, cell, centres)
 
 
 def _crowded(centres: list[Position], apart: Position) -> bool:
@@ -164,13 +185,14 @@ def _crowded(centres: list[Position], apart: Position) -> bool:
     return False
 
 
-def _box(n: int, chunks: int, most_width: float) -> tuple[Position, Position]:
-    width, height = 44.0, 28.0
-    if n <= MOST_ROOMY:
-        width = 84.0
-    width = min(width, most_width)
+def _box(n: int, chunks: int, width: float, most: float) -> tuple[Position, Position]:
+    """The sizes of a rank's box, at most `most` wide, and of a number in it, on a canvas of that width."""
+    box_width, height = 44.0, 28.0
+    if n <= MOST_NAMED[width]:
+        box_width = 84.0
+    box_width = min(box_width, most)
     if not chunks:
-        return (width, height), (0.0, 0.0)
+        return (box_width, height), (0.0, 0.0)
 
-    cell = (max(4.0, min(18.0, 84 / chunks, (most_width - 12) / chunks)), max(4.0, min(10.0, 46 / n)))
-    return (max(width, chunks * cell[0] + 12), height + n * cell[1] + 4), cell
+    cell = (max(4.0, min(18.0, 84 / chunks, (most - 12) / chunks)), max(4.0, min(10.0, 46 / n)))
+    return (max(box_width, chunks * cell[0] + 12), height + n * cell[1] + 4), cell

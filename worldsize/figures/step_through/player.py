@@ -1,13 +1,10 @@
 """A recorded trace to step through with the arrow keys: one HTML output that holds its data, its script and a picture.
 
-Where scripts run, `player.js` puts the moving view in the place of the picture; elsewhere the picture stays. Nothing
-is fetched and no kernel is needed. Left out: what a step is (`steps`), and where ranks stand (`layout`).
+Left out: what a step is (`steps`), where ranks stand (`layout`), and the output itself (`scripted`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -20,8 +17,9 @@ from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
 from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
+from worldsize.figures.scripted.output import Scripted
 from worldsize.figures.step_through import text
-from worldsize.figures.step_through.layout import MOST_ROOMY, Layout, pipeline, ring, star, tree
+from worldsize.figures.step_through.layout import MOST_ROOMY, WIDTHS, Layout, pipeline, ring, star, tree
 from worldsize.figures.step_through.steps import Held, Notes, Step, held_first, steps_of
 from worldsize.figures.step_through.still import still
 
@@ -29,37 +27,15 @@ MOST_RANKS = 16
 MOST_RANKS_WITH_CELLS = MOST_ROOMY
 MOST_CHUNKS = 16
 MOST_MESSAGES = 200
-PICTURE_BYTES = 20_000
-PICTURE_DPI = 96
 MOST_STEPS_IN_ALT = 6
 SCRIPT = Path(__file__).with_suffix(".js")
 KEYS = "Keys: left and right arrow, Home, End."
+CHUNKS = "On an arrow: which chunk it carries{tags}."
+SIZES = "On an arrow: its size{tags}. Which part of a tensor that was, a record does not tell by itself."
 CELLS = "In each rank, a column is a chunk, and a row a rank whose number may be in it."
 
 
-class Stepper:
-    """Shown in a notebook as the step-through; `alt` says what it holds."""
-
-    def __init__(self, still: Picture, data: dict[str, Any]) -> None:
-        self.alt, self._still, self._data = still.alt, still, data
-
-    def _repr_html_(self) -> str:
-        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-        name = hashlib.sha256(data.encode()).hexdigest()[:12]
-        still = self._still.html(self._still.png(PICTURE_BYTES, PICTURE_DPI))
-        script = f'{SCRIPT.read_text(encoding="utf-8")}\nshowAll("{name}", {data});'
-
-        # Lab takes arrow keys for itself unless the element says this
-        attributes = f'class="ws-steps" data-steps="{name}" data-lm-suppress-shortcuts="true"'
-        return f'<div {attributes}>{still}</div>\n<script type="module">\n{script}\n</script>'
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        display({"text/html": self._repr_html_(), "text/plain": self.alt}, raw=True)
-
-
-def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Stepper | Picture:
+def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Scripted | Picture:
     """The player of a step-through, for a notebook.
 
     A run to step through with the arrow keys; `layout` is "ring", "star" or "tree" (round or below `hub`, else
@@ -72,7 +48,7 @@ def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int
     return instead or _stepper(trace, message_pattern(trace), layout, contents, hub)
 
 
-def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: int | None) -> Stepper | Picture:
+def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: int | None) -> Scripted | Picture:
     """`trace` has at least one transfer; `finding` says what its messages do. Raises ValueError for another layout."""
     n = trace.world_size
     if hub is None:
@@ -84,18 +60,18 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
         contents, before, chunks = None, (), 0
 
     every = steps_of(trace, contents)
-    where = _layout_of(layout, n, chunks, hub, every)
+    stages = [_layout_of(layout, n, chunks, hub, every, width) for width in WIDTHS]
     if n > MOST_RANKS:
         return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
 
     shown = _first(every)
     title = finding[0].upper() + finding[1:]
-    picture = still(shown, where, title)
+    picture = still(shown, stages[0], title)
     picture.alt = _alt(shown, every, n, layout, finding)
-    return Stepper(picture, _data(shown, every, n, where, title, before))
+    return Scripted(picture, _data(shown, every, n, stages, title, before), SCRIPT, "steps")
 
 
-def _layout_of(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]) -> Layout:
+def _layout_of(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step], width: float) -> Layout:
     pairs: list[tuple[int, int]] = []
     for step in every:
         pairs += [(m.src, m.dst) for m in step.messages if max(m.src, m.dst) < MOST_RANKS]
@@ -106,7 +82,7 @@ def _layout_of(layout: str, n: int, chunks: int, hub: int, every: Sequence[Step]
     }  # fmt: skip
     if layout not in layouts:
         raise ValueError(f"figures.steps: expected one of the layouts {', '.join(map(repr, layouts))}, got {layout!r}")
-    return layouts[layout](min(n, MOST_RANKS), chunks)
+    return layouts[layout](min(n, MOST_RANKS), chunks, width=width)
 
 
 def _checked(contents: Notes, n: int) -> Notes:
@@ -145,12 +121,29 @@ def _totals(every: Sequence[Step]) -> str:
 
 
 def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[str]:
-    notes = [KEYS]
+    notes = [_on_arrows(shown)]
     if cells:
-        notes.insert(0, CELLS)
+        notes.append(CELLS)
+    notes.append(KEYS)
     if len(shown) < len(every):
         notes.append(f"Only the first {len(shown)} of {len(every)} steps are here.")
     return notes
+
+
+def _on_arrows(shown: Sequence[Step]) -> str:
+    """What is known of the messages that the arrows are."""
+    tags, said = "", SIZES
+    for step in shown:
+        if _tagged(step):
+            tags = " and its tag"
+        if any(m.chunks is not None for m in step.messages):
+            said = CHUNKS
+    return said.format(tags=tags)
+
+
+def _tagged(step: Step) -> bool:
+    """Whether tags tell its messages apart."""
+    return any(m.tag for m in step.messages)
 
 
 def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, finding: str) -> str:
@@ -166,7 +159,7 @@ def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, find
 
 
 def _data(
-    shown: Sequence[Step], every: Sequence[Step], n: int, where: Layout, title: str, before: tuple[Held, ...]
+    shown: Sequence[Step], every: Sequence[Step], n: int, stages: Sequence[Layout], title: str, before: tuple[Held, ...]
 ) -> dict[str, Any]:
     rows, before_it = [], before
     for step in shown:
@@ -177,24 +170,41 @@ def _data(
         "title": title,
         "start": f"{units.count(n, 'rank')}, {_totals(every)}",
         "notes": _notes(shown, every, cells=bool(before)),
+        "stages": list(map(_stage, stages)),
+        "links": _links(shown),
+        "cells": [[_code(value, n) for value in row] for row in before],
+        "steps": rows,
+    }
+
+
+def _stage(where: Layout) -> dict[str, Any]:
+    """Where ranks stand on a canvas of some width."""
+    return {
+        "width": where.width,
         "height": round(where.height),
         "box": where.box,
         "cell": where.cell,
         "at": [[round(x), round(y)] for x, y in where.centres],
         "bend": where.bend,
-        "colours": list(map(base.colour, range(n))),
-        "cells": [[_code(value, n) for value in row] for row in before],
-        "steps": rows,
     }
+
+
+def _links(shown: Sequence[Step]) -> list[tuple[int, int]]:
+    """(src, dst) of all messages of a step-through, for the faint tracks under its arrows."""
+    found = set()
+    for step in shown:
+        found |= {(m.src, m.dst) for m in step.messages}
+    return sorted(found)
 
 
 def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
     """One step: its text, messages [src, dst, label], what ranks do [in a word, in words], and the cells
     [rank, chunk, code] that change."""
     messages: list[list[Any]] = []
+    tagged = _tagged(step)
     doing = {rank: [text.rest_in_short(rest), text.rest_in_words(rest)] for rank, rest in step.rest.items()}
     for m in step.messages:
-        messages.append([m.src, m.dst, text.payload_in_words(m) or units.size(m.size_bytes)])
+        messages.append([m.src, m.dst, text.label(m, tagged)])
         if m.waited_s:
             doing[m.dst] = ["waited", f"waited {units.seconds(m.waited_s)}"]
     said = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}

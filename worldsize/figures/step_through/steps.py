@@ -33,6 +33,7 @@ class StepMessage:
     size_bytes: int
     chunks: tuple[int, int] | None = None
     waited_s: float = 0.0
+    tag: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMe
     if waited_s <= max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s)):
         waited_s = 0.0  # too short to be told
 
-    return StepMessage(src=t.src, dst=t.dst, size_bytes=t.size_bytes, chunks=chunks, waited_s=waited_s)
+    return StepMessage(src=t.src, dst=t.dst, size_bytes=t.size_bytes, chunks=chunks, waited_s=waited_s, tag=t.tag)
 
 
 # ---- who waits -------------------------------------------------------------------------------

@@ -72,6 +72,14 @@ def payload_in_words(message: StepMessage) -> str:
     return f"chunks {first} to {last}"
 
 
+def label(message: StepMessage, tagged: bool = False) -> str:
+    """What stands on a message's arrow in a step-through: its chunk where that is known, else its size; its tag if asked."""
+    what = payload_in_words(message) or units.size(message.size_bytes)
+    if tagged:
+        what += f", tag {message.tag}"
+    return what
+
+
 def _together(messages: Sequence[StepMessage], n: int) -> str:
     """Where every rank sends to the one as far on as all others do."""
     shifts = {(m.dst - m.src) % n for m in messages}

@@ -1,0 +1,1 @@
+"""The replay: recorded runs played side by side on one clock, with a still of the whole film."""

@@ -1,0 +1,99 @@
+"""Where ranks stand in a replay, as the messages between them suggest: a star, a row, a tree, or a ring.
+
+Coordinates are shares of a frame's width and height, x to the right and y downwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from worldsize.figures.replay.racers import Racer
+from worldsize.figures.step_through.layout import Position, below_each, on_ellipse
+from worldsize.trace import Transfer
+
+
+def places(racer: Racer) -> list[Position]:
+    """A place for every rank of a replay's run."""
+    n = racer.world_size
+    messages = sorted(racer.messages, key=attrgetter("end_s"))
+    pairs = [(t.src, t.dst) for t in messages]
+    links = {frozenset(pair) for pair in pairs}
+
+    hub = _hub(n, links)
+    if hub is not None:
+        return star(n, hub)
+    if n > 2 and links and all(max(link) - min(link) == 1 for link in links):
+        return row(n)
+    if _is_tree(n, links):
+        return tree(n, _root(n, messages), pairs)
+    return ring(n)
+
+
+def ring(n: int) -> list[Position]:
+    """A replay's ranks as a ring: rank 0 on top, the others clockwise; two side by side."""
+    if n == 1:
+        return [(0.5, 0.5)]
+    return [(0.5 + x, 0.5 + y) for x, y in on_ellipse(n, 0.5, 0.5)]
+
+
+def star(n: int, hub: int) -> list[Position]:
+    """A replay's ranks as a star: `hub` in the middle, the others round it."""
+    around = ring(n - 1)
+    around.insert(hub, (0.5, 0.5))
+    return around
+
+
+def row(n: int) -> list[Position]:
+    """A replay's ranks in a row, as the stages of a pipeline."""
+    return [(rank / (n - 1), 0.5) for rank in range(n)]
+
+
+def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
+    """A replay's ranks as a tree, below each one those that it is the first to exchange a message with."""
+    below = below_each(n, root, pairs)
+    found: dict[int, Position] = {}
+    leaves: list[int] = []
+
+    def place(rank: int, level: int) -> float:
+        xs = [place(lower, level + 1) for lower in below[rank]]
+        if not xs:
+            leaves.append(rank)
+            xs = [len(leaves) - 1.0]
+        found[rank] = ((xs[0] + xs[-1]) / 2, float(level))
+        return found[rank][0]
+
+    place(root, 0)
+    wide = max(1, len(leaves) - 1)
+    deep = max(level for _, level in found.values())
+    return [(found[rank][0] / wide, found[rank][1] / deep) for rank in range(n)]
+
+
+def _hub(n: int, links: set[frozenset[int]]) -> int | None:
+    """The one rank that has a part in every message of a run of three ranks or more; None where there is none."""
+    if n < 3 or len(links) < 2:
+        return None
+    common = frozenset.intersection(*links)
+    return min(common) if common else None
+
+
+def _is_tree(n: int, links: set[frozenset[int]]) -> bool:
+    """Whether the links join all ranks and none more than once."""
+    if n < 3 or len(links) != n - 1:
+        return False
+
+    joined = {0}
+    for _ in range(n):
+        for link in links:
+            if link & joined:
+                joined |= link
+    return len(joined) == n
+
+
+def _root(n: int, messages: Sequence[Transfer]) -> int:
+    """The sender of the first message that goes down a tree, or where the last one up it arrives."""
+    received = {t.dst for t in messages}
+    never = [rank for rank in range(n) if rank not in received]
+    if len(never) == 1:
+        return never[0]
+    return messages[-1].dst

@@ -1,0 +1,217 @@
+"""Recorded runs to play on one clock, side by side: one HTML output with its data, its script and a picture.
+
+Ranks stand as their messages suggest, messages travel from sender to receiver, and beside it each rank's lane fills
+as time goes on, as in L. Lamport's space-time diagram. Left out: bars of measured times (`bars.race`), and one run step by
+step (`step_through`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from worldsize import units
+from worldsize.figures import base
+from worldsize.figures.base import Picture
+from worldsize.figures.frame.findings import line
+from worldsize.figures.replay.places import places
+from worldsize.figures.replay.racers import Absentee, Racer, finding, racers_of, standing
+from worldsize.figures.replay.still import still
+from worldsize.figures.scripted.output import Scripted
+from worldsize.trace import Span
+
+MOST_RANKS = 16
+MOST_MESSAGES = 240  # drawn of one run, as many stretches of work, and as many moments at which its bytes are known
+FRAMES = 20_000  # the parts into which the clock is cut
+FILM_S = 8.0
+SLOWER = (5, 2, 1, 0.5)  # how much slower than the usual film the others are
+SCRIPT = Path(__file__).with_suffix(".js")
+CLOCK = "Every run's clock starts with its first message or marked work. Bytes count when a message has wholly arrived."
+KEYS = "Keys: space plays and pauses; left and right arrow, Home, End."
+
+
+def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
+    """The player of several recorded runs on one clock, for a notebook: `{"star": run, "tree": another}`.
+
+    Each run, or trace, is a band. An exercise that is not yet written is named and left out. Raises ValueError where
+    `runs` is no mapping from names.
+    """
+    if not isinstance(runs, Mapping):
+        raise ValueError(f'figures.replay: expected runs by name, such as {{"star": run}}, got {runs!r:.60}')
+
+    racers, absent = racers_of(runs)
+    if not racers:
+        return base.notice(_why_none(absent))
+
+    most = max(map(attrgetter("world_size"), racers))
+    if most > MOST_RANKS:
+        return base.notice(f"{most} ranks are too many to replay (at most {MOST_RANKS}); see figures.messages")
+
+    found = finding(racers)
+    title = line(found)
+    picture = still(racers, title)
+    picture.alt = _alt(racers, absent, found)
+    return Scripted(picture, _data(racers, absent, title), SCRIPT, "replay")
+
+
+def _question(racers: Sequence[Racer]) -> str:
+    """What stands over the film until all runs are over."""
+    names = [racer.name for racer in racers]
+    if len(names) == 1:
+        return f"When is {names[0]} done?"
+    return f"Which ends first: {', '.join(names[:-1])} or {names[-1]}?"
+
+
+def _why_none(absent: Sequence[Absentee]) -> str:
+    if not absent:
+        return "no run to replay yet"
+    return "; ".join(f"{one.name}: {one.why}" for one in absent)
+
+
+def _alt(racers: Sequence[Racer], absent: Sequence[Absentee], found: str) -> str:
+    said = [f"Replay of {units.count(len(racers), 'run')} on one clock: {found}"]
+    for racer in racers:
+        ranks = units.count(racer.world_size, "rank")
+        said.append(f"{racer.name}: {ranks}, {racer.load}, {standing(racer, racers)}")
+    for one in absent:
+        said.append(f"{one.name}: {one.why}")
+    return base.sentences(*said)
+
+
+# ---- what player.js reads --------------------------------------------------------------------
+
+
+def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> dict[str, Any]:
+    longest_s = max(max(map(attrgetter("over_s"), racers)), 1e-9)
+    scale, unit = units.time_unit(longest_s)
+
+    kinds = _kinds(racers)
+    notes = [f"{one.name}: {one.why}." for one in absent]
+    notes += [CLOCK]
+    for racer in racers:
+        notes += _left_out(racer)
+
+    return {
+        "question": _question(racers),
+        "finding": title,
+        "notes": [*notes, KEYS],
+        "frames": FRAMES,
+        "time": [longest_s * scale, max(0, 2 - math.floor(math.log10(longest_s * scale))), unit],
+        "speeds": _speeds(longest_s),
+        "ticks": _ticks(longest_s * scale, unit),
+        "kinds": kinds,
+        "runs": [_run(racer, racers, longest_s, kinds) for racer in racers],
+    }
+
+
+def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequence[str]) -> dict[str, Any]:
+    """One band. Times are frames; `arrived` is a row [frame, bytes, messages] of what has arrived by then.
+
+    `messages` are [src, dst, start, end, radius], `works` [rank, start, end, number of its kind].
+    """
+
+    def frame(at_s: float) -> int:
+        return round((at_s - racer.zero_s) / longest_s * FRAMES)
+
+    largest = max(map(attrgetter("size_bytes"), racer.messages), default=0)
+    messages = []
+    for t in _drawn_messages(racer):
+        share = math.sqrt(t.size_bytes / largest) if largest else 0.0
+        messages.append([t.src, t.dst, frame(t.start_s), frame(t.end_s), round(3 + 4 * share, 1)])
+
+    works = []
+    for span in _drawn_works(racer):
+        works.append([span.rank, frame(span.start_s), frame(span.end_s), kinds.index(_kind(span))])
+
+    return {
+        "name": racer.name,
+        "at": [[round(x, 3), round(y, 3)] for x, y in places(racer)],
+        "links": sorted({(t.src, t.dst) for t in racer.messages}),
+        "messages": messages,
+        "works": works,
+        "arrived": [[round(at_s / longest_s * FRAMES), *row] for at_s, *row in _arrived(racer)],
+        "bytes": racer.total_bytes,
+        "count": len(racer.messages),
+        "over": round(racer.over_s / longest_s * FRAMES),
+        "whole": racer.whole,
+        "standing": standing(racer, racers),
+    }
+
+
+def _kinds(racers: Sequence[Racer]) -> list[str]:
+    found: dict[str, None] = {}
+    for racer in racers:
+        found.update(dict.fromkeys(map(_kind, racer.works)))
+    return list(found)
+
+
+def _kind(span: Span) -> str:
+    """What work it was: the first word of its label, as in "forward 3", if it begins with one."""
+    first, *_ = [*span.label.split(), ""]
+    return first if first.isalpha() else "work"
+
+
+def _every(count: int) -> int:
+    """One of how many is drawn."""
+    return max(1, math.ceil(count / MOST_MESSAGES))
+
+
+def _drawn_messages(racer: Racer) -> list[Any]:
+    return list(racer.messages[:: _every(len(racer.messages))])
+
+
+def _drawn_works(racer: Racer) -> list[Span]:
+    """The longest ones, in the order of their start."""
+    longest = sorted(racer.works, key=lambda span: span.start_s - span.end_s)[:MOST_MESSAGES]
+    return sorted(longest, key=attrgetter("start_s"))
+
+
+def _left_out(racer: Racer) -> list[str]:
+    said = []
+    every = _every(len(racer.messages))
+    if every > 1:
+        said.append(f"{racer.name}: one of {every} of its {len(racer.messages):,} messages is drawn; all are counted.")
+    if len(racer.works) > MOST_MESSAGES:
+        said.append(f"{racer.name}: the {MOST_MESSAGES} longest of its {len(racer.works):,} pieces of work are drawn.")
+    return said
+
+
+def _arrived(racer: Racer) -> list[tuple[float, int, int]]:
+    """(seconds, bytes, messages) that have arrived, at most `MOST_MESSAGES` rows and the last of all."""
+    total, rows = 0, []
+    for count, t in enumerate(sorted(racer.messages, key=attrgetter("end_s")), 1):
+        total += t.size_bytes
+        rows.append((t.end_s - racer.zero_s, total, count))
+
+    every = _every(len(rows))
+    return rows[::-1][::every][::-1]
+
+
+def _speeds(longest_s: float) -> list[list[Any]]:
+    """[frames a second, words] from slow to fast; the usual one, the third, takes some `FILM_S` seconds."""
+    found = []
+    for slower in SLOWER:
+        rate_s = _round_down(longest_s / FILM_S / slower)
+        found.append([rate_s / longest_s * FRAMES, f"1 s of the film is {units.seconds(rate_s)} of the run"])
+    return found
+
+
+def _round_down(value: float) -> float:
+    """To 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    factor = max(one for one in (1, 2, 5) if one * power <= value * (1 + 1e-9))
+    return factor * power
+
+
+def _ticks(longest: float, unit: str) -> list[list[Any]]:
+    """[frame, label] for some five round numbers on the clock; the first has the unit."""
+    step = _round_down(longest / 3)
+    found: list[list[Any]] = []
+    for number in range(math.floor(longest / step * (1 + 1e-9)) + 1):
+        at = number * step
+        found.append([round(at / longest * FRAMES), units.number(float(f"{at:.6g}"))])
+    found[0][1] = f"0 {unit}"
+    return found

@@ -1,0 +1,153 @@
+"""The runs of a replay, each on a clock of its own that starts with its first message or marked work.
+
+A run is over with its last message or marked work. Runs whose times tie are as fast as each other.
+Left out: drawing (`still`, `player`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from worldsize import units
+from worldsize.figures.frame.findings import MOST_NAMED, TIE, both, leaders
+from worldsize.figures.inputs import began_s, ended_s, waits_for
+from worldsize.trace import Span, Transfer
+
+
+@dataclass(frozen=True)
+class Racer:
+    """A run of a replay: `messages` and `works` as they were recorded, in the order of their start.
+
+    `zero_s` is when the first of them began, on the clock of the record; `over_s` the seconds from then to the end of the
+    last one. A run that was stopped or failed is not `whole`.
+    """
+
+    name: str
+    world_size: int
+    messages: tuple[Transfer, ...]
+    works: tuple[Span, ...]
+    zero_s: float
+    over_s: float
+    whole: bool = True
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(t.size_bytes for t in self.messages)
+
+    @property
+    def load(self) -> str:
+        """How much it sends, in words."""
+        if not self.messages:
+            return "no messages"
+        return f"{units.size(self.total_bytes)} in {units.count(len(self.messages), 'message')}"
+
+
+@dataclass(frozen=True)
+class Absentee:
+    """A run that cannot be played, and why."""
+
+    name: str
+    why: str
+
+
+def racers_of(runs: Mapping[str, Any]) -> tuple[list[Racer], list[Absentee]]:
+    """The runs of a replay, in their order, and those with nothing to play."""
+    racers, absent = [], []
+    for name, of in runs.items():
+        if waits_for(of):
+            absent.append(Absentee(name, f"not yet: {waits_for(of)}"))
+            continue
+
+        racer = _racer(name, of)
+        if racer is None:
+            absent.append(Absentee(name, "no message and no work was recorded"))
+        else:
+            racers.append(racer)
+    return racers, absent
+
+
+def _racer(name: str, of: Any) -> Racer | None:
+    trace = getattr(of, "trace", of)
+    if trace is None:
+        return None
+
+    works = _outermost(span for span in trace.spans if span.kind == "compute")
+    events = [*trace.transfers, *works]
+    if not events:
+        return None
+
+    zero_s = began_s(events)
+    return Racer(
+        name=name,
+        world_size=trace.world_size,
+        messages=tuple(trace.transfers),
+        works=works,
+        zero_s=zero_s,
+        over_s=ended_s(events) - zero_s,
+        whole=getattr(of, "state", "done") == "done",
+    )
+
+
+def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Without the pieces of work that lie within another one of the same rank, such as what it declared to take."""
+    found: list[Span] = []
+    until_s: dict[int, float] = {}
+    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):
+        if span.end_s > until_s.get(span.rank, -math.inf):
+            found.append(span)
+            until_s[span.rank] = span.end_s
+    return tuple(found)
+
+
+def lasted(racers: Sequence[Racer]) -> dict[str, float]:
+    """The seconds that each run of a replay took which came to its end."""
+    return {racer.name: racer.over_s for racer in racers if racer.whole}
+
+
+def standing(racer: Racer, racers: Sequence[Racer]) -> str:
+    """How a run of a replay ended, in words: "done at 35 ms, first", "done at 70 ms, 2 times as long as the first"."""
+    at = units.seconds(racer.over_s)
+    if not racer.whole:
+        return f"stopped at {at}, not finished"
+
+    seconds = lasted(racers)
+    first = leaders(seconds, largest=False)
+    if len(seconds) == 1:
+        return f"done at {at}"
+    if racer.name not in first:
+        return f"done at {at}, {units.times(racer.over_s / min(seconds.values()))} times as long as the first"
+    if len(first) > 1:
+        return f"done at {at}, a tie"
+    return f"done at {at}, first"
+
+
+def finding(racers: Sequence[Racer]) -> str:
+    """Who ends first in a replay and by what factor, in words; ties are ties."""
+    seconds = lasted(racers)
+    if not seconds:
+        return "no run came to its end"
+
+    first = leaders(seconds, largest=False)
+    best_s = min(seconds.values())
+    said = [_first(first, len(seconds), units.seconds(best_s))]
+    for name, run_s in sorted(seconds.items(), key=itemgetter(1)):
+        if name not in first:
+            said.append(f"{name} takes {units.times(run_s / best_s)} times as long")
+    return "; ".join(said)
+
+
+def _first(names: Sequence[str], runs: int, at: str) -> str:
+    """Who ends first, `names` of so many runs, and at what time."""
+    if runs == 1:
+        return f"{names[0]} takes {at}"
+    if len(names) == 1:
+        return f"{names[0]} ends first, after {at}"
+    if len(names) == runs:
+        return f"{both(names)} end together (within {100 * TIE:g} %), after {at}"
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} of them end first together (within {100 * TIE:g} %), after {at}"
+    return f"{both(names)} end first together (within {100 * TIE:g} %), after {at}"

@@ -1,0 +1,58 @@
+"""One HTML output that holds a still picture, data, and the script that draws them alive.
+
+Where scripts run, the moving view takes the place of the picture; elsewhere the picture stays. Nothing is fetched and
+no kernel is needed, so it lives on in a saved notebook and in an exported page. Left out: what is drawn (`step_through`,
+`replay`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from worldsize.figures import tokens
+from worldsize.figures.base import Picture
+
+SHARED = Path(__file__).with_name("dom.js")
+PICTURE_BYTES = 20_000
+PICTURE_DPI = 96
+
+
+class Scripted:
+    """Shown in a notebook as the moving view; `alt` says what it holds.
+
+    `script` is a module whose class `Player(host, data)` draws `data` into the element `host`; `kind` is the word for
+    it in the page, as in `data-steps`.
+    """
+
+    def __init__(self, still: Picture, data: dict[str, Any], script: Path, kind: str) -> None:
+        self.alt, self._still, self._data = still.alt, still, data
+        self._script, self._kind = script, kind
+
+    def _repr_html_(self) -> str:
+        return self._html(self._png())
+
+    def _png(self) -> bytes:
+        return self._still.png(PICTURE_BYTES, PICTURE_DPI)
+
+    def _html(self, png: bytes) -> str:
+        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        name = hashlib.sha256(data.encode()).hexdigest()[:12]
+        still = self._still.image(png)
+        parts = [path.read_text(encoding="utf-8") for path in (SHARED, self._script)]
+        script = "\n".join([*parts, f'showAll("{self._kind}", "{name}", {data});'])
+
+        # Lab takes keys for itself unless the element says this
+        attributes = f'class="ws-{self._kind}" data-{self._kind}="{name}" data-lm-suppress-shortcuts="true"'
+        style = tokens.css(f".ws-{self._kind}")
+        return f'<style>{style}</style><div {attributes}>{still}</div>\n<script type="module">\n{script}\n</script>'
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        png = self._png()
+        kept = {"text/html": self._html(png), "image/png": base64.b64encode(png).decode(), "text/plain": self.alt}
+        display(kept, raw=True, metadata={"image/png": {"alt": self.alt}})
