@@ -10,7 +10,7 @@ import html
 from dataclasses import dataclass
 
 from worldsize import failures, units
-from worldsize.failures import Failure, Standing
+from worldsize.failures import Failure
 from worldsize.figures import rank_timeline, report_curves
 from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
@@ -57,7 +57,7 @@ def picture(run: Run) -> Picture | None:
     """
     if report_curves.names(run.reports):
         return report_curves.draw(run.reports, run.tasks)
-    return rank_timeline.timeline(run.trace) if has_picture(run) else None
+    return rank_timeline.timeline(run) if has_picture(run) else None
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,10 @@ def ends(run: Run) -> list[RankEnd]:
             found[rank] = RankEnd("ended")
 
     for standing in run.outcome.standings:
-        found[standing.rank] = RankEnd("stopped", _stood(standing))
+        found[standing.rank] = RankEnd("stopped", failures.doing(standing))
     for failure in run.outcome.failures:
         found[failure.rank] = _failed(failure)
     return found
-
-
-def _stood(standing: Standing) -> str:
-    if standing.wait is not None:
-        return failures.wait_in_words(standing.wait)
-    return "it was running" if standing.answered else "in native code"
 
 
 def _failed(failure: Failure) -> RankEnd:
