@@ -441,4 +441,4 @@ def test_contents_that_are_no_notes_of_every_rank_are_refused(contents):
 def test_every_rank_has_a_hatch_in_the_script():
     script = player.SCRIPT.read_text()
     table = re.search(r"const HATCHES = \[(.*?)\];", script, re.DOTALL)[1]
-    assert len(set(re.findall(r'"([^"]*)"', table))) == len(set(base.COLOURS)) == 8
+    assert len(set(re.findall(r'"([^"]*)"', table))) >= len(set(base.COLOURS))

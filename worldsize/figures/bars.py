@@ -136,7 +136,7 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
 
 
 def _legend(ax: Axes) -> None:
-    measured = Patch(facecolor="#9a9a9a", edgecolor=base.INK, label="measured")
+    measured = Patch(facecolor=base.RULE, edgecolor=base.INK, label="measured")
     predicted = Patch(facecolor="white", edgecolor=base.INK, linestyle=(0, (3, 2)), label="predicted")
     ax.legend(handles=[measured, predicted], loc="upper right", fontsize=9, frameon=False)
 

@@ -1,9 +1,7 @@
 """A picture in a notebook: a matplotlib Figure that carries its finding as alt text.
 
-Shown as `<img alt=…>` with a PNG inside, which is what Lab, GitHub and a reopened notebook all keep (Lab
-writes no alt for image outputs). White background and dark text, so that light and dark themes both read.
-Ranks are told apart by colour and by marker or hatch: M. Okabe and K. Ito, "Color universal design", 2008,
-with their yellow as grey and their orange and sky blue darkened, so that a thin line has 3:1 on white.
+Shown as an SVG that follows the theme of the page, with a PNG beside it for what takes SVG out: an untrusted notebook, and
+whoever prefers `image/png`. Colours, markers, hatches and sizes are the design tokens (`tokens`).
 """
 
 from __future__ import annotations
@@ -26,21 +24,26 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-WIDTH_IN = 7.6
+from worldsize.figures import tokens
+from worldsize.figures.themed_svg import themed_svg
+
+WIDTH_IN = tokens.WIDTH_IN
 MOST_DPI, LEAST_DPI = 144, 80
 SHOWN_DPI = 96
 MOST_BYTES = 80_000
-INK = "#1a1a1a"
-QUIET_INK = "#595959"  # 7:1 on white
-RULE = "#c8c8c8"
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#A06A00", "#2A86BD", "#000000", "#767676")
+MOST_SVG_BYTES = 120_000
+INK, QUIET_INK, RULE = tokens.INK.light, tokens.QUIET_INK.light, tokens.RULE.light
+COLOURS = tuple(tone.light for tone in tokens.RANKS)
 FILLS = ("#E69F00", "#56B4E9")  # the orange and the sky blue as they were, for areas with a dark outline
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
 HEAT = matplotlib.colormaps["Blues"]
 BLENDS = (0.25, 0.5, 0.75, 1.0)
-HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "---")
 
-plain_style = style.context("default")  # a student's own matplotlib style stays out of the course's pictures
+_INKED = (
+    "text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "patch.edgecolor", "hatch.color",
+    "xtick.color", "ytick.color", "xtick.labelcolor", "ytick.labelcolor", "legend.labelcolor", "legend.edgecolor",
+)  # fmt: skip
+# a student's own matplotlib style stays out of the course's pictures
+plain_style = style.context(["default", dict.fromkeys(_INKED, INK)])
 
 
 class Picture(Figure):
@@ -78,20 +81,35 @@ class Picture(Figure):
     def _repr_html_(self) -> str:
         return self.html(self.png())
 
-    def html(self, png: bytes) -> str:
-        """The picture as an `<img>` that holds `png`."""
-        data = base64.b64encode(png).decode()
+    @plain_style
+    def html(self, png: bytes, most_svg_bytes: int = MOST_SVG_BYTES) -> str:
+        """The picture as an SVG in the page's theme, with `png` in its place where SVG or its style is taken out.
+
+        As `png` alone where the SVG would be over `most_svg_bytes`.
+        """
         width = round(self.get_figwidth() * SHOWN_DPI)
-        return (
+        image = (
             f'<img alt="{html.escape(self.alt)}" width="{width}" style="max-width:100%;height:auto" '
-            f'src="data:image/png;base64,{data}">'
+            f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         )
 
+        svg, tones = themed_svg(self, self.alt, width)
+        if len(svg) > most_svg_bytes:
+            return image
+        style = tokens.css(".worldsize-picture", sorted(tones, key=lambda tone: tone.name))
+        return f'<div class="worldsize-picture"><style>.worldsize-picture>img{{display:none}}{style}</style>{svg}{image}</div>'
+
+    def bundle(self) -> dict[str, str]:
+        """What a notebook keeps of the picture, by MIME type."""
+        png = self.png()
+        return {"text/html": self.html(png), "image/png": base64.b64encode(png).decode(), "text/plain": self.alt}
+
     def _ipython_display_(self) -> None:
-        """Shows the HTML alone: with `%matplotlib inline` IPython would store every figure a second time, as a PNG."""
+        """Shows its own bundle: with `%matplotlib inline` IPython would store every figure once more."""
         from IPython.display import display
 
-        display({"text/html": self._repr_html_(), "text/plain": self.alt}, raw=True)
+        width = round(self.get_figwidth() * SHOWN_DPI)
+        display(self.bundle(), raw=True, metadata={"image/png": {"alt": self.alt, "width": width}})
 
     def calling(self, row: str) -> Picture:
         """The same picture, its ranks called `row`: those of a trace need not be processes. Returns the picture."""
@@ -122,12 +140,14 @@ def _called(text: str, row: str) -> str:
 @functools.cache
 def _palette() -> PIL.Image.Image:
     """Every colour in use and its blends with white; a palette fitted to each picture would merge ranks' colours."""
-    flat = [to_rgb(name) for name in (*COLOURS, *FILLS, INK, QUIET_INK, RULE)]
+    strong = set(tokens.ALL) - {tokens.PAPER, tokens.SHADE}
+    flat = [to_rgb(name) for name in (*sorted(tone.light for tone in strong), *FILLS)]
     blends = [1 - strength * (1 - np.array(rgb)) for rgb in flat for strength in BLENDS]
     ramp = HEAT(np.linspace(0, 1, 32))[:, :3]
 
     palette = PIL.Image.new("P", (1, 1))
-    palette.putpalette(np.rint(255 * np.vstack([blends, ramp, (1, 1, 1)])).astype("uint8").tobytes())
+    shades = np.vstack([blends, ramp, to_rgb(tokens.SHADE.light), (1, 1, 1)])
+    palette.putpalette(np.rint(255 * shades).astype("uint8").tobytes())
     return palette
 
 
@@ -136,11 +156,16 @@ def colour(index: int) -> str:
 
 
 def marker(index: int) -> str:
-    return MARKERS[index % len(MARKERS)]
+    return tokens.MARKERS[index % len(tokens.MARKERS)]
 
 
 def hatch(index: int) -> str:
-    return HATCHES[index % len(HATCHES)]
+    return tokens.HATCHES[index % len(tokens.HATCHES)]
+
+
+def dashes(index: int) -> Any:
+    """Of a line or an arrow in `colour(index)`: other dashes where the palette begins again."""
+    return tokens.DASHES[index // len(COLOURS) % len(tokens.DASHES)]
 
 
 def headline(ax: Axes, text: str, small: str = "") -> None:

@@ -1,0 +1,152 @@
+"""A Matplotlib figure as a small SVG whose colours follow the theme of the page around it.
+
+Text stays text. Every colour that is a design token becomes its CSS variable; the page's style decides its value. Left out:
+the style itself (`tokens.css`), and a bitmap for front ends that take SVG out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from xml.etree import ElementTree
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from worldsize.figures import tokens
+from worldsize.figures.tokens import Tone
+
+_SVG = "http://www.w3.org/2000/svg"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_SPACE = "{http://www.w3.org/XML/1998/namespace}space"  # a label may begin with a blank
+_TONES = {tone.light: tone for tone in tokens.ALL}
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "worldsize", "path.simplify": True}
+# what a browser does anyway, or what the root says once
+_PLAIN = {"font-stretch: normal", "font-style: normal", "opacity: 1", "stroke-opacity: 1", "stroke-dashoffset: 0"}
+_ROOT_STYLE = f"max-width:100%;height:auto;stroke-linejoin:round;font-family:{tokens.FONTS}".replace('"', "'")
+
+
+def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]:
+    """`figure` as an inline `<svg>` of `width_px` pixels that says `alt` to a screen reader, and the tones in it."""
+    root = ElementTree.fromstring(_drawn(figure))
+    ElementTree.register_namespace("", _SVG)
+    _prune(root)
+    references = _references(root)
+    prefix = "w" + hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8]
+    names = {name: f"{prefix}{number}" for number, name in enumerate(sorted(references))}
+    tones: set[Tone] = set()
+    for element in root.iter():
+        _shorten(element, names, tones)
+
+    for name in ("height", "version"):
+        root.attrib.pop(name, None)
+    root.attrib |= {"width": str(width_px), "role": "img", "aria-label": alt, "style": _ROOT_STYLE, _SPACE: "preserve"}
+    return ElementTree.tostring(root, encoding="unicode"), tones
+
+
+def _drawn(figure: Figure) -> str:
+    """Without any ground of its own: the page's shows through."""
+    file = io.StringIO()
+    with matplotlib.rc_context(_SETTINGS):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return file.getvalue()
+
+
+def _prune(parent: ElementTree.Element) -> None:
+    """Take out what draws nothing: groups with nothing to say, areas without a colour, and rules for the whole page."""
+    kept = []
+    for child in parent:
+        kind = child.tag.rpartition("}")[2]
+        if kind in ("metadata", "style") or (kind == "path" and child.get("style") == "fill: none"):
+            continue
+        _prune(child)
+        if kind == "g" and not set(child.attrib) - {"id"}:
+            kept += list(child)
+        elif kind != "defs" or len(child):
+            kept.append(child)
+    parent[:] = kept
+
+
+def _references(root: ElementTree.Element) -> set[str]:
+    """The ids that something in the picture names. Others go: two pictures of a page must not share one."""
+    found = set()
+    for element in root.iter():
+        found.add(element.get(_HREF, "#")[1:])
+        for value in element.attrib.values():
+            found.update(_REFERENCE.findall(value))
+    return found
+
+
+def _shorten(element: ElementTree.Element, names: dict[str, str], tones: set[Tone]) -> None:
+    element.text = _stripped(element.text)
+    element.tail = _stripped(element.tail)
+
+    target = element.attrib.pop(_HREF, None)
+    if target is not None:
+        element.set("href", f"#{names[target[1:]]}")
+    name = element.attrib.pop("id", None)
+    if name in names:
+        element.set("id", names[name])
+
+    for key, value in list(element.attrib.items()):
+        if key in ("id", "href", "viewBox"):
+            continue
+        value = _REFERENCE.sub(lambda found: f"url(#{names[found[1]]})", value)
+        if key == "style":
+            value = _style(value, tones)
+        elif key in ("fill", "stroke"):
+            value = _themed(value, tones)
+        else:
+            value = _NUMBER.sub(_rounded, value)
+        if key == "d":
+            value = " ".join(value.split())
+
+        if value:
+            element.set(key, value)
+        else:
+            del element.attrib[key]
+
+
+def _stripped(text: str | None) -> str | None:
+    """Without the line breaks and blanks by which the file is indented."""
+    if text is None or text.strip():
+        return text
+    return None
+
+
+def _style(style: str, tones: set[Tone]) -> str:
+    parts = []
+    for part in filter(None, map(str.strip, style.split(";"))):
+        if part in _PLAIN:
+            continue
+        property, _, value = part.partition(":")
+        value = value.strip()
+        if property == "font":
+            value = re.sub(r"(?<=px).*", " sans-serif", value)
+        if property == "font" and value[0].isdigit():
+            property, value = "font-size", value.split()[0]
+        if property == "font-family":
+            continue
+        parts.append(f"{property}:{_themed(_NUMBER.sub(_rounded, value), tones)}")
+    return ";".join(parts)
+
+
+def _themed(value: str, tones: set[Tone]) -> str:
+    def variable(found: re.Match) -> str:
+        tone = _TONES.get(found[0])
+        if tone is None:
+            return found[0]
+        tones.add(tone)
+        return tokens.variable(tone)
+
+    return _COLOUR.sub(variable, value.lower() if value.startswith("#") else value)
+
+
+def _rounded(found: re.Match) -> str:
+    """To a twentieth of a point at most."""
+    text = f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text

@@ -1,0 +1,111 @@
+"""Design tokens: the colours of every picture, of the live view and of the step-through, light and dark; sizes and widths.
+
+A tone has a name and a value per theme. Three palettes, so that a colour means one thing: ranks, phases of a rank's time,
+and algorithms. Within a palette any two of its six tones differ by ΔE2000 ≥ 10 (CIE 142-2001), as seen with normal sight
+and with each kind of dichromacy (G. Machado, M. Oliveira and L. Fernandes, "A physiologically-based model for simulation
+of color vision deficiency", IEEE TVCG 15, 2009), and has a contrast of 3:1 at least against its ground (WCAG 2.1, 1.4.11).
+Beyond six the tones come again, with another marker, hatch or dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tone:
+    """A colour by its meaning: what it is on a light ground and on a dark one, as #rrggbb. `light` names one tone alone."""
+
+    name: str
+    light: str
+    dark: str
+
+
+def _palette(name: str, light: str, dark: str) -> tuple[Tone, ...]:
+    """`light` and `dark`: as many values each, separated by spaces."""
+    pairs = zip(light.split(), dark.split(), strict=True)
+    return tuple(Tone(f"{name}-{number}", *pair) for number, pair in enumerate(pairs))
+
+
+# ---- grounds, text, rules -----------------------------------------------------------------------------
+
+PAPER = Tone("paper", "#ffffff", "#111111")
+INK = Tone("ink", "#1a1a1a", "#ececec")
+QUIET_INK = Tone("quiet-ink", "#595959", "#b4b4b4")  # 7:1 and 9:1
+RULE = Tone("rule", "#c8c8c8", "#4a4a4a")
+SHADE = Tone("shade", "#efefed", "#26282c")  # an area that is there but says nothing: a track, a card
+
+# ---- verdicts -----------------------------------------------------------------------------------------
+
+GOOD = Tone("good", "#00664a", "#5fd3ac")
+BAD = Tone("bad", "#b3261e", "#ff8a80")
+NOTE = Tone("note", "#8a5a00", "#f0b95a")
+
+# ---- amounts: more is stronger, by opacity ----------------------------------------------------------------
+
+AMOUNT = Tone("amount", "#0b5cad", "#6db3ff")
+
+# ---- the three palettes ---------------------------------------------------------------------------------
+
+RANKS = _palette(
+    "rank",
+    "#1d6a96 #d45f09 #199d73 #e85ec4 #715302 #070707",
+    "#0b9aef #ea762a #14cb96 #e38fbd #ebc24c #fbfcfc",
+)
+PHASES = _palette(
+    "phase",
+    "#3779cf #777973 #d06e00 #2da094 #a15399 #6a6729",
+    "#608df3 #7e7e7d #e49438 #11b4a4 #b570b2 #92874d",
+)
+ALGORITHMS = _palette(
+    "algorithm",
+    "#5a4fc3 #9f2000 #1e766e #bf3162 #5d842b #273a50",
+    "#aa9bff #f47926 #3bca9e #fa89c0 #aadf5c #dae2ee",
+)
+COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
+
+ALL = (PAPER, INK, QUIET_INK, RULE, SHADE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
+
+# beside the colour, so that it never stands alone; by number of the rank, algorithm or curve
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
+HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "---")
+DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+
+# ---- type, in points ----------------------------------------------------------------------------------
+
+FONTS = '"DejaVu Sans", Verdana, system-ui, sans-serif'
+TITLE_PT, HEAD_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9, 8, 7
+
+# ---- spacing and line widths: inches of a picture, points of a line ---------------------------------------
+
+WIDTH_IN = 7.6
+PAD_IN = 0.1
+HAIR_PT, THIN_PT, LINE_PT, STRONG_PT = 0.5, 0.8, 1.2, 1.8
+
+# ---- as CSS -------------------------------------------------------------------------------------------
+
+# JupyterLab and Notebook 7 with nbconvert, VS Code, Sphinx
+_DARK = ("[data-jp-theme-light=false] ", ".vscode-dark ", "[data-theme=dark] ")
+_LAB_PAPER = "--jp-layout-color0"
+
+
+def variable(tone: Tone) -> str:
+    """A tone as CSS: its custom property, or its value on a light ground where no style sets one."""
+    return f"var(--ws-{tone.name},{tone.light})"
+
+
+def css(selector: str, tones: Iterable[Tone] = ALL) -> str:
+    """Style rules that give what `selector` matches its `tones` as `--ws-…`, in the theme of the page around it."""
+    tones = tuple(tones)
+    dark = ",".join(part + selector for part in _DARK)
+    return "{}{{{}}}{}{{{}}}".format(
+        selector, ";".join(_value(tone, tone.light) for tone in tones),
+        dark, ";".join(_value(tone, tone.dark) for tone in tones),
+    )  # fmt: skip
+
+
+def _value(tone: Tone, value: str) -> str:
+    if tone is PAPER:
+        value = f"var({_LAB_PAPER},{value})"
+    return f"--ws-{tone.name}:{value}"
