@@ -21,7 +21,7 @@ from matplotlib.path import Path
 
 from worldsize import failures, units
 from worldsize.failures import Outcome
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.inputs import began_s, ended_s, waits_for
 from worldsize.trace import joined
@@ -29,11 +29,11 @@ from worldsize.trace import joined
 KINDS = ("compute", "wait", "send", "recv", "collective")
 TRACKS = (("compute", "wait"), ("send",), ("recv",), ("collective",))
 LOOKS = {
-    "compute": {"facecolor": "#0072B2", "hatch": ""},
-    "wait": {"facecolor": "white", "hatch": "...."},
-    "send": {"facecolor": "#E69F00", "hatch": "////"},
-    "recv": {"facecolor": "#56B4E9", "hatch": "\\\\\\\\"},
-    "collective": {"facecolor": "#CC79A7", "hatch": "xxx"},
+    "compute": {"facecolor": tokens.COMPUTE.light, "hatch": ""},
+    "wait": {"facecolor": tokens.PAPER.light, "hatch": "---"},
+    "send": {"facecolor": tokens.SEND.light, "hatch": "////"},
+    "recv": {"facecolor": tokens.RECV.light, "hatch": "\\\\\\\\"},
+    "collective": {"facecolor": tokens.COLLECTIVE.light, "hatch": "xxx"},
 }
 IDLE = ("wait", "recv", "collective")  # the time in which a rank can be waiting for others
 NAMED = ("compute", "wait", "collective")

@@ -44,7 +44,7 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
 
     with _one_at_a_time:
         late = payload.wants_late_imports(call.fn)
-        job = replace(job, dir=_run_dir(engine), origin_s=time.monotonic(), wants_late_imports=late)
+        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), wants_late_imports=late)
         job = replace(job, plain_results=engine.plain_results)
         job.files.payload.write_bytes(packed)
         run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names)

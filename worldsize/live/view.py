@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.engines.job import Progress
+from worldsize.figures import tokens
 from worldsize.launch.run import Run
 from worldsize.live import result
 from worldsize.live.run_state import RunState
@@ -202,6 +203,12 @@ class LiveWindow:
         self._asked = True
 
 
+def script() -> str:
+    """The module of the widget: what draws curves, and on it the view."""
+    here = Path(__file__).parent
+    return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "view.js"))
+
+
 @functools.cache
 def widget_class() -> type:
     """The live view's widget, made when it is first needed: a headless run has no use for its libraries."""
@@ -209,7 +216,8 @@ def widget_class() -> type:
     import traitlets
 
     class RunWidget(anywidget.AnyWidget):
-        _esm = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+        _esm = script()
+        _css = tokens.css(".ws-live")
         first = traitlets.Dict().tag(sync=True)
 
     return RunWidget
