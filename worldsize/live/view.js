@@ -3,16 +3,15 @@
 // A message holds all that is known ("whole") or what is new. After a gap in the numbers nothing is believed until the
 // next whole one, which is asked for and comes by itself once a second. Up to 8 ranks have a card each, more a chip each
 // and one card, of the rank that is chosen. The view keeps its height while it is there, and its place on the page until
-// the picture has come. Left out: that picture, and what the tones are (the design tokens).
+// the picture has come. Left out: that picture, what the tones are (the design tokens), cards and chips (ranks.js), curves
+// (charts.js).
 
-const MARKS = {
-  starting: "○", running: "▶", waiting: "‖", done: "✔", failed: "✘", stopped: "■", ended: "■", interrupted: "■", "not yet": "–",
-};
 const STALE_MS = 3000;
 const SAY_MS = 3000;
 const HOLD_MS = 2000;
 const MOST_CARDS = 8;
 const MOST_PAST = 300;
+const HEIGHTS = [[2, 240], [MOST_CARDS, 300], [16, 300], [Infinity, 340]]; // px, for so many ranks at most
 
 const CSS = `
 .ws-live {
@@ -25,6 +24,7 @@ const CSS = `
 .ws-head { display: flex; flex-wrap: wrap; gap: 2px 14px; align-items: baseline; margin-bottom: 4px; flex: none; }
 .ws-head strong { font-weight: 600; }
 .ws-quiet, .ws-facts { color: var(--ws-quiet-ink); }
+.ws-key { margin-left: auto; }
 .ws-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 .ws-charts { display: flex; flex-wrap: nowrap; gap: 16px; flex: none; overflow-x: auto; }
 .ws-chart { flex: 1 1 200px; min-width: 180px; margin: 0 0 4px; }
@@ -36,6 +36,7 @@ const CSS = `
   display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, var(--ws-card, 300px)), 1fr)); gap: 6px;
   grid-auto-rows: minmax(min-content, 1fr); min-height: 100%;
 }
+.ws-cards.ws-four { grid-template-columns: 1fr 1fr; } /* two and two, not three and one */
 .ws-cards.ws-silent { grid-template-columns: 1fr; grid-auto-rows: min-content; gap: 2px; }
 .ws-host { grid-column: 1 / -1; font-weight: 600; margin: 2px 0 0; align-self: end; }
 .ws-card {
@@ -45,6 +46,8 @@ const CSS = `
 .ws-silent .ws-card { display: grid; grid-template-columns: minmax(180px, 34%) 1fr; column-gap: 10px; border: 0; padding: 1px 4px; }
 .ws-silent .ws-card > * { grid-column: 1; }
 .ws-silent .ws-card .ws-strip { grid-column: 2; grid-row: 1 / span 4; height: 100%; min-height: 18px; max-height: 36px; align-self: center; }
+.ws-narrow .ws-silent .ws-card { display: flex; }
+.ws-narrow .ws-silent .ws-card .ws-strip { align-self: auto; max-height: 18px; }
 .ws-card[data-state="failed"] { order: -1; border: 2px solid var(--ws-bad); }
 .ws-name { display: flex; gap: 6px; align-items: baseline; }
 .ws-name svg { width: 12px; height: 12px; flex: none; align-self: center; stroke: var(--ws-ink); stroke-width: .6; }
@@ -62,10 +65,10 @@ const CSS = `
   font: 12px/1.35 var(--jp-code-font-family, ui-monospace, monospace); white-space: pre-wrap; word-break: break-all;
 }
 .ws-many { display: flex; gap: 10px; height: 100%; }
-.ws-chips { flex: 1 1 58%; overflow: auto; align-content: start; padding: 2px; }
+.ws-chips { flex: 1 1 58%; overflow: auto; position: relative; padding: 2px; }
 .ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(88px, 1fr)); gap: 4px; margin-bottom: 4px; }
 .ws-chosen { flex: 1 1 42%; min-width: 0; display: flex; }
-.ws-chosen .ws-card { flex: 1; }
+.ws-live .ws-chosen .ws-card { flex: 1; border-width: 0 0 0 2px; border-radius: 0; padding-left: 10px; }
 .ws-narrow .ws-many { flex-direction: column; gap: 4px; }
 .ws-narrow .ws-chips { flex: 1 1 45%; min-height: 0; }
 .ws-narrow .ws-chosen { flex: 1 1 55%; min-height: 0; }
@@ -119,145 +122,6 @@ class Known {
   }
 }
 
-const called = ({ name, host }) => (host ? `${name} on ${host}` : name);
-const words = (rank) => `${MARKS[rank.state] ?? ""} ${rank.doing || rank.state}`;
-
-// ---- one rank ----------------------------------------------------------------------------------------------------
-
-class Card {
-  constructor(parent, rank) {
-    this.root = element("div", "ws-card", parent, { "data-rank": rank.rank, role: "group", "aria-label": called(rank) });
-    const title = element("div", "ws-name", this.root);
-    shape(element("svg", "", title, { viewBox: "0 0 12 12", "aria-hidden": "true" }), rank.rank);
-    write(element("strong", "", title), called(rank));
-    this.doing = element("span", "ws-doing", title);
-    this.strip = element("svg", "ws-strip", this.root, {
-      viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true",
-    });
-    this.runs = element("path", "ws-runs", this.strip);
-    this.waits = element("path", "ws-waits", this.strip);
-    this.share = element("div", "ws-share", this.root, {
-      role: "progressbar", "aria-label": `progress of ${called(rank)}`, "aria-valuemin": 0, "aria-valuemax": 100, hidden: "",
-    });
-    this.bar = element("div", "", this.share);
-    this.place = element("div", "ws-facts", this.root);
-    this.facts = element("div", "ws-facts", this.root);
-    // Lab takes the arrow keys of a focused element for itself unless the element says this
-    this.tail = element("pre", "ws-tail", this.root, {
-      tabindex: 0, "data-lm-suppress-shortcuts": "true", role: "group", "aria-label": `last lines of ${called(rank)}`, hidden: "",
-    });
-    this.pinned = true;
-    this.tail.addEventListener("scroll", () => {
-      this.pinned = this.tail.scrollTop + this.tail.clientHeight >= this.tail.scrollHeight - 20;
-    });
-  }
-
-  draw(rank) {
-    this.rank = rank;
-    this.root.dataset.state = rank.state;
-    this.root.dataset.lines = rank.lines;
-    write(this.doing, words(rank));
-    this.doing.title = rank.doing || rank.state;
-    this.share.hidden = rank.share === null;
-    this.bar.style.width = `${100 * (rank.share ?? 0)}%`;
-    this.share.setAttribute("aria-valuenow", Math.round(100 * (rank.share ?? 0)));
-    write(this.place, [rank.place, rank.values].filter(Boolean).join(" · "));
-    this.place.hidden = !rank.place && !rank.values;
-    const lines = rank.lines === 1 ? "1 line" : `${rank.lines.toLocaleString("en")} lines`;
-    write(this.facts, [rank.traffic, rank.lines ? lines : ""].filter(Boolean).join(" · "));
-    this.facts.hidden = !this.facts.textContent;
-    this.tail.hidden = !rank.tail.length;
-    write(this.tail, rank.tail.join("\n"));
-    if (this.pinned) this.tail.scrollTop = 1e9;
-  }
-
-  // When the rank ran (a high bar) and when it waited (a low one), from the run's begin to `now`.
-  drawPast(now) {
-    const bars = { running: "", waiting: "" };
-    this.rank.past.forEach(({ at, state }, index) => {
-      if (!(state in bars)) return;
-      const [from, to] = [at, this.rank.past[index + 1]?.at ?? now].map((s) => Math.round((1000 * s) / now));
-      bars[state] += `M${from} ${state === "running" ? 1 : 7}H${to}V10H${from}z`;
-    });
-    this.runs.setAttribute("d", bars.running);
-    this.waits.setAttribute("d", bars.waiting);
-  }
-}
-
-// ---- many ranks --------------------------------------------------------------------------------------------------
-
-class Chips {
-  constructor(parent) {
-    this.root = element("div", "ws-many", parent);
-    this.list = element("div", "ws-chips", this.root, {
-      role: "group", "aria-label": "ranks; the lines of the chosen one are beside them", "data-lm-suppress-shortcuts": "true",
-    });
-    this.chosen = element("div", "ws-chosen", this.root);
-    this.chips = new Map();
-    this.rows = new Map();
-    this.list.addEventListener("keydown", (event) => this.key(event));
-  }
-
-  draw(ranks) {
-    for (const rank of ranks) {
-      const chip = this.chips.get(rank.rank) ?? this.add(rank);
-      chip.dataset.state = rank.state;
-      write(chip, `${MARKS[rank.state] ?? ""} ${rank.rank} ${rank.short || rank.state}`);
-      chip.setAttribute("aria-label", `${called(rank)}: ${rank.doing || rank.state}`);
-      chip.title = `${called(rank)}: ${rank.doing || rank.state}`;
-    }
-    const failed = ranks.find((rank) => rank.state === "failed");
-    if (!this.byHand) this.choose(failed ?? ranks[0]);
-    const shown = ranks.find((rank) => rank.rank === this.number);
-    if (shown) this.card.draw(shown);
-    this.ranks = ranks;
-  }
-
-  add(rank) {
-    if (!this.rows.has(rank.host)) {
-      if (rank.host) write(element("div", "ws-host", this.list), `on ${rank.host}`);
-      const label = rank.host ? { role: "group", "aria-label": `on ${rank.host}` } : {};
-      this.rows.set(rank.host, element("div", "ws-row", this.list, label));
-    }
-    const chip = element("button", "ws-chip", this.rows.get(rank.host), { type: "button", "aria-pressed": "false", tabindex: -1 });
-    chip.addEventListener("click", () => this.pick(rank.rank));
-    this.chips.set(rank.rank, chip);
-    return chip;
-  }
-
-  choose(rank) {
-    if (rank.rank === this.number) return;
-    const before = this.chips.get(this.number);
-    before?.setAttribute("aria-pressed", "false");
-    before?.setAttribute("tabindex", -1);
-    this.number = rank.rank;
-    this.chips.get(rank.rank).setAttribute("aria-pressed", "true");
-    this.chips.get(rank.rank).setAttribute("tabindex", 0);
-    this.chosen.replaceChildren();
-    this.card = new Card(this.chosen, rank);
-    this.card.draw(rank);
-  }
-
-  pick(number) {
-    this.byHand = true;
-    this.choose(this.ranks.find((rank) => rank.rank === number));
-    this.chips.get(number).focus();
-  }
-
-  // One chip is in the order of the tab key; arrows go from chip to chip, up and down by rows as they are drawn.
-  key(event) {
-    const order = [...this.chips.keys()];
-    const place = order.indexOf(this.number);
-    const top = this.chips.get(order[0]).offsetTop;
-    const across = Math.max(1, order.filter((number) => this.chips.get(number).offsetTop === top).length);
-    const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, Home: -order.length, End: order.length };
-    if (!(event.key in moves)) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.pick(order[Math.min(order.length - 1, Math.max(0, place + moves[event.key]))]);
-  }
-}
-
 // ---- the view ----------------------------------------------------------------------------------------------------
 
 class View {
@@ -272,6 +136,7 @@ class View {
     this.time = element("span", "ws-time", head);
     this.counts = element("span", "ws-quiet", head);
     this.late = element("span", "ws-quiet", head);
+    write(element("span", "ws-quiet ws-key", head, { "aria-hidden": "true" }), "bars over time: ▇ runs ▂ waits");
     this.said = element("span", "ws-hidden", this.root, { role: "status", "aria-live": "polite" });
     this.chartRow = element("div", "ws-charts", this.root);
     this.main = element("div", "ws-main", this.root);
@@ -304,6 +169,7 @@ class View {
       if (chart.stale) chart.draw(ranks);
       chart.stale = false;
     }
+    for (const rank of changed) this.cards.get(rank.rank)?.pin(); // what came after a card may have taken room from it
     this.root.dataset.seq = this.known.seq;
     const counts = {};
     for (const rank of ranks) counts[rank.state] = (counts[rank.state] ?? 0) + 1;
@@ -317,14 +183,15 @@ class View {
   layOut(ranks) {
     this.root.classList.toggle("ws-narrow", this.root.clientWidth < 620);
     if (!this.root.style.height) {
-      this.root.style.height = `${ranks.length > MOST_CARDS ? 340 : ranks.length > 2 ? 300 : 240}px`;
+      const [, height] = HEIGHTS.find(([most]) => ranks.length <= most);
+      this.root.style.height = `${height}px`;
       if (ranks.length > MOST_CARDS) this.chips = new Chips(this.main);
       else this.cardGrid = element("div", "ws-cards", this.main);
-      if (ranks.length === 4) this.cardGrid?.style.setProperty("--ws-card", "380px"); // two and two, not three and one
     }
     if (this.chips) return;
 
     this.cardGrid.classList.toggle("ws-silent", ranks.every((rank) => !rank.lines));
+    this.cardGrid.classList.toggle("ws-four", ranks.length === 4 && !this.root.classList.contains("ws-narrow"));
     for (const rank of ranks) {
       if (this.cards.has(rank.rank)) continue;
       if (rank.host && rank.host !== this.lastHost) write(element("div", "ws-host", this.cardGrid), `on ${rank.host}`);
