@@ -12,7 +12,7 @@
 # PyTorch. That helper is why the launches below take a fraction of a second.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import os
 
 import torch

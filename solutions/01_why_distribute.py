@@ -8,7 +8,7 @@
 # **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import math
 import statistics
 import time
@@ -180,6 +180,7 @@ def training(fabric, n, count, group):
 # of all the rounds the best one counts, and the first is the warm-up. Every worker may use one thread, that is one core.
 
 # %%
+# Helper: time teams of several sizes, in turns
 def contest(fabric, make_step, cases, rounds):
     """The best seconds per step of each case (workers, work each); rank 0 is in all of them."""
     torch.set_num_threads(1)
@@ -306,16 +307,17 @@ def cap(serial=serial_part):
 knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 
 # %% [markdown]
-# That is **Amdahl's law** (1967). Call one worker's time 1 and its serial part f. Then n workers take f + (1 − f)/n, and
-# the speedup is S = 1 / (f + (1 − f)/n). However large n is, S stays under 1/f. In JupyterLab you can choose other
-# values of f above the picture.
+# That is **Amdahl's law** (1967). Call one worker's time 1 and its serial part $f$. Then $n$ workers take
+# $f+\frac{1-f}{n}$, and the speedup is $S=1\big/\left(f+\frac{1-f}{n}\right)$. However large $n$ is, $S$ stays under
+# $1/f$. In JupyterLab you can choose other values of f above the picture.
 
 # %% [markdown]
 # ## Your first fit
 #
 # On a real machine nobody tells you f. You measure speedups and look for the f that explains them. Turn the law over:
-# 1/S = f + (1 − f)/n. Then 1/S − 1/n = f (1 − 1/n): with y for the left side and x for the bracket, y = f x. The best
-# f by least squares is the sum of x y over the sum of x². Noise can push it below 0 or above 1; keep it between.
+# $\frac1S=f+\frac{1-f}{n}$. Then $\frac1S-\frac1n=f\left(1-\frac1n\right)$: with $y$ for the left side and $x$ for the
+# bracket, $y=fx$. The best $f$ by least squares is $\sum xy\big/\sum x^2$. Noise can push it below 0 or above 1; keep
+# it between.
 #
 # <details><summary>Hint</summary>For n = 1 both x and y are 0. In the two sums that does no harm. If you divide y by x
 # for each point, leave n = 1 out.</details>
@@ -354,6 +356,7 @@ gains = [ratio(fixed[0], s) for s in fixed]
 lab.measure("sixteen", gains[-1])
 
 # %%
+# Helper: what a fit finds, or None
 def fitted(fit, workers, *measured):
     """What a fit finds; None while it, or the timer, is not yet written, or with one worker only."""
     if any(None in row for row in measured) or max(workers) < 2:
@@ -438,11 +441,11 @@ figures.curves(
 # %% [markdown]
 # What has n times the batch in the same time is worth is said by the **scaled speedup**: the seconds that *one* worker
 # would need for the whole grown job, over the seconds that n need. Now call the *n workers'* time 1, and f its serial
-# part. One worker would do the serial part once and everybody's share, one after the other: S = f + (1 − f) n. There is
+# part. One worker would do the serial part once and everybody's share, one after the other: $S=f+(1-f)\,n$. There is
 # no cap: it grows with n for ever.
 
 # %% [markdown]
-# Write the fit. You get both measurements. Again turn the law over: n − S = f (n − 1), again y = f x.
+# Write the fit. You get both measurements. Again turn the law over: $n-S=f\,(n-1)$, again $y=fx$.
 #
 # <details><summary>Hint</summary>First the scaled speedups, one for each number of workers. Then the same two sums as
 # before, with other x and y.</details>
@@ -679,6 +682,7 @@ check.training_bytes(training_bytes)
 # image keeps, and nothing else.
 
 # %%
+# Helper: your estimate, and what was measured
 def estimated(*args):
     """Your estimate; None while it is not yet written."""
     try:

@@ -7,7 +7,7 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import math
 import random
 import time
@@ -152,9 +152,9 @@ lab.measure("star", 1e3 * max(t.end_s for t in run.trace.transfers) - 1e3 * run.
 figures.messages(run)
 
 # %% [markdown]
-# One card works, all others are idle. A message of m bytes takes α + m/B, with latency α and bandwidth B. The star's
-# n − 1 messages leave one after the other through one card: α + (n − 1) m/B. (The latencies overlap: the second
-# message leaves while the first is still on its way.)
+# One card works, all others are idle. A message of $m$ bytes takes $\alpha+\frac mB$, with latency $\alpha$ and
+# bandwidth $B$. The star's $n-1$ messages leave one after the other through one card: $\alpha+(n-1)\frac mB$. (The
+# latencies overlap: the second message leaves while the first is still on its way.)
 #
 # A picture has room for a short run. For a long one, save the record and open the file at https://ui.perfetto.dev: a
 # row for each rank, an arrow for each message, and you can zoom. (That page needs a network; the course does not.)
@@ -218,6 +218,7 @@ figures.steps(run, "tree", hub=0)
 # moment to start, the tree.
 
 # %%
+# Helper: wait for a common moment, and broadcast in turn
 def together():
     """Wait for a moment that all ranks agree on."""
     start = torch.tensor([time.monotonic() + 0.05], dtype=torch.float64)
@@ -236,10 +237,12 @@ run = launch(in_turn, n, args=([star_broadcast, tree_broadcast], tensor_bytes //
 figures.messages(run)
 
 # %% [markdown]
-# As many messages, as many bytes; but the tree's arrows overlap. By the formulas: a star α + (n − 1) m/B, a tree
-# ⌈log2 n⌉ (α + m/B). Does that hold? A race: all ranks start together, and the time counts until the last one is done.
+# As many messages, as many bytes; but the tree's arrows overlap. By the formulas: a star $\alpha+(n-1)\frac mB$, a tree
+# $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks start together, and the time
+# counts until the last one is done.
 
 # %%
+# Helper: a stopwatch on every rank
 def lap(fabric, collective, size_bytes):
     x = torch.ones(size_bytes // 4)
     start = together()
@@ -261,6 +264,7 @@ def stopwatch(fabric, collectives, sizes, tries):
 # machine does meanwhile can only add time.
 
 # %%
+# Helper: race collectives over a link
 def race(n, contestants, sizes, link):
     """{name: [seconds for each size]}; None for what is not written yet."""
     laps = launch(stopwatch, n, args=(list(contestants.values()), sizes, tries), link=link).results
@@ -296,7 +300,7 @@ figures.race(
 # %% [markdown]
 # ## When the star wins
 #
-# Now links with a long delay, as between two cities, and a tiny tensor. Then m/B hardly counts. The star waits for the
+# Now links with a long delay, as between two cities, and a tiny tensor. Then $m/B$ hardly counts. The star waits for the
 # latency once. How often does the tree?
 
 # %%
@@ -334,7 +338,7 @@ figures.curves(
 # ## From all to one
 #
 # The opposite of a broadcast: every rank has a tensor, and the root needs their **sum**. It is called a *reduce*. As a
-# star, the root receives n − 1 tensors and adds them up. As a tree: turn the arrows of the broadcast round. Ranks pair
+# star, the root receives $n-1$ tensors and adds them up. As a tree: turn the arrows of the broadcast round. Ranks pair
 # up; one of each pair sends and is done; the other one adds. Half of the ranks are left, and they pair up again.
 
 # %%
@@ -490,8 +494,8 @@ run = launch(send_all, n, args=(tree_gather, tensor_bytes // 4), link=slow)
 figures.messages(run)
 
 # %% [markdown]
-# Fewer messages reach the tree's root, but each is twice as long as the one before. Its card has to take in n − 1
-# blocks whichever way they come. Both formulas say (n − 1) m/B; the tree adds latencies.
+# Fewer messages reach the tree's root, but each is twice as long as the one before. Its card has to take in $n-1$
+# blocks whichever way they come. Both formulas say $(n-1)\frac mB$; the tree adds latencies.
 #
 # **In one sentence:** why does a tree help a reduce, and not a gather?
 #
@@ -547,7 +551,7 @@ def tree_scatter(fabric, x, root):
 # ## To everybody: all-gather
 #
 # If *every* rank needs the whole table, gather it and broadcast it. The two are together an **all-gather**. With
-# `n` blocks of m/n bytes, m bytes in all, here are five collectives as stars and as trees.
+# `n` blocks of $m/n$ bytes, $m$ bytes in all, here are five collectives as stars and as trees.
 
 # %%
 def all_gather_of(gather, broadcast):
@@ -591,9 +595,9 @@ print(f"by its formula, an all-gather round a ring would take {ring_ms:.0f} ms: 
 # %% [markdown]
 # ## Two numbers for a link
 #
-# All predictions so far needed α and B. On a real cluster nobody tells you; you **measure**. Below, the computer draws
-# a link at random and does not say which. Two ranks play ping-pong over it with messages of many sizes. The time of one
-# message is half of a round trip, and again the fastest of several tries counts.
+# All predictions so far needed $\alpha$ and $B$. On a real cluster nobody tells you; you **measure**. Below, the
+# computer draws a link at random and does not say which. Two ranks play ping-pong over it with messages of many sizes.
+# The time of one message is half of a round trip, and again the fastest of several tries counts.
 
 # %%
 from worldsize.launch import quiet_launch  # launches without a word, so that the link stays hidden
@@ -633,9 +637,10 @@ lab.predict("alpha", "From this table by eye: how many ms is α?", "ms")
 lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 
 # %% [markdown]
-# Now by computer. Find α and B so that the line T = α + m/B is near to the measured times: *least squares*. The check
-# first gives you times that lie on a line exactly. Then it gives you times that are up to 20 % off, on sizes from 100
-# bytes to 100 MB, and asks your line for sizes that it **left out**. It must be right for small and for large ones.
+# Now by computer. Find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
+# squares*. The check first gives you times that lie on a line exactly. Then it gives you times that are up to 20 %
+# off, on sizes from 100 bytes to 100 MB, and asks your line for sizes that it **left out**. It must be right for small
+# and for large ones.
 #
 # <details><summary>Hint 1</summary>A line in m has the slope 1/B. <code>np.polyfit</code> or
 # <code>np.linalg.lstsq</code> finds lines.</details>
@@ -696,9 +701,9 @@ lab.measure("held_out", off)
 figures.residuals(measured, [yours], f"A shaped link: {said(off)}", left_out)
 
 # %% [markdown]
-# Your α is a little above the link's own: waking up a process takes time too, and a measurement has it all. The lower
-# picture shows the **residuals**, what the line leaves over. Here they are small and without a pattern. That is how
-# one sees that a model is enough.
+# Your $\alpha$ is a little above the link's own: waking up a process takes time too, and a measurement has it all. The
+# lower picture shows the **residuals**, what the line leaves over. Here they are small and without a pattern. That is
+# how one sees that a model is enough.
 
 # %% [markdown]
 # ### Why relative errors
@@ -725,8 +730,9 @@ figures.residuals(made_up, both, title, sizes[1::2], points="made up")
 
 # %% [markdown]
 # Look at the left end. A fifth of the largest time is far longer than a whole small message. Squares of seconds see
-# nothing but that; the line turns to please the largest sizes, and its α, the only thing that counts for small ones, is
-# anything. It may be below zero: a message that arrives before it was sent. Relative errors weigh all sizes alike.
+# nothing but that; the line turns to please the largest sizes, and its $\alpha$, the only thing that counts for small
+# ones, is anything. It may be below zero: a message that arrives before it was sent. Relative errors weigh all sizes
+# alike.
 
 # %% [markdown]
 # ## The bare machine
@@ -815,8 +821,8 @@ figures.curves(
 
 # %% [markdown]
 # So B is not one number even in memory, and a message on one machine is little else than copies. Over a real network
-# the card is mostly slower than the memory, and the line holds better, as it did on the shaped link. That is why α and B
-# are so useful there. Lab 16 will predict a large cluster with them.
+# the card is mostly slower than the memory, and the line holds better, as it did on the shaped link. That is why
+# $\alpha$ and $B$ are so useful there. Lab 16 will predict a large cluster with them.
 
 # %% [markdown]
 # ## The framework's names
@@ -867,6 +873,7 @@ pairs = {
 }
 
 # %%
+# Helper: compare yours with PyTorch's
 def alike(fabric, pairs, length):
     """{name: whether this rank gets the same from both}; None for what is not written yet."""
     dist.init_process_group("gloo")

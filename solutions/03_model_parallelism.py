@@ -8,7 +8,7 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -201,6 +201,7 @@ print("largest difference from the unsplit model:", difference(run))
 # matrices: it multiplies twice, for the input's gradient and for the weights'.
 
 # %%
+# Helper: one step of a pipeline with declared compute
 def pipeline(schedule, m, seconds=None, edges=even, link=None, rows=rows, watch=False):
     """One step on m micro-batches of `rows` images; seconds[stage] is declared: (forward, backward)."""
     seconds = seconds or [(forward_s, backward_s)] * stages
@@ -263,10 +264,11 @@ figures.pipeline(run)
 
 # %% [markdown]
 # The numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and draining it. Count
-# one forward and one backward of a micro-batch as a slot. The last stage begins p − 1 forwards late, and stage 0 ends
-# p − 1 backwards after it. So the step takes m + p − 1 slots where m would do: (m + p − 1)/m times the ideal.
+# one forward and one backward of a micro-batch as a slot. The last stage begins $p-1$ forwards late, and stage 0 ends
+# $p-1$ backwards after it. So the step takes $m+p-1$ slots where $m$ would do: $\frac{m+p-1}{m}$ times the ideal.
 
 # %%
+# Helper: a step in multiples of the ideal
 def times_ideal(run, m):
     """How long the step took, counted in m forwards and backwards; None where it is not written yet."""
     if run.state == "done":
@@ -332,7 +334,7 @@ lab.measure("gpipe_peak", peak(run))
 # just as often as it takes until its first gradient can come back, then alternates too, and at the end drains what is left.
 
 # %% [markdown]
-# Stage s of p may hold at most p − s micro-batches, and nobody may wait longer than with GPipe. A batch can also be
+# Stage $s$ of $p$ may hold at most $p-s$ micro-batches, and nobody may wait longer than with GPipe. A batch can also be
 # shorter than the pipeline.
 #
 # <details><summary>Hint 1</summary>How many stages lie behind stage s? A micro-batch has to pass all of them before its
@@ -443,9 +445,9 @@ def slow_stage(slower=2):
 knobs(slow_stage, slower=[1, 1.5, 2, 3])
 
 # %% [markdown]
-# The slow stage never rests, and all others wait for it: **the slowest stage paces the pipeline.** Each micro-batch after
-# the first costs its time. If stage s takes tₛ for a forward and a backward, a step takes Σ tₛ + (m − 1) max tₛ. In a
-# live notebook, choose other values above the picture: each is a new run.
+# The slow stage never rests, and all others wait for it: **the slowest stage paces the pipeline.** Each micro-batch
+# after the first costs its time. If stage $s$ takes $t_s$ for a forward and a backward, a step takes
+# $\sum_s t_s+(m-1)\max_s t_s$. In a live notebook, choose other values above the picture: each is a new run.
 
 # %% [markdown]
 # Layers differ: the last one of a language model, with its large vocabulary, costs as much as several others. Then the

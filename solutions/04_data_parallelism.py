@@ -9,7 +9,7 @@
 # helps in the last part.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import math
 
 import torch
@@ -171,6 +171,7 @@ lab.predict(
 )
 
 # %%
+# Helper: what a function returns, or None where an exercise is open
 def attempt(fn, *args):
     """What fn returns; None where an exercise that it needs is not written yet."""
     try:
@@ -248,9 +249,10 @@ figures.messages(run)
 # %% [markdown]
 # ## The average
 #
-# Adding up over ranks is called an all-reduce. `all_reduce(fabric, t)` is given: it leaves the sum of all ranks' `t` in
-# `t`, on every rank, and each rank sends 2 (n − 1)/n of it. What is inside is Lab 06. What to *do* with the sum is the
-# question here, because shares may be unequal. Take five examples on four ranks: the shares are 2, 1, 1 and 1.
+# Adding up over ranks is called an all-reduce. `all_reduce(fabric, t)` is given: it leaves the sum of all ranks' `t`
+# in `t`, on every rank, and each rank sends $\frac{2(n-1)}{n}$ of it. What is inside is Lab 06. What to *do* with the
+# sum is the question here, because shares may be unequal. Take five examples on four ranks: the shares are 2, 1, 1
+# and 1.
 
 # %%
 lab.predict(
@@ -477,6 +479,7 @@ one_network = launch(train_network, 1)
 four_networks = launch(train_network, ranks, args=((), True))
 
 # %%
+# Helper: the loss of every batch, over all ranks
 def loss_of_batch(run):
     """The mean loss over every batch, from the ranks' means over their shares; None if not yet."""
     if run.state == "not yet":
@@ -698,7 +701,7 @@ print(f"  stages differ from one process by {(by_model - single).abs().max():.1e
 # %% [markdown]
 # The same weights by two roads. So the choice between them is one of cost alone: bytes to move, memory to hold, and how
 # evenly the work is spread. Predict the bytes for the wide MLP, from the numbers printed above. Each number has four
-# bytes. Replicas send 2 (n − 1) times the gradients, all ranks together; stages send the activations of the whole
+# bytes. Replicas send $2(n-1)$ times the gradients, all ranks together; stages send the activations of the whole
 # batch over two boundaries, forwards and back.
 
 # %%
@@ -750,6 +753,7 @@ lab.predict("crossing_mlp", "Wide MLP: from which batch size on do replicas move
 lab.predict("crossing_cnn", "CNN: from which batch size on do replicas move less?", "examples")
 
 # %%
+# Helper: the bytes of a step for every batch size
 def every_batch(fabric, way, stages, x, y):
     for batch in sweep:
         with span(f"batch {batch}"):
@@ -771,6 +775,7 @@ def moved(name, way):
 measured = {(name, way): moved(name, way) for name in models for way in (replica_step, split_step)}
 
 # %%
+# Helper: sizes for the curves
 def sizes_of(name):
     """Bytes of the parameters, and of one example's activations at each boundary."""
     stages, x_all = models[name]
@@ -875,6 +880,7 @@ figures.messages(steps["CNN", replica_step])
 figures.messages(steps["CNN", split_step])
 
 # %%
+# Helper: seconds of a step, measured and by formula
 def seconds(trace):
     ends = [e.end_s for e in (*trace.spans, *trace.transfers)]
     return max(ends) - min(s.start_s for s in trace.spans)

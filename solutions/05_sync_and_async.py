@@ -8,7 +8,7 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import math
 import random
 import time
@@ -108,6 +108,7 @@ def work(fabric, pace):
         fabric.send(letter(version, mine), to=0)
 
 # %%
+# Helper: start a server and its workers
 def play(fabric, server, pace, *settings):
     if fabric.rank == 0:
         return server(fabric, torch.zeros(len(best)), *settings)
@@ -150,6 +151,7 @@ def one_slow(rank):
     return work_s * (slow if rank == 1 else 1)
 
 # %%
+# Helper: the loss over time, from all diaries
 def history(run):
     """[(version, seconds, loss)], from all diaries; None where the server is not yet written."""
     if run.state != "done":
@@ -281,6 +283,7 @@ figures.curves(
 # the gradients of *all other* workers one older.
 
 # %%
+# Helper: uneven workers, and the ages of gradients
 def uneven(rank):
     return work_s * random.uniform(0.5, 1.5)
 
@@ -304,7 +307,7 @@ figures.spreads(
 )
 
 # %% [markdown]
-# The mean is N − 1, by counting alone; what is still under way at the end is not counted, so it comes out a little
+# The mean is $N-1$, by counting alone; what is still under way at the end is not counted, so it comes out a little
 # lower. It does not depend on who is slow! But a mean hides a lot. Make one worker slow again, and look at the far
 # end.
 
@@ -329,7 +332,7 @@ figures.spreads(
 )
 
 # %% [markdown]
-# The same mean, another world: all gradients of the slow worker are far out in the tail, about N − 1 updates for each
+# The same mean, another world: all gradients of the slow worker are far out in the tail, about $N-1$ updates for each
 # time that the others finish a gradient. Every one of them was computed on weights of long ago, and is applied with
 # full force. Try other values:
 
@@ -410,7 +413,7 @@ lab.measure("jitter", times(jitter(curves["asynchronous"]), jitter(curves["synch
 #
 # Think of steering a ship whose rudder answers late: steer gently, or you swing from side to side, ever wider. For a
 # bowl of curvature 1 and gradients that all have the same staleness τ, the largest learning rate that still converges
-# is known exactly: 2 cos(πτ/(2τ + 1)) (Levin and May, 1976). Without staleness that is 2.
+# is known exactly: $2\cos\frac{\pi\tau}{2\tau+1}$ (Levin and May, 1976). Without staleness that is 2.
 
 # %%
 lab.predict(
@@ -561,7 +564,7 @@ figures.timeline(always_run)
 # ## Backup workers
 #
 # Doing without is the last idea (Chen and others, 2016). Stay synchronous, but start more workers than you need. A
-# step takes the first N − b gradients of its version, and goes on. The b slowest of that step are the *backup*: when
+# step takes the first $N-b$ gradients of its version, and goes on. The $b$ slowest of that step are the *backup*: when
 # a late gradient comes, it is thrown away, and its sender gets the newest weights at once. No gradient that counts is
 # ever stale.
 
@@ -627,6 +630,7 @@ check.backup_server(backup_server)
 lab.predict("backups", f"{pool} workers with hiccups: with how many of them as backup is the goal reached first?", "workers")
 
 # %%
+# Helper: seconds to the goal
 def to_goal(backups):
     """(seconds a step, steps to the goal, seconds to the goal) with so many of the pool as backup workers."""
     rate = 0.015 * (pool - backups)
@@ -659,9 +663,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# The number of steps is foretold by N/(N − b), the dashed line. The time of a step falls fast at first and then not at
-# all, since there is nothing left to cut off. So the product must have a minimum. The dashed line below is that product:
-# the measured time of a step times the foretold steps.
+# The number of steps is foretold by $\frac{N}{N-b}$, the dashed line. The time of a step falls fast at first and then
+# not at all, since there is nothing left to cut off. So the product must have a minimum. The dashed line below is that
+# product: the measured time of a step times the foretold steps.
 
 # %%
 foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]

@@ -7,7 +7,7 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import time
 
 import torch
@@ -113,8 +113,9 @@ figures.messages(run)
 
 # %% [markdown]
 # The workers all start at once, but their arrows end one after the other. They queue at the server's card. This is the
-# **fan-in**; the way back has the same queue. The model for it: a message of m bytes takes α + m/B, with latency α and
-# bandwidth B, and n − 1 of them share one card. Both ways together: 2 (α + (n − 1) m/B).
+# **fan-in**; the way back has the same queue. The model for it: a message of $m$ bytes takes $\alpha+\frac mB$, with
+# latency $\alpha$ and bandwidth $B$, and $n-1$ of them share one card. Both ways together:
+# $2\left(\alpha+(n-1)\frac mB\right)$.
 
 # %% [markdown]
 # Step through the same run: press Play, or click the slider and use the arrow keys. A rank with a dashed frame has
@@ -201,7 +202,7 @@ figures.links(run)
 
 # %% [markdown]
 # The same sum, the same number of bytes in total as with one server, but spread evenly: all links carry the same. No
-# rank is special. The price: everyone talks to everyone, n (n − 1) links with a connection each. That is fine for four
+# rank is special. The price: everyone talks to everyone, $n(n-1)$ links with a connection each. That is fine for four
 # ranks. For thousands one would like each rank to know just its neighbours.
 
 # %% [markdown]
@@ -218,7 +219,7 @@ figures.links(run)
 
 # %% [markdown]
 # First half. Step 0: send the chunk of your own number to the right; what comes from the left is the chunk with the
-# number before; add it to your own. Step 1: send on what you have just added up. After n − 1 steps one chunk is
+# number before; add it to your own. Step 1: send on what you have just added up. After $n-1$ steps one chunk is
 # complete. Return where it is. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
 #
 # <details><summary>Hint 1</summary>In step s, rank r sends chunk (r − s) mod n and receives chunk (r − s − 1) mod n.</details>
@@ -356,8 +357,8 @@ figures.links(run)
 # %% [markdown]
 # ## What each rank sends
 #
-# In each half a rank sends n − 1 chunks of 1/n of the tensor, so 2 (n − 1)/n in all. Nobody has to believe that: the
-# messages were recorded. Below, the busiest rank of real runs is held against the formulas.
+# In each half a rank sends $n-1$ chunks of $1/n$ of the tensor, so $\frac{2(n-1)}{n}$ in all. Nobody has to believe
+# that: the messages were recorded. Below, the busiest rank of real runs is held against the formulas.
 
 # %%
 n = max(worlds)
@@ -398,6 +399,7 @@ figures.curves(
 # written yet is left out.
 
 # %%
+# Helper: a stopwatch on every rank
 def together():
     """Wait for a moment that all ranks agree on."""
     start = torch.tensor([time.monotonic() + 0.05], dtype=torch.float64)
@@ -471,8 +473,9 @@ lab.measure("race", times(last["one server"][0], last["your ring"][0]))
 figures.predicted(lab, ["race"])
 
 # %% [markdown]
-# The outlines are the alpha-beta predictions, made before anything ran. A ring's: 2 (n − 1) (α + m/(nB)). If yours is
-# much slower than its outline, look at its messages in the picture above: is there a rank that waits before it sends?
+# The outlines are the alpha-beta predictions, made before anything ran. A ring's:
+# $2(n-1)\left(\alpha+\frac{m}{nB}\right)$. If yours is much slower than its outline, look at its messages in the
+# picture above: is there a rank that waits before it sends?
 #
 # **In one sentence:** why does the ring's bar grow so little from few ranks to many?
 #
@@ -483,7 +486,7 @@ figures.predicted(lab, ["race"])
 # ## Small messages
 #
 # Now the other end: tiny tensors, and links with a long delay, as between two cities. Then bandwidth hardly counts and
-# each *step* costs one latency. Count the steps: to the server and back, 2. Round the ring, 2 (n − 1).
+# each *step* costs one latency. Count the steps: to the server and back, 2. Round the ring, $2(n-1)$.
 
 # %%
 far = Link("20 MB/s", "20 ms")
@@ -507,11 +510,12 @@ sweep = race(n, sizes, far)
 lab.measure("small", times(sweep["your ring"][0], sweep["one server"][0]))
 
 # %% [markdown]
-# Where do the two lines cross? In the formulas, 2 (α + (n − 1) m/B) and 2 (n − 1) (α + m/(nB)) are equal at
-# m = n (n − 2) α B/(n − 1)². In the measurement, we look for the first size at which the ring is faster, and draw a
-# straight line from the size before it.
+# Where do the two lines cross? In the formulas, $2\left(\alpha+(n-1)\frac mB\right)$ and
+# $2(n-1)\left(\alpha+\frac{m}{nB}\right)$ are equal at $m=\frac{n(n-2)}{(n-1)^2}\,\alpha B$. In the measurement, we
+# look for the first size at which the ring is faster, and draw a straight line from the size before it.
 
 # %%
+# Helper: from which size on one is faster
 def crossing(sizes, one, other):
     """The size from which on `other` is faster than `one`, between two measured sizes; else None."""
     if None in one + other:
@@ -563,7 +567,7 @@ knobs(
 # **In one sentence:** by its formula, sharding is never behind. Why do rings exist at all?
 #
 # <details><summary>Compare</summary>Our links are ideal: any rank reaches any other at full speed, and a message costs
-# its sender no work. In a real network n (n − 1) streams meet in switches and cables and disturb each other; a ring uses
+# its sender no work. In a real network $n(n-1)$ streams meet in switches and cables and disturb each other; a ring uses
 # n links, each for one stream, and can be laid along the cables.</details>
 
 # %% [markdown]

@@ -9,7 +9,7 @@
 # without TensorFlow.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import functools
 import json
 import os
@@ -709,6 +709,7 @@ check.between_graph(between_graph)
 lab.predict("async", "2 workers, asynchronous: how many times the examples/sec of one machine?", "times")
 
 # %%
+# Helper: start workers and servers, and read their diaries
 def a_worker(worker, build):
     return worker(json.loads(os.environ["TF_CONFIG"]), build)
 

@@ -9,7 +9,7 @@
 # device.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import numpy as np
 
 from worldsize.notebook import *
@@ -193,6 +193,7 @@ start = [draw.normal(size=shape).astype("float32") / shape[0] ** 0.5 for shape i
 print(fashion.shape)
 
 # %%
+# Helper: a judge: the same training in NumPy
 def judge(count, batch):
     """The weights after one epoch of gradient descent in NumPy, after each step, in float64."""
     w1, b1, w2, b2 = (array.astype("float64") for array in start)
@@ -352,6 +353,7 @@ print((run[0] or "it works")[:260], "…")
 lab.predict("scale", "4 replicas, each with the mean over its own examples: how many times too long is the step?", "times")
 
 # %%
+# Helper: a value for each replica
 def shared_out(strategy, whole):
     """A value for each replica: its part of the array, on its device."""
     import tensorflow as tf
@@ -487,6 +489,7 @@ def as_a_class():
 kinds = {"Sequential": as_a_list, "functional": two_layers, "subclassed": as_a_class}
 
 # %%
+# Helper: the batches of one epoch, shared out
 def batches(strategy, count, batch):
     """The batches of one epoch: of each the images and the labels, shared out."""
     for begin in range(0, count, batch):
@@ -652,7 +655,7 @@ figures.moved(moved, "The same training, five ways of moving gradients; and one 
 #
 # How copies are added up is a class of its own, `CrossDeviceOps`, and you may write one. TensorFlow calls it with the
 # copies and asks for a sum on every device. The part to decide is *where* things meet. A star makes one device take in
-# n − 1 copies. Build a **tree**: pairs of devices meet, then pairs of pairs, until one holds the sum. Then the same way
+# $n-1$ copies. Build a **tree**: pairs of devices meet, then pairs of pairs, until one holds the sum. Then the same way
 # back.
 #
 # <details><summary>Hint 1</summary>An operation runs where <code>tf.device(…)</code> says, and its inputs are sent

@@ -8,7 +8,7 @@
 # **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Labs 05 and 08 (replicas, custom training loops, stale updates).
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import json
 import os
 import threading
@@ -129,6 +129,7 @@ y = x @ np.array([[1], [-2], [3]], "float32")
 GLOBAL_BATCH, RATE = 8, 0.1
 
 # %%
+# Helper: a judge: the same training on one machine
 def one_machine():
     """The weights after every step of one epoch."""
     w, path = np.zeros((3, 1)), []

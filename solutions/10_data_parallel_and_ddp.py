@@ -9,7 +9,7 @@
 # Lab 04 (averaged gradients) helps.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import os
 
 import torch
@@ -295,7 +295,7 @@ figures.links(step)
 
 # %% [markdown]
 # Nobody is in the middle. Each rank sends to one neighbour and receives from the other: a **ring**. Gathered on one
-# card, rank 0 would receive three gradients and send three; instead every rank receives 2 (n − 1)/n of one. (The
+# card, rank 0 would receive three gradients and send three; instead every rank receives $\frac{2(n-1)}{n}$ of one. (The
 # little that gloo tells beside the data is left out.) Lab 06 builds this ring.
 
 # %% [markdown]
@@ -709,8 +709,8 @@ else:
 # ## DataParallel against DDP
 #
 # Now both in one run, on the same model and the same batch. First over links of 20 MB/s: then the messages decide. The
-# weights are W bytes and a link carries B bytes a second. DataParallel: the weights out to n − 1 cards and the gradients
-# back, all through card 0, 2 (n − 1) W/B. DDP: a ring, 2 (n − 1)/n W/B.
+# weights are $W$ bytes and a link carries $B$ bytes a second. DataParallel: the weights out to $n-1$ cards and the
+# gradients back, all through card 0, $2(n-1)\frac WB$. DDP: a ring, $\frac{2(n-1)}{n}\frac WB$.
 
 # %%
 small = {**shape, "depth": 18, "width": 16}

@@ -8,7 +8,7 @@
 # **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -140,6 +140,7 @@ check.naive(naive)
 lab.predict("naive", f"{layers} all-reduces after backward. How long is a step, from T, A and W?", "ms")
 
 # %%
+# Helper: step times of a run
 def middle_s(run, rank=0):
     """The middle of a rank's step times; None where an exercise is not written yet."""
     return sorted(run[rank]["seconds"])[len(run[rank]["seconds"]) // 2] if run.state == "done" else None
@@ -345,9 +346,9 @@ sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in
 # %% [markdown]
 # ## The best number of buckets
 #
-# With b equal buckets the first leaves after T/b; from then on the network is busy: b times A, and W. So a step takes
-# T/b + bA + W. (Where backward is the slower one, it takes T + A + W/b instead; the longer of the two holds.) Many
-# buckets pay too much A. Few leave a long head in which nothing can travel.
+# With $b$ equal buckets the first leaves after $T/b$; from then on the network is busy: $b$ times $A$, and $W$. So a
+# step takes $\frac Tb+bA+W$. (Where backward is the slower one, it takes $T+A+\frac Wb$ instead; the longer of the two
+# holds.) Many buckets pay too much A. Few leave a long head in which nothing can travel.
 
 # %%
 lab.predict("best", "For which b is T/b + bA + W smallest? (Differentiate, or try.)", "buckets")
@@ -366,9 +367,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# The minimum is at b = √(T/A), where head and latencies are alike: T/b = bA. PyTorch's default is a *size*, 25 MB a
-# bucket (and a smaller first one, so that the network starts early). It is a guess for a usual cluster; set it with
-# `bucket_cap_mb`. Points lie a little above the line: the formula takes Python for free.
+# The minimum is at $b=\sqrt{T/A}$, where head and latencies are alike: $\frac Tb=bA$. PyTorch's default is a *size*,
+# 25 MB a bucket (and a smaller first one, so that the network starts early). It is a guess for a usual cluster; set it
+# with `bucket_cap_mb`. Points lie a little above the line: the formula takes Python for free.
 
 # %%
 few, many = min(bucket_counts), max(bucket_counts)
@@ -381,7 +382,7 @@ figures.overlaps(forms, layers, f"{middle} buckets: most of the network's work i
 # Read the lower rows against those above. One bucket is the flat form again, and a bucket for each tensor the form with
 # hooks alone. In between, the network starts early *and* pays A seldom.
 #
-# Turn the knobs: where is the minimum on a network of low latency? Predict it from √(T/A) before you run.
+# Turn the knobs: where is the minimum on a network of low latency? Predict it from $\sqrt{T/A}$ before you run.
 
 # %%
 def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
@@ -419,6 +420,7 @@ def torch_ddp(fabric, task, count, over_fabric=True, **more):
 lab.predict("shaped", f"Slow links, {middle} buckets: your step takes how many times that of PyTorch's?", "times")
 
 # %%
+# Helper: two trainings in one run
 def side_by_side(fabric, task, count):
     """Both in one run, one after the other."""
     return {"yours": filled(fabric, task, count), "PyTorch's": torch_ddp(fabric, task, count)}

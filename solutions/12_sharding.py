@@ -8,7 +8,7 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
 
 # %%
-# Set-up
+# Set-up: the tools of this lab
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -502,6 +502,7 @@ def cut_by_fsdp(model, reshard):
 # copies are there? The most that it sees are the *gathered* ones.
 
 # %%
+# Helper: read what FSDP keeps on a rank
 def own_part(t):
     return t.to_local() if hasattr(t, "to_local") else t
 
@@ -582,7 +583,8 @@ figures.stacks(
 
 # %% [markdown]
 # Now what they send. The record has every collective of every rank, and the bytes that went in. Round a ring an
-# all-reduce sends 2 (n − 1)/n of its input, a reduce-scatter (n − 1)/n, an all-gather n − 1 times its own part.
+# all-reduce sends $\frac{2(n-1)}{n}$ of its input, a reduce-scatter $\frac{n-1}{n}$, an all-gather $n-1$ times its own
+# part.
 
 # %%
 def second_step(name):

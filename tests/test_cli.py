@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 import typer
 from nbformat.v4 import new_code_cell, new_notebook
+from rich.progress import MofNCompleteColumn
 from typer.testing import CliRunner, Result
 
+import worldsize as package
 from worldsize import cli, doctor
 from worldsize.authoring import build
+from worldsize.cli import common
 from worldsize.doctor import Capability, CapabilitySheet
 from worldsize.grade.marking import rows
 
@@ -37,8 +41,27 @@ def notebook(folder: Path, *sources: str) -> Path:
 
 
 def test_help_names_every_command() -> None:
-    names = ("doctor", "run", "build", "release", "grade", "export", "books", "feedback", "similarity", "gradescope", "join")
-    assert all(name in said(worldsize("--help")) for name in names)
+    names = typer.main.get_command(cli.app).commands
+    assert len(names) >= 12 and all(name in said(worldsize("--help")) for name in names)
+
+
+def test_help_groups_the_commands_by_who_uses_them() -> None:
+    seen = {}
+    for line in worldsize("--help").output.splitlines():
+        if found := re.match(r"╭─ (\w+) ─", line):
+            group = seen.setdefault(found[1], [])
+        elif found := re.match(r"│ ([a-z]+) ", line):
+            group.append(found[1])
+    assert seen == {
+        "Options": [],
+        "Students": ["doctor", "run", "progress", "join"],
+        "Instructors": ["grade", "export", "books", "feedback", "similarity", "gradescope"],
+        "Authors": ["build", "release"],
+    }
+
+
+def test_the_version_is_the_packages() -> None:
+    assert worldsize("--version").output == f"worldsize {package.__version__}\n"
 
 
 @pytest.mark.parametrize("line", re.findall(r"^worldsize .*", INSTRUCTORS.read_text(), re.MULTILINE))
@@ -60,6 +83,102 @@ def test_a_notebook_runs_and_says_where_its_executed_copy_is(tmp_path: Path) -> 
     answer = worldsize("run", notebook(tmp_path, "1 + 1"), "--out", tmp_path / "executed.ipynb")
     assert answer.exit_code == 0, answer.output
     assert f"executed notebook: {tmp_path / 'executed.ipynb'}" in said(answer)
+
+
+@pytest.fixture
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A course with two short labs, in whose folder for sources one stands."""
+    for name in ("00_start_here", "06_ring_all_reduce"):
+        (tmp_path / "labs").mkdir(exist_ok=True)
+        shows = new_code_cell(f"print({name!r})", metadata={"tags": ["summary"]})
+        nbformat.write(new_notebook(cells=[shows]), tmp_path / "labs" / f"{name}.ipynb")
+    (tmp_path / "solutions").mkdir()
+    monkeypatch.chdir(tmp_path / "solutions")
+    return tmp_path
+
+
+@pytest.mark.parametrize("lab", ["06", "6", "06_ring_all_reduce"])
+def test_a_labs_number_is_enough_anywhere_in_the_course(course: Path, lab: str) -> None:
+    answer = worldsize("run", lab)
+    assert answer.exit_code == 0 and "06_ring_all_reduce" in said(answer), answer.output
+
+
+def test_a_number_without_a_lab_names_the_labs_that_are_there(course: Path) -> None:
+    answer = worldsize("run", "07")
+    assert answer.exit_code == 1
+    assert f"07: expected one of the labs in {course / 'labs'}" in said(answer)
+    assert "There are: 00_start_here, 06_ring_all_reduce." in said(answer)
+
+
+def test_a_number_outside_a_course_says_where_to_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "06: expected to stand in the course's folder" in said(worldsize("run", "06"))
+
+
+MISSING = {
+    "grade": ["grade", "nothere", "--out", "out"],
+    "similarity": ["similarity", "nothere", "--out", "alike.html"],
+    "export": ["export", "nothere"],
+    "books": ["books", "nothere", "--gradebook", "gradebook.db"],
+    "feedback": ["feedback", "nothere", "--to", "pages"],
+}
+
+
+@pytest.mark.parametrize("words", MISSING.values(), ids=MISSING)
+def test_a_missing_folder_is_one_line_without_a_bar_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = worldsize(*words)
+    assert answer.exit_code == 1
+    assert re.fullmatch(r"nothere: expected .*, got nothing of that name\..*", answer.output.strip()), answer.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_the_middle_leaves_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError), common.bar(MofNCompleteColumn()) as step:
+        step(1, 7)
+        raise ValueError("the seventh")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_that_comes_to_its_end_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    with common.bar(MofNCompleteColumn()) as step:
+        step(7, 7)
+    assert "7/7" in capsys.readouterr().err
+
+
+def test_an_autograder_of_no_lab_is_refused_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "worldsize.grade.gradescope.bundle", None)
+    answer = worldsize("gradescope", tmp_path / "x.zip", "99", "--root", INSTRUCTORS.parents[1])
+    assert answer.exit_code == 1 and "expected a lab of the course (00_start_here" in said(answer)
+
+
+@pytest.mark.parametrize(
+    "words", [["release", "no/x.zip"], ["gradescope", "no/x.zip", "06"], ["similarity", ".", "--out", "no/x.html"]]
+)
+def test_a_file_without_a_folder_to_go_into_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = worldsize(*words)
+    assert answer.exit_code == 1 and "expected a file in a folder that is there, got no folder" in said(answer)
+
+
+def test_progress_is_a_line_a_lab_and_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLDSIZE_STATE_DIR", str(tmp_path))
+    (tmp_path / "lab_00.json").write_text('{"points": {"pass_right": {"earned": 4, "possible": 4, "state": "pass"}}}')
+    lines = worldsize("progress").output.splitlines()
+    assert lines[0] == "00\tStart here: your first ranks\t4 of 4\t–\tdone"
+    assert lines[1].endswith("0 of 6\t–\tbegin")
+    assert lines[-2].startswith("\tall labs\t4 of ") and lines[-1] == f"read from {tmp_path}"
+
+
+def test_progress_without_any_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLDSIZE_STATE_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    answer = worldsize("progress")
+    assert answer.exit_code == 1 and f"got nothing in: {tmp_path / '.worldsize'}" in said(answer)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 `examine()` looks at the machine and really launches two ranks that all-reduce, twice: the first launch starts the
 fork server, the second shows what every later one costs. Whatever needs torch (backends, GPUs) is asked of those
-ranks, so that neither torch nor CUDA starts up in the caller. Left out: printing (`cli.py`), and repairing
+ranks, so that neither torch nor CUDA starts up in the caller. Left out: printing (`cli`), and repairing
 anything. The idea is `brew doctor`'s: each row that is not well says what to do next.
 """
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import matplotlib
 import PIL.Image
 import pytest
+from matplotlib.patches import Rectangle
 
 from worldsize import figures
 from worldsize.figures import base, tokens
@@ -103,3 +104,14 @@ def test_a_notebook_keeps_all_three(picture: Picture, monkeypatch: pytest.Monkey
     [(data, more)] = shown
     assert set(data) == {"text/html", "image/png", "text/plain"}
     assert more["metadata"]["image/png"]["alt"] == picture.alt
+
+
+@pytest.mark.parametrize("hatch", ["...", "....", "oo", "xx", "////", "\\\\\\"])
+def test_a_hatch_is_a_few_kilobytes_and_looks_as_in_the_bitmap(hatch: str) -> None:
+    picture = Picture(3, 2)
+    picture.add_subplot().add_patch(Rectangle((0, 0), 1, 1, facecolor=tokens.SEND.light, edgecolor=base.INK, hatch=hatch))
+    svg = themed_svg(picture, "", 288)[0]
+    pattern = re.search(r"<pattern.*?</pattern>", svg, re.DOTALL)[0]
+    assert len(pattern) < 12_000
+    assert "--ws-hatch" in pattern and "--ws-ink" not in pattern
+    assert 4 <= pattern.count("M") <= 400

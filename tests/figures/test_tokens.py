@@ -43,6 +43,13 @@ def test_a_palette_stands_out_from_its_ground(palette: str, theme: str) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("palette", PALETTES)
+def test_a_hatch_is_seen_on_every_tone(palette: str, theme: str) -> None:
+    lines = Color(getattr(tokens.HATCH, theme))
+    assert min(lines.contrast(Color(getattr(tone, theme)), method="wcag21") for tone in PALETTES[palette]) >= 2
+
+
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("tone", TEXT, ids=lambda tone: tone.name)
 def test_text_is_read_on_its_ground(tone: Tone, theme: str) -> None:
     assert contrast(tone, theme) >= 4.5

@@ -5,7 +5,7 @@ Each notebook is built from its source and executed once (`notebook_runs`); all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from pathlib import Path
 
 import nbformat
@@ -13,15 +13,13 @@ import pytest
 from nbformat import NotebookNode
 
 from tests.support import notebook_rules as rules
-from tests.support.notebook_runs import RUN_TIMEOUT_S, NotebookRuns, built
+from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, built
 from worldsize.authoring.headless import HeadlessRun
 from worldsize.authoring.source import answer_lines, given_lines, points
 from worldsize.lab.lab import LABS
 
-ROOT = Path(__file__).resolve().parents[2]
-MAX_EXECUTED_BYTES = 1_000_000
+MAX_EXECUTED_BYTES = 2_000_000
 
-SOURCES = sorted((ROOT / "solutions").glob("*.py"))
 every_lab = pytest.mark.parametrize("source", [pytest.param(s, id=s.stem, marks=pytest.mark.quick) for s in SOURCES])
 every_run = pytest.mark.parametrize(
     "source",
@@ -30,8 +28,6 @@ every_run = pytest.mark.parametrize(
 # a test may find the one before under way
 a_whole_run = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 
-Execute = Callable[[Path, str], HeadlessRun]
-
 
 def solution_of(source: Path) -> NotebookNode:
     return nbformat.reads(built(source)[0], as_version=nbformat.NO_CONVERT)
@@ -39,12 +35,6 @@ def solution_of(source: Path) -> NotebookNode:
 
 def lab_of(source: Path) -> NotebookNode:
     return nbformat.reads(built(source)[1], as_version=nbformat.NO_CONVERT)
-
-
-@pytest.fixture
-def execute(notebook_runs: NotebookRuns) -> Execute:
-    """Runs a lab's "solution" or "lab" once for all; a run that failed fails every test of it."""
-    return notebook_runs.result
 
 
 def executed(done: HeadlessRun) -> NotebookNode:
@@ -85,6 +75,12 @@ def test_points_are_those_of_the_courses_table(source):
 
 
 @every_lab
+def test_what_a_lab_stands_on_is_said_in_its_first_lines(source):
+    opening = lab_of(source).cells[0].source.partition("**Prerequisites:**")[2]
+    assert set(LABS[source.stem[:2]].after) <= set(re.findall(r"\b[01][0-9]\b", opening))
+
+
+@every_lab
 def test_cells_are_named_after_exercises_and_headings(source):
     lab = source.stem[:2]
     assert rules.ids(solution_of(source), lab) + rules.ids(lab_of(source), lab) == []
@@ -97,8 +93,8 @@ def test_no_answer_can_be_read_in_a_lab(source):
 
 @every_lab
 @pytest.mark.parametrize("folder", ["solutions", "labs"])
-def test_no_trace_of_a_run_is_committed(source, folder):
-    committed = nbformat.read(ROOT / folder / f"{source.stem}.ipynb", as_version=nbformat.NO_CONVERT)
+def test_no_trace_of_a_run_is_committed(source, folder, root):
+    committed = nbformat.read(root / folder / f"{source.stem}.ipynb", as_version=nbformat.NO_CONVERT)
     assert rules.traces_of_a_run(committed) == []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -21,6 +21,9 @@ from worldsize.authoring.headless import HeadlessRun, run
 # for one notebook: several times the minute or two that it may take on an idle machine of 2 cores
 RUN_TIMEOUT_S = 400
 KINDS = ("solution", "lab")
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "solutions").glob("*.py"))
+
+Execute = Callable[[Path, str], HeadlessRun]
 
 built = functools.cache(build.notebooks)  # half a second each, and every test asks
 

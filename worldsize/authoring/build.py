@@ -17,6 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
+from worldsize.authoring import folding
 from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, set_ups, stub
 from worldsize.files import write_whole
 from worldsize.lab.graded_cells import digest
@@ -94,7 +95,7 @@ def _assemble(source: Source) -> NotebookNode:
         "raw": nbformat.v4.new_raw_cell,
     }
 
-    cells = [make[c.kind](c.text, id=c.id, metadata=_cell_metadata(c)) for c in source.cells]
+    cells = [make[c.kind](folding.titled(c), id=c.id, metadata=_cell_metadata(c)) for c in source.cells]
     return nbformat.from_dict({"cells": cells, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5})
 
 
@@ -102,6 +103,8 @@ def _cell_metadata(cell: SourceCell) -> dict:
     metadata: dict = {}
     if cell.tags:
         metadata["tags"] = list(cell.tags)
+    if folding.is_folded(cell):
+        metadata["jupyter"] = {"source_hidden": True}
 
     if cell.exercise or cell.check:
         graded = cell.check is not None

@@ -10,6 +10,11 @@ from worldsize.figures.bars import Timing, predicted, race, tallies
 from worldsize.figures.base import not_yet
 from worldsize.figures.chunk_contents import contributions
 from worldsize.figures.device_traffic import moved
+from worldsize.figures.diagrams.bandwidth_ladder import Bandwidth, bandwidth_ladder
+from worldsize.figures.diagrams.collective_strip import collective_strip
+from worldsize.figures.diagrams.course_map import MappedLab, course_map
+from worldsize.figures.diagrams.matrix_cuts import matrix_cuts
+from worldsize.figures.diagrams.zero_stages import zero_stages
 from worldsize.figures.distributions import Sample, spreads
 from worldsize.figures.fit_residuals import Line, residuals
 from worldsize.figures.link_heatmap import links
@@ -27,7 +32,8 @@ from worldsize.figures.training import Descent, descents, histories, paths
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [
-    "Curve", "Descent", "Line", "Sample", "Timing", "contributions", "curves", "descents", "histories", "lanes",
-    "links", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted",
-    "race", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline",
+    "Bandwidth", "Curve", "Descent", "Line", "MappedLab", "Sample", "Timing", "bandwidth_ladder", "collective_strip",
+    "contributions", "course_map", "curves", "descents", "histories", "lanes", "links", "matrix_cuts", "messages",
+    "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted", "race", "reports",
+    "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline", "zero_stages",
 ]  # fmt: skip

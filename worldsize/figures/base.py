@@ -155,6 +155,11 @@ def colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
+def amount(share: float) -> tuple[float, float, float, float]:
+    """The fill of a cell that stands for a part of a whole, from 0 to 1: the stronger the more, on either ground."""
+    return (*to_rgb(tokens.AMOUNT.light), share)
+
+
 def marker(index: int) -> str:
     return tokens.MARKERS[index % len(tokens.MARKERS)]
 

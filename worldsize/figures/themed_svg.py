@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import matplotlib
@@ -23,10 +25,12 @@ _SPACE = "{http://www.w3.org/XML/1998/namespace}space"  # a label may begin with
 _TONES = {tone.light: tone for tone in tokens.ALL}
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+_POINT = re.compile(r"(-?[\d.]+(?:e-?\d+)?)[ ,]+(-?[\d.]+(?:e-?\d+)?)")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "worldsize", "path.simplify": True}
 # what a browser does anyway, or what the root says once
 _PLAIN = {"font-stretch: normal", "font-style: normal", "opacity: 1", "stroke-opacity: 1", "stroke-dashoffset: 0"}
+_TILE = 24  # points; a whole number of periods of any of Matplotlib's hatches of one to four characters, whose tile is 72
 _ROOT_STYLE = f"max-width:100%;height:auto;stroke-linejoin:round;font-family:{tokens.FONTS}".replace('"', "'")
 
 
@@ -35,6 +39,9 @@ def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]
     root = ElementTree.fromstring(_drawn(figure))
     ElementTree.register_namespace("", _SVG)
     _prune(root)
+    for pattern in root.iter(f"{{{_SVG}}}pattern"):
+        _shrink(pattern)
+
     references = _references(root)
     prefix = "w" + hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8]
     names = {name: f"{prefix}{number}" for number, name in enumerate(sorted(references))}
@@ -69,6 +76,35 @@ def _prune(parent: ElementTree.Element) -> None:
         elif kind != "defs" or len(child):
             kept.append(child)
     parent[:] = kept
+
+
+def _shrink(pattern: ElementTree.Element) -> None:
+    """A hatch in the smallest tile that repeats, its circles as arcs: Matplotlib writes 80 kB for one of dots."""
+    ground, lines = pattern
+    kept = []
+    for part in filter(str.strip, lines.get("d", "").split("M")):
+        points = [tuple(map(float, pair)) for pair in _POINT.findall(part)]
+        xs, ys = zip(*points, strict=True)
+        if min(xs) <= _TILE and min(ys) <= _TILE and max(xs) >= 0 and max(ys) >= 0:
+            kept.append(_circle(points, xs, ys) if "C" in part else f"M {part.strip()}")
+
+    lines.set("d", " ".join(kept))
+    if ground.get("fill") not in ("none", tokens.PAPER.light, tokens.SHADE.light):
+        lines.set("style", lines.get("style", "").replace(tokens.INK.light, tokens.HATCH.light))
+    for element in (pattern, ground):
+        element.attrib |= {"width": str(_TILE), "height": str(_TILE)}
+
+
+def _circle(points: list[tuple[float, ...]], xs: Sequence[float], ys: Sequence[float]) -> str:
+    """Two arcs, in the direction in which the curve went: a ring is a circle with one the other way in it."""
+    radius = (max(xs) - min(xs)) / 2
+    middle = (max(ys) + min(ys)) / 2
+    turn = 0.0
+    for (x, y), (next_x, next_y) in pairwise(points):
+        turn += x * next_y - next_x * y
+    way = int(turn > 0)
+    arc = f"a {radius:.2f} {radius:.2f} 0 1 {way}"
+    return f"M {min(xs):.2f} {middle:.2f} {arc} {2 * radius:.2f} 0 {arc} {-2 * radius:.2f} 0 z"
 
 
 def _references(root: ElementTree.Element) -> set[str]:

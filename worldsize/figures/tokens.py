@@ -34,6 +34,7 @@ PAPER = Tone("paper", "#ffffff", "#111111")
 INK = Tone("ink", "#1a1a1a", "#ececec")
 QUIET_INK = Tone("quiet-ink", "#595959", "#b4b4b4")  # 7:1 and 9:1
 RULE = Tone("rule", "#c8c8c8", "#4a4a4a")
+HATCH = Tone("hatch", "#121212", "#0d0d0d")  # on an area in a colour: dark in both themes
 SHADE = Tone("shade", "#efefed", "#26282c")  # an area that is there but says nothing: a track, a card
 
 # ---- verdicts -----------------------------------------------------------------------------------------
@@ -50,8 +51,8 @@ AMOUNT = Tone("amount", "#0b5cad", "#6db3ff")
 
 RANKS = _palette(
     "rank",
-    "#1d6a96 #d45f09 #199d73 #e85ec4 #715302 #070707",
-    "#0b9aef #ea762a #14cb96 #e38fbd #ebc24c #fbfcfc",
+    "#1d6a96 #d45f09 #199d73 #e85ec4 #715302 #505050",
+    "#129aee #ea762a #42cb91 #de95c6 #edbf26 #a1a19f",
 )
 PHASES = _palette(
     "phase",
@@ -60,12 +61,12 @@ PHASES = _palette(
 )
 ALGORITHMS = _palette(
     "algorithm",
-    "#5a4fc3 #9f2000 #1e766e #bf3162 #5d842b #273a50",
-    "#aa9bff #f47926 #3bca9e #fa89c0 #aadf5c #dae2ee",
+    "#5a50c3 #9e1f00 #217a71 #b8385c #5d842c #3b4b67",
+    "#b598ff #f37825 #08ca9c #ffa8e1 #a5d969 #9ea4b0",
 )
 COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
 
-ALL = (PAPER, INK, QUIET_INK, RULE, SHADE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
+ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
 
 # beside the colour, so that it never stands alone; by number of the rank, algorithm or curve
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")

@@ -72,6 +72,15 @@ def load(root: Path) -> dict[str, CourseLab]:
     return {path.stem: _lab(path, root / "solutions" / path.name) for path in paths}
 
 
+def stem_of(root: Path, lab: str) -> str:
+    """The stem of the lab that is named "06" or "06_ring_all_reduce". Raises ValueError for one that is not there."""
+    labs = load(root)
+    found = [stem for stem in labs if lab in (stem, stem[:2])]
+    if not found:
+        raise ValueError(f"gradescope: expected a lab of the course ({', '.join(labs)}), got {lab!r}.")
+    return found[0]
+
+
 def _lab(path: Path, solution: Path) -> CourseLab:
     every = json.loads(path.read_text(encoding="utf-8"))["cells"]
     prose = "\n".join(text(cell) for cell in every if cell["cell_type"] == "markdown")

@@ -1,7 +1,8 @@
 """Knobs beside a picture: choose other values, and the picture is drawn again from a run with them.
 
-The picture itself is a plain output, so that it stays when the kernel has gone; the controls then leave a line that
-says with which values it was drawn. Left out: what is drawn (the caller's function), and sliders, which would begin a
+The picture is a widget below the controls: a reloaded page restores widgets from the living kernel, and no longer knows
+the outputs that a kernel could replace. When the kernel has gone, the last picture that the page had stays, with a line
+that says with which values it was drawn. Left out: what is drawn (the caller's function), and sliders, which would begin a
 run at each of the values that they pass.
 """
 
@@ -31,7 +32,9 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
         picture = draw(**values)
 
     if os.environ.get("WORLDSIZE_HEADLESS") == "1":
-        _show(picture)
+        from IPython.display import display
+
+        display(picture)
         return
 
     Panel(draw, choices, values).show(picture)
@@ -57,19 +60,16 @@ def _starting_values(draw: Callable, choices: dict[str, Sequence[Any]]) -> dict[
     return values
 
 
-def _show(picture: Any) -> Any:
-    """On display, with a handle to replace it: as HTML, whatever the front end would choose."""
-    from IPython.display import display
-
-    return display(_bundle(picture), raw=True, display_id=True)
+def _html(picture: Any) -> str:
+    return picture._repr_html_()
 
 
-def _bundle(picture: Any) -> dict[str, str]:
-    return {"text/html": picture._repr_html_(), "text/plain": getattr(picture, "alt", "")}
+def _alt(picture: Any) -> str:
+    return getattr(picture, "alt", "")
 
 
 class Panel:
-    """The controls above a picture, and what they do."""
+    """The controls, the picture below them, and what they do to it."""
 
     def __init__(self, draw: Callable, choices: dict[str, Sequence[Any]], values: dict[str, Any]) -> None:
         import ipywidgets
@@ -84,12 +84,13 @@ class Panel:
 
         self.again = ipywidgets.Button(description=RERUN, tooltip="the same values, a new run")
         self.status = ipywidgets.HTML()
-        self._fields = ipywidgets.HBox([*self.fields.values(), self.again], layout={"flex_flow": "row wrap"})
-        self._all = ipywidgets.VBox([self._fields, self.status])
+        self.picture = ipywidgets.HTML()
+        row = ipywidgets.HBox([*self.fields.values(), self.again], layout={"flex_flow": "row wrap"})
+        self._all = ipywidgets.VBox([row, self.status, self.picture])
 
     def show(self, picture: Any) -> None:
-        self._left = WidgetWithFallback(self._all, *self._lasting())
-        self._handle = _show(picture)
+        self.picture.value = _html(picture)
+        self._left = WidgetWithFallback(self._all, *self._lasting(picture))
         self._say(f"drawn with {self._values()}")
 
         for field in self.fields.values():
@@ -108,8 +109,8 @@ class Panel:
         except Exception as error:
             picture, said = notice(f"{type(error).__name__}: {_first_line(error)}"), f"failed: {_first_line(error)}"
 
-        self._handle.update(_bundle(picture), raw=True)
-        self._left.update(*self._lasting())
+        self.picture.value = _html(picture)
+        self._left.update(*self._lasting(picture))
         self._say(said)  # last: what it speaks of is there by then
 
     def _say(self, text: str) -> None:
@@ -118,9 +119,10 @@ class Panel:
     def _values(self) -> str:
         return ", ".join(f"{_label(name)} = {_said(field.value)}" for name, field in self.fields.items())
 
-    def _lasting(self) -> tuple[str, str]:
+    def _lasting(self, picture: Any) -> tuple[str, str]:
+        """What is left when the kernel has gone, as HTML and as text: the picture, and with which values."""
         words = f"with {self._values()}; run this cell for the controls"
-        return f"<em>{html.escape(words)}</em>", words
+        return f"{_html(picture)}<p><em>{html.escape(words)}</em></p>", f"{_alt(picture)}\n{words}".lstrip()
 
 
 def _label(name: str) -> str:

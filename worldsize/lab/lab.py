@@ -11,39 +11,14 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from worldsize import units
+from worldsize.figures.base import Picture
+from worldsize.lab.lab_list import LABS
+from worldsize.lab.progress import map_of_course, next_lab, progress_in
 from worldsize.lab.state import LabFile, state_folder
 from worldsize.lab.summary import Score, Summary, SummaryRow
-
-
-class Listing(NamedTuple):
-    """A lab in the course's table."""
-
-    title: str
-    points: int
-
-
-LABS = {
-    "00": Listing("Start here: your first ranks", 4),
-    "01": Listing("Why distribute: throughput, speedup, efficiency, and the model's own metrics", 6),
-    "02": Listing("Messages and collectives", 6),
-    "03": Listing("Model parallelism: layers and pipelines", 6),
-    "04": Listing("Data parallelism: replicas and averaged gradients", 6),
-    "05": Listing("Synchronous and asynchronous updates", 6),
-    "06": Listing("Parameter server and ring all-reduce", 6),
-    "07": Listing("TensorFlow by hand: towers, in-graph, between-graph", 6),
-    "08": Listing("tf.distribute on one machine", 6),
-    "09": Listing("tf.distribute across machines", 6),
-    "10": Listing("PyTorch DataParallel and DistributedDataParallel", 6),
-    "11": Listing("DDP from the inside", 6),
-    "12": Listing("Sharding: tensor parallel, ZeRO, FSDP", 6),
-    "13": Listing("Large batches", 6),
-    "14": Listing("Communicate less", 6),
-    "15": Listing("Failures and elasticity", 6),
-    "16": Listing("Capstone: predict a 10,000-GPU run", 6),
-}
 
 
 class Lab:
@@ -53,7 +28,7 @@ class Lab:
         self.number = str(number).zfill(2)
         if self.number not in LABS:
             raise ValueError(_no_such_lab(number))
-        self.title, self.possible = LABS[self.number]
+        self.title, self.possible, _ = LABS[self.number]
         self._file = LabFile(state_folder() / f"lab_{self.number}.json")
 
     @property
@@ -71,7 +46,7 @@ class Lab:
         value = self.prediction(id)
         if headless:
             said = "no prediction" if value is None else f"prediction: {units.number(value, unit)}"
-            print(f"{question} {said}")
+            print(f"{question.replace('`', '')} {said}")
             return
 
         from worldsize.lab.prediction_field import show_field
@@ -121,10 +96,18 @@ class Lab:
         return tuple(_row(id, asked.get(id, {}), found.get(id, {})) for id in {**asked, **found})
 
     def summary(self) -> Summary:
-        """The table of predictions beside measurements, and the points."""
+        """The table of predictions beside measurements, the points here and in the course, and the lab that follows."""
         points = self._file.read()["points"].items()
         scores = tuple(Score(name, kept["earned"], kept["possible"], kept["state"]) for name, kept in points)
-        return Summary(f"Lab {self.number}: {self.title}", self.rows(), scores, self.possible)
+        course = progress_in(self.path.parent)
+        return Summary(
+            f"Lab {self.number}: {self.title}", self.rows(), scores, self.possible,
+            course.earned, course.possible, next_lab(self.number),
+        )  # fmt: skip
+
+    def course_map(self) -> Picture:
+        """The labs of the course and what each stands on, with the points so far; this one is marked."""
+        return map_of_course(self.path.parent, self.number)
 
     def _ask(self, id: str, question: str, unit: str, answer: float | None) -> None:
         def change(state: dict[str, Any]) -> None:

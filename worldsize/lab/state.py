@@ -43,7 +43,7 @@ class LabFile:
     def read(self) -> State:
         """The file's content now; an empty state when there is no file yet."""
         try:
-            self._known = _load(self.path)
+            self._known = load_state(self.path)
         except FileNotFoundError:
             self._known = _empty()
         except (ValueError, RecursionError):
@@ -66,7 +66,7 @@ class LabFile:
 
     def _newest(self) -> State:
         try:
-            return _load(self.path)
+            return load_state(self.path)
         except FileNotFoundError:
             return _empty()
         except (ValueError, RecursionError) as error:
@@ -110,8 +110,8 @@ def _empty() -> State:
     return {section: {} for section in SECTIONS}
 
 
-def _load(path: Path) -> State:
-    """The file's state; ValueError where a part of it isn't sound."""
+def load_state(path: Path) -> State:
+    """What a lab keeps in the file `path`, which stays as it is; ValueError where a part of it isn't sound."""
     raw = json.loads(path.read_bytes())
     if not isinstance(raw, dict):
         raise ValueError("expected one JSON object")

@@ -1,19 +1,22 @@
-"""The table at a lab's end: what was predicted beside what was measured, and the points so far.
+"""The end of a lab: what was predicted beside what was measured, how far off each was, and the points so far.
 
 Plain data and its two texts (HTML for a notebook, lines for a terminal). The HTML (`pages`) sets no colours, so that
-light and dark themes both read.
+light and dark themes both read; its strip of ratios is a drawing beside the words, which say the same.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass
 
 from worldsize import pages, units
 
 CLOSE_RATIO = 1.05
-HEADS = ("question", "predicted", "measured", "comparison")
+SAME = 1e-9  # relative: what rounding alone can do
+HEADS = ("question", "you said", "it was", "how far off")
 QUESTION_COLUMNS = 40
+MOST_DECADES = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class SummaryRow:
 
     @property
     def comparison(self) -> str:
-        """The measurement against the prediction, in words; empty where there are not two numbers."""
+        """The prediction against the measurement, in words; empty where there are not two numbers."""
         if self.predicted is None or self.measured is None:
             return ""
 
@@ -53,19 +56,43 @@ class SummaryRow:
             return "different units"
         return compare(self.predicted, self.measured, self.unit)
 
+    @property
+    def decades(self) -> float | None:
+        """How far off as a power of ten, above 0 for too high; None where there is no ratio of two numbers."""
+        if self.predicted is None or self.measured is None or self.unit != self.measured_unit:
+            return None
+        if math.isclose(self.predicted, self.measured, rel_tol=SAME):
+            return 0.0
+        if self.predicted * self.measured <= 0:
+            return None
+        return math.log10(self.predicted / self.measured)
+
 
 def compare(predicted: float, measured: float, unit: str = "") -> str:
-    """In a lab's summary, how far off: a ratio of prediction and measurement where that makes sense, or the gap."""
-    if predicted == measured:
-        return "exactly as predicted"
-    if predicted * measured <= 0:
-        side = "above" if measured > predicted else "below"
-        return f"{units.number(abs(measured - predicted), unit)} {side} the prediction"
+    """In a lab's summary, how far off a prediction was: a factor, a share of the measurement, or a gap."""
+    if math.isclose(predicted, measured, rel_tol=SAME):
+        return "exactly"
 
-    ratio = measured / predicted
-    if 1 / CLOSE_RATIO <= ratio <= CLOSE_RATIO:
-        return f"as predicted, within {round((CLOSE_RATIO - 1) * 100)} %"
-    return f"{units.times(ratio)} times the prediction"
+    side = "too low" if predicted < measured else "too high"
+    gap = units.number(abs(measured - predicted), unit)
+    if predicted * measured <= 0:
+        return f"{gap} {side}"
+
+    ratio = max(abs(predicted), abs(measured)) / min(abs(predicted), abs(measured))
+    if ratio <= CLOSE_RATIO:
+        return f"within {round((CLOSE_RATIO - 1) * 100)} %"
+    if predicted < 0:
+        return f"{gap} {side}"
+    if ratio >= 2:
+        return f"{_two_digits(ratio)} times {side}"
+    if unit == "%":
+        return f"{gap.removesuffix(' %')} percentage points {side}"
+    return f"{abs(predicted - measured) / measured:.0%} {side}".replace("%", " %")
+
+
+def _two_digits(ratio: float) -> str:
+    """230.8 -> '230', 2.54 -> '2.5'."""
+    return units.number(float(f"{ratio:.2g}"))
 
 
 @dataclass(frozen=True)
@@ -85,12 +112,18 @@ class Score:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """A lab's rows and scores; shown as a table by a notebook and by `print`."""
+    """A lab's rows and scores; shown as a table by a notebook and by `print`.
+
+    Of the course: the points so far over all labs, and the lab that follows, "" after the last.
+    """
 
     heading: str
     rows: tuple[SummaryRow, ...]
     scores: tuple[Score, ...]
     possible: float
+    course_points: float
+    course_possible: float
+    next_lab: str
 
     @property
     def points(self) -> float:
@@ -106,8 +139,15 @@ class Summary:
             lines.append(f"not checked yet: exercises worth {_points(unchecked)}")
         return lines
 
+    def course_lines(self) -> list[str]:
+        """The points so far in the course, and the next lab."""
+        lines = [f"in the course so far: {units.number(self.course_points)} of {_points(self.course_possible)}"]
+        if self.next_lab:
+            lines.append(f"next: {self.next_lab}")
+        return lines
+
     def __str__(self) -> str:
-        return "\n".join([self.heading, "", *self._table(), "", *self.point_lines()])
+        return "\n".join([self.heading, "", *self._table(), "", *self.point_lines(), *self.course_lines()])
 
     __repr__ = __str__
 
@@ -124,8 +164,16 @@ class Summary:
         return lines
 
     def _repr_html_(self) -> str:
+        off = [abs(row.decades) for row in self.rows if row.decades is not None]
+        reach = min(MOST_DECADES, max(1, math.ceil(max(off, default=0))))
         return pages.render(
-            "summary.html", heading=self.heading, heads=HEADS, rows=self.rows, points=self.point_lines()
+            "summary.html",
+            heading=self.heading,
+            heads=HEADS,
+            rows=self.rows,
+            reach=reach,
+            points=self.point_lines(),
+            course=self.course_lines(),
         )
 
 
@@ -137,6 +185,6 @@ def _points(count: float) -> str:
 def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
     """A row in a terminal: the question in as many lines as it needs, the other cells beside its first."""
     question, *others = cells
-    first, *more = textwrap.wrap(question, QUESTION_COLUMNS) or [""]
+    first, *more = textwrap.wrap(question.replace("`", ""), QUESTION_COLUMNS) or [""]
     padded = [cell.ljust(width) for cell, width in zip(others, widths, strict=True)]
     return [f"{first.ljust(QUESTION_COLUMNS)}  {'  '.join(padded)}".rstrip(), *more]

@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import html
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,11 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(values)
 
 
+def inline_code(text: str) -> str:
+    """A text as HTML: escaped, and what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     import jinja2  # not above: every kernel imports this module, and most never show a page
@@ -43,6 +50,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(cut=_cut, digest=_digest, number="{:g}".format, share="{:.2f}".format)
+    environment.filters["inline_code"] = lambda text: jinja2.utils.markupsafe.Markup(inline_code(text))
     return environment
 
 

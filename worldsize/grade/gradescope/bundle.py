@@ -90,7 +90,7 @@ def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[st
 
     `unsafe`: where the container refuses a sandbox, it grades without one. Raises Refused, ValueError, OSError.
     """
-    stem = _stem(root, lab)
+    stem = course.stem_of(root, lab)
     wrong = stale(root)
     if wrong:
         raise Refused("\n".join(["gradescope: nothing was written, because", *wrong]))
@@ -100,14 +100,6 @@ def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[st
         entries.append((f"course/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644))
     pack(out, entries)
     return [name for name, _, _ in entries]
-
-
-def _stem(root: Path, lab: str) -> str:
-    labs = course.load(root)
-    found = [stem for stem in labs if lab in (stem, stem[:2])]
-    if not found:
-        raise ValueError(f"gradescope: expected a lab of the course ({', '.join(labs)}), got {lab!r}.")
-    return found[0]
 
 
 def _files(root: Path, stem: str) -> list[Path]:

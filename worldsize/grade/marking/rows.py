@@ -144,6 +144,20 @@ def read_all(out: Path) -> Iterator[GradeRow]:
     yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))
 
 
+def read_graded(out: Path) -> list[GradeRow]:
+    """Every row in a folder that a grading wrote. Raises ValueError where it is none."""
+    found = list(read_all(out))
+    if found:
+        return found
+
+    got = "nothing of that name"
+    if out.is_dir():
+        got = "a folder without its rows/"
+    elif out.exists():
+        got = "a file"
+    raise ValueError(f"{out}: expected the folder that `worldsize grade` wrote with --out, got {got}. Name that one, or grade.")
+
+
 def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:
     """The messages of an exercise's row: how many ranks there were, and the first transfers of the check's trace."""
     if trace is None:

@@ -41,11 +41,7 @@ class HandedIn:
 
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
     """What there is to grade under `folder`, one a student and lab, in order. Raises ValueError for no folder."""
-    if not folder.is_dir():
-        raise ValueError(
-            f"{folder}: expected a folder of submissions, such as submitted/<student>/06_ring_all_reduce.ipynb, got "
-            f"{'a file' if folder.exists() else 'nothing of that name'}."
-        )
+    need(folder)
 
     labs = sorted(labs)
     groups: dict[tuple[str, str], list[HandedIn]] = {}
@@ -54,6 +50,15 @@ def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
         key = (found.student, found.lab or str(found.path))
         groups.setdefault(key, []).append(found)
     return [_best(group) for _, group in sorted(groups.items())]
+
+
+def need(folder: Path) -> None:
+    """Raises ValueError where `folder` is none."""
+    if not folder.is_dir():
+        got = "a file" if folder.exists() else "nothing of that name"
+        raise ValueError(
+            f"{folder}: expected a folder of submissions, such as submitted/<student>/06_ring_all_reduce.ipynb, got {got}."
+        )
 
 
 def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:

@@ -53,16 +53,25 @@ def lines(found: Similarity) -> list[str]:
     Then the pairs most alike over a whole lab, and what could not be compared.
     """
     said = []
-    for one in found.compared:
-        words = f"{one.lab} {one.exercise}: {len(one.shares)} pairs"
-        if one.pairs:
-            best = one.pairs[0]
-            words += f", median {statistics.median(one.shares):.2f}, highest {best.share:.2f}"
-            words += f" ({best.one.student!a} and {best.other.student!a})"
-        said.append(words)
+    alike = [one for one in found.compared if one.pairs and one.pairs[0].share > 0]
+    for one in alike:
+        best = one.pairs[0]
+        said.append(
+            f"{one.lab} {one.exercise}: {len(one.shares)} pairs, median {statistics.median(one.shares):.2f}, "
+            f"highest {best.share:.2f} ({best.one.student!a} and {best.other.student!a})"
+        )
+
+    others = len(found.compared) - len(alike)
+    if alike and others:
+        said.append(f"nothing alike in {others} more exercises")
+    elif others and any(one.pairs for one in found.compared):
+        said.append(f"nothing alike: no two answers share code in any of {others} exercises")
+    elif not alike:
+        said.append("nothing to compare: no exercise has answers of two students")
 
     for two in found.whole[:5]:
-        said.append(f"{two.lab}, whole lab: {two.one!a} and {two.other!a} {two.share:.2f}")
+        if two.share > 0:
+            said.append(f"{two.lab}, whole lab: {two.one!a} and {two.other!a} {two.share:.2f}")
     for words in found.unread:
         said.append(f"not compared: {words!a}")
     return said

@@ -1,0 +1,91 @@
+"""A page that is reloaded while its kernel lives: knobs and predictions go on; and what stays when the kernel is gone."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tests.support.lab_page import LabTab
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+
+TURNED = """\
+from worldsize.figures.base import notice
+from worldsize.lab.knobs import knobs
+
+def race(ranks=2):
+    return notice(f"a race of {ranks} ranks")
+
+knobs(race, ranks=[2, 3, 4])"""
+ASKED = """\
+from worldsize.lab.lab import Lab
+
+Lab("06").predict("ring", "How many `ms` does the ring take?", "ms")"""
+RUN_S = 60
+
+
+@pytest.fixture
+def tab(context, server, request):
+    path = server.work / f"{request.node.name}.ipynb"
+    cells = [new_code_cell(TURNED, id="turned"), new_code_cell(ASKED, id="asked")]
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}}), path)
+    opened = LabTab(context)
+    opened.open(server.notebook_url(path.name))
+    opened.run_all(RUN_S)
+    opened.widgets_settled()
+    yield opened
+    opened.page.close()
+    assert (opened.elsewhere, opened.errors) == ([], [])
+
+
+def reload(tab: LabTab) -> None:
+    """As by the browser's button; the server keeps the kernel, and restored widgets come from it."""
+    tab.save()
+    tab.open(tab.page.url)
+    tab.widgets_settled()
+
+
+def pictures(tab: LabTab) -> list[str]:
+    """The alternative texts of the pictures that can be seen."""
+    shown = tab.page.locator(".jp-OutputArea-output img[alt], .jp-OutputArea-output svg[aria-label]")
+    seen = [one for one in shown.all() if one.is_visible()]
+    return [one.get_attribute("alt") or one.get_attribute("aria-label") for one in seen]
+
+
+def predict(tab: LabTab, text: str, said: str) -> None:
+    box = tab.page.get_by_label("How many ms does the ring take?")
+    box.fill(text)
+    box.press("Enter")
+    tab.page.get_by_text(said).filter(visible=True).wait_for()
+
+
+def test_after_a_reload_a_knob_changes_picture_and_caption(tab):
+    tab.turn_knob("ranks", "3")
+    reload(tab)
+    assert pictures(tab) == ["a race of 3 ranks"]
+    tab.turn_knob("ranks", "4")
+    assert pictures(tab) == ["a race of 4 ranks"]
+    assert tab.page.get_by_text(re.compile("drawn with ranks = 4")).is_visible()
+
+
+def test_after_a_reload_a_prediction_is_kept_and_can_be_changed(tab):
+    predict(tab, "20", "saved: 20 ms")
+    tab.screenshot("prediction card", tab.page.locator(".worldsize-prediction"))
+    reload(tab)
+    assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 1
+    predict(tab, "0.03 s", "saved: 30 ms")
+    assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 0
+
+
+def test_without_a_kernel_the_saved_notebook_shows_the_last_picture_and_prediction(tab):
+    tab.turn_knob("ranks", "3")
+    predict(tab, "20", "saved: 20 ms")
+    tab.save()
+    tab.restart_kernel()
+    reload(tab)
+    assert pictures(tab) == ["a race of 3 ranks"]
+    assert tab.page.get_by_text("with ranks = 3; run this cell for the controls").is_visible()
+    assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 1

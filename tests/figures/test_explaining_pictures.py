@@ -1,0 +1,119 @@
+"""Pictures that explain by formulas or by a recorded run: ZeRO's stages, cut matrices, a collective's steps, bandwidths."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from worldsize import figures
+from worldsize.fabric import Fabric
+from worldsize.fabric.collectives import all_reduce, reduce_scatter
+from worldsize.fabric.watched import Watched
+from worldsize.figures import Bandwidth, MappedLab, tokens
+from worldsize.formulas import sharding
+from worldsize.launch import quiet_launch
+from worldsize.units import size
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 64])
+def test_zero_tells_what_the_formula_says(n: int) -> None:
+    alt = figures.zero_stages(7.5e9, n).alt
+    for stage in sharding.STAGES:
+        for held in sharding.memory(7.5e9, n, stage).values():
+            assert size(held) in alt
+    assert ("nothing to cut" in alt) == (n == 1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+def test_in_stage_three_the_filled_parts_of_all_ranks_make_one_whole(n: int) -> None:
+    picture = figures.zero_stages(1000, n)
+    fills = {tokens.COMPUTE.light, tokens.SEND.light, tokens.COLLECTIVE.light}
+    for ax, copies in zip(picture.axes, (n, None, None, 1), strict=True):
+        filled = [p for p in ax.patches if p.get_facecolor()[3] and to_hex(p.get_facecolor()) in fills]
+        if copies is not None:
+            assert sum(p.get_height() for p in filled) == pytest.approx(copies)
+
+
+def test_zero_refuses_a_world_of_none() -> None:
+    with pytest.raises(ValueError):
+        figures.zero_stages(1000, 0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
+def test_cut_matrices_have_a_part_for_each_rank_and_tell_what_is_sent(n: int) -> None:
+    picture = figures.matrix_cuts(5, 6, 84, 10, n)
+    parts = [p for p in picture.axes[0].patches if isinstance(p, Rectangle)]
+    assert len(parts) == 1 + 4 * n  # X is whole on every rank
+    assert f"{84 // n * 16:,} of {84 * 16:,} weights" in picture.alt
+    if n > 1:
+        assert size(sharding.bytes_sent_tensor_parallel(n, 5 * 10 * 4)) in picture.alt
+
+
+@pytest.mark.parametrize("n", [0, 5, 9])
+def test_a_world_that_does_not_divide_the_matrix_is_refused(n: int) -> None:
+    with pytest.raises(ValueError, match="divides hidden = 84"):
+        figures.matrix_cuts(5, 6, 84, 10, n)
+
+
+def watched(fabric: Fabric, collective) -> list:
+    x = torch.full((60,), 10.0**fabric.rank)
+    watching = Watched(fabric, x)
+    collective(watching, x)
+    return watching.notes()
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_a_strip_shows_every_step_and_what_came_of_it(n: int) -> None:
+    run = quiet_launch(watched, n, args=(all_reduce,))
+    picture = figures.collective_strip(run)
+    steps = 2 * (n - 1)
+    assert f"After {steps} steps every rank holds the whole sum of every chunk" in picture.alt
+    assert len([ax for ax in picture.axes if ax.patches]) == steps + 1
+    assert f"{n} after step {n - 1}" in picture.alt or n == 2
+
+
+def test_a_strip_of_half_a_collective_does_not_call_it_whole() -> None:
+    run = quiet_launch(watched, 3, args=(reduce_scatter,))
+    assert "After 2 steps 0 of 9 cells hold a whole sum" in figures.collective_strip(run).alt
+
+
+def test_bandwidths_are_told_from_the_widest_whatever_the_order() -> None:
+    rows = [Bandwidth("cable", 1e8, "its name"), Bandwidth("memory", 1e10)]
+    for given in (rows, rows[::-1]):
+        alt = figures.bandwidth_ladder(given).alt
+        assert alt.startswith("memory: 100 times the bandwidth of cable")
+        assert "memory: 10 GB/s, measured here" in alt and "cable: 100 MB/s, its name" in alt
+
+
+def test_equal_bandwidths_have_no_winner() -> None:
+    assert " times " not in figures.bandwidth_ladder([Bandwidth("a", 1e9), Bandwidth("b", 1e9)]).alt
+
+
+def test_a_legend_names_only_what_is_drawn() -> None:
+    legend = figures.bandwidth_ladder([Bandwidth("a", 1e9)]).axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["measured here"]
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_bandwidth_that_is_none_is_refused_by_name(wrong: float) -> None:
+    with pytest.raises(ValueError, match="the cable"):
+        figures.bandwidth_ladder([Bandwidth("the cable", wrong)])
+
+
+def mapped(**after: tuple[str, ...]) -> list[MappedLab]:
+    return [MappedLab(n[1:], f"Lab {n}", 6, 6.0 * (n == "L00"), needed) for n, needed in after.items()]
+
+
+def test_the_course_map_counts_what_is_done() -> None:
+    labs = mapped(L00=(), L01=("00",), L02=("00", "01"))
+    alt = figures.course_map(labs).alt
+    assert alt.startswith("1 of 3 labs done, 6 of 18 points") and "Lab 02, after 00, 01" in alt
+    assert len(figures.course_map(labs).axes[0].patches) == 3 + 3
+
+
+@pytest.mark.parametrize("wrong", ["07", "01"])
+def test_a_lab_on_the_map_stands_on_another_that_is_there(wrong: str) -> None:
+    with pytest.raises(ValueError, match=f"lab 01 stands on {wrong}"):
+        figures.course_map(mapped(L00=(), L01=(wrong,)))

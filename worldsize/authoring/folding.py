@@ -1,0 +1,46 @@
+"""Which cells of a lab are folded when it is opened: their code is hidden behind their first line, which says what they do.
+
+Folded are cells that begin `# Set-up: <what>` or `# Helper: <what>`, and those that only ask for predictions: these get a
+first line of their own, so that the question stands on its card alone. A set-up cell whose functions an exercise needs
+keeps the bare line `# Set-up`, and stays open. JupyterLab shows the first line and unfolds with a click; a kernel, a
+grader and papermill see no difference.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from worldsize.authoring.source import SourceCell
+
+PREDICTION = "# Your prediction"
+
+_SAYS_WHAT = re.compile(r"# (Set-up|Helper): \S")
+
+
+def is_folded(cell: SourceCell) -> bool:
+    """Whether the cell's code is hidden at first; that of an exercise or its check never is."""
+    if cell.kind != "code" or cell.exercise or cell.check:
+        return False
+    return _SAYS_WHAT.match(cell.text) is not None or _only_predicts(cell)
+
+
+def titled(cell: SourceCell) -> str:
+    """The cell's text as its notebook has it."""
+    if _only_predicts(cell):
+        return f"{PREDICTION}\n{cell.text}"
+    return cell.text
+
+
+def _only_predicts(cell: SourceCell) -> bool:
+    if cell.kind != "code" or not cell.text.startswith("lab.predict("):
+        return False
+    return all(_is_prediction(statement) for statement in ast.parse(cell.text).body)
+
+
+def _is_prediction(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and ast.unparse(statement.value.func) == "lab.predict"
+    )

@@ -1,0 +1,77 @@
+"""What the commands share: the application, how a mistake is shown, and a bar for long work.
+
+A mistake of the caller is one paragraph without a traceback, with exit code 1; nothing of a bar stays behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+import worldsize
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
+app = typer.Typer(
+    help="World Size: a hands-on course on distributed training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@contextmanager
+def one_paragraph(*more: type[Exception]) -> Iterator[None]:
+    """Show the errors that a person can do something about as a paragraph; a bug keeps its traceback."""
+    try:
+        yield
+    except (ValueError, OSError, *more) as error:
+        Console(stderr=True, highlight=False, markup=False).print(str(error), style="red", soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def bar(*columns: ProgressColumn) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar for `step(done, of, words)`: it begins with the first step, and an error leaves nothing of it behind."""
+    from rich.progress import Progress
+
+    progress = Progress(*columns, console=Console(stderr=True))
+    task = progress.add_task("", total=None)
+
+    def step(done: int, of: int, words: str = "") -> None:
+        progress.start()
+        progress.update(task, completed=done, total=of, description=words)
+
+    try:
+        yield step
+    except BaseException:
+        progress.live.transient = True
+        progress.live.stop()
+        raise
+    progress.stop()
+
+
+def need_folder_of(out: Path) -> None:
+    """Refuse, before any work, a file that has no folder to go into. Raises ValueError."""
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"{out}: expected a file in a folder that is there, got no folder {folder}. Make it, or name another.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"worldsize {worldsize.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="say the version")] = False,
+) -> None:
+    pass

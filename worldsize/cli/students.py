@@ -1,0 +1,140 @@
+"""`worldsize doctor`, `run`, `progress`, `join`: the commands of students."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from worldsize.cli.common import app, bar, one_paragraph
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from worldsize.doctor import CapabilitySheet
+    from worldsize.lab.progress import CourseProgress
+
+GROUP = "Students"
+
+
+@app.command(rich_help_panel=GROUP)
+def doctor() -> None:
+    """Show what this machine can do, and prove it with two real ranks. Exit code 1 if they do not run."""
+    from worldsize.doctor import examine
+
+    console = Console(highlight=False)
+    with console.status("two ranks, twice …"):
+        sheet = examine()
+    console.print(_table(sheet))
+    if not sheet.ok:
+        raise typer.Exit(1)
+
+
+def _table(sheet: CapabilitySheet) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("what", "here", "remark", title="This machine", title_justify="left")
+    style = {"ok": None, "note": "yellow", "fails": "bold red"}
+    for row in sheet.rows:
+        table.add_row(row.what, escape(row.value), escape(row.remark), style=style[row.state])
+
+    return table
+
+
+@app.command(rich_help_panel=GROUP)
+def run(
+    notebook: Annotated[str, typer.Argument(help="a lab's number, such as 06, or a notebook's file")],
+    out: Annotated[Path | None, typer.Option(help="where the executed notebook goes")] = None,
+    parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated")] = None,
+) -> None:
+    """Run a notebook from top to bottom without a browser, and print its summary table."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+
+    from worldsize.authoring import headless
+    from worldsize.lab import course_folder
+
+    shown = (TextColumn("cell {task.completed} of {task.total}"), BarColumn(), TimeElapsedColumn())
+    with one_paragraph(headless.NotebookFailed):
+        given, path = _parameters(parameter or []), Path(notebook)
+        if course_folder.is_lab_name(notebook) and not path.exists():
+            path = course_folder.notebook_of(notebook)
+
+        with bar(*shown, TextColumn("{task.description}", markup=False)) as step:
+            done = headless.run(path, out, given, progress=lambda cell, cells, line: step(cell, cells, line[:60]))
+    typer.echo(done.summary_text)
+    typer.echo(f"{done.seconds:.1f} s; executed notebook: {done.out}")
+
+
+def _parameters(words: list[str]) -> dict[str, object]:
+    """["ranks=4"] -> {"ranks": 4}; a value is JSON, or else the text itself."""
+    import json
+
+    parameters: dict[str, object] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"the parameter {word!r}: expected name=value, for example -p ranks=4")
+        try:
+            parameters[name] = json.loads(value)
+        except json.JSONDecodeError:
+            parameters[name] = value
+
+    return parameters
+
+
+@app.command(rich_help_panel=GROUP)
+def progress() -> None:
+    """Show the points and predictions of every lab, and what to do next."""
+    from worldsize.lab.progress import course_progress
+
+    with one_paragraph():
+        course = course_progress()
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(_progress_table(course))
+    else:
+        for row in _progress_rows(course):
+            typer.echo("\t".join(row))
+    typer.echo(f"read from {course.folder}")
+
+
+def _progress_rows(course: CourseProgress) -> list[tuple[str, ...]]:
+    """The table's lines as text, the total last."""
+    rows = []
+    for lab in course.labs:
+        rows.append((lab.number, lab.title, f"{lab.earned:g} of {lab.possible:g}", _of(lab.predicted, lab.asked), lab.next_step))
+
+    total = f"{course.earned:g} of {course.possible:g}"
+    return [*rows, ("", "all labs", total, _of(course.predicted, course.asked), "")]
+
+
+def _of(made: int, asked: int) -> str:
+    return f"{made} of {asked}" if asked else "–"
+
+
+def _progress_table(course: CourseProgress) -> Table:
+    from rich.table import Table
+
+    table = Table("lab", "title", "points", "predictions", "next step", title="The course so far", title_justify="left")
+    *labs, total = _progress_rows(course)
+    for row in labs:
+        table.add_row(*row)
+    table.add_section()
+    table.add_row(*total, style="bold")
+    return table
+
+
+@app.command(rich_help_panel=GROUP)
+def join(
+    invitation: Annotated[Path | None, typer.Option(help="a file with it that only you can read; else you paste it")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask whether code from there may run here")] = False,
+) -> None:
+    """Be a host of a notebook on another machine, which invited this one; ends with Ctrl-C, or when the notebook does."""
+    from worldsize.engines.hosts import joining
+
+    with one_paragraph():
+        code = joining.join(invitation, yes, typer.echo, typer.confirm)
+    raise typer.Exit(code)

@@ -1,0 +1,92 @@
+"""Bandwidths from a cache to a cable, on one logarithmic axis: measured here, and published for what is not here.
+
+Measured is filled, published an empty mark, and both are written out. Left out: latency, which has its own lesson.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.lines import Line2D
+
+from worldsize import units
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Bytes a second of one way to move them; `source` says who published it, empty for what was measured here."""
+
+    name: str
+    bytes_per_s: float
+    source: str = ""
+
+
+@base.plain_style
+def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
+    """The widest at the top. Raises ValueError for a row that is not above 0, with its name."""
+    for row in rows:
+        if not (row.bytes_per_s > 0 and math.isfinite(row.bytes_per_s)):
+            raise ValueError(f"bandwidth_ladder: {row.name}: expected bytes a second above 0, got {row.bytes_per_s}")
+    if not rows:
+        return base.notice("nothing was measured")
+
+    order = sorted(rows, key=lambda row: -row.bytes_per_s)
+    picture = Picture(base.WIDTH_IN, 1.25 + 0.25 * len(order))
+    ax = picture.plot_area()
+    slowest, fastest = order[-1].bytes_per_s, order[0].bytes_per_s
+    for place, row in enumerate(order):
+        ax.plot([slowest / 2, row.bytes_per_s], [place, place], color=base.RULE, linewidth=tokens.LINE_PT, zorder=1)
+        look = {"markerfacecolor": tokens.PAPER.light}
+        if not row.source:
+            look = {"markerfacecolor": tokens.AMOUNT.light}
+        ax.plot(row.bytes_per_s, place, "o", markersize=7, color=base.INK, zorder=2, **look)
+        ax.annotate(
+            _speed(row.bytes_per_s), (row.bytes_per_s, place), (9, 0), textcoords="offset points",
+            fontsize=tokens.LABEL_PT, va="center",
+        )  # fmt: skip
+
+    ax.set_xscale("log")
+    ax.set_xlim(slowest / 2, fastest * 12)
+    ax.set_ylim(len(order) - 0.4, -0.6)
+    ax.set_yticks(range(len(order)), [row.name for row in order])
+    ax.set_xlabel("bytes a second, logarithmic", fontsize=tokens.LABEL_PT)
+    _legend(picture, order)
+
+    finding = _finding(order)
+    picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
+    picture.alt = base.sentences(finding, *map(_words, order))
+    return picture
+
+
+def _speed(bytes_per_s: float) -> str:
+    return f"{units.size(bytes_per_s)}/s"
+
+
+def _finding(order: Sequence[Bandwidth]) -> str:
+    first, last = order[0], order[-1]
+    if len(order) == 1 or first.bytes_per_s == last.bytes_per_s:
+        return f"{first.name}: {_speed(first.bytes_per_s)}"
+    times = units.times(first.bytes_per_s / last.bytes_per_s)
+    return f"{first.name}: {times} times the bandwidth of {last.name}"
+
+
+def _words(row: Bandwidth) -> str:
+    return f"{row.name}: {_speed(row.bytes_per_s)}, {row.source or 'measured here'}"
+
+
+def _legend(picture: Picture, rows: Sequence[Bandwidth]) -> None:
+    """Only what is drawn."""
+    entries = []
+    if any(not row.source for row in rows):
+        entries.append(_entry("measured here", tokens.AMOUNT.light))
+    if any(row.source for row in rows):
+        entries.append(_entry("published", tokens.PAPER.light))
+    picture.axes[0].legend(handles=entries, loc="lower right", fontsize=tokens.SMALL_PT, frameon=False)
+
+
+def _entry(label: str, fill: str) -> Line2D:
+    return Line2D([], [], marker="o", linestyle="none", color=base.INK, markerfacecolor=fill, markersize=7, label=label)

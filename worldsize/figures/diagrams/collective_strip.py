@@ -1,0 +1,85 @@
+"""A whole collective as one strip: a small panel a step, in it a row a rank and a column a chunk, darker for more sums.
+
+Each rank marks its numbers as 10**rank (`chunk_contents`), so that a cell tells whose numbers are in it; a whole sum has
+a dot too. Left out: time, and who sends to whom (`step_through`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from worldsize import units
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+from worldsize.figures.chunk_contents import counts, whole_sums
+from worldsize.figures.inputs import waits_for
+from worldsize.figures.step_through.steps import Held, held_first, steps_of
+
+MOST_A_ROW = 8
+CELL_IN = 0.16
+
+
+def collective_strip(run: Any) -> Picture:
+    """A run whose ranks returned the notes of a `Watched` fabric, as `steps(…, contents=…)` takes them: every step drawn."""
+    if waits_for(run):
+        return base.not_yet(waits_for(run))
+
+    notes = run.results
+    found = steps_of(run.trace, notes)
+    held = [held_first(notes), *(step.held for step in found)]
+    if not all(held):
+        return base.notice("the ranks noted nothing: wrap the fabric in Watched(fabric, x) and return its notes")
+    return _strip(held)
+
+
+@base.plain_style
+def _strip(held: Sequence[Sequence[Held]]) -> Picture:
+    """`held[step][rank]` are the sums of a rank's chunks."""
+    n = len(held[0])
+    rows = -(-len(held) // MOST_A_ROW)
+    across = min(len(held), MOST_A_ROW)
+    picture = Picture(base.WIDTH_IN, 0.75 + rows * (0.42 + CELL_IN * n))
+    panels = picture.subplots(rows, across, squeeze=False).ravel()
+
+    for number, ax in enumerate(panels):
+        ax.set_axis_off()
+        if number < len(held):
+            _panel(ax, held[number], n)
+            ax.set_title(_named(number), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, pad=3)
+
+    whole = list(map(whole_sums, held))
+    finding = _finding(whole, n * len(held[0][0]))
+    picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
+    told = ", ".join(f"{count} {_named(number)}" for number, count in enumerate(whole))
+    picture.alt = base.sentences(finding, f"Whole sums: {told}", "Darker cells hold the numbers of more ranks")
+    return picture
+
+
+def _named(number: int) -> str:
+    return f"after step {number}" if number else "at the start"
+
+
+def _finding(whole: Sequence[int], cells: int) -> str:
+    steps = units.count(len(whole) - 1, "step")
+    if whole[-1] == cells:
+        return f"After {steps} every rank holds the whole sum of every chunk"
+    return f"After {steps} {whole[-1]} of {cells} cells hold a whole sum"
+
+
+def _panel(ax: Axes, held: Sequence[Held], n: int) -> None:
+    chunks = len(held[0])
+    for rank, row in enumerate(held):
+        for chunk, value in enumerate(row):
+            found = counts(value, n) or []
+            share = sum(map(bool, found)) / n
+            look = {"facecolor": base.amount(share), "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
+            ax.add_patch(Rectangle((chunk, rank), 1, 1, **look))
+            if found == [1] * n:
+                ax.plot(chunk + 0.5, rank + 0.5, "o", markersize=2.4, color=tokens.PAPER.light)
+    ax.set_xlim(-0.05, chunks + 0.05)
+    ax.set_ylim(n + 0.05, -0.05)
+    ax.set_aspect("equal")

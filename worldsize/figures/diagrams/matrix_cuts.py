@@ -1,0 +1,110 @@
+"""Two layers cut over ranks: the first by its outputs, the second by its inputs, and one all-reduce at the end.
+
+A matrix is a rectangle, higher and wider for more rows and columns (by their square roots, so that small ones can be
+seen); what a rank holds is in its colour and hatch. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, figure 3.
+Left out: the backward pass, which needs one all-reduce more.
+"""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from worldsize import units
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+from worldsize.formulas import sharding
+
+FLOAT_BYTES = 4
+MOST_RANKS = 8
+GAP = 0.55  # between two matrices
+TALLEST, WIDEST = 1.6, 1.7  # inches of the largest matrix
+
+
+@base.plain_style
+def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> Picture:
+    """The pair of layers Z = f(X A) B over `n` ranks: A cut by columns, B by rows. X is (batch, inputs), Z (batch, outputs).
+
+    Raises ValueError where n is not from 1 to 8, or does not divide `hidden`.
+    """
+    if not 1 <= n <= MOST_RANKS or hidden % n:
+        raise ValueError(
+            f"matrix_cuts: expected 1 to {MOST_RANKS} ranks, a number that divides hidden = {hidden}, got n = {n}"
+        )
+
+    sides = (batch, inputs, hidden, outputs)
+    unit = min(TALLEST, WIDEST) / math.sqrt(max(sides))
+    picture = Picture(base.WIDTH_IN, 2.6 + 0.2)
+    ax = picture.plot_area()
+
+    x = 0.0
+    x = _matrix(ax, x, "X", batch, inputs, unit, 1, "whole")
+    x = _sign(ax, x, "·")
+    x = _matrix(ax, x, "A", inputs, hidden, unit, n, "columns")
+    x = _sign(ax, x, "→")
+    x = _matrix(ax, x, "f(XA)", batch, hidden, unit, n, "columns")
+    x = _sign(ax, x, "·")
+    x = _matrix(ax, x, "B", hidden, outputs, unit, n, "rows")
+    x = _sign(ax, x, "→")
+    x = _matrix(ax, x, "Z", batch, outputs, unit, n, "sum")
+
+    ax.set_xlim(-0.05, x + 0.05)
+    ax.set_ylim(-TALLEST / 2 - 0.5, TALLEST / 2 + 0.35)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+
+    finding, small = _finding(batch, outputs, n), _small(inputs, hidden, outputs, n)
+    base.headline(ax, finding, small)
+    picture.alt = base.sentences(
+        finding, small, f"A ({inputs} × {hidden}) is cut by columns", f"B ({hidden} × {outputs}) is cut by rows"
+    )
+    return picture
+
+
+def _finding(batch: int, outputs: int, n: int) -> str:
+    if n == 1:
+        return "One rank holds both matrices, and nothing is sent"
+    sent = sharding.bytes_sent_tensor_parallel(n, batch * outputs * FLOAT_BYTES)
+    return f"One all-reduce of Z in the forward pass: each rank sends {units.size(sent)}"
+
+
+def _small(inputs: int, hidden: int, outputs: int, n: int) -> str:
+    numbers = hidden // n * (inputs + outputs)
+    return f"{units.count(n, 'rank')}; each holds {numbers:,} of {hidden * (inputs + outputs):,} weights"
+
+
+def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float, n: int, cut: str) -> float:
+    """Draw one that begins at `x`, its middle on the line; returns where it ends."""
+    height, width = unit * math.sqrt(rows), unit * math.sqrt(columns)
+    for rank in range(n):
+        look = {"edgecolor": base.INK, "linewidth": tokens.THIN_PT}
+        if cut != "whole":
+            look |= {"facecolor": base.colour(rank), "hatch": base.hatch(rank)}
+        else:
+            look |= {"facecolor": tokens.SHADE.light}
+
+        left, bottom, wide, high = x, -height / 2, width, height
+        if cut == "columns":
+            left, wide = x + rank * width / n, width / n
+        elif cut == "rows":
+            bottom, high = height / 2 - (rank + 1) * height / n, height / n
+        elif cut == "sum":  # whole sums of parts, one behind the other
+            left, bottom = x + 0.07 * rank, bottom - 0.07 * rank
+        ax.add_patch(Rectangle((left, bottom), wide, high, zorder=2 + n - rank, **look))
+
+    if cut == "sum":
+        width += 0.07 * (n - 1)
+    middle = x + width / 2
+    ax.text(middle, TALLEST / 2 + 0.12, name, ha="center", va="bottom", fontsize=tokens.HEAD_PT)
+    ax.text(
+        middle, -TALLEST / 2 - 0.2, f"{rows:,} × {columns:,}", ha="center", va="top", fontsize=tokens.SMALL_PT,
+        color=base.QUIET_INK,
+    )  # fmt: skip
+    return x + width
+
+
+def _sign(ax: Axes, x: float, sign: str) -> float:
+    ax.text(x + GAP / 2, 0, sign, ha="center", va="center", fontsize=tokens.TITLE_PT)
+    return x + GAP

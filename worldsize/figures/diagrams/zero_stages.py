@@ -1,0 +1,98 @@
+"""What each rank keeps of a model's training state in ZeRO's stages 0 to 3: a panel a stage, a column a rank.
+
+A block's height is its bytes; what a rank keeps of it is filled, the rest is an empty frame. Left out: what is sent, and
+activations. S. Rajbhandari et al., "ZeRO", SC 2020, figure 1, draws it so.
+"""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch, Rectangle
+
+from worldsize import units
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+from worldsize.formulas import sharding
+
+MOST_COLUMNS = 8
+PARTS = ("parameters", "gradients", "optimizer")  # as they are stacked, from below
+LOOKS = {
+    "parameters": {"facecolor": tokens.COMPUTE.light, "hatch": ""},
+    "gradients": {"facecolor": tokens.SEND.light, "hatch": "///"},
+    "optimizer": {"facecolor": tokens.COLLECTIVE.light, "hatch": "..."},
+}
+GAP = 0.012  # between a column's blocks, in parts of the whole
+
+
+@base.plain_style
+def zero_stages(
+    parameters: float, n: int, parameter_bytes: int = 2, gradient_bytes: int = 2, optimizer_bytes: int = 12
+) -> Picture:
+    """ZeRO's stages 0 to 3 for a model of so many `parameters` on `n` ranks: what each rank keeps, in bytes, drawn.
+
+    The sizes of one parameter, its gradient and its optimizer's state are those of `formulas.sharding.memory`. Raises
+    ValueError where n is no whole number of at least 1.
+    """
+    sizes = (parameter_bytes, gradient_bytes, optimizer_bytes)
+    stages = {stage: sharding.memory(parameters, n, stage, *sizes) for stage in sharding.STAGES}
+    whole = stages[0]
+
+    picture = Picture(base.WIDTH_IN, 3.1)
+    panels = picture.subplots(1, len(stages))
+    for ax, (stage, kept) in zip(panels, stages.items(), strict=True):
+        _panel(ax, n, kept, whole)
+        ax.set_title(f"stage {stage}", fontsize=tokens.LABEL_PT, loc="left")
+        ax.set_xlabel(f"{units.size(sum(kept.values()))} a rank", fontsize=tokens.LABEL_PT, color=base.INK)
+
+    finding = _finding(stages, n)
+    picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
+    entries = [Patch(edgecolor=base.INK, linewidth=tokens.HAIR_PT, label=part, **LOOKS[part]) for part in PARTS]
+    picture.legend(
+        handles=entries, loc="outside lower left", ncols=len(entries), fontsize=tokens.SMALL_PT, frameon=False
+    )
+
+    said = []
+    for stage, kept in stages.items():
+        said.append(f"stage {stage}: {base.listed(kept, units.size)} on each rank")
+    picture.alt = base.sentences(finding, *said)
+    return picture
+
+
+def _finding(stages: dict[int, dict[str, float]], n: int) -> str:
+    first, last = (sum(stages[stage].values()) for stage in (0, 3))
+    kept = f"{units.size(first)} a rank with whole copies"
+    if n == 1:
+        return f"On one rank there is nothing to cut: {kept}"
+    return f"{units.count(n, 'rank')}: {kept}, {units.size(last)} with everything cut"
+
+
+def _panel(ax: Axes, n: int, kept: dict[str, float], whole: dict[str, float]) -> None:
+    total = sum(whole.values()) or 1
+    columns = min(n, MOST_COLUMNS)
+    for column in range(columns):
+        rank = column
+        if columns < n and column == columns - 1:
+            rank = n - 1  # the last one stands for those between, too
+
+        bottom = 0.0
+        for part in PARTS:
+            height = whole[part] / total
+            _block(ax, column, bottom, height, rank / n if kept[part] < whole[part] else 0.0, kept[part] / total, part)
+            bottom += height + GAP
+
+    names = list(map(str, range(columns)))
+    if columns < n:
+        names[-2:] = ["…", str(n - 1)]
+    ax.set_xticks([column + 0.4 for column in range(columns)], names, fontsize=tokens.TINY_PT)
+    ax.set_xlim(-0.15, columns)
+    ax.set_ylim(0, 1 + len(PARTS) * GAP)
+    ax.set_yticks([])
+    ax.tick_params(length=0)
+    base.unframe(ax, "top", "left", "right", "bottom")
+
+
+def _block(ax: Axes, x: float, bottom: float, height: float, place: float, kept: float, part: str) -> None:
+    """`place`: where in the block the rank's part begins, from 0 to 1; `kept` its height."""
+    ax.add_patch(Rectangle((x, bottom), 0.8, height, facecolor="none", edgecolor=base.RULE, linewidth=tokens.HAIR_PT))
+    look = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT, **LOOKS[part]}
+    ax.add_patch(Rectangle((x, bottom + place * height), 0.8, kept, **look))

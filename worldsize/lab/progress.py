@@ -1,0 +1,157 @@
+"""Points and predictions over all labs, read from the files that the labs keep, and what to do next.
+
+It reads and changes nothing: a damaged file is named, and mended when its lab is opened. Left out: how it is shown (the
+command line, a lab's summary), and what a grader would give.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from worldsize.figures.base import Picture
+from worldsize.figures.diagrams.course_map import MappedLab, course_map
+from worldsize.lab.course_folder import labs_folder
+from worldsize.lab.lab_list import LABS
+from worldsize.lab.released import EXERCISES
+from worldsize.lab.state import State, load_state, state_folder
+from worldsize.titles import title_of
+
+
+@dataclass(frozen=True)
+class LabProgress:
+    """One lab: points of the latest checks, and how many of the questions asked so far have a prediction.
+
+    `begun` is whether it keeps anything yet; `problem` says why its file can't be read, "" where it can. `open_exercise`
+    is the title of the first exercise that misses points, "" where none does.
+    """
+
+    number: str
+    title: str
+    possible: float
+    earned: float = 0
+    predicted: int = 0
+    asked: int = 0
+    open_exercise: str = ""
+    begun: bool = False
+    problem: str = ""
+
+    @property
+    def next_step(self) -> str:
+        if self.problem:
+            return "its file is damaged: open the lab, which mends it"
+        if not self.begun:
+            return "begin"
+        if self.open_exercise:
+            return self.open_exercise
+        if self.predicted < self.asked:
+            return f"predictions left: {self.asked - self.predicted}"
+        return "done"
+
+
+@dataclass(frozen=True)
+class CourseProgress:
+    """Every lab that has been released, in order, and the folder that this was read from."""
+
+    labs: tuple[LabProgress, ...]
+    folder: Path
+
+    @property
+    def earned(self) -> float:
+        return sum(lab.earned for lab in self.labs)
+
+    @property
+    def possible(self) -> float:
+        return sum(lab.possible for lab in self.labs)
+
+    @property
+    def predicted(self) -> int:
+        return sum(lab.predicted for lab in self.labs)
+
+    @property
+    def asked(self) -> int:
+        return sum(lab.asked for lab in self.labs)
+
+
+def progress_in(folder: Path) -> CourseProgress:
+    """What the labs keep in `folder`, which need not be there."""
+    return CourseProgress(tuple(_progress(number, folder) for number in EXERCISES), folder)
+
+
+def course_progress() -> CourseProgress:
+    """The progress of who works here: beside the labs, or in `WORLDSIZE_STATE_DIR`, or in the current directory.
+
+    Raises ValueError where no lab has kept anything; it says where was looked.
+    """
+    places = _places()
+    for folder in places:
+        if any(folder.glob("lab_[0-9][0-9].json")):
+            return progress_in(folder)
+
+    looked = "; ".join(map(str, places))
+    raise ValueError(
+        f"progress: expected what the labs keep (.worldsize/lab_00.json, …), got nothing in: {looked}. Run a lab first, or "
+        f"stand in the course's folder."
+    )
+
+
+def next_lab(number: str) -> str:
+    """What follows lab `number`, such as "Lab 07: TensorFlow by hand"; "" after the last that is released."""
+    later = [other for other in EXERCISES if other > number]
+    if not later:
+        return ""
+    return f"Lab {later[0]}: {LABS[later[0]].title}"
+
+
+def _places() -> list[Path]:
+    if os.environ.get("WORLDSIZE_STATE_DIR"):
+        return [state_folder()]
+
+    labs = labs_folder()
+    beside_labs = [] if labs is None else [labs / ".worldsize"]
+    return list(dict.fromkeys([*beside_labs, state_folder()]))
+
+
+def _progress(number: str, folder: Path) -> LabProgress:
+    title, possible, _ = LABS[number]
+    try:
+        state = load_state(folder / f"lab_{number}.json")
+    except FileNotFoundError:
+        return LabProgress(number, title, possible)
+    except (ValueError, RecursionError, OSError) as error:
+        return LabProgress(number, title, possible, begun=True, problem=str(error) or type(error).__name__)
+
+    points, predictions = state["points"].values(), state["predictions"].values()
+    return LabProgress(
+        number, title, possible,
+        earned=sum(score["earned"] for score in points),
+        predicted=sum(asked.get("value") is not None for asked in predictions),
+        asked=len(predictions),
+        open_exercise=_open_exercise(number, state),
+        begun=True,
+    )  # fmt: skip
+
+
+def _open_exercise(number: str, state: State) -> str:
+    for exercise, line in EXERCISES[number].items():
+        score = state["points"].get(exercise)
+        if score is None or score["earned"] < score["possible"]:
+            title = title_of(line)
+            return title.whole if title else exercise
+
+    return ""
+
+
+def map_of_course(folder: Path, here: str = "") -> Picture:
+    """The map of the labs that are released, with the points in `folder`; `here` is the number of the open one."""
+    found = []
+    for lab in progress_in(folder).labs:
+        after = tuple(number for number in LABS[lab.number].after if number in EXERCISES)
+        found.append(
+            MappedLab(
+                number=lab.number, title=lab.title, possible=lab.possible, earned=lab.earned, after=after,
+                here=lab.number == here,
+            )
+        )  # fmt: skip
+    return course_map(found)
