@@ -420,7 +420,8 @@ def test_what_a_rank_says_is_no_html():
 def test_what_stays_needs_no_script_and_no_network():
     run_state = RunState(1)
     made = result.bundle(finished(run_state, reports=[[{"t": 0.0, "step": 1, "loss": 1.0}]]), run_state)["text/html"]
-    assert "<script" not in made and not re.search(r"(src|href)=.http|url\(http", made) and re.search(r'<img alt="Curves of 1 rank', made)
+    assert "<script" not in made and not re.search(r"(src|href)=.http|url\(http", made)
+    assert '<img alt="Curves of 1 rank' in made
 
 
 def test_columns_that_say_nothing_are_left_out():
@@ -450,7 +451,8 @@ def test_the_lines_of_a_run_are_folded_below_its_picture():
     run = finished(run_state)
     run.trace = SPENT
     page = result.bundle(run, run_state, ["[rank 0] <b>one</b>", "[rank 1] two"])["text/html"]
-    folded = "<details><summary>what the ranks printed</summary><pre>[rank 0] &lt;b&gt;one&lt;/b&gt;\n[rank 1] two</pre></details>"
+    pre = "<pre>[rank 0] &lt;b&gt;one&lt;/b&gt;\n[rank 1] two</pre>"
+    folded = f"<details><summary>what the ranks printed</summary>{pre}</details>"
     assert page.endswith(folded) and page.index("Timeline of 2 ranks") < page.index(folded)
 
 
