@@ -212,7 +212,8 @@ def lab_tab(context, server):
     path = server.work / "view.ipynb"
     sources = {"setup": SETUP, "computes": COMPUTES, "again": "last_run().show()"}
     cells = [nbformat.v4.new_code_cell(source, id=id) for id, source in sources.items()]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
     tab = LabTab(context)
     tab.open(server.notebook_url(path.name))
     tab.run_cell("setup")

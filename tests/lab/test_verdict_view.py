@@ -19,7 +19,8 @@ def verdict(state: str, passed: bool | None, words: str = "rank 1: expected 12, 
 def test_no_word_of_a_verdict_becomes_a_tag():
     page = verdict_html(verdict("fail", False, HOSTILE, SENT))
     tags = set(re.findall(r"<(\w+)", page))
-    assert tags == {"p", "strong", "table", "tr", "th", "td", "pre", "details", "summary", "img"}
+    drawn = {"div", "style", "svg", "g", "path", "text", "tspan", "defs", "use", "clipPath", "rect", "pattern", "marker"}
+    assert tags - drawn == {"p", "strong", "table", "tr", "th", "td", "pre", "details", "summary", "img"}
     assert page.count("<img") == 1 and "<script" not in page and "\x1b" not in page
     assert page.count("&lt;script&gt;alert(1)") == 2
 
