@@ -17,8 +17,8 @@ from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
 from worldsize.live.run_state import RankLife, RankRow, RunState, plain
 
-PICTURE_BYTES = 9_500  # 40 kB of saved output in all, and base64 makes 4 bytes of 3
-PICTURE_SVG_BYTES = 18_000
+PICTURE_BYTES = 9_500  # base64 makes 4 bytes of 3; 40 kB of saved output in all, but for many ranks
+PICTURE_SVG_BYTES = 40_000  # the curves of 24 ranks; what is larger is a PNG alone, white in a dark theme too
 FOLDED_CHARS = 3_000
 PICTURE_DPI = 96
 MOST_ROWS = 16
