@@ -9,7 +9,8 @@
 
 # %% [markdown]
 # Run the next cell first. It loads the course's tools and quietly starts a helper process that has already imported
-# PyTorch. That helper is why the launches below take a fraction of a second.
+# PyTorch. That helper is why the launches below take a fraction of a second. The cell is folded, as are others that only
+# set something up; click its three dots to read it.
 
 # %%
 # Set-up: the tools of this lab

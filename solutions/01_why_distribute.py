@@ -144,7 +144,7 @@ found = run[0] if run.state == "done" else [None] * len(sizes)
 lab.measure("larger", found[-1] and found[-1] / found[0])
 figures.curves(
     [figures.Curve("one worker", list(zip(sizes, found)))],
-    "More images a step: more images a second, up to a point",
+    "Do more images a step give more images a second, and without end?",
     x="images a step", y="images a second", log=True,
 )
 
@@ -242,15 +242,14 @@ figures.curves(
         figures.Curve("n workers, n times as fast", predicted=[(n, n) for n in worlds]),
         figures.Curve(f"… as far as there are {cores} cores", predicted=[(n, min(n, cores)) for n in worlds]),
     ],
-    f"Strong scaling of a small CNN on {cores} cores",
+    f"A small CNN on {cores} cores: how many times as fast are more workers?",
     x="workers", y="speedup",
 )
 
 # %% [markdown]
 # Up to the number of cores, more workers help. Beyond it they share cores: each gets a smaller part of a second, and
-# averaging takes a little more with each. The line is flat, or falls. (If other programs run on this machine, points
-# may lie anywhere below; run the cells again.) Efficiency falls in any case. So ask: what would happen with a core for
-# every worker?
+# averaging takes a little more with each, so there is nothing left to gain. (If other programs run on this machine,
+# points may lie anywhere; run the cells again.) What would happen with a core for every worker?
 
 # %% [markdown]
 # ## Workers with a core of their own
@@ -301,7 +300,7 @@ def cap(serial=serial_part):
             figures.Curve("Amdahl's law", predicted=[(n, scaling.amdahl(n, serial)) for n in workers]),
             figures.Curve("its limit", predicted=[(n, limit) for n in workers]),
         ],
-        f"{100 * serial:g} % serial: never more than {limit:g} times as fast", x="workers", y="speedup", log=True,
+        f"{100 * serial:g} % is serial: how many times as fast can it get?", x="workers", y="speedup", log=True,
     )
 
 knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
@@ -376,7 +375,7 @@ figures.curves(
         figures.Curve("declared compute, real messages", list(zip(many, gains)), law(scaling.amdahl, f, many)),
         figures.Curve("Amdahl's law with 5 %", predicted=law(scaling.amdahl, serial_part, many)),
     ],
-    "Strong scaling with declared compute: a small serial part costs most of 16 workers",
+    f"Declared compute, {serial_part:.0%} of it serial: how many times as fast are {many[-1]} workers?",
     x="workers", y="speedup",
 )
 
@@ -384,11 +383,15 @@ figures.curves(
 if f:
     print(f"fitted serial fraction {f:.1%}: no more than {scaling.amdahl_limit(f):.1f} times as fast, ever")
     print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f}, measured {gains[-1]:.2f}")
+    print(f"declared serial: {serial_part:.1%}")
 
 # %% [markdown]
-# The fit finds more than the 5 % that we declared: averaging the gradients and waking up the ranks take time too, and no
-# worker shares that. It even *grows* with n, which Amdahl's law has no term for. So the last point lies below the
-# fitted line. Lab 02 measures messages. Now fit the real network, as far as there are cores:
+# **In one sentence:** what can make the fitted part larger than the declared one, and the last point lower than the line?
+#
+# <details><summary>Compare</summary>Averaging the gradients and waking up the ranks take time too, and no worker shares
+# that. It even <em>grows</em> with n, which Amdahl's law has no term for.</details>
+#
+# Lab 02 measures messages. Now fit the real network, as far as there are cores:
 
 # %%
 f_cnn = fitted(amdahl_fit, inside, speedups[: len(inside)])
@@ -396,7 +399,7 @@ if f_cnn is not None:
     print(f"small CNN on up to {cores} cores: serial fraction {f_cnn:.1%}, limit {scaling.amdahl_limit(f_cnn):.1f}")
 figures.curves(
     [figures.Curve("small CNN, measured", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds))],
-    "Amdahl's law knows nothing of cores: it goes on where the machine cannot",
+    f"Does the law that was fitted up to {cores} cores hold beyond them?",
     x="workers", y="speedup",
 )
 
@@ -430,13 +433,13 @@ figures.curves(
         figures.Curve("measured", [(n, ratio(s, weak[0])) for n, s in zip(worlds, weak)]),
         figures.Curve(f"{cores} cores shared", predicted=[(n, max(1, n / cores)) for n in worlds]),
     ],
-    f"Weak scaling of a small CNN: {cores} cores do the work of {cores} workers, more have to queue",
+    f"Each worker brings its own images. Does a step on {cores} cores stay as short?",
     x="workers, each with its own images", y="seconds of a step, of one worker's",
 )
 
 # %% [markdown]
 # Perfect weak scaling is a flat line: more work, the same time. Up to the cores it can be nearly so, on a machine with
-# nothing else to do. Then the workers queue for cores, and twice the workers take twice the time.
+# nothing else to do. Then the workers queue for cores: the dashed line.
 
 # %% [markdown]
 # What has n times the batch in the same time is worth is said by the **scaled speedup**: the seconds that *one* worker
@@ -492,7 +495,7 @@ figures.curves(
         figures.Curve("the job grows (Gustafson)", list(zip(many, scaled)), law(scaling.gustafson, f_weak, many)),
         figures.Curve("the job stays (Amdahl), same serial part", predicted=law(scaling.amdahl, serial_share, many)),
     ],
-    "With declared compute: a job that grows keeps its workers busy",
+    "Declared compute, and a job that grows with its workers: are they all of use?",
     x="workers", y="speedup",
 )
 
@@ -604,12 +607,12 @@ def descent(name, curve, step_s):
 
 figures.descents(
     [descent("one worker", one_curve, one_s), descent(f"{team} workers", team_curve, team_s)],
-    f"{team} workers look at far more images, but the error falls hardly faster", "test error (1 − accuracy)",
+    f"{team} workers look at {team} times as many images. Does the error fall as much faster?", y="test error (1 − accuracy)",
 )
 
 # %% [markdown]
-# Left, by steps: the team's steps are a little better, not eight times. Right, by seconds: the gain that counts. Images a
-# second promise much more than **time to a given accuracy**, or the accuracy after an hour, will hold. A faster run that
+# Left, by steps: is a step of the team worth as many of one worker? Right, by seconds: the gain that counts. Images a
+# second may promise more than **time to a given accuracy**, or the accuracy after an hour, will hold. A faster run that
 # learns less is no gain. Lab 13 is about what large batches need: another learning rate, for a start.
 #
 # **In one sentence:** why is strong scaling free of this trouble?
@@ -728,7 +731,7 @@ one_image = paper[0] and paper[0]["activations"]
 lab.measure("outweigh", one_image and math.floor(rest(paper[0]) / one_image) + 1)
 figures.curves(
     [lines("activations", lambda row: row["activations"]), lines("weights, gradients, Adam", rest)],
-    "Activations grow with the batch, the rest does not",
+    "What of the memory grows with the batch, and what does not?",
     x="images", y="memory (bytes)", log=True,
 )
 
@@ -774,7 +777,7 @@ figures.stacks(
         "Two cards, data parallel: a copy on each": need and [need] * 2,
         f"{cards} cards, each an equal part of the model": need and [parts(need, cards)] * cards,
     },
-    "7.5 billion weights: copies do not fit, parts do", limit=("80 GB card", 80e9),
+    "7.5 billion weights: which way do they fit?", limit=("80 GB card", 80e9),
 )
 
 # %% [markdown]

@@ -287,11 +287,12 @@ broadcasts = {"star": star_broadcast, "tree": tree_broadcast}
 formulas = {"star": cost.broadcast_star, "tree": cost.broadcast_tree}
 laps = {n: race(n, broadcasts, [tensor_bytes], slow) for n in worlds}
 lab.measure("tree", times(laps[n]["star"][0], laps[n]["tree"][0]))
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in broadcasts
-)
+]
+figures.race(bars, "A broadcast: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
 # The dashed outlines are the formulas, computed before anything ran. With 2 ranks there is nothing to help with. From
@@ -320,7 +321,7 @@ figures.curves(
         figures.Curve(name, list(zip(sizes, sweep[name])), [(m, formulas[name](n, m, far)) for m in sizes])
         for name in broadcasts
     ],
-    f"{n} ranks over far links: the star wins below {equal_bytes / 1e3:.0f} kB, the tree above",
+    f"{n} ranks over far links: up to which size is the star quicker? (By the formulas {equal_bytes / 1e3:.0f} kB.) Is it?",
     x="size of the tensor (bytes)", y="time of a broadcast (s)", log=True,
 )
 
@@ -420,11 +421,12 @@ reduces = {"star": star_reduce, "tree": tree_reduce}
 formulas = {"star": cost.reduce_star, "tree": cost.reduce_tree}
 laps = {n: race(n, reduces, [tensor_bytes], slow) for n in worlds}
 lab.measure("reduce", laps[n]["tree"][0] and 1e3 * laps[n]["tree"][0])
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in reduces
-)
+]
+figures.race(bars, "A reduce: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
 # ## All of it to one
@@ -483,11 +485,12 @@ gathers = {"star": star_gather, "tree": tree_gather}
 formulas = {"star": cost.gather_star, "tree": cost.gather_tree}
 laps = {n: race(n, gathers, [tensor_bytes], slow) for n in worlds}
 lab.measure("gather", times(laps[n]["star"][0], laps[n]["tree"][0]))
-figures.race(
+bars = [
     figures.Timing(name, laps[n][name][0], formulas[name](n, tensor_bytes, slow), n)
     for n in worlds
     for name in gathers
-)
+]
+figures.race(bars, "A gather: star or tree, and does it depend on the number of ranks?")
 
 # %%
 run = launch(send_all, n, args=(tree_gather, tensor_bytes // 4), link=slow)
@@ -585,7 +588,8 @@ figures.race(
         figures.Timing("tree", scatters["tree"][0], cost.scatter_tree(n, table / n, slow), group=dealt),
         figures.Timing("star", all_gathers["star"][0], cost.all_gather_star(n, tensor_bytes, slow), group="all-gather"),
         figures.Timing("tree", all_gathers["tree"][0], cost.all_gather_tree(n, tensor_bytes, slow), group="all-gather"),
-    ]
+    ],
+    "To deal out and to gather: is the tree faster at both?",
 )
 
 # %%
@@ -690,15 +694,12 @@ def worst(line, times, sizes):
     if line.alpha_bandwidth:
         return 100 * max(abs(line.error(size, times[size])) for size in sizes)
 
-def said(percent):
-    return "your line is not there yet" if percent is None else f"your line is at most {percent:.2g} % off"
-
 lab.predict("held_out", "At the sizes left out, how many % is your line off at worst?", "%")
 
 # %%
 off = worst(yours, measured, left_out)
 lab.measure("held_out", off)
-figures.residuals(measured, [yours], f"A shaped link: {said(off)}", left_out)
+figures.residuals(measured, [yours], "A shaped link: how far off is your line, and is there a pattern?", left_out)
 
 # %% [markdown]
 # Your $\alpha$ is a little above the link's own: waking up a process takes time too, and a measurement has it all. The
@@ -725,8 +726,8 @@ made_up = {size: hidden.seconds(size) * random.uniform(0.8, 1.2) for size in siz
 both = [line("your fit", fit_alpha_beta, made_up, sizes[::2]), line("errors in seconds", in_seconds, made_up, sizes[::2])]
 off = worst(both[1], made_up, sizes[1::2])
 lab.measure("seconds", off)
-title = f"Made-up noise: errors in seconds lead to {off:,.0f} % off"
-figures.residuals(made_up, both, title, sizes[1::2], points="made up")
+asks = "Made-up noise: is a line as good that makes errors in seconds small?"
+figures.residuals(made_up, both, asks, sizes[1::2], points="made up")
 
 # %% [markdown]
 # Look at the left end. A fifth of the largest time is far longer than a whole small message. Squares of seconds see
@@ -760,7 +761,7 @@ yours = line("your fit", fit_alpha_beta, bare, fitted)
 off = worst(yours, bare, left_out)
 lab.measure("bare", off)
 mark = {SMALL_BYTES: f"{SMALL_BYTES // 1024} KiB"}
-figures.residuals(bare, [yours], f"The bare machine: {said(off)}", left_out, mark)
+figures.residuals(bare, [yours], "The bare machine: how far off is your line, and is there a pattern?", left_out, mark)
 
 # %% [markdown]
 # Compare the lower picture with that of the shaped link: the same fit, other residuals. They are larger, and they are
@@ -815,7 +816,7 @@ speeds = [copy_speed(size) for size in sizes]
 lab.measure("caches", max(speeds) / min(speeds))
 figures.curves(
     [figures.Curve("copy within one process", list(zip(sizes, speeds)))],
-    f"Copying memory: up to {max(speeds):.0f} GB/s, and down to {min(speeds):.0f}",
+    "Does copying memory go at one speed, whatever the size?",
     x="size of the block (bytes)", y="GB/s", log=True,
 )
 

@@ -215,7 +215,7 @@ lab.predict("naive", f"{stages} stages, the whole batch at once: which part of t
 run = pipeline(whole_batch, 1, [(4 * forward_s, 4 * backward_s)] * stages, rows=4 * rows)
 naive_s = makespan_s(run.trace)
 lab.measure("naive", naive_s and 100 * utilisation(run.trace))
-figures.pipeline(run)
+figures.pipeline(run, "The whole batch at once: how much of their time do stages work?")
 
 # %% [markdown]
 # A staircase, down and up again. Arrows are messages: a stage cannot begin before the one before has sent, and on the
@@ -260,7 +260,7 @@ lab.predict("speedup", f"{stages} stages, the same batch in 4 micro-batches: how
 run = pipeline(gpipe, 4)
 gpipe_s = makespan_s(run.trace)
 lab.measure("speedup", naive_s / gpipe_s if naive_s and gpipe_s else None)
-figures.pipeline(run)
+figures.pipeline(run, "The same batch in four: how much of their time do stages work now?")
 
 # %% [markdown]
 # The numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and draining it. Count
@@ -293,7 +293,7 @@ figures.curves(
             [(m, cost.bubble(stages, m)) for m in every],
         )
     ],
-    "The more micro-batches, the smaller the bubble", x="micro-batches", y="time of a step (times the ideal)",
+    "Do more micro-batches make the bubble smaller?", x="micro-batches", y="time of a step (times the ideal)",
 )
 
 # %% [markdown]
@@ -373,7 +373,7 @@ alternating = {m: pipeline(one_forward_one_backward, m) for m in micro_batches}
 lab.measure("peak", peak(alternating[most]))
 lab.measure("bubble_1f1b", times_ideal(alternating[most], most))
 middle = sorted(micro_batches)[len(micro_batches) // 2]
-figures.pipeline(alternating[middle])
+figures.pipeline(alternating[middle], f"1F1B with {middle} micro-batches: how much of their time do stages work?")
 
 # %% [markdown]
 # Follow micro-batch 0 down and up again. Then look at the middle: every stage goes forward, backward, forward, backward,
@@ -391,7 +391,7 @@ figures.curves(
         figures.Curve(name, [(m, peak(run)) for m, run in runs.items()], [(m, most_held(m)) for m in every])
         for (name, runs), most_held in zip(named.items(), [lambda m: m, lambda m: min(m, stages)])
     ],
-    "GPipe keeps every micro-batch, 1F1B as many as there are stages",
+    "How many micro-batches must stage 0 keep?",
     x="micro-batches", y="in flight on stage 0, at most",
 )
 
@@ -440,7 +440,7 @@ def slow_stage(slower=2):
     run = pipeline(one_forward_one_backward, middle, seconds)
     if slower == 2 and run.state == "done":
         lab.measure("slow_stage", makespan_s(run.trace) / makespan_s(alternating[middle].trace))
-    return figures.pipeline(run)
+    return figures.pipeline(run, f"One stage takes {slower} times as long: how much do the others work?")
 
 knobs(slow_stage, slower=[1, 1.5, 2, 3])
 
@@ -499,7 +499,7 @@ def with_cuts(name, choose):
 bars = [with_cuts("an even cut", lambda ms, n: even), with_cuts("a balanced cut", balanced_cuts)]
 both = all(bar.measured_s for bar in bars)
 lab.measure("balance", bars[0].measured_s / bars[1].measured_s if both else None)
-figures.race(bars)
+figures.race(bars, "Does a balanced cut make the step shorter?")
 
 # %% [markdown]
 # Nothing else changed: the same layers, the same four devices. PipeDream finds such cuts by itself, from a profile of each
@@ -533,17 +533,18 @@ def over(link, schedule):
 
 gpipe_linked, longer = over(slow, gpipe)
 lab.measure("link_gpipe", longer)
-figures.pipeline(gpipe_linked)
+figures.pipeline(gpipe_linked, "GPipe over a slow link: how much of their time do stages work?")
 
 # %%
 alternating_linked, longer = over(slow, one_forward_one_backward)
 lab.measure("link_1f1b", longer)
-figures.pipeline(alternating_linked)
+figures.pipeline(alternating_linked, "1F1B over a slow link: how much of their time do stages work?")
 
 # %% [markdown]
-# GPipe pays where the pipeline fills and drains; in between, messages travel behind the work. 1F1B pays in every round.
-# A stage with few micro-batches in flight has nothing else to do until a gradient is back, so each way to and fro shows.
-# Memory was saved by keeping little, and little is what there is to hide the messages behind.
+# Which one does the slow link cost more, and where? GPipe can pay only where the pipeline fills and drains; in between,
+# messages travel behind the work. 1F1B has to pay in every round. A stage with few micro-batches in flight has nothing
+# else to do until a gradient is back, so each way to and fro shows. Memory was saved by keeping little, and little is
+# what there is to hide the messages behind.
 
 # %%
 def on_paper(schedule, hop_s):
@@ -555,7 +556,7 @@ def on_paper(schedule, hop_s):
     return makespan_s(play(orders, forward_s, backward_s, hop_s))
 
 hop_s = slow.seconds(message_bytes)
-figures.race(
+bars = [
     figures.Timing(
         name, makespan_s(run.trace), on_paper(schedule, hop_s if links == "slow" else 0), group=f"{links} links"
     )
@@ -565,7 +566,8 @@ figures.race(
         ("slow", "GPipe", gpipe, gpipe_linked),
         ("slow", "1F1B", one_forward_one_backward, alternating_linked),
     ]
-)
+]
+figures.race(bars, "Which schedule is faster, over fast links and over slow ones?")
 
 # %% [markdown]
 # The outlines are played on paper: your lists of actions, with nothing but their dependencies and one time for each

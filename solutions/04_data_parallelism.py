@@ -78,7 +78,9 @@ def descend(x, y, steps=60):
 
 # %%
 distance = (descend(x, y) - closed_form(x, y)).abs().amax(dim=1)[1:]
-figures.histories({"one process": distance.tolist()}, "Gradient descent approaches the closed form", "distance", log=True)
+figures.histories(
+    {"one process": distance.tolist()}, "How near does gradient descent come to the closed form?", y="distance", log=True
+)
 
 # %% [markdown]
 # A straight line, on a logarithmic scale: each step takes away the same part of the distance that is left.
@@ -108,7 +110,7 @@ def loss_of_all(slope, intercept):
 figures.paths(
     {f"rank {r} alone": history.tolist() for r, history in enumerate(run.results)},
     {"closed form": closed_form(x, y).tolist()},
-    loss_of_all, f"{ranks} ranks that never talk end with {ranks} different lines", "slope", "intercept",
+    loss_of_all, f"Where do {ranks} ranks end that never talk?", x="slope", y="intercept",
 )
 
 # %% [markdown]
@@ -369,11 +371,11 @@ def path(run):
 figures.paths(
     {"one process": path(one), f"{ranks} replicas": path(four)},
     {"closed form": closed_form(x, y).tolist()},
-    loss_of_all, f"{ranks} replicas take the path of one process", "slope", "intercept",
+    loss_of_all, f"Do {ranks} replicas take the path of one process?", x="slope", y="intercept",
 )
 
 # %% [markdown]
-# One path lies on the other. (Near the star they jitter together: each batch is a sample of the data.) But "looks the
+# Near the star a path jitters, since each batch is a sample of the data: do both jitter together? But "looks the
 # same" is no test. So we take the largest difference of any weight on any rank from that of one process, after every
 # step, on a logarithmic scale. And we put in three mistakes that people really make.
 
@@ -412,7 +414,7 @@ mistakes = {
 runs = {name: launch(lesson, ranks, args=(x, y, *parts)) for name, parts in mistakes.items()}
 gaps = {name: gap(run, one) for name, run in runs.items()} | {"right": gap(four, one)}
 figures.histories(
-    gaps, f"How far {ranks} replicas are from one process, with three mistakes and without", "largest difference", log=True
+    gaps, f"With three mistakes and without: how far are {ranks} replicas from one process?", y="largest difference", log=True
 )
 
 # %%
@@ -492,7 +494,7 @@ def loss_of_batch(run):
 # %%
 figures.histories(
     {"one process": loss_of_batch(one_network), f"{ranks} replicas": loss_of_batch(four_networks)},
-    f"The loss of {ranks} replicas lies on that of one process", "loss",
+    f"Do {ranks} replicas have the loss of one process?", y="loss",
 )
 
 # %%
@@ -562,7 +564,7 @@ pairs = {name: [launch(train_network, n, args=(extra,)) for n in (1, ranks)] for
 # %%
 gaps = {name: network_gap(many, single) for name, (single, many) in pairs.items()} | {"no such layer": apart}
 figures.histories(
-    gaps, f"With BatchNorm, {ranks} replicas are not one process", "largest difference of a weight", log=True
+    gaps, f"With such a layer, are {ranks} replicas one process?", y="largest difference of a weight", log=True
 )
 
 # %%
@@ -575,7 +577,7 @@ if many.state == "done":
     of_one = torch.tensor(single[0][2])
     apart_means = {f"rank {r}": (torch.tensor(means) - of_one).tolist() for r, (_, _, means) in enumerate(many.results)}
 figures.histories(
-    apart_means or {"running means": None}, "Each rank's running mean goes its own way", "difference from one process"
+    apart_means or {"running means": None}, "Do the ranks agree on their running mean?", y="difference from one process"
 )
 
 # %% [markdown]
@@ -722,7 +724,7 @@ groups = {
     "wide MLP, replicas": replicas, "wide MLP, stages": split,
     "CNN, replicas": conv_replicas, "CNN, stages": conv_split,
 }
-figures.stacks({name: [held for _, held in run.results] for name, run in groups.items()}, "What each rank holds in a step")
+figures.stacks({name: [held for _, held in run.results] for name, run in groups.items()}, "What does each rank hold in a step?")
 
 # %% [markdown]
 # Replicas are perfectly balanced, and each holds the whole model: a model that does not fit into one device cannot be
@@ -736,7 +738,7 @@ figures.stacks(
         name: [{"sent": run.trace.sent_bytes(r), "received": run.trace.received_bytes(r)} for r in range(3)]
         for name, run in groups.items()
     },
-    "What each rank sends and receives in a step", "bytes moved",
+    "What does each rank send and receive in a step?", "bytes moved",
 )
 
 # %% [markdown]
@@ -795,7 +797,8 @@ def curves_of(name):
 crossings = {name: parallelism.crossing_batch(3, *sizes_of(name)) for name in models}
 figures.curves(
     curves_of("wide MLP") + curves_of("CNN"),
-    f"Replicas move less beyond a batch of {crossings['wide MLP']:.0f} (MLP) and of {crossings['CNN']:.0f} (CNN)",
+    f"From which batch on do replicas move less? (By the formulas {crossings['wide MLP']:.0f} for the MLP and "
+    f"{crossings['CNN']:.0f} for the CNN.) Do they?",
     x="examples in the batch", y="moved in a step (bytes)", log=True,
 )
 
@@ -822,8 +825,7 @@ def compare(width=512, batch=96):
     ways = {"replicas": replica_step, "stages": split_step}
     traces = {name: launch(spread, 3, args=(way, stages, *part)).trace for name, way in ways.items()}
     sent = {name: [{"sent": trace.sent_bytes(r)} for r in range(3)] for name, trace in traces.items()}
-    ratio = traces["replicas"].total_bytes() / traces["stages"].total_bytes()
-    return figures.stacks(sent, f"Width {width}, batch {batch}: replicas move {ratio:.2g} times what stages move", "bytes sent")
+    return figures.stacks(sent, f"Width {width}, batch {batch}: which way sends more?", "bytes sent")
 
 knobs(compare, width=[128, 256, 512, 1024], batch=[24, 96, 384, 1536])
 
@@ -896,10 +898,9 @@ words = {replica_step: "replicas", split_step: "stages"}
 took = {key: seconds(trace) for key, trace in steps.items()}
 lab.measure("mlp_ratio", took["wide MLP", replica_step] / took["wide MLP", split_step])
 lab.measure("cnn_ratio", took["CNN", split_step] / took["CNN", replica_step])
-winners = {name: words[min(words, key=lambda way: took[name, way])] for name in models}
 figures.race(
     [figures.Timing(words[way], took[name, way], by_formula(name, way), group=name) for name, way in steps],
-    "Faster over slow links: " + ", ".join(f"the {name} as {winner}" for name, winner in winners.items()),
+    "Over slow links: is the same way the faster one for both models?",
 )
 
 # %% [markdown]
@@ -940,7 +941,7 @@ lab.predict("convolutions", "What part of AlexNet's parameters is in its five co
 lab.measure("convolutions", 100 * sum(parameters[:5]) / sum(parameters))
 figures.histories(
     {"parameters": parameters, "activations of 128 images": [128 * size for size in outputs]},
-    "AlexNet: convolutions make activations, fully connected layers hold parameters", "numbers", x="layer", log=True,
+    "AlexNet: which layers hold the parameters, and which make the activations?", y="numbers", x="layer", log=True,
 )
 
 # %% [markdown]

@@ -262,14 +262,19 @@ figures.curves(
         figures.Curve("synchronous", sync_speed, by_formula(formulas.sync_gradients_per_s)),
         figures.Curve("asynchronous", async_speed, by_formula(formulas.async_gradients_per_s)),
     ],
-    "One straggler slows the synchronous server to its own pace, the asynchronous one hardly",
+    "What does one straggler cost a server that waits, and one that does not?",
     x="how many times as long the straggler takes", y="gradients a second",
 )
 
 # %% [markdown]
-# The markers stay below the lines, which give no time to messages. With the slowest straggler, the server
-# that waits gets a small part of the gradients that the other one gets.
-#
+# The lines give no time to messages, and none to whatever else this machine does.
+
+# %%
+for (k, waits), (_, goes_on) in zip(sync_speed, async_speed):
+    if waits and goes_on:
+        print(f"straggler {k} times as slow: the server that waits gets {waits / goes_on:.0%} of the other's gradients")
+
+# %% [markdown]
 # **In one sentence:** so why would anybody wait?
 #
 # <details><summary>Compare</summary>Because a gradient that is applied to other weights than it was computed for may
@@ -302,14 +307,13 @@ with unobserved():
 lab.measure("mean_age", mean(ages(runs[max(worlds)])))
 figures.spreads(
     [figures.Sample(f"{n} worker{'s' * (n > 1)}", ages(runs[n]), formulas.mean_staleness(n)) for n in worlds],
-    "The mean staleness is the number of the other workers",
+    "How stale is a gradient on average, by the number of workers?",
     x="staleness (updates)",
 )
 
 # %% [markdown]
-# The mean is $N-1$, by counting alone; what is still under way at the end is not counted, so it comes out a little
-# lower. It does not depend on who is slow! But a mean hides a lot. Make one worker slow again, and look at the far
-# end.
+# By counting alone the mean is $N-1$, but for what is still under way at the end and is not counted. Nothing in that
+# depends on who is slow! But a mean hides a lot. Make one worker slow again, and look at the far end.
 
 # %%
 lab.predict(
@@ -327,20 +331,23 @@ figures.spreads(
         figures.Sample("all alike", ages(even_run), workers - 1),
         figures.Sample(f"one {slow} times as slow", ages(tail_run), workers - 1),
     ],
-    "One slow worker leaves the mean where it is and makes a tail",
+    "What does one slow worker change: the mean, or the far end?",
     x="staleness (updates)",
 )
 
 # %% [markdown]
-# The same mean, another world: all gradients of the slow worker are far out in the tail, about $N-1$ updates for each
-# time that the others finish a gradient. Every one of them was computed on weights of long ago, and is applied with
-# full force. Try other values:
+# **In one sentence:** whose gradients are the oldest, and how old must they be?
+#
+# <details><summary>Compare</summary>The slow worker's: each time that the others finish a gradient, its own gets about
+# $N-1$ updates older. Every one of them was computed on weights of long ago, and is applied with full force.</details>
+#
+# Try other values:
 
 # %%
 def tail(workers=8, slowdown=5):
     run = train(async_server, workers, slowed(slowdown), 25 * workers, 0.01)
     rows = [figures.Sample(f"{workers} workers", ages(run), workers - 1)]
-    return figures.spreads(rows, f"One worker {slowdown} times as slow", x="staleness (updates)")
+    return figures.spreads(rows, f"One worker {slowdown} times as slow: how old does a gradient get?", x="staleness (updates)")
 
 knobs(tail, workers=[2, 4, 8, 16], slowdown=[1, 2, 5, 10])
 
@@ -375,17 +382,17 @@ goal = excess(0 * best) / 10
 lab.measure("sooner", times(reached(curves["synchronous"], goal), reached(curves["asynchronous"], goal)))
 figures.descents(
     [figures.Descent(name, points) for name, points in curves.items()],
-    "By steps synchronous training falls faster, by seconds at first the asynchronous",
+    "Which loss falls faster: by steps, and by seconds?",
     y="loss above the smallest possible",
 )
 
 # %% [markdown]
-# On the left, a synchronous step is worth more: it is the mean of eight fresh gradients. On the right the asynchronous
-# server has made hundreds of steps while the other made a few. Both pictures are true. Only one of them is what you
-# pay for.
+# On the left, a synchronous step is the mean of eight fresh gradients, an asynchronous one is a single stale gradient. On
+# the right the asynchronous server makes many steps while the other waits for one. Both pictures are true. Only one of
+# them is what you pay for.
 #
-# Now look at the *end* of the curves: one is smooth, the other trembles, and stays higher. Call the standard deviation
-# of the loss over the last third of the steps its **jitter**.
+# Now look at the *end* of the curves: which is smooth, which trembles? Call the standard deviation of the loss over the
+# last third of the steps its **jitter**.
 
 # %%
 lab.predict("jitter", "How many times the synchronous jitter is the asynchronous one? Guess from the picture.", "times")
@@ -444,12 +451,12 @@ with unobserved():
 # %%
 figures.descents(
     [figures.Descent(name, history(run)) for name, run in falls.items()],
-    "The same rate converges without staleness and diverges with it; two cures",
+    "Does a rate that is good without staleness stay good with it? And which cure helps?",
     y="loss above the smallest possible",
 )
 
 # %% [markdown]
-# Above the edge the weights swing ever wider: every worker still reports the side from which the others have long come
+# Where a line rises, the weights swing ever wider: every worker still reports the side from which the others have long come
 # back. Staleness is therefore not only noise. It takes away learning rate, and more of it with every worker. Zhang and
 # others (2016) divide by the staleness, as you did.
 
@@ -532,7 +539,7 @@ def with_speed(name, run):
 
 figures.spreads(
     [figures.Sample(with_speed(name, run), ages(run)) for name, run in gated.items()],
-    "A tighter bound cuts the tail and costs gradients a second",
+    "What does a tighter bound do to the tail, and to the gradients a second?",
     x="staleness (updates)",
 )
 
@@ -556,8 +563,8 @@ lab.measure("always", speed(always_run))
 figures.timeline(always_run)
 
 # %% [markdown]
-# First all run free. Then the gate closes, and from there on everybody moves at the pace of the slowest, as if
-# synchronous: compare with N gradients in the time of one slow gradient. A bound forgives passing slowness, not
+# First all run free. Then the gate closes. At whose pace does everybody move from there on? Compare with N gradients
+# in the time of one slow gradient. A bound forgives passing slowness, not
 # lasting slowness. Against that one must give the slow worker less to do, or do without it.
 
 # %% [markdown]
@@ -658,20 +665,20 @@ figures.curves(
         figures.Curve("time of a step", relative(0)),
         figures.Curve("steps to the goal", relative(1), [(b, pool / (pool - b)) for b in choices]),
     ],
-    "With more backup workers steps are shorter, and it takes more of them",
+    "With more backup workers, how long is a step, and how many does it take?",
     x="backup workers", y="times that with none",
 )
 
 # %% [markdown]
-# The number of steps is foretold by $\frac{N}{N-b}$, the dashed line. The time of a step falls fast at first and then
-# not at all, since there is nothing left to cut off. So the product must have a minimum. The dashed line below is that
-# product: the measured time of a step times the foretold steps.
+# The number of steps is foretold by $\frac{N}{N-b}$, the dashed line. The time of a step can only fall as long as there are
+# hiccups left to cut off. So the product must have a minimum. The dashed line below is that product: the measured time of
+# a step times the foretold steps.
 
 # %%
 foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]
 figures.curves(
     [figures.Curve("time to the goal", [(b, found[b][2]) for b in choices], foretold)],
-    f"A few backup workers of {pool} are best",
+    f"How many backup workers of {pool} are best?",
     x="backup workers", y="seconds to the goal",
 )
 

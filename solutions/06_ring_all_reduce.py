@@ -105,14 +105,14 @@ lab.measure("fan_in", run.trace.received_bytes(0) / 1e6 if run.state == "done" e
 figures.links(run)
 
 # %% [markdown]
-# Read a row as a sender and a column as a receiver. All traffic is in one row and one column: those of rank 0. The
-# links between workers carry nothing. The next picture shows the same messages in time.
+# Read a row as a sender and a column as a receiver. Which row and which column hold the traffic? Do
+# the links between workers carry anything? The next picture shows the same messages in time.
 
 # %%
 figures.messages(run)
 
 # %% [markdown]
-# The workers all start at once, but their arrows end one after the other. They queue at the server's card. This is the
+# The workers all start at once. Do their arrows end at once? They queue at the server's card. This is the
 # **fan-in**; the way back has the same queue. The model for it: a message of $m$ bytes takes $\alpha+\frac mB$, with
 # latency $\alpha$ and bandwidth $B$, and $n-1$ of them share one card. Both ways together:
 # $2\left(\alpha+(n-1)\frac mB\right)$.
@@ -348,8 +348,8 @@ run = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.messages(run)
 
 # %% [markdown]
-# All cards send and receive all the time, and nobody queues. Compare the time with the picture of the one server
-# above: the same sum over the same links. Only the links to a neighbour are in use:
+# In a ring all cards can send and receive all the time, and nobody has to queue. Compare the time with the picture of the
+# one server above: the same sum over the same links. Which links are in use?
 
 # %%
 figures.links(run)
@@ -382,14 +382,14 @@ figures.curves(
         figures.Curve("one server", server, [(n, cost.bytes_parameter_server(n, 1)) for n in every]),
         figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
     ],
-    "The server's load grows with every rank; a ring's stays under 2 tensors",
+    "How does the busiest rank's load grow with the number of ranks?",
     x="ranks", y="tensors that the busiest rank sends",
 )
 
 # %% [markdown]
 # Patarasuk and Yuan proved in 2009 that no all-reduce gets by with less on its busiest rank. It is why a ring is called
-# *bandwidth-optimal*. Remember the shape of the lower line. It is nearly flat, and so the time for a large tensor is
-# nearly the same for a few ranks and for a thousand.
+# *bandwidth-optimal*. Remember the shape of the ring's line, 2 (n − 1)/n: it never gets over 2, and so the time for a
+# large tensor is nearly the same for a few ranks and for a thousand.
 
 # %% [markdown]
 # ## A race over slow links
@@ -457,11 +457,12 @@ lab.predict(
 
 # %%
 results = {n: race(n, [large_bytes], slow) for n in worlds}
-figures.race(
+bars = [
     figures.Timing(name, results[n][name][0], formulas[name](n, large_bytes, slow), n)
     for n in worlds
     for name in contestants
-)
+]
+figures.race(bars, "Large tensors, slow links: who is fastest, and does that change with the number of ranks?")
 
 # %%
 def times(one, other):
@@ -541,7 +542,7 @@ figures.curves(
         )
         for name in contestants
     ],
-    f"{n} ranks over far links: one server wins below {formula_bytes / 1e3:.0f} kB, the ring above",
+    f"{n} ranks over far links: up to which size does one server win? (By the formulas {formula_bytes / 1e3:.0f} kB.) Does it?",
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
 )
 
@@ -597,15 +598,16 @@ lab.predict(
 # %%
 duels = {size_bytes: duel(size_bytes) for size_bytes in (small_bytes, bare_bytes)}
 lab.measure("bare", times(duels[bare_bytes]["your ring"], duels[bare_bytes]["the framework"]))
-figures.race(
+bars = [
     figures.Timing(name, seconds, group=f"{size_bytes:,} bytes")
     for size_bytes, pair in duels.items()
     for name, seconds in pair.items()
-)
+]
+figures.race(bars, "Your ring and the framework's: who is faster, with a small tensor and a large one?")
 
 # %% [markdown]
-# With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count.
-# There the language matters little: both move the same bytes through the same memory. From now on you will use the
+# With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count, and
+# both move the same bytes through the same memory. What does the language still cost you there? From now on you will use the
 # framework's, and you know what is inside.
 
 # %% [markdown]

@@ -212,7 +212,7 @@ def told(run, key):
     """What the first task tells under `key`; a run that waits for an exercise is passed on, and a picture says so."""
     return run if run.state == "not yet" else run[0][key]
 
-figures.placement(told(run, "placed"), "The variables lie once, on CPU:0; every tower runs the same operations")
+figures.placement(told(run, "placed"), "Where do the variables lie, and who computes?")
 
 # %% [markdown]
 # Each row is a device, and the blue chips are the variables that it holds. A tower holds none: it is sent the weights
@@ -270,7 +270,7 @@ def stairs(towers):
     return None if None in rates else rates
 
 figures.histories(
-    {f"{n} tower{'s' * (n > 1)}": stairs(n) for n in (1, 2, 4)}, "With more towers an epoch has fewer steps",
+    {f"{n} tower{'s' * (n > 1)}": stairs(n) for n in (1, 2, 4)}, "How does the rate fall, with one tower and with more?",
     y="learning rate", log=True,
 )
 
@@ -320,7 +320,7 @@ for n, rate in rates.items():
 # %%
 figures.curves(
     [figures.Curve("towers", list(rates.items()), [(n, n * rates[1]) for n in rates])],
-    f"{towers} towers bring {rates[towers] / rates[1]:.1f} times the examples of one; the line: devices with cores of their own",
+    f"How many examples do {towers} towers bring? (The line: devices with cores of their own.) And where do the points lie?",
     x="towers", y="examples/sec",
 ) if rates else figures.not_yet("Exercises 7.1 and 7.2")
 
@@ -425,10 +425,10 @@ def drive(session, train, weights, places, steps, rows):
 run = launch(in_graph, args=(average_tower_gradients, 20), cluster=Cluster(chief=1, worker=2, ps=1))
 if run.state == "done":
     print(f"loss above the lowest: {excess(0 * best):.2f}, after 20 steps {excess(run[0]['weights']):.3f}")
-figures.placement(told(run, "placed"), "In-graph: one graph, cut into a part for each task")
+figures.placement(told(run, "placed"), "In-graph: what does each task have of the one graph?")
 
 # %%
-figures.route(told(run, "moves"), "One step in-graph: the client feeds every worker, the server sends each the weights")
+figures.route(told(run, "moves"), "One step in-graph: what goes from whom to whom?")
 
 # %% [markdown]
 # All that you see was read from the parts that the master made, with a send and a receive wherever an edge of the graph
@@ -485,7 +485,7 @@ def held(built):
 in_turn = launch(build_classic)[0]
 totals = [sum(parts.values()) for parts in held(in_turn).values()]
 lab.measure("skew", 100 * totals[0] / sum(totals))
-figures.placement(in_turn["placed"], "Round robin over two servers: all weights on one, all biases on the other")
+figures.placement(in_turn["placed"], "Round robin over two servers: does each have its share?")
 
 # %% [markdown]
 # Weights and biases are made in turn, and the servers take turns too. So one server has nearly all bytes, and every
@@ -518,7 +518,7 @@ chosen = unless_stub(place_variables, in_turn["sizes"], 2)
 by_bytes = launch(build_classic, args=(chosen,))[0] if chosen else None
 figures.stacks(
     {"round robin": held(in_turn), "by bytes": held(by_bytes) if by_bytes else None},
-    "What each server holds, and has to send to every worker at every step", what="variables",
+    "What does each server hold, and send to every worker at every step?", what="variables",
 )
 
 # %% [markdown]
@@ -571,7 +571,7 @@ def follow(cached):
     return launch(host_and_devices, args=(average_tower_gradients, cached), **way)
 
 plain = follow(cached=False)
-figures.route(told(plain, "moves"), "Worker 0, one step: each device fetches the weights for itself")
+figures.route(told(plain, "moves"), "Worker 0, one step: how often do the weights cross the network?")
 
 # %%
 def from_the_server(run):
@@ -588,12 +588,12 @@ lab.measure("sent", from_the_server(plain))
 
 # %%
 cached = follow(cached=True)
-figures.route(told(cached, "moves"), "Worker 0, one step, cached: server → CPU → device → CPU → server")
+figures.route(told(cached, "moves"), "Worker 0, one step, cached: and now?")
 
 # %%
 if cached.state == "done":
     print(f"weights from the server: {from_the_server(plain):.2f} kB without the cache, {from_the_server(cached):.2f} kB with it")
-figures.placement(told(cached, "placed"), "The same step: what worker 0 and the server ran for it")
+figures.placement(told(cached, "placed"), "The same step: what did worker 0 and the server run for it?")
 
 # %% [markdown]
 # This is the path of every step with a parameter server, with GPUs as with logical devices: server → CPU → device →
@@ -776,13 +776,13 @@ def descent(name, diaries):
 
 figures.descents(
     [descent("one machine", alone), descent("asynchronous", asynchronous), descent("synchronous", synchronous)],
-    f"The same {updates} updates, on one machine and with two workers", y="loss above the lowest",
+    f"The same {updates} updates, on one machine and with two workers: whose loss falls faster?", y="loss above the lowest",
 )
 
 # %% [markdown]
-# On the left, loss against updates; on the right, against seconds. At first all three fall alike on the left. At the
-# end each hovers at a height of its own: every update is noisy, since it saw but a few rows. A synchronous update is
-# the mean over both workers' rows, twice as many, and hovers lower. On the right the asynchronous run is done first.
+# On the left, loss against updates; on the right, against seconds. Which fall alike on the left? At the
+# end each may hover at a height of its own: every update is noisy, since it saw but a few rows. A synchronous update is
+# the mean over both workers' rows, twice as many. On the right: which run is done first?
 
 # %%
 def late_loss(diaries):

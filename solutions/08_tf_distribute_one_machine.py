@@ -583,25 +583,34 @@ def distances(run):
 
 figures.histories(
     {name: distances(run) for name, run in trained.items()},
-    "All but one stay at NumPy's weights, up to rounding",
+    "Which ways of training stay at NumPy's weights, up to rounding?",
     y="largest difference of a weight", log=True,
 )
 
 # %% [markdown]
-# All lines but one lie at the rounding of float32, also after the uneven last step: synchronous training *is* training
-# on one device. But HierarchicalCopy with 3 replicas went its own way from the first step on, with no error and no
-# warning. Hold on to that; a picture will show why. First the speed.
+# A line at the bottom is the rounding of float32, also after the uneven last step: synchronous training *is* training on
+# one device. Is there a line that leaves it? Nobody raised an error or a warning. Hold on to that; a picture will show
+# why. First the speed.
 
 # %%
-def middle(run):
-    """The median seconds of a step, without the first and the last, which are traced."""
-    return float(np.median(run[0]["seconds"][1:-1])) if run.state == "done" else None
+for name, run in trained.items():
+    far = distances(run)
+    print(f"{name}: {'not yet' if far is None else 'the weights of one device' if max(far) < 1e-4 else 'other weights'}")
 
-fast = middle(trained[f"Mirrored, default × {replicas}"])
-lab.measure("faster", middle(slow) / fast if fast else None)
+# %%
+def untraced(run):
+    """The seconds of each step without the first and the last, which are traced; none where one is not yet."""
+    return run[0]["seconds"][1:-1] if run.state == "done" else []
+
+def timing(name, run):
+    seconds = untraced(run)
+    return figures.Timing(name, float(np.median(seconds)) if seconds else None, repeats_s=seconds)
+
+eager, graph = timing("eager", slow), timing("tf.function", trained[f"Mirrored, default × {replicas}"])
+lab.measure("faster", eager.measured_s / graph.measured_s if eager.measured_s and graph.measured_s else None)
 figures.race(
-    [figures.Timing("eager", middle(slow)), figures.Timing("tf.function", fast)],
-    f"One step of {replicas} replicas: as Python runs it, and as a graph",
+    [eager, graph],
+    f"One step of {replicas} replicas: how much faster is a graph than Python?",
 )
 
 # %% [markdown]
@@ -633,7 +642,7 @@ def taken_in(step):
         return sum(send["bytes"] for send in step["sends"] if send["dst"] == first) / 1e3
 
 lab.measure("fan_in", taken_in(moved[f"ReductionToOneDevice × {replicas}"]))
-figures.moved(moved, "The same training, five ways of moving gradients; and one that leaves a replica out")
+figures.moved(moved, "The same training, several ways of moving gradients: which device is busiest?")
 
 # %% [markdown]
 # Read box by box. **OneDevice**: nothing moves. **ReductionToOneDevice** is the parameter server of lab 06, and
@@ -726,7 +735,7 @@ eight = {
 }
 moved = {name: run[0]["moved"] if run.state == "done" else None for name, run in eight.items()}
 lab.measure("tree", taken_in(moved["your tree"]))
-figures.moved(moved, "Eight replicas: everything at CPU:0, or pairs that meet")
+figures.moved(moved, "Eight replicas: what does the busiest device take in?")
 
 # %%
 for name, run in eight.items():

@@ -225,7 +225,7 @@ print("\n".join(line for line in run.log("worker:0").splitlines() if "NCCL" in l
 # %%
 figures.race(
     [figures.Timing(kind, seconds, group=f"{workers} workers, 4 MB") for kind, (_, seconds, _) in kinds.items()],
-    "Three names, and on CPUs one and the same ring over gRPC" if device == "cpu" else "All-reduce between workers",
+    "Three names: is one faster?",
 )
 
 # %% [markdown]
@@ -271,7 +271,7 @@ def taken(task, policies):
 run = launch(taken, args=(["DATA", "FILE", "AUTO", "OFF"],), cluster=Cluster(worker=2))
 policies = {name: [run[worker][name] for worker in range(2)] for name in run[0]}
 lab.measure("off_steps", len(policies["OFF"][0]))
-figures.shares(policies, "With OFF every worker goes through all examples")
+figures.shares(policies, "Under which policy does an example come twice?")
 
 # %% [markdown]
 # A box is a step of one worker; two boxes above each other are one global batch. With `DATA` it is the batch that one
@@ -338,7 +338,7 @@ print({name: f"{len(path)} steps" if path else "not yet" for name, path in paths
 # %%
 figures.histories(
     {name: path and off(path) for name, path in paths.items()},
-    "Who shares out right has the weights of one machine", "largest error of a weight", log=True,
+    "Whose weights are those of one machine?", y="largest error of a weight", log=True,
 )
 
 # %% [markdown]
@@ -390,10 +390,10 @@ lab.predict("rows", "A table of 1000 rows, 2 servers, cut into 2: how many rows 
 whole, cut = launch(both, cluster=Cluster(chief=1, worker=2, ps=2))["chief:0"]
 first = next(size for name, size in cut["ps 0, CPU:0"]["variables"].items() if "table" in name)
 lab.measure("rows", first / (16 * 4))
-figures.placement(whole, "Without a partitioner: variables in turn to the servers, each one whole")
+figures.placement(whole, "Without a partitioner: does each server have its share?")
 
 # %%
-figures.placement(cut, "With a partitioner: a long variable lies on both servers, in pieces")
+figures.placement(cut, "With a partitioner: and now?")
 
 # %% [markdown]
 # Without a partitioner one server holds nearly all bytes, and lab 06 showed what that means for its network card. With
@@ -539,9 +539,8 @@ def show(found):
     log = found["log"]
     rows = {f"worker {w}": sorted(log[log[:, 0] == w, 1]) for w in range(2)}
     print(f"begun {found['begun']} of {closures}; score {found['score']:.4f}, NumPy's {exact:.4f}")
-    back = any(second > found["events"]["restarted"] for second in rows["worker 1"])
-    title = f"Worker 1 dies; worker 0 goes on; the new worker 1 {'joins in' if back else 'comes too late'}"
-    return figures.lanes(rows, found["events"], title, "a tick is a closure that ended")
+    asks = "Worker 1 dies: who goes on, and does the new one join in?"
+    return figures.lanes(rows, found["events"], asks, "a tick is a closure that ended")
 
 lab.measure("begun", found and found["begun"])
 show(found) if found else figures.not_yet("Exercise 9.3")
@@ -756,13 +755,13 @@ figures.tallies(
         name: {"closures": sum(made), "iterations": n, "weights / rate": float((before - after).mean()) / RATE}
         for name, (made, n, before, after) in counted.items()
     },
-    updates, "Keras 3 forgets updates in its counter, and nobody is told",
+    updates, "Do all counters say what was done?",
 )
 
 # %% [markdown]
-# The closures ran. tf_keras counts them all. Keras 3 with SGD has every update in its weights, but its counter is
-# short. Adam corrects its steps by that counter, so there the *weights* are wrong too; a learning-rate schedule, which
-# reads it, would be late. No error, no warning, and the loss goes down. What is different about the counter?
+# The closures ran. Whose counter is short, and whose weights? Adam corrects its steps by the counter, so where that is
+# short its *weights* are wrong too; a learning-rate schedule, which reads it, would be late. No error, no warning, and the
+# loss goes down. What is different about Keras 3's counter?
 
 # %% [markdown]
 # Two ways to add one to a variable on a server. `assign_add` sends the 1, and the server adds. The other reads the
@@ -788,7 +787,7 @@ def two_ways():
     return {"v.assign_add(1)": int(sent.numpy()), "v.assign(v + 1)": int(read.numpy())}
 
 figures.tallies({f"{updates} closures on 3 workers": launch(two_ways, cluster=three)["chief:0"]}, updates,
-                "Read, add, write: who writes last wins")
+                "Two ways to add one: do both count every closure?")
 
 # %% [markdown]
 # Two workers read 7, both write 8: one update is gone. Keras 3's variables add in the second way, and its optimizers
@@ -830,7 +829,7 @@ matrix = support.recorded()
 made_with = ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
 figures.outcomes(
     matrix.rows, support.WAYS, {cell: outcome for cell, (outcome, _) in matrix.cells.items()},
-    "What works, of everything", f"run on {matrix.date} with {made_with}",
+    "What works, of everything?", f"run on {matrix.date} with {made_with}",
 )
 
 # %%
@@ -852,7 +851,7 @@ lab.measure("column", sum(outcome == "works" for outcome, _ in now.values()))
 figures.outcomes(
     list(now), ["recorded", "just now"],
     {(row, when): cells[row][0] for when, cells in (("recorded", before), ("just now", now)) for row in now if row in cells},
-    f"{column}: {sum(now[row][0] == before.get(row, ('',))[0] for row in now)} of {len(now)} as recorded",
+    f"{column}: does it come out here as it was recorded?",
     f"recorded on {matrix.date}",
 )
 
@@ -876,7 +875,7 @@ for name, row in today.items():
 beside["CentralStorage", "loop, today"] = matrix.cells[told_how][0]
 figures.outcomes(
     list(today), [f"{api}, {when}" for api in ("Keras", "loop", "Estimator") for when in ("2019", "today")], beside,
-    "The guide of TensorFlow 2.0 and today", "words: the guide's, shortened; marks: run by this course",
+    "What of the guide of TensorFlow 2.0 holds today?", "words: the guide's, shortened; marks: run by this course",
 )
 
 # %% [markdown]

@@ -382,8 +382,9 @@ def batches_seen(told):
 without = batches_seen(False)
 lab.measure("batches", without[-1])
 figures.histories(
-    {"with set_epoch": batches_seen(True), "without": without}, "Without set_epoch every epoch is the first one again",
-    "different batches so far", x="epoch",
+    {"with set_epoch": batches_seen(True), "without": without},
+    "How many different batches does a rank see, with set_epoch and without?",
+    y="different batches so far", x="epoch",
 )
 
 # %% [markdown]
@@ -597,9 +598,8 @@ errors = {}
 for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_accuracy)):
     run = launch(evaluate, 4, args=(accuracy, predicted, test_labels, counts), device="cpu")
     errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if run.state == "done" else None
-largest = max(map(abs, errors["padding counted"]))
 figures.histories(
-    errors, f"Counting padding is off by up to {largest:.0f} percentage points", "error (percentage points)",
+    errors, "How far off is an accuracy that counts padding?", y="error (percentage points)",
     x="size of the test set",
 )
 
@@ -758,11 +758,11 @@ groups = {"over links of 20 MB/s": (over_links, outlines), here: (bare, {})}
 figures.race(
     [figures.Timing(name, s, expected.get(name), group=group)
      for group, (found, expected) in groups.items() for name, s in found.items()],
-    f"Over slow links DDP is {over_links['DataParallel'] / over_links['DDP']:.1f} times as fast",
+    "How much faster is DDP: over slow links, and here?",
 )
 
 # %% [markdown]
-# The outlines are the messages alone; the computing comes on top. Over slow links the ring wins, and by more with every
+# The outlines are the messages alone; the computing comes on top. Over slow links a ring should win, and by more with every
 # card. On this machine itself, without GPUs, "cards" are threads or processes that share the same cores and one memory:
 # there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, also on one machine.
 #

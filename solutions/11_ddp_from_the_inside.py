@@ -152,7 +152,7 @@ def milliseconds(run):
 forms = {"one by one": launch(naive, ranks, args=(big,), link=link)}
 lab.measure("naive", milliseconds(forms["one by one"]))
 print(f"T + {layers} A + W = {1e3 * bucketing.naive_s(backward_s, layers, fixed_s, moving_s):.0f} ms")
-figures.overlaps(forms, layers, "One by one: nothing travels until backward has ended")
+figures.overlaps(forms, layers, "One by one: what travels before backward has ended?")
 
 # %% [markdown]
 # Blue is backward, layer by layer; the line marks its end. Orange is what this rank has on the network. First one, then
@@ -192,7 +192,7 @@ check.flattened(flattened)
 # %%
 forms["all at once"] = launch(flattened, ranks, args=(big,), link=link)
 print(f"T + A + W = {1e3 * bucketing.naive_s(backward_s, 1, fixed_s, moving_s):.0f} ms")
-figures.overlaps(forms, layers, "All at once: A is paid once, but the network still idles through backward")
+figures.overlaps(forms, layers, "All at once: what does it save, and what does the network do in backward?")
 
 # %% [markdown]
 # ## Form 3: inside backward
@@ -242,13 +242,13 @@ lab.predict("hooks", f"{layers} all-reduces, begun inside backward. How long is 
 # %%
 forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
 lab.measure("hooks", milliseconds(forms["in hooks"]))
-figures.overlaps(forms, layers, "In hooks: the network starts at once, and still the step is not short")
+figures.overlaps(forms, layers, "In hooks: the network starts early. Is the step short now?")
 
 # %% [markdown]
-# The network is busy from the first layer on, and nothing is left of "first one, then the other". Yet the step is longer than
-# with one flat tensor.
+# The network is busy from the first layer on, and nothing is left of "first one, then the other". Compare the step with that
+# of one flat tensor.
 #
-# **In one sentence:** why?
+# **In one sentence:** why can it be longer, although more is hidden?
 #
 # <details><summary>Compare</summary>Every tensor pays A. The network is the bottleneck, and overlap hides only as much
 # as backward is long.</details>
@@ -363,20 +363,20 @@ figures.curves(
         "your buckets", [(b, middle_s(sweep[b])) for b in bucket_counts],
         [(b, bucketing.step_s(backward_s, b, fixed_s, moving_s)) for b in every],
     )],
-    f"Too few buckets and too many are slow; by the formula {best:.0f} are best", x="buckets", y="one step (s)",
+    f"Which number of buckets is best? (By the formula {best:.0f}.) Is it?", x="buckets", y="one step (s)",
 )
 
 # %% [markdown]
 # The minimum is at $b=\sqrt{T/A}$, where head and latencies are alike: $\frac Tb=bA$. PyTorch's default is a *size*,
 # 25 MB a bucket (and a smaller first one, so that the network starts early). It is a guess for a usual cluster; set it
-# with `bucket_cap_mb`. Points lie a little above the line: the formula takes Python for free.
+# with `bucket_cap_mb`. Where points lie above the line: the formula takes Python for free.
 
 # %%
 few, many = min(bucket_counts), max(bucket_counts)
 middle = min(bucket_counts, key=lambda b: abs(b - best))
 for b in (many, middle, few):
     forms[f"{b} bucket{'s' * (b > 1)}"] = sweep[b]
-figures.overlaps(forms, layers, f"{middle} buckets: most of the network's work is hidden inside backward")
+figures.overlaps(forms, layers, "How many buckets hide most of the network's work inside backward?")
 
 # %% [markdown]
 # Read the lower rows against those above. One bucket is the flat form again, and a bucket for each tensor the form with
@@ -389,8 +389,9 @@ def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
     run = launch(filled, ranks, args=(big, buckets), link=Link(bandwidth, latency))
     a, w = (f(Link(bandwidth, latency)) for f in (
         lambda link: bucketing.fixed_s(ranks, link), lambda link: bucketing.moving_s(ranks, big_bytes, link)))
-    said = f"Predicted {1e3 * bucketing.step_s(backward_s, buckets, a, w):.0f} ms with {buckets} buckets"
-    return figures.overlaps({f"{buckets} buckets": run}, layers, said)
+    foretold_ms = 1e3 * bucketing.step_s(backward_s, buckets, a, w)
+    asks = f"{buckets} buckets, {foretold_ms:.0f} ms by the formula: does it take that?"
+    return figures.overlaps({f"{buckets} buckets": run}, layers, asks)
 
 knobs(
     try_out, buckets=[1, 2, 4, 8, 16, 32], latency=["500 us", "5 ms", "20 ms"],
@@ -453,7 +454,7 @@ def halves(run):
     middle_s = works[len(works) // 2] - 1e-6
     return {"yours": run.trace.between(0, middle_s), "PyTorch's": run.trace.between(middle_s, float("inf"))}
 
-figures.overlaps(halves(run), layers, "The same buckets leave at the same moments")
+figures.overlaps(halves(run), layers, "Do the same buckets leave at the same moments?")
 
 # %% [markdown]
 # And with no slow links, nothing declared, real work only? There PyTorch sends over gloo, and yours does too:
@@ -486,7 +487,7 @@ expected = {"slow links": bucketing.step_s(backward_s, middle, fixed_s, moving_s
 figures.race(
     [figures.Timing(name, seconds, expected.get(group), group=group)
      for group, pair in (("slow links", shaped), ("bare gloo", bare)) for name, seconds in pair.items()],
-    "One step, yours and PyTorch's",
+    "One step: is yours as fast as PyTorch's?",
 )
 
 # %% [markdown]

@@ -45,7 +45,7 @@ whole = sharding.memory(big, many, stage=0)
 lab.measure("whole", sum(whole.values()) / 1e9)
 figures.stacks(
     {"7.5 billion parameters": {"every rank": whole}},
-    f"{sum(whole.values()) / big:.0f} bytes for each parameter, before the first image", limit=("a card of 80 GB", 80e9),
+    "What does training keep, before the first image, and does it fit?", limit=("a card of 80 GB", 80e9),
 )
 
 # %% [markdown]
@@ -272,7 +272,7 @@ formulas = {
 }
 figures.curves(
     [figures.Curve(f"layers {name}", measured[name], formulas[name]) for name in measured],
-    "What travels grows with the batch where layers are cut, and does not where they are copied",
+    "Does what travels grow with the batch, where layers are cut and where they are copied?",
     x="examples in the batch", y="each rank sends (bytes)", log=True,
 )
 
@@ -425,11 +425,11 @@ def beside(run, stage):
 
 figures.stacks(
     {"the whole state on every rank": beside(copied, 0), "your sharded Adam": beside(cut, 1)},
-    f"Sharded over {ranks} ranks, the optimizer's state is 1/{ranks} on each",
+    f"Sharded over {ranks} ranks: what does each rank keep?",
 )
 
 # %% [markdown]
-# The same weights, the same bytes on the links, and of the state only one part left on each rank. It costs nothing,
+# The same weights, the same bytes on the links, and of the state only one part left on each rank. It needs no byte more,
 # because an all-reduce *was* a reduce-scatter and an all-gather all along; the step has only moved in between. This is
 # ZeRO's **stage 1**.
 
@@ -451,7 +451,7 @@ for id, stage in (("stage_1", 1), ("stage_3", 3)):
 cuts = ("nothing cut", "1: optimizer", "2: and gradients", "3: and parameters")
 figures.stacks(
     {"each of 64 ranks": {name: stages[k] for k, name in enumerate(cuts)}},
-    "7.5 billion parameters: what is not cut is what remains", limit=("a card of 80 GB", 80e9),
+    "7.5 billion parameters: how much must be cut until they fit?", limit=("a card of 80 GB", 80e9),
 )
 
 # %%
@@ -466,8 +466,8 @@ for stage, parts in stages.items():
 # %%
 def try_out(billions=7.5, ranks=64):
     rows = {name: sharding.memory(billions * 1e9, ranks, k) for k, name in enumerate(cuts)}
-    title = f"{billions:g} billion parameters on {ranks} ranks"
-    return figures.stacks({"each rank": rows}, title, limit=("a card of 80 GB", 80e9))
+    asks = f"{billions:g} billion parameters on {ranks} ranks: do they fit?"
+    return figures.stacks({"each rank": rows}, asks, limit=("a card of 80 GB", 80e9))
 
 knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 
@@ -572,12 +572,12 @@ figures.stacks(
         }
         for name, stage in stage_of.items()
     },
-    "Real tensors of one step: FSDP keeps parts, and gathers for a layer's work",
+    "Real tensors of one step: what does each way keep?",
 )
 
 # %% [markdown]
-# Without the gathered copies, FSDP is at the formula of stage 3. With them it is a little above: at least one layer has
-# to be whole. That is why one calls `fully_shard` on each layer: called on the model alone it would gather everything at
+# Without the gathered copies, FSDP should be at the formula of stage 3. With them it has to be above: at least one layer
+# must be whole. That is why one calls `fully_shard` on each layer: called on the model alone it would gather everything at
 # once. Where the weights are kept after forward, all layers are whole at the end of the forward pass, as in stage 2;
 # FSDP then holds its own part besides.
 
@@ -619,13 +619,13 @@ figures.stacks(
         }
         for name, stage in stage_of.items()
     },
-    f"FSDP sends {totals['FSDP'] / totals['DDP']:.2f} times what DDP sends: an all-gather more", "sent in a step",
+    "Who sends most in a step, and how much more?", "sent in a step",
 )
 
 # %% [markdown]
-# Ψ is the paper's letter for the bytes of all parameters: 2Ψ for copies and for stages 1 and 2, 3Ψ for stage 3. The small
-# excess comes from the last layer, whose 10 rows do not divide by the number of ranks: FSDP fills them up. In time one
-# sees all-gathers in both passes, and reduce-scatters in the backward pass alone:
+# Ψ is the paper's letter for the bytes of all parameters: 2Ψ for copies and for stages 1 and 2, 3Ψ for stage 3. If your
+# figures are a little higher: the last layer's 10 rows may not divide by the number of ranks, and FSDP fills them up. In
+# which pass do you see all-gathers, and in which reduce-scatters?
 
 # %%
 for name in ways:

@@ -1,5 +1,7 @@
 """Links: units as vendors print them, and errors that say what was expected."""
 
+import pickle
+
 import pytest
 
 from worldsize.links import Link
@@ -49,6 +51,24 @@ def test_seconds_are_alpha_and_size_over_beta():
     assert Link("20 MB/s", "100 us").seconds(4e6) == pytest.approx(0.2001)
 
 
-def test_links_of_equal_numbers_are_equal_and_print_them():
-    assert Link("8 Mbit/s", "1 ms") == Link(1e6, 1e-3)
-    assert str(Link("1 Gbit/s", "50 us")) == "125 MB/s, 50 us"
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("20 MB/s", "20 ms"), "20 MB/s, 20 ms"),
+        (("1 Gbit/s", "50 us"), "1 Gbit/s, 50 us"),
+        ((" 1  Gbit/s", "0.2 s "), "1 Gbit/s, 0.2 s"),
+        ((20e6, 0.0005), "20 MB/s, 500 us"),
+        (("20 MB/s",), "20 MB/s, 0 us"),
+    ],
+)
+def test_a_link_is_told_in_the_units_of_whoever_wrote_it(given, said):
+    assert str(Link(*given)) == said
+
+
+def test_links_of_one_speed_are_equal_however_they_are_written():
+    one, other = Link("1 Gbit/s", "1 ms"), Link("125 MB/s", "1000 us")
+    assert one == other and hash(one) == hash(other)
+
+
+def test_a_link_keeps_its_words_on_its_way_to_another_process():
+    assert str(pickle.loads(pickle.dumps(Link("20 MB/s", "20 ms")))) == "20 MB/s, 20 ms"

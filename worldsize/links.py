@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _BANDWIDTH = re.compile(_NUMBER + r"([kKMGT]?)(i?)(bit|b|B|byte|bytes)\s*(?:/\s*s|ps)\s*$")
@@ -66,6 +66,13 @@ def _wrong(what: str, got: object, expected: str) -> str:
     return f'Link: the {what} is {got!r}; expected {expected}. Write for example Link("1 Gbit/s", "50 us").'
 
 
+def _written(given: str | float, scale: float, unit: str) -> str:
+    """Text as it was given, without blanks at its ends or in rows; a number in `unit`."""
+    if _is_number(given):
+        return f"{given * scale:g} {unit}"
+    return " ".join(given.split())
+
+
 @dataclass(frozen=True, init=False)
 class Link:
     """A rank's network card: bandwidth each way, and the latency of one message.
@@ -76,17 +83,19 @@ class Link:
 
     bandwidth_bytes_per_s: float
     latency_s: float
+    written: str = field(compare=False, repr=False)  # in the units of whoever wrote it
 
     def __init__(self, bandwidth: str | float, latency: str | float = 0.0) -> None:
         object.__setattr__(self, "bandwidth_bytes_per_s", bandwidth_bytes_per_s(bandwidth))
         object.__setattr__(self, "latency_s", latency_s(latency))
+        object.__setattr__(self, "written", f"{_written(bandwidth, 1e-6, 'MB/s')}, {_written(latency, 1e6, 'us')}")
 
     def seconds(self, size_bytes: float) -> float:
         """Seconds from the first byte's departure to the last byte's arrival: alpha + n / beta."""
         return self.latency_s + size_bytes / self.bandwidth_bytes_per_s
 
     def __str__(self) -> str:
-        return f"{self.bandwidth_bytes_per_s / 1e6:g} MB/s, {self.latency_s * 1e6:g} us"
+        return self.written
 
 
 class LinkClock:

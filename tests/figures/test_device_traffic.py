@@ -51,9 +51,9 @@ def test_devices_stand_in_the_order_of_their_numbers():
 
 
 def test_the_alt_text_says_who_holds_and_who_sends():
-    alt = moved({"star": STAR, "central": CENTRAL, "collective": COLLECTIVE}, "Three ways").alt
+    alt = moved({"star": STAR, "central": CENTRAL, "collective": COLLECTIVE}, "Which way?").alt
     for words in (
-        "Three ways. star: holds 100 B on CPU:0, 100 B on CPU:1; gradients and their sums, 100 B, from CPU:1 to CPU:0",
+        "star: holds 100 B on CPU:0, 100 B on CPU:1; gradients and their sums, 100 B, from CPU:1 to CPU:0",
         "central: holds 100 B on CPU:0; weights, 100 B, from CPU:0 to CPU:1",
         "a collective op of 100 B on each device",
     ):
@@ -62,16 +62,16 @@ def test_the_alt_text_says_who_holds_and_who_sends():
 
 def test_nothing_moved_is_said_too():
     alone = {"holds": {}, "sends": [], "collectives": {}}
-    assert moved({"alone": alone}, "One device").alt == "One device. alone: nothing."
+    assert moved({"alone": alone}, "What moves?").alt == "What moves? Nothing moves. alone: nothing."
 
 
 def test_a_step_not_yet_written_has_its_panel():
-    assert "tree: not yet" in moved({"star": STAR, "tree": None}, "Two ways").alt
+    assert "tree: not yet" in moved({"star": STAR, "tree": None}, "Which way?").alt
 
 
 def test_a_picture_of_steps_that_are_all_not_yet_written_says_so():
     run = SimpleNamespace(state="not yet", not_yet="Exercise 8.3", results=[])
-    assert figures.moved({"star": run}, "One way").alt == "not yet: star"
+    assert figures.moved({"star": run}, "Which way?").alt == "not yet: star"
 
 
 def test_a_run_that_returned_a_step_may_be_passed():
@@ -79,11 +79,11 @@ def test_a_run_that_returned_a_step_may_be_passed():
         def __getitem__(self, rank):
             return self.results[rank]
 
-    assert "star: holds" in figures.moved({"star": Run(state="done", results=[STAR])}, "One way").alt
+    assert "star: holds" in figures.moved({"star": Run(state="done", results=[STAR])}, "Which way?").alt
 
 
 def test_many_devices_fit():
     holds = {f"CPU:{k}": 10_000 for k in range(8)}
     star = {"holds": holds, "sends": [send(f"CPU:{k}", "CPU:0", 10_000) for k in range(1, 8)], "collectives": {}}
-    picture = moved({"star": star, "again": star}, "Eight devices")
+    picture = moved({"star": star, "again": star}, "Does it fit?")
     assert picture.png()[1:4] == b"PNG"

@@ -110,7 +110,7 @@ EVERY_KIND = {
     "links": lambda: figures.links(server(4)),
     "race": lambda: figures.race([Timing("ring", 0.2, 0.21, 4), Timing("server", 1.0, None, 4)]),
     "predicted": lambda: figures.predicted(lab(row("a", 1, 2), row("b", None, 3))),
-    "curves": lambda: figures.curves([Curve("ring", [(2, 1.0), (8, 1.75)], [(2, 1), (8, 1.75)])], "Flat", "ranks", "tensors"),
+    "curves": lambda: figures.curves([Curve("ring", [(2, 1.0), (8, 1.75)])], "Is it flat?", x="ranks", y="tensors"),
     "contributions": lambda: figures.contributions(done([[1, 11], [11, 10]])),
     "not_yet": lambda: figures.not_yet("Exercise 6.2: the ring"),
     "empty": lambda: figures.messages(trace(4)),
@@ -300,17 +300,29 @@ def test_the_alt_text_names_the_busiest_link_and_what_each_rank_sent():
     assert "the busiest link is 0 to 1 with 3 kB. Sent: 3 kB by rank 0; 500 B by rank 1." in alt
 
 
+@pytest.mark.parametrize("draw", [figures.messages, figures.links])
+def test_ranks_that_send_as_much_have_no_first_among_them(draw):
+    alt = draw(trace(3, [Transfer(0, 1, 1000, 0, 1), Transfer(0, 2, 1000, 0, 1), Transfer(1, 2, 2000, 0, 1)])).alt
+    assert "ranks 0 and 1 send most, about 50 % of all bytes each" in alt
+
+
+def test_links_that_carry_as_much_have_no_busiest_among_them():
+    pairs = [(0, 1, 3000), (1, 2, 3000), (2, 0, 2950), (0, 2, 10)]
+    alt = figures.links(trace(3, [Transfer(src, dst, size, 0, 1) for src, dst, size in pairs])).alt
+    assert "the 3 busiest links carry about 3 kB each" in alt
+
+
 # race
 
 
 def test_the_race_names_the_winner_of_each_world_size():
     alt = figures.race([Timing("ring", n * 0.1, None, n) for n in (2, 4)] + [Timing("server", 0.8, None, 4)]).alt
-    assert "at 2 ranks ring takes 200 ms" in alt
-    assert "at 4 ranks ring is fastest, server takes 2 times as long" in alt
+    assert "2 ranks: ring takes 200 ms" in alt
+    assert "4 ranks: ring is 2 times as fast as server" in alt
 
 
 def test_a_race_that_is_a_tie_has_no_winner():
-    assert "ring and gloo take about as long" in figures.race([Timing("ring", 0.2), Timing("gloo", 0.203)]).alt
+    assert "Ring and gloo tie" in figures.race([Timing("ring", 0.2), Timing("gloo", 0.203)]).alt
 
 
 def test_a_race_without_predictions_has_no_legend_of_them():
@@ -330,7 +342,7 @@ def test_an_exercise_not_yet_written_is_a_row_that_says_so():
 
 def test_bars_of_one_group_stand_under_its_name():
     shown = figures.race([Timing("ring", 0.2, group="1 kB"), Timing("gloo", 0.1, group="1 kB")])
-    assert "1 kB" in texts(shown) and "at 1 kB gloo is fastest, ring takes 2 times as long" in shown.alt
+    assert "1 kB" in texts(shown) and "1 kB: gloo is 2 times as fast as ring" in shown.alt
 
 
 def test_a_name_keeps_its_colour_in_every_group():
@@ -348,19 +360,20 @@ def test_a_race_with_no_times_is_a_picture_too(rows):
 
 
 def test_a_measured_point_is_a_marker_and_a_prediction_a_line():
-    shown = figures.curves([Curve("ring", [(2, 1.0), (4, 1.5)], [(2, 1.0), (3, 1.3), (4, 1.5)])], "", "ranks", "tensors")
+    shown = figures.curves([Curve("ring", [(2, 1.0), (4, 1.5)], [(2, 1.0), (3, 1.3), (4, 1.5)])], x="ranks", y="tensors")
     line, points = shown.axes[0].lines
     assert (len(line.get_xdata()), line.get_marker()) == (3, "None")
     assert (len(points.get_xdata()), points.get_linestyle()) == (2, "None")
 
 
 def test_the_alt_text_of_curves_gives_every_measured_point_in_its_unit():
-    shown = figures.curves([Curve("ring", [(1000, 0.02), (2_000_000, 1.5)])], "A title", "size (bytes)", "time (s)", log=True)
-    assert shown.alt == "A title. ring: 20 ms at 1 kB, 1.5 s at 2 MB."
+    ring = Curve("ring", [(1000, 0.02), (2_000_000, 1.5)])
+    shown = figures.curves([ring], "How long?", x="size (bytes)", y="time (s)", log=True)
+    assert shown.alt == "How long? Ring rises from 20 ms at 1 kB to 1.5 s at 2 MB. ring: 20 ms at 1 kB, 1.5 s at 2 MB."
 
 
 def test_a_curve_of_an_exercise_not_yet_written_says_so_and_keeps_its_prediction():
-    shown = figures.curves([Curve("ring", [(2, None), (4, None)], [(2, 1.0), (4, 1.5)])], "", "ranks", "tensors")
+    shown = figures.curves([Curve("ring", [(2, None), (4, None)], [(2, 1.0), (4, 1.5)])], x="ranks", y="tensors")
     assert "ring: not yet" in texts(shown) and "ring: not yet" in shown.alt
     assert list(shown.axes[0].lines[0].get_ydata()) == [1.0, 1.5]
 
@@ -390,8 +403,20 @@ def test_the_finding_counts_whole_sums(results, words):
 
 
 def test_predictions_stand_beside_measurements_with_the_comparison_in_words():
-    shown = figures.predicted(lab(row("speed", 0.2, 0.4)))
-    assert {"What is speed?", "predicted 0.2 s", "measured 0.4 s", "2 times the prediction"} <= set(texts(shown))
+    asked = row("speed", 0.2, 0.4)
+    shown = figures.predicted(lab(asked))
+    assert {"What is speed?", "predicted 0.2 s", "measured 0.4 s", asked.comparison} <= set(texts(shown)) and asked.comparison
+
+
+def test_the_finding_counts_the_predictions_that_were_near():
+    shown = figures.predicted(lab(row("a", 1, 1.1), row("b", 1, 9), row("c", None, 2)))
+    assert shown.alt.startswith("1 of 2 within 20 % of what was measured. ")
+
+
+def test_questions_that_nobody_predicted_give_no_bars():
+    shown = figures.predicted(lab(row("a", None, 1), row("b", None, 2)))
+    assert not shown.axes and texts(shown) == ["no prediction of yours to compare with"]
+    assert "What is a? Measured: 1 s." in shown.alt
 
 
 def test_missing_numbers_are_said_so():

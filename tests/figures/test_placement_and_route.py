@@ -26,18 +26,19 @@ MOVES = [
 
 
 def test_the_alt_text_tells_every_variable_and_the_operations_of_each_device():
-    alt = figures.placement(DEVICES, "What lies where").alt
-    assert alt.startswith("What lies where. ps 0, CPU:0: variables weights 4 kB, bias 40 B; 2 operations: ReadVariableOp.")
+    alt = figures.placement(DEVICES, "What lies where?").alt
+    assert alt.startswith("What lies where? ps 0, CPU:0 holds all variables, 4.04 kB.")
+    assert "ps 0, CPU:0: variables weights 4 kB, bias 40 B; 2 operations: ReadVariableOp." in alt
     assert "worker 0, CPU:0: no variables; 4 operations: Mul, Sub" in alt
 
 
 def test_a_device_that_does_nothing_is_left_out():
-    assert DEVICE not in figures.placement(DEVICES, "title").alt
+    assert DEVICE not in figures.placement(DEVICES, "Where?").alt
 
 
 def test_many_variables_go_on_several_lines_inside_the_picture():
     many = {PS: {"variables": {f"layer{k}/kernel": 1000 * k for k in range(20)}, "operations": {}}}
-    picture = figures.placement(many, "title")
+    picture = figures.placement(many, "Where?")
     width_in, _ = picture.get_size_inches()
     assert max(patch.get_x() + patch.get_width() for patch in picture.axes[0].patches) <= width_in
 
@@ -52,20 +53,21 @@ def test_tensors_of_one_kind_between_the_same_devices_are_one_hop():
 
 
 def test_the_alt_text_follows_the_step():
-    alt = figures.route(MOVES, "One step").alt
-    assert alt.startswith("One step. weights 4 kB from ps 0, CPU:0 to worker 0, CPU:0; weights 4.04 kB from worker 0, CPU:0")
+    alt = figures.route(MOVES, "Which way?").alt
+    assert alt.startswith("Which way? 4 transfers, 16 kB in all; worker 0, CPU:0 sends most, 8.04 kB, 2 times what ps 0, CPU:0")
+    assert "weights 4 kB from ps 0, CPU:0 to worker 0, CPU:0; weights 4.04 kB from worker 0, CPU:0" in alt
 
 
 def test_lanes_begin_with_the_server():
-    texts = [text.get_text() for text in figures.route(MOVES, "One step").axes[0].texts]
+    texts = [text.get_text() for text in figures.route(MOVES, "Which way?").axes[0].texts]
     assert [text for text in texts if "CPU" in text] == [PS, HOST, DEVICE]
 
 
 def test_a_run_that_is_not_yet_gives_pictures_that_name_the_exercise():
     run = SimpleNamespace(state="not yet", not_yet="Exercise 7.1: average")
-    assert figures.placement(run, "title").alt.startswith("not yet: Exercise 7.1")
-    assert figures.route(run, "title").alt.startswith("not yet: Exercise 7.1")
+    assert figures.placement(run, "Where?").alt.startswith("not yet: Exercise 7.1")
+    assert figures.route(run, "Where?").alt.startswith("not yet: Exercise 7.1")
 
 
 def test_where_nothing_crosses_a_picture_says_so():
-    assert figures.route([], "title").alt == "no tensor went from one device to another"
+    assert figures.route([], "Where?").alt == "no tensor went from one device to another"

@@ -174,3 +174,10 @@ def test_many_different_stands_are_counted_and_not_listed():
     ring = tuple(Standing(r, Wait(r, "recv", (r + 1) % 64)) for r in range(64))
     said = rank_timeline.told_stands(rank_timeline.stands(HUNG, Outcome("deadlock", standings=ring)))
     assert said.endswith("and 61 more ranks elsewhere") and len(said) < 160
+
+
+def test_the_headline_names_the_straggler_before_those_who_wait_for_it():
+    spans = [Span(rank, "compute", 0.0, 4.0 if rank == 2 else 1.0) for rank in range(4)]
+    spans += [Span(rank, "wait", 1.0, 4.0) for rank in (0, 1, 3)]
+    alt = figures.timeline(Trace(4, (), tuple(spans))).alt
+    assert "rank 2 computes 4 times as long as the others; " in alt

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from worldsize import figures
-from worldsize.figures import report_curves
+from worldsize.figures import report_curves, report_series
 from worldsize.figures.report_series import ReportCurve, points, share
 
 pytestmark = pytest.mark.quick
@@ -115,3 +115,24 @@ def test_a_stub_s_reports_say_not_yet():
 def test_a_run_s_reports_are_drawn():
     run = SimpleNamespace(state="done", tasks=(), reports=[rows([2.0, 0.5])])
     assert "loss falls from 2 to 0.5" in figures.reports(run).alt
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("loss", "loss"),
+        ("kept_for_backward_kB", "kept for backward (kB)"),
+        ("step_ms", "step (ms)"),
+        ("images_per_s", "images per s"),
+        ("learning_rate", "learning rate"),
+        ("s", "s"),
+        ("", ""),
+    ],
+)
+def test_a_name_with_its_unit_is_written_for_people(name, label):
+    assert report_series.label(name) == label
+
+
+def test_axis_and_headline_name_a_report_and_its_unit():
+    picture = report_curves.draw([[{"t": 0.0, "kept_kB": 0.0}, {"t": 1.0, "kept_kB": 264.0}]])
+    assert picture.axes[0].get_ylabel() == "kept (kB)" and "kept (kB) rises from 0 to 264" in picture.alt

@@ -10,20 +10,21 @@ GROUPS = {"replicas": [{"weights": 2000, "rest": 1000}, {"weights": 2000, "rest"
 
 
 def test_the_alt_text_tells_every_part_of_every_rank():
-    alt = figures.stacks(GROUPS, "What ranks hold").alt
-    assert alt.startswith("What ranks hold. replicas: rank 0 weights 2 kB, rest 1 kB; rank 1 weights 2 kB, rest 0 B.")
+    alt = figures.stacks(GROUPS, "Who holds most?").alt
+    assert alt.startswith("Who holds most? Rank 0 has most, 3 kB, 1.5 times what rank 1 has.")
+    assert "replicas: rank 0 weights 2 kB, rest 1 kB; rank 1 weights 2 kB, rest 0 B." in alt
 
 
 def test_a_group_that_is_not_measured_yet_is_named():
-    picture = figures.stacks(GROUPS, "title")
+    picture = figures.stacks(GROUPS, "How much?")
     assert picture.alt.endswith("stages: not yet.")
     assert "stages: not yet" in [text.get_text() for text in picture.axes[0].texts]
 
 
 def test_the_sum_stands_beside_each_bar():
-    texts = [text.get_text().strip() for text in figures.stacks(GROUPS, "title").axes[0].texts]
+    texts = [text.get_text().strip() for text in figures.stacks(GROUPS, "How much?").axes[0].texts]
     assert {"3 kB", "2 kB"} <= set(texts)
 
 
 def test_with_nothing_measured_a_picture_says_so():
-    assert figures.stacks({"stages": None}, "title").alt == "not measured yet: stages"
+    assert figures.stacks({"stages": None}, "How much?").alt == "not measured yet: stages"

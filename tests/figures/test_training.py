@@ -13,7 +13,7 @@ def widths(picture):
 
 
 def test_a_line_under_another_is_drawn_broader():
-    picture = figures.histories({"one": [1.0, 2.0], "four": [1.0, 2.0001], "other": [3.0, 1.0]}, "title", "loss")
+    picture = figures.histories({"one": [1.0, 2.0], "four": [1.0, 2.0001], "other": [3.0, 1.0]}, "Which is it?", y="loss")
     assert widths(picture) == [BROAD, THIN, THIN]
 
 
@@ -22,30 +22,31 @@ def test_lines_of_other_lengths_hide_nothing():
 
 
 def test_a_zero_on_a_logarithmic_axis_is_drawn_and_named():
-    ax = figures.histories({"right": [0.0, 1e-3]}, "title", "difference", log=True).axes[0]
+    ax = figures.histories({"right": [0.0, 1e-3]}, "Which?", y="difference", log=True).axes[0]
     assert min(ax.lines[0].get_ydata()) > 0
     assert [text.get_text() for text in ax.texts] == ["0"]
 
 
 def test_a_run_that_is_not_yet_there_is_named_beside_the_others():
-    alt = figures.histories({"yours": None, "one process": [2.0, 1.0]}, "Losses", "loss").alt
-    assert alt == "Losses. yours: not yet. one process: loss 2 at the first step, 1 at step 2."
+    alt = figures.histories({"yours": None, "one process": [2.0, 1.0]}, "Who learns?", y="loss").alt
+    assert alt.startswith("Who learns? One process falls from 2 at step 1 to 1 at step 2.")
+    assert alt.endswith("yours: not yet. one process: loss 2 at the first step, 1 at step 2.")
 
 
 def test_histories_of_which_none_is_there_give_a_not_yet_picture():
-    assert figures.histories({"yours": None}, "Losses", "loss").alt.startswith("not yet: yours")
+    assert figures.histories({"yours": None}, "Who learns?", y="loss").alt.startswith("not yet: yours")
 
 
 def test_the_finding_leads_the_alt_text_of_paths_and_goals_are_told():
-    alt = figures.paths({"rank 0": [(0, 0), (2, -1)]}, {"best": (3, -2)}, lambda a, b: a + b, "One way", "slope", "b").alt
-    assert alt == "One way. rank 0: ends at (2, -1). best: (3, -2)."
+    alt = figures.paths({"rank 0": [(0, 0), (2, -1)]}, {"best": (3, -2)}, lambda a, b: a + b, "Which way?", x="slope", y="b").alt
+    assert alt == "Which way? From the best it is 1. rank 0: ends at (2, -1). best: (3, -2)."
 
 
 def test_a_path_under_another_is_drawn_broader():
     rows = {"one": [(0, 0), (2, -1)], "four": [(0, 0), (2, -1)]}
-    picture = figures.paths(rows, {}, lambda a, b: a**2 + b**2, "title", "a", "b")
+    picture = figures.paths(rows, {}, lambda a, b: a**2 + b**2, "Which way?", x="a", y="b")
     assert widths(picture)[:2] == [BROAD, THIN]
 
 
 def test_paths_of_which_none_is_there_give_a_not_yet_picture():
-    assert figures.paths({"yours": None}, {}, lambda a, b: 0.0, "title", "a", "b").alt.startswith("not yet: yours")
+    assert figures.paths({"yours": None}, {}, lambda a, b: 0.0, "Which way?", x="a", y="b").alt.startswith("not yet: yours")

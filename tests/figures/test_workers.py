@@ -30,20 +30,22 @@ def test_shares_say_how_many_steps_and_what_is_taken_twice(taken, words):
 
 @quick
 def test_a_picture_of_shares_tells_each_policy_in_its_alt_text():
-    alt = figures.shares({"DATA": DATA, "OFF": OFF, "yours": None}, "Shares").alt
-    assert alt.startswith("Shares. DATA: 2 steps, every example at one worker. OFF: ") and alt.endswith("yours: not yet.")
+    alt = figures.shares({"DATA": DATA, "OFF": OFF, "yours": None}, "Who takes which?").alt
+    assert alt.startswith("Who takes which? With OFF examples are taken more than once, with the others none is.")
+    assert "DATA: 2 steps, every example at one worker. OFF: " in alt and alt.endswith("yours: not yet.")
 
 
 @quick
 def test_shares_of_which_none_is_written_are_not_yet():
-    assert figures.shares({"yours": None}, "Shares").alt.startswith("not yet: yours")
+    assert figures.shares({"yours": None}, "Who takes which?").alt.startswith("not yet: yours")
 
 
 @quick
 def test_outcomes_are_told_row_by_row():
     cells = {("A", "x"): "works", ("A", "y"): "works", ("B", "x"): "fails", ("B", "y"): "loses updates", ("C", "x"): "planned"}
-    alt = figures.outcomes(["A", "B", "C"], ["x", "y"], cells, "Title", "small").alt
-    assert alt == "Title. small. A: works in all 2; B: x fails, y loses updates; C: planned."
+    alt = figures.outcomes(["A", "B", "C"], ["x", "y"], cells, "What works?", "small").alt
+    assert alt.startswith("What works? 2 of 4 work; 1 of 2 alike in both columns. small.")
+    assert alt.endswith("A: works in all 2; B: x fails, y loses updates; C: planned.")
 
 
 @quick
@@ -54,13 +56,15 @@ def test_every_outcome_has_a_mark_of_its_own():
 @quick
 def test_lanes_say_how_many_and_where_nothing_came():
     rows = {"worker 0": [0.5, 1.0, 1.5], "worker 1": [0.5, 4.0]}
-    alt = figures.lanes(rows, {"killed": 0.6}, "Back again").alt
-    assert alt == "Back again. worker 0: 3 closures. worker 1: 2 closures, none from 0.5 to 4 s. killed at 0.6 s."
+    alt = figures.lanes(rows, {"killed": 0.6}, "Who comes back?").alt
+    assert "after \"killed\" worker 0 finishes 2 closures, worker 1 finishes 1 closure." in alt
+    assert alt.startswith("Who comes back? Worker 1 finishes nothing from 0.5 to 4 s; ")
+    assert alt.endswith("worker 0: 3 closures. worker 1: 2 closures, none from 0.5 to 4 s. killed at 0.6 s.")
 
 
 @quick
 def test_lanes_without_anything_say_so():
-    assert figures.lanes({"worker 0": []}, {}, "Nothing").alt == "nothing was finished"
+    assert figures.lanes({"worker 0": []}, {}, "Who?").alt == "nothing was finished"
 
 
 @quick
@@ -71,8 +75,8 @@ def test_the_longest_gap_is_found_in_any_order(times, gap):
 
 @quick
 def test_tallies_name_every_counter_of_every_run():
-    alt = figures.tallies({"a": {"closures": 9, "iterations": 7}}, 9, "Counters").alt
-    assert alt == "Counters. a: closures 9, iterations 7."
+    alt = figures.tallies({"a": {"closures": 9, "iterations": 7}}, 9, "Do they agree?").alt
+    assert alt == "Do they agree? 1 of 2 counters are off; iterations of a most, 2 too few. a: closures 9, iterations 7."
 
 
 def test_a_pause_in_a_graph_takes_its_time_once():

@@ -89,23 +89,23 @@ def test_rounding_is_no_difference():
 
 
 def test_a_limit_in_stacked_bars_is_seen_and_told():
-    picture = figures.stacks({"One card": [{"weights": 120e9}]}, "It does not fit", limit=("80 GB card", 80e9))
+    picture = figures.stacks({"One card": [{"weights": 120e9}]}, "Does it fit?", limit=("80 GB card", 80e9))
     assert "The line: 80 GB card, 80 GB" in picture.alt
     assert [list(line.get_xdata()) for line in picture.axes[0].lines] == [[80, 80]]
 
 
 def test_a_limit_above_all_bars_is_inside_the_picture():
-    picture = figures.stacks({"One card": [{"weights": 1e9}]}, "It fits", limit=("80 GB card", 80e9))
+    picture = figures.stacks({"One card": [{"weights": 1e9}]}, "Does it fit?", limit=("80 GB card", 80e9))
     assert picture.axes[0].get_xlim()[1] > 80
 
 
 def test_no_marker_is_cut_at_the_top_of_a_picture():
     measured = [(1, 1.0), (2, 1.001), (4, 1.3)]
-    picture = figures.curves([figures.Curve("speedup", measured)], "It grows", x="workers", y="speedup")
+    picture = figures.curves([figures.Curve("speedup", measured)], "Does it grow?", x="workers", y="speedup")
     assert picture.axes[0].get_ylim()[1] >= 1.06 * 1.3
 
 
 @pytest.mark.parametrize("log", [False, True])
 def test_curves_of_which_nothing_is_known_are_not_yet(log):
     rows = [figures.Curve("one worker", [(1, None), (2, None)])]
-    assert figures.curves(rows, "It grows", x="images", y="images a second", log=log).alt.startswith("not yet: one worker")
+    assert figures.curves(rows, "Does it grow?", x="images", y="images a second", log=log).alt.startswith("not yet: one worker")

@@ -178,3 +178,29 @@ def test_a_browser_shows_the_page_in_light_and_dark_and_its_policy_stops_nothing
             assert tab.evaluate("document.documentElement.scrollWidth") <= 1000
         browser.close()
     assert seen == [] and papers == {"rgb(255, 255, 255)", "rgb(22, 24, 27)"}
+
+
+# ---- in a terminal ---------------------------------------------------------------------------
+
+
+def in_short(*compared: Compared) -> list[str]:
+    return similarity_page.lines(Similarity(compared=compared, whole=(), unread=()))
+
+
+def test_answers_of_one_student_are_one_line_for_all_exercises(lab):
+    alone = [compared(lab, exercise.id, ada=exercise.reference) for exercise in lab.exercises]
+    assert in_short(*alone) == ["nothing to compare: no exercise has answers of two students"]
+
+
+def test_answers_with_nothing_in_common_are_one_line_for_all_exercises(lab):
+    one = compared(lab, "reduce_scatter", **dict(zip("ab", honest("reduce_scatter").values(), strict=False)))
+    apart = replace(one, pairs=tuple(replace(pair, shared=0) for pair in one.pairs))
+    assert in_short(apart, apart) == ["nothing alike: no two answers share code in 2 exercises"]
+
+
+def test_an_exercise_with_something_alike_is_named_and_the_others_are_counted(lab):
+    (text, *_) = honest("reduce_scatter").values()
+    alike = compared(lab, "reduce_scatter", ada=text, bob=disguised(text))
+    first, second = in_short(alike, compared(lab, "reduce_scatter", ada=text))
+    assert first.startswith(f"{RING} reduce_scatter: 1 pair, median ") and first.endswith("('ada' and 'bob')")
+    assert second == "nothing alike in 1 other exercise"

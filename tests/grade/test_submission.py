@@ -220,6 +220,15 @@ def test_a_changed_set_up_cell_is_named_with_the_lines_that_do_not_count():
     )
 
 
+def test_what_the_title_of_a_set_up_cell_says_of_it_does_not_count():
+    assert changes(["# Set-up: the tools\nimport time"], ["# Set-up\nimport time"]) == []
+
+
+def test_a_changed_set_up_cell_whose_title_says_what_it_does_is_named():
+    (words,) = changes(["# Set-up: the tools\nimport time"], ["# Set-up: the tools\nimport time\nimport os"])
+    assert words.endswith("what was added does not count: `import os`")
+
+
 def test_a_set_up_cell_that_is_missing_or_empty_is_named():
     assert changes(GIVEN, [GIVEN[0]]) == [
         "set-up cell 2 (`def split(length, parts):`) is missing: the release's own was used"

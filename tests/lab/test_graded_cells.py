@@ -59,3 +59,8 @@ def test_a_set_up_cell_that_is_not_as_released_is_named_by_its_first_line():
     assert graded_cells.changed_setups(graded_cells.counting([f"{SETUP}  \n", FIRST]), released) == []
     assert graded_cells.changed_setups(graded_cells.counting([f"{SETUP}\nimport re"]), released) == ["import math"]
     assert graded_cells.changed_setups(graded_cells.counting([SETUP, "# Set-up"]), released) == ["nothing"]
+
+
+def test_a_set_up_cell_is_as_released_whatever_its_title_says_of_it():
+    released = [graded_cells.digest("# Set-up: the tools\nimport math")]
+    assert graded_cells.changed_setups(graded_cells.counting([SETUP]), released) == []

@@ -96,6 +96,13 @@ def test_after_a_failure_the_next_value_draws(panel):
     assert 'alt="4 ranks over slow links"' in panel.picture.value
 
 
+def test_what_cannot_be_drawn_is_said_too(shown):
+    panel = Panel(lambda ranks=2: None, {"ranks": [2]}, {"ranks": 2})
+    panel.show(notice("first"))
+    panel.again.click()
+    assert "failed: " in panel.status.value and "object has no attribute" in panel.status.value
+
+
 def test_a_stop_is_said_and_the_kernel_goes_on(shown):
     def stopped(ranks=2):
         raise KeyboardInterrupt

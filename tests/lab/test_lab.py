@@ -241,7 +241,7 @@ def test_a_live_field_starts_empty_even_where_a_headless_answer_is_given(live):
 def test_a_live_field_is_labelled_with_the_question_and_has_its_unit_beside_it(live):
     Lab("06").predict("ring", QUESTION, "s")
     box, unit, *_ = card_of(live).children
-    assert (box.description, unit.value, box.placeholder) == (QUESTION, "s", "a number of s")
+    assert (box.description, unit.value, box.placeholder) == (QUESTION, "s", "your prediction")
 
 
 def test_code_in_a_question_is_set_as_code_and_the_rest_is_escaped(live):

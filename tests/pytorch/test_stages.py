@@ -110,11 +110,11 @@ def test_what_autograd_keeps_grows_with_forwards_and_is_free_after_backwards(tol
     part = cut(models.mlp([6, 5, 4]), [0, 2], torch.randn(8, 6), torch.zeros(8, dtype=torch.int64))[0]
     layers, _ = timed(part, watch=True, seconds=(0, 0))
     outs = [layers(torch.randn(8, 6)) for _ in range(3)]
-    kept = told.rows[-1]["kept_kB"]
+    kept = told.rows[-1]["kept_for_backward_kB"]
     for out in outs:
         out.sum().backward()
     # of each micro-batch its input and the ReLU's output, 8 rows of 6 and of 5 numbers of 4 bytes
-    assert (kept, told.rows[-1]["kept_kB"]) == (pytest.approx(3 * 8 * (6 + 5) * 4 / 1e3), 0)
+    assert (kept, told.rows[-1]["kept_for_backward_kB"]) == (pytest.approx(3 * 8 * (6 + 5) * 4 / 1e3), 0)
 
 
 def test_without_watch_nothing_is_reported(told):

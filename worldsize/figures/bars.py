@@ -20,19 +20,21 @@ from matplotlib.patches import Patch
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 QUESTION_COLUMNS = 85
-TITLE_COLUMNS = 80
+NOT_PREDICTED = "no prediction of yours to compare with"
 
 
 @dataclass(frozen=True)
 class Timing:
     """One bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted.
 
-    Bars of one world size stand together; `group` names another reason to, such as a size.
+    Bars of one world size stand together; `group` names another reason to, such as a size. `repeats_s` are the repetitions
+    of which `measured_s` is the middle: what lies within their spread is a tie.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Timing:
     predicted_s: float | None = None
     world_size: int | None = None
     group: str = ""
+    repeats_s: Sequence[float] = ()
 
     @property
     def at(self) -> str:
@@ -50,10 +53,11 @@ class Timing:
 
 
 @base.plain_style
-def race(rows: Iterable[Timing], title: str = "") -> Picture:
+def race(rows: Iterable[Timing], asks: str = "") -> Picture:
     """A bar for each measured time with its prediction beside it, in groups of one world size.
 
-    A name keeps its colour and hatch through all groups.
+    A name keeps its colour and hatch through all groups. `asks` is the question over the picture, its answer the last
+    group's winner. ValueError where it is no question.
     """
     rows = tuple(rows)
     if not rows:
@@ -64,7 +68,7 @@ def race(rows: Iterable[Timing], title: str = "") -> Picture:
         groups.setdefault(row.at, []).append(row)
     names = list(dict.fromkeys(map(attrgetter("name"), rows)))
 
-    picture = Picture(base.WIDTH_IN, 1.2 + 0.36 * len(rows) + 0.3 * len(groups))
+    picture = Picture(base.WIDTH_IN, 0.8 + 0.36 * len(rows) + 0.3 * len(groups))
     ax = picture.plot_area()
 
     y, ticks = 0.0, []
@@ -76,18 +80,14 @@ def race(rows: Iterable[Timing], title: str = "") -> Picture:
             y += 1
     _finish_race(ax, rows, ticks)
 
-    words = list(filter(None, map(_fastest, groups, groups.values())))
-    finding = title or _capitalised(words)
-    picture.suptitle(textwrap.fill(finding, TITLE_COLUMNS), x=0.013, ha="left", fontsize=11, color=base.INK)
-    picture.alt = base.sentences(*filter(None, [title]), *words, *map(_words, rows))
+    *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
+    said = [last, findings.wide({_name(row): row.repeats_s for row in rows})]
+    if asks:
+        said, earlier = [*earlier, *said], []
+    finding = findings.line(*said)
+    heading.head(picture, asks, finding)
+    picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
     return picture
-
-
-def _capitalised(words: Sequence[str]) -> str:
-    """Without a title, the last group's winner stands over the race."""
-    if not words:
-        return "Not measured yet"
-    return words[-1][0].upper() + words[-1][1:]
 
 
 def _group_title(ax: Axes, y: float, at: str) -> float:
@@ -143,35 +143,26 @@ def _legend(ax: Axes) -> None:
 
 def _fastest(at: str, rows: Sequence[Timing]) -> str:
     """Who won and by how much; empty where nothing was measured."""
-    order = sorted((row for row in rows if row.measured_s is not None), key=lambda row: row.measured_s)
-    if not order:
-        return ""
+    spread_s = findings.spread(row.repeats_s for row in rows)
+    said = findings.fastest({row.name: row.measured_s for row in rows}, spread_s)
+    if at and said:
+        return f"{at}: {said}"
+    return said
 
-    where = ""
-    if at:
-        where = f"at {at} "
 
-    first, last = order[0], order[-1]
-    if len(order) == 1:
-        return f"{where}{first.name} takes {units.seconds(first.measured_s)}"
-
-    times = "many"
-    if first.measured_s:
-        times = units.times(last.measured_s / first.measured_s)
-    if times == "1":
-        return f"{where}{first.name} and {last.name} take about as long"
-    return f"{where}{first.name} is fastest, {last.name} takes {times} times as long"
+def _name(row: Timing) -> str:
+    if row.at:
+        return f"{row.name} at {row.at}"
+    return row.name
 
 
 def _words(row: Timing) -> str:
-    name, said = row.name, "not yet"
-    if row.at:
-        name += f" at {row.at}"
+    said = "not yet"
     if row.measured_s is not None:
         said = units.seconds(row.measured_s)
     if row.predicted_s is not None:
         said += f", predicted {units.seconds(row.predicted_s)}"
-    return f"{name}: {said}"
+    return f"{_name(row)}: {said}"
 
 
 def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
@@ -195,6 +186,9 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
 
     if not asked:
         return base.notice("no predictions yet")
+    if all(row.predicted is None for row in asked):
+        told = [f"{row.question} Measured: {row.measured_text}." for row in asked if row.measured is not None]
+        return base.notice(NOT_PREDICTED, " ".join([f"{NOT_PREDICTED}.", *told]))
     return _predictions(asked)
 
 
@@ -202,7 +196,7 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
 def _predictions(rows: Sequence[Any]) -> Picture:
     """A lab's rows (`summary.Row`), one pair of bars each; every pair has its own scale, since units differ."""
     wrapped = [textwrap.wrap(row.question, QUESTION_COLUMNS) for row in rows]
-    picture = Picture(base.WIDTH_IN, 0.5 + 0.62 * len(rows) + 0.19 * sum(map(len, wrapped)))
+    picture = Picture(base.WIDTH_IN, 0.1 + 0.62 * len(rows) + 0.19 * sum(map(len, wrapped)))
     ax = picture.plot_area()
 
     y = 0.0
@@ -215,9 +209,23 @@ def _predictions(rows: Sequence[Any]) -> Picture:
     ax.set_xlim(0, 1.8)
     ax.set_ylim(y, -0.05)
     ax.set_axis_off()
-    base.headline(ax, "Predictions beside measurements", "each pair of bars has its own scale")
-    picture.alt = "Predictions beside measurements. " + " ".join(map(_row_words, rows))
+    finding = _nearest(rows)
+    heading.head(picture, "How near were your predictions?", finding, "each pair of bars has its own scale")
+    picture.alt = f"{finding}. " + " ".join(map(_row_words, rows))
     return picture
+
+
+def _nearest(rows: Sequence[Any]) -> str:
+    """How many predictions were within a fifth of what was measured."""
+    near, made = 0, 0
+    for row in rows:
+        if row.predicted is not None and row.measured is not None and row.unit == row.measured_unit:
+            made += 1
+            near += abs(row.predicted - row.measured) <= 0.2 * abs(row.measured)
+
+    if not made:
+        return "Nothing to compare yet"
+    return f"{near} of {made} within 20 % of what was measured"
 
 
 def _pair(ax: Axes, y: float, row: Any) -> None:
@@ -250,17 +258,17 @@ def _row_words(row: Any) -> str:
 
 
 @base.plain_style
-def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, title: str, small: str = "") -> Picture:
+def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str = "", small: str = "") -> Picture:
     """Counters of several runs as bars, held against the one number, `expected`, that each should have reached.
 
-    `runs[name][counter]` is how far it counted.
+    `runs[name][counter]` is how far it counted. `asks` is the question over the picture; ValueError where it is none.
     """
     if not runs:
         return base.notice("nothing was counted")
 
     names = list(dict.fromkeys(chain(*runs.values())))
     lines = sum(map(len, runs.values())) + 0.9 * len(runs)
-    picture = Picture(base.WIDTH_IN, 1.5 + 0.27 * lines)
+    picture = Picture(base.WIDTH_IN, 0.7 + 0.27 * lines)
     ax = picture.plot_area()
 
     ticks, y, largest = {}, 0.0, expected
@@ -281,15 +289,39 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, title: str
     ax.set_axisbelow(True)
     ax.tick_params(axis="x", colors=base.QUIET_INK)
 
-    base.headline(ax, title, small or f"dashed line: {number(expected)}, as asked for")
-    picture.alt = base.sentences(title, *base.of_each(partial(base.listed, text=number), runs))
+    finding = _short(runs, expected)
+    heading.head(picture, asks, finding, small or f"dashed line: {number(expected)}, as asked for")
+    picture.alt = heading.alt(asks, finding, *base.of_each(partial(base.listed, text=number), runs))
     return picture
+
+
+def _short(runs: Mapping[str, Mapping[str, float]], expected: float) -> str:
+    """Which counters are off, and by how much the worst."""
+    off: dict[str, float] = {}
+    count = 0
+    for run, counters in runs.items():
+        count += len(counters)
+        for counter, value in counters.items():
+            if _is_off(value, expected):
+                off[f"{counter} of {run}"] = value - expected
+
+    if not off:
+        return f"All {count} counters reach {number(expected)}"
+    worst = findings.leaders({name: abs(value) for name, value in off.items()})
+    way = "too many"
+    if off[worst[0]] < 0:
+        way = "too few"
+    return f"{len(off)} of {count} counters are off; {findings.both(worst)} most, {number(abs(off[worst[0]]))} {way}"
+
+
+def _is_off(value: float, expected: float) -> bool:
+    return abs(value - expected) > 0.005 * expected
 
 
 def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> None:
     off = value - expected
     told, hatch = number(value), ""
-    if abs(off) > 0.005 * expected:
+    if _is_off(value, expected):
         way, hatch = "too many", "///"
         if off < 0:
             way = "too few"

@@ -7,7 +7,6 @@ A box says what its device holds, takes in and gives out; an arrow's style says 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -20,6 +19,7 @@ from matplotlib.text import Text
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import waits_for
 
 KINDS = ("gradients", "weights")
@@ -27,15 +27,16 @@ NAMES = {"gradients": "gradients and their sums", "weights": "weights"}
 LOOKS = {"gradients": (base.COLOURS[0], "-"), "weights": (base.COLOURS[1], (0, (3, 1.5)))}
 BENDS = {"gradients": 0.16, "weights": 0.24}  # of arrows, so that those of two kinds stand apart
 PANEL_IN = {3: 2.35, 2: 3.5, 1: 3.5}
+LEGEND_IN = 0.3
 ROOM = 1.62
-TITLE_COLUMNS = 88
 StepTraffic = Mapping[str, Any]
 
 
-def moved(steps: Mapping[str, Any], title: str) -> Picture:
+def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
     """A picture of the traffic between devices in a step, one panel a way of doing it: boxes and bent arrows.
 
     `steps[name]` is what `crossings` gave, a run that returned it, or None for a step not yet written.
+    `asks` is the question over the picture; ValueError where it is none.
     """
 
     def of(step: Any) -> StepTraffic | None:
@@ -45,11 +46,11 @@ def moved(steps: Mapping[str, Any], title: str) -> Picture:
             return step[0]
         return step
 
-    return _panels({name: of(step) for name, step in steps.items()}, title)
+    return _panels({name: of(step) for name, step in steps.items()}, asks)
 
 
 @base.plain_style
-def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
+def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
     """`steps[name]` is what `crossings` gives, or None for a step not yet written."""
     known = list(base.written(steps).values())
     if not known:
@@ -60,13 +61,11 @@ def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
         columns = min(columns, 2)
 
     rows = math.ceil(len(steps) / columns)
-    lines = textwrap.wrap(title, TITLE_COLUMNS)
-    head_in = 0.35 + 0.2 * len(lines)
-    height_in = head_in + rows * PANEL_IN[columns]
-
-    picture = Picture(base.WIDTH_IN, height_in)
+    picture = Picture(base.WIDTH_IN, LEGEND_IN + rows * PANEL_IN[columns])
     picture.set_layout_engine("none")
-    picture.text(0.01, 1 - 0.08 / height_in, "\n".join(lines), fontsize=11, color=base.INK, va="top")
+    found = finding(base.written(steps))
+    head_in = LEGEND_IN + heading.head(picture, asks, found)
+    height_in = picture.get_figheight()
 
     for index, (name, step) in enumerate(steps.items()):
         row, column = divmod(index, columns)
@@ -74,9 +73,27 @@ def _panels(steps: Mapping[str, StepTraffic | None], title: str) -> Picture:
         area = (column / columns, bottom, 1 / columns, PANEL_IN[columns] / height_in)
         _panel(picture.add_axes(area), name, step)
 
-    _legend(picture, known, 1 - (head_in - 0.3) / height_in)
-    picture.alt = base.sentences(title, *base.of_each(in_words, steps))
+    _legend(picture, known, 1 - (head_in - LEGEND_IN) / height_in)
+    picture.alt = heading.alt(asks, found, *base.of_each(in_words, steps))
     return picture
+
+
+def finding(steps: Mapping[str, StepTraffic]) -> str:
+    """What device traffic says: which device of which way takes in most.
+
+    The bytes of a collective op are in no graph: such a way is not compared.
+    """
+    busiest: dict[str, float] = {}
+    for name, step in steps.items():
+        if step["collectives"]:
+            continue
+        sums = {device: taken_in(step, device) for device in devices(step)}
+        first = max(sums, key=sums.get, default="")
+        busiest[f"{first} of {name}"] = sums.get(first, 0)
+
+    if busiest and not any(busiest.values()):
+        return "Nothing moves"
+    return findings.line(findings.ranked(busiest, ("takes in", "take in"), units.size)) or "No graph says what moves"
 
 
 def devices(step: StepTraffic) -> list[str]:

@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 
 MOST_BARS = 60
 LANE_IN = 0.62
@@ -34,15 +35,18 @@ class Sample:
 
 
 @base.plain_style
-def spreads(rows: Iterable[Sample], title: str, x: str) -> Picture:
-    """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values."""
+def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
+    """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
+
+    `asks` is the question over the picture; ValueError where it is none.
+    """
     rows = tuple(rows)
     if not rows:
         return base.notice("nothing was measured")
 
     largest = max((max(row.values) for row in rows if row.values), default=1)
     width = max(1, math.ceil((largest + 1) / MOST_BARS))  # of a bar, in values
-    picture = Picture(base.WIDTH_IN, 1.5 + LANE_IN * len(rows))
+    picture = Picture(base.WIDTH_IN, 1.1 + LANE_IN * len(rows))
     ax = picture.plot_area()
     for index, row in enumerate(rows):
         _lane(ax, index, row, width, largest)
@@ -53,9 +57,43 @@ def spreads(rows: Iterable[Sample], title: str, x: str) -> Picture:
     ax.set_xlabel(x, fontsize=9, color=base.INK)
     _legend(ax, rows)
 
-    base.headline(ax, title, "grey number: the largest value")
-    picture.alt = base.sentences(title, *map(_words, rows))
+    found = finding(rows)
+    heading.head(picture, asks, found, "grey number: the largest value")
+    picture.alt = heading.alt(asks, found, *map(_words, rows))
     return picture
+
+
+def finding(rows: Sequence[Sample]) -> str:
+    """What distributions say: who reaches farthest, whether the means tie, and how far they are from what was foretold."""
+    known = [row for row in rows if row.values]
+    means = {row.name: float(np.mean(row.values)) for row in known}
+    far = findings.ranked({row.name: max(row.values) for row in known}, ("reaches", "reach"), word="farthest")
+    said = [findings.line(far)]
+
+    if len(known) > 1:
+        said.append(_means(means))
+    foretold = {row.name: row.expected for row in known if row.expected}
+    off = {name: means[name] / expected - 1 for name, expected in foretold.items()}
+    if off:
+        worst = max(off, key=lambda name: abs(off[name]))
+        said.append(_off(off[worst], worst, len(off)))
+    return findings.line(*said)
+
+
+def _means(means: dict[str, float]) -> str:
+    if len(findings.leaders(means)) == len(means):
+        return f"the means tie at about {units.number(np.mean(list(means.values())))}"
+    return f"means from {units.number(min(means.values()))} to {units.number(max(means.values()))}"
+
+
+def _off(part: float, name: str, count: int) -> str:
+    """How far the mean that is farthest from its prediction is from it."""
+    if abs(part) <= findings.TIE:
+        return f"{count} of {count} means within 5 % of the prediction"
+    way = "above"
+    if part < 0:
+        way = "below"
+    return f"the mean of {name} is {round(100 * abs(part))} % {way} the prediction"
 
 
 def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:

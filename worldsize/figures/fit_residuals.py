@@ -14,11 +14,11 @@ from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator
 
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading, scales
 
 MOST_PERCENT = 100  # what is further off is drawn at the edge
 
@@ -43,7 +43,7 @@ class Line:
 def residuals(
     seconds: Mapping[float, float] | None,
     lines: Iterable[Line],
-    title: str,
+    asks: str = "",
     left_out: Sequence[float] = (),
     marks: Mapping[float, str] = MappingProxyType({}),
     points: str = "measured",
@@ -51,14 +51,15 @@ def residuals(
     """Times by size with lines through them, and below how far each line is off; `marks` are words at some sizes.
 
     `points` says where the times come from, if they were not measured; sizes in `left_out` were not fitted and are hollow.
+    `asks` is the question over the picture; ValueError where it is none.
     """
     lines = tuple(lines)
     if not seconds:
         return base.notice("nothing was measured")
 
-    panels, height_in = 1, 3.2
+    panels, height_in = 1, 2.9
     if any(map(attrgetter("alpha_bandwidth"), lines)):
-        panels, height_in = 2, 5.6
+        panels, height_in = 2, 5.2
     picture = Picture(base.WIDTH_IN, height_in)
     axes = picture.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[1] * panels)[:, 0]
     for ax in axes:
@@ -69,16 +70,40 @@ def residuals(
         _errors(ax, seconds, lines, left_out)
     for ax in axes:
         _marks(ax, marks, words=ax is axes[-1])
-    _x_axis(axes[-1], seconds)
+    _x_axis(axes[-1])
 
     small = ""
     if left_out:
         small = "filled: fitted; hollow: left out of the fit"
-    base.headline(axes[0], title, small)
-
+    found = finding(lines, seconds, left_out)
+    heading.head(picture, asks, found, small)
     said = [_words(line, seconds, left_out) for line in lines]
-    picture.alt = base.sentences(title, f"{points.capitalize()}: {_range(seconds)}", *said)
+    picture.alt = heading.alt(asks, found, f"{points.capitalize()}: {_range(seconds)}", *said)
     return picture
+
+
+def finding(lines: Sequence[Line], seconds: Mapping[float, float], left_out: Sequence[float]) -> str:
+    """What residuals say: how far each line is off at its worst, of several the better one first."""
+    known = [line for line in lines if line.alpha_bandwidth]
+    if not known:
+        return "No line is fitted yet"
+
+    off = {}
+    for line in known:
+        off[line.name] = max(abs(line.error(m, seconds[m])) for m in _judged(seconds, left_out))
+    said = [f"{name} is at most {_part(off[name])} off" for name in sorted(off, key=off.get)]
+    if len(off) > 1 and len(findings.leaders(off)) == len(off):
+        return f"{findings.both(list(off))} tie: at most {_part(max(off.values()))} off"
+    return findings.line(*said)
+
+
+def _part(error: float) -> str:
+    return units.number(float(f"{100 * error:.2g}"), "%")
+
+
+def _judged(seconds: Mapping[float, float], left_out: Sequence[float]) -> list[float]:
+    """The sizes that judge a line: those that it was not fitted to, if there are any."""
+    return [size for size in seconds if size in left_out] or list(seconds)
 
 
 def _plain(ax: Axes) -> None:
@@ -96,11 +121,7 @@ def _times(
         _line(ax, index, line, seconds)
 
     ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1,)))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(lambda value, _: units.seconds(value))
-    ax.set_ylabel("time of a message", fontsize=9, color=base.QUIET_INK)
+    scales.log_axis(ax.yaxis, "time of a message", units.seconds)
     ax.legend(fontsize=9, frameon=False, loc="upper left")
 
 
@@ -168,11 +189,8 @@ def _marks(ax: Axes, marks: Mapping[float, str], words: bool) -> None:
             )  # fmt: skip
 
 
-def _x_axis(ax: Axes, seconds: Mapping[float, float]) -> None:
-    ax.xaxis.set_major_locator(LogLocator(subs=(1,)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(lambda value, _: units.size(value))
-    ax.set_xlabel("size of the message", fontsize=9, color=base.QUIET_INK)
+def _x_axis(ax: Axes) -> None:
+    scales.log_axis(ax.xaxis, "size of the message", units.size)
 
 
 def _range(seconds: Mapping[float, float]) -> str:
@@ -187,10 +205,10 @@ def _words(line: Line, seconds: Mapping[float, float], left_out: Sequence[float]
     if not line.alpha_bandwidth:
         return f"{line.name}: not yet"
 
-    asked, where = list(seconds), "all sizes"
+    where = "all sizes"
     if left_out:
-        asked, where = [m for m in seconds if m in left_out] or asked, "the sizes left out"
+        where = "the sizes left out"
 
-    worst = max(asked, key=lambda m: abs(line.error(m, seconds[m])))
+    worst = max(_judged(seconds, left_out), key=lambda m: abs(line.error(m, seconds[m])))
     off = abs(line.error(worst, seconds[worst]))
     return f"{line.name}: of {where}, {units.size(worst)} is worst, off by {units.number(round(100 * off))} %"

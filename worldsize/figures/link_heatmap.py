@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings
 from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 
@@ -71,8 +72,10 @@ def _busiest_link(table: np.ndarray) -> str:
     if used.size and used.min() == used.max():
         return f"{used.size} links are used, {units.size(used.max())} each"
 
-    src, dst = np.unravel_index(table.argmax(), table.shape)
-    return f"the busiest link is {src} to {dst} with {units.size(table.max())}"
+    busiest = findings.leaders({f"{src} to {dst}": float(size) for (src, dst), size in np.ndenumerate(table)})
+    if len(busiest) > 1:
+        return f"the {len(busiest)} busiest links carry about {units.size(table.max())} each"
+    return f"the busiest link is {busiest[0]} with {units.size(table.max())}"
 
 
 def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:

@@ -6,18 +6,22 @@ A marker is a measurement, a dashed line the formula; each series has its own co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading, scales
 
 PREDICTED = (0, (4, 2))  # dashes
+LEAST_STEP = 0.045  # of the axis, from label to label
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
 
@@ -36,38 +40,110 @@ class Curve:
 
 
 @base.plain_style
-def curves(rows: Iterable[Curve], title: str, x: str, y: str, log: bool = False) -> Picture:
-    """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit."""
+def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False) -> Picture:
+    """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
+
+    `asks` is the question over the picture; ValueError where it is none.
+    """
     rows = tuple(rows)
     if rows and not any(row.predicted or row.known for row in rows):
         return base.not_yet(", ".join(map(attrgetter("name"), rows)))
 
-    picture = Picture(8.5, 4.2)
+    picture = Picture(8.5, 3.8)
     ax = picture.plot_area()
     for index, row in enumerate(rows):
         _curve(ax, index, row)
 
-    if log:
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.yaxis.set_minor_locator(NullLocator())
-    else:
-        ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
-
     places: set[float] = set()
     for row in rows:
         places.update(place for place, _ in row.measured)
-    _axis(ax.xaxis, x, sorted(places))
-    _axis(ax.yaxis, y, ())
+
+    for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
+        if log:
+            scales.log_axis(axis, name)
+        else:
+            axis.set_label_text(name, fontsize=9)
+        _axis(axis, name)
+    if places:
+        ax.xaxis.set_ticks(_apart(sorted(places), log))
+        ax.xaxis.set_minor_locator(NullLocator())
+    if not log:
+        ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=0.6)
     ax.set_axisbelow(True)
     # framed: its markers are no points
     ax.legend(fontsize=9, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
 
-    base.headline(ax, title, "markers: measured; dashed lines: predicted")
-    picture.alt = base.sentences(title, *(_words(row, x, y) for row in rows))
+    found = finding(rows, x, y)
+    heading.head(picture, asks, found, _drawn(rows))
+    picture.alt = heading.alt(asks, found, *(_words(row, x, y) for row in rows))
     return picture
+
+
+def finding(rows: Sequence[Curve], x: str, y: str) -> str:
+    """What measured curves say: how one runs and how far it is from its prediction; of two, which is lower where.
+
+    Points that the others do not let one expect are named.
+    """
+    at, value = partial(_text, name=x), partial(_text, name=y)
+    known = [row for row in rows if row.known]
+    if not known:
+        known = [row for row in rows if row.predicted]
+        said = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]
+        return findings.line(*said)
+
+    said = []
+    if len(known) == 1:
+        said.append(findings.course(known[0].name, known[0].known, at, value))
+    elif len(known) == 2:
+        one, other = known
+        said.append(findings.crossover(one.name, one.known, other.name, other.known, at))
+    else:
+        said.append(_lowest(known, at))
+
+    said.append(findings.off_predictions({row.name: (row.known, row.predicted) for row in known}, at))
+    said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
+    return findings.line(*said)
+
+
+def _lowest(rows: Sequence[Curve], at: Callable[[float], str]) -> str:
+    """Which of several curves is lowest at the first and at the last place where all have a point."""
+    shared = sorted(set.intersection(*({place for place, _ in row.known} for row in rows)))
+    if not shared:
+        return ""
+
+    names = []
+    for place in (shared[0], shared[-1]):
+        names.append(findings.both(findings.leaders({row.name: dict(row.known)[place] for row in rows}, largest=False)))
+    if names[0] == names[1]:
+        return f"at {at(shared[0])} and at {at(shared[-1])} {names[0]} is lowest"
+    return f"at {at(shared[0])} {names[0]} is lowest, at {at(shared[-1])} {names[1]}"
+
+
+def _drawn(rows: Sequence[Curve]) -> str:
+    """How to read what is drawn, where there is more than one kind of it."""
+    measured = any(row.known for row in rows)
+    predicted = any(row.predicted for row in rows)
+    if measured and predicted:
+        return "markers: measured; dashed lines: predicted"
+    if predicted:
+        return "dashed lines: computed"
+    return ""
+
+
+def _apart(places: Sequence[float], log: bool) -> list[float]:
+    """Those of the places whose labels do not touch: every second one, or fewer, where there are many near each other."""
+    shown: list[float] = []
+    span = math.log(places[-1] / places[0]) if log and places[0] > 0 else places[-1] - places[0]
+    for place in places:
+        step = span
+        if shown and log and shown[-1] > 0:
+            step = math.log(place / shown[-1])
+        elif shown:
+            step = place - shown[-1]
+        if step >= LEAST_STEP * span:
+            shown.append(place)
+    return shown
 
 
 def _curve(ax: Axes, index: int, row: Curve) -> None:
@@ -89,12 +165,8 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
         ax.plot([], [], label=label, linestyle=dashes, **look)
 
 
-def _axis(axis, name: str, ticks: Sequence[float]) -> None:
-    axis.set_label_text(name, fontsize=9, color=base.INK)
+def _axis(axis, name: str) -> None:
     axis.set_major_formatter(lambda value, _: _text(value, name))
-    if ticks:
-        axis.set_ticks(ticks)
-        axis.set_minor_locator(NullLocator())
     axis.set_tick_params(which="both", colors=base.INK, labelsize=9)
     axis.label.set_color(base.QUIET_INK)
 

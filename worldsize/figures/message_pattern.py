@@ -6,6 +6,8 @@ from collections import Counter
 from operator import attrgetter
 from typing import Any
 
+from worldsize.figures.frame import findings
+
 
 def message_pattern(trace: Any) -> str:
     """What a trace's messages do, in words: a ring, one hub, or their busiest rank."""
@@ -50,7 +52,7 @@ def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
     sent = Counter(dict.fromkeys(range(n), 0))
     for t in trace.transfers:
         sent[t.src] += t.size_bytes
-    rank, most = sent.most_common(1)[0]
+    most = max(sent.values())
 
     if min(sent.values()) >= 0.999 * most:  # chunks that differ by an element are as good as equal
         to_all = ""
@@ -59,4 +61,11 @@ def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
         return f"every rank sends{to_all} the same number of bytes"
 
     share = round(100 * most / sum(sent.values()))
-    return f"rank {rank} sends most, {share} % of all bytes"
+    first, *others = findings.leaders(sent)
+    if len(others) == n - 1:
+        return "every rank sends about the same number of bytes"
+    if len(others) > 3:
+        return f"{len(others) + 1} of {n} ranks send most, about {share} % of all bytes each"
+    if others:
+        return f"ranks {findings.both([str(rank) for rank in (first, *others)])} send most, about {share} % of all bytes each"
+    return f"rank {first} sends most, {share} % of all bytes"

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 
 GREEN, RED = base.COLOURS[2], base.COLOURS[1]
 Cells = Mapping[tuple[str, str], str]  # (row, column) -> outcome
@@ -37,38 +38,61 @@ LOOKS = {
 
 
 @base.plain_style
-def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, title: str, small: str = "") -> Picture:
+def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: str = "", small: str = "") -> Picture:
     """A table of outcomes, "works", "fails", "wrong", "loses updates" or a word of its own, by (row, column).
 
-    "–" is drawn where there is none.
+    "–" is drawn where there is none. `asks` is the question over the picture; ValueError where it is none.
     """
     label_in = 0.2 + LETTER_IN * max(map(len, rows), default=0)
     column_in = max(1.06, 0.1 + 0.0785 * max(map(len, columns), default=0))
-    width = max(label_in + column_in * len(columns), 0.09 * len(title), 0.07 * len(small))
+    width = max(label_in + column_in * len(columns), base.WIDTH_IN - 0.2)
+    table_in = 0.3 + ROW_IN * (len(rows) + 1)
 
-    picture = Picture(width + 0.2, 0.95 + ROW_IN * (len(rows) + 1))
+    picture = Picture(width + 0.2, table_in)
     picture.set_layout_engine("none")
-    ax = picture.add_axes((0.012, 0.02, 0.976, 0.96))
+    found = finding(rows, columns, cells)
+    heading.head(picture, asks, found, small)
+    ax = picture.add_axes((0.1 / (width + 0.2), 0, width / (width + 0.2), table_in / picture.get_figheight()))
     ax.axis("off")
     ax.set_xlim(0, width)
-    ax.set_ylim(0.85 + ROW_IN * (len(rows) + 1), 0)
-    ax.text(0, 0.14, title, fontsize=11, color=base.INK, va="center")
-    ax.text(0, 0.4, small, fontsize=9, color=base.QUIET_INK, va="center")
+    ax.set_ylim(table_in, 0)
 
     for k, column in enumerate(columns):
         x = label_in + column_in * (k + 0.5)
-        ax.text(x, 0.72, column, fontsize=8.5, color=base.INK, ha="center", va="center", weight="bold")
+        ax.text(x, 0.12, column, fontsize=8.5, color=base.INK, ha="center", va="center", weight="bold")
 
     for r, row in enumerate(rows):
-        y = 0.88 + ROW_IN * r
+        y = 0.28 + ROW_IN * r
         ax.plot([0, width], [y, y], color=base.RULE, linewidth=0.5)
         ax.text(0, y + ROW_IN / 2, row, fontsize=9, color=base.INK, va="center")
         for k, column in enumerate(columns):
             _cell(ax, label_in + column_in * k, y, column_in, cells.get((row, column)))
 
     told = "; ".join(_words(row, columns, cells) for row in rows)
-    picture.alt = base.sentences(*filter(None, [title, small, told]))
+    picture.alt = heading.alt(asks, found, small, told)
     return picture
+
+
+def finding(rows: Sequence[str], columns: Sequence[str], cells: Cells) -> str:
+    """What a table of outcomes says: how many of those that ran work, which column most; of two, how many rows are alike."""
+    ran = {place: outcome for place, outcome in cells.items() if outcome in LOOKS}
+    works = [place for place, outcome in ran.items() if outcome == "works"]
+    if not ran:
+        return "Nothing was run"
+
+    said = f"{len(works)} of {len(ran)} work"
+    if len(columns) == 2:
+        pairs = [[cells.get((row, column)) for column in columns] for row in rows]
+        known = [pair for pair in pairs if None not in pair]
+        alike = sum(one == other for one, other in known)
+        return findings.line(said, f"{alike} of {len(known)} alike in both columns")
+
+    by_column = {column: sum(place[1] == column for place in works) for column in columns}
+    used = {column: count for column, count in by_column.items() if any(place[1] == column for place in ran)}
+    best = findings.leaders(used)
+    if 0 < len(best) < len(used):
+        said += f"; most of them with {findings.both(best)}, {used[best[0]]}{findings.verb(best, '', ' each')}"
+    return said
 
 
 def _cell(ax: Axes, x: float, y: float, width: float, outcome: str | None) -> None:

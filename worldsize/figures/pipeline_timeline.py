@@ -18,6 +18,7 @@ from matplotlib.patches import Patch, Rectangle
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import heading
 from worldsize.figures.inputs import waits_for
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, StagePass, makespan_s, utilisation, works
 
@@ -34,28 +35,33 @@ MOST_TOLD = 8  # stages
 MOST_PASSES_TOLD = 12
 
 
-def pipeline(of: Any, title: str = "") -> Picture:
-    """A pipeline's stages in time, from the spans "forward k" and "backward k" that they marked, with their messages."""
+def pipeline(of: Any, asks: str = "") -> Picture:
+    """A pipeline's stages in time, from the spans "forward k" and "backward k" that they marked, with their messages.
+
+    `asks` is the question over the picture; ValueError where it is none.
+    """
     if waits_for(of):
         return base.not_yet(waits_for(of))
 
     trace = getattr(of, "trace", of)
     if not trace or not works(trace):
         return base.notice("no forward and no backward was marked")
-    return _pipeline(trace, title)
+    return _pipeline(trace, asks)
 
 
 @base.plain_style
-def _pipeline(trace: Any, title: str) -> Picture:
+def _pipeline(trace: Any, asks: str) -> Picture:
     """`trace` has at least one forward or backward marked."""
     marked = works(trace)
     start_s, whole_s = marked[0].start_s, makespan_s(trace)
     scale, unit = units.time_unit(whole_s)
 
-    height_in = 1.25 + 0.46 * trace.world_size
-    picture = Picture(base.WIDTH_IN, height_in)
+    picture = Picture(base.WIDTH_IN, 0.75 + 0.46 * trace.world_size)
     picture.set_layout_engine(None)
-    picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - 0.62 / height_in)
+    said = finding(trace)
+    head_in = heading.head(picture, asks, said, f"{units.seconds(whole_s)} from the first forward to the last backward")
+    height_in = picture.get_figheight()
+    picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - (head_in + 0.25) / height_in)
     ax = picture.plot_area()
 
     _lanes(ax, trace.world_size, whole_s * scale)
@@ -67,9 +73,8 @@ def _pipeline(trace: Any, title: str) -> Picture:
     ax.set_xlabel(f"time since the first forward ({unit})", fontsize=9, color=base.INK)
     _legend(ax)
 
-    said = title or finding(trace)
-    base.headline(ax, said, f"{units.seconds(whole_s)} from the first forward to the last backward")
-    picture.alt = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {said}. {_told(marked, trace)}"
+    over = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {said}"
+    picture.alt = heading.alt(asks, over, _told(marked, trace).removesuffix("."))
     return picture
 
 
@@ -80,8 +85,11 @@ def finding(trace: Any) -> str:
 
     if max(shares) - min(shares) <= 5:
         return f"Each stage works {everyone} % of the time and is idle {100 - everyone} %"
-    most = shares.index(max(shares))
-    return f"Stage {most} works {max(shares)} % of the time, all together {everyone} %"
+    most = [stage for stage, share in enumerate(shares) if max(shares) - share <= 2]
+    who = f"Stage {most[0]} works"
+    if len(most) > 1:
+        who = f"{len(most)} of {len(shares)} stages work"
+    return f"{who} {max(shares)} % of the time, all together {everyone} %"
 
 
 def _percent(share: float) -> int:

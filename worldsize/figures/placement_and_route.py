@@ -8,7 +8,6 @@ which their tensors were ready, at equal distances.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -22,6 +21,7 @@ from matplotlib.patches import FancyBboxPatch
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import waits_for
 from worldsize.tf.graphs import Move, order
 
@@ -30,17 +30,16 @@ CHARACTER_IN = 0.072  # of 8 points, on average, on the broad side
 MOST_TYPES = 5
 MINOR = {"Cast", "DivNoNan", "ExpandDims", "Fill", "Pack", "Reshape", "Shape", "Squeeze", "StridedSlice", "Transpose"}
 KINDS = ("data", "weights", "gradients", "average", "rate")  # these look the same in every picture
-TITLE_COLUMNS, TITLE_LINE_IN = 88, 0.2
 
 Devices = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 @base.plain_style
-def placement(devices: Devices | Any, title: str) -> Picture:
+def placement(devices: Devices | Any, asks: str = "") -> Picture:
     """A picture of TensorFlow's graph by device: a row a device, a chip for each variable that it holds.
 
     A chip says its variable's bytes, a row how many operations run on its device. `devices` is what `graphs.placed`
-    gives, or a run that is "not yet".
+    gives, or a run that is "not yet". `asks` is the question over the picture; ValueError where it is none.
     """
     if waits_for(devices):
         return base.not_yet(waits_for(devices))
@@ -51,7 +50,8 @@ def placement(devices: Devices | Any, title: str) -> Picture:
 
     laid = {name: _chips(row["variables"]) for name, row in rows.items()}
     heights = {name: LINE_IN * (len(lines) + 1) + 0.1 for name, lines in laid.items()}
-    picture, ax, y = _sheet(title, sum(heights.values()) + 0.12 * len(rows))
+    found = held(rows)
+    picture, ax, y = _sheet(asks, found, sum(heights.values()) + 0.12 * len(rows))
 
     for index, (name, row) in enumerate(rows.items()):
         _row(ax, y, heights[name], index, name)
@@ -62,8 +62,27 @@ def placement(devices: Devices | Any, title: str) -> Picture:
         ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=8, color=base.QUIET_INK, va="center")
         y += heights[name] + 0.12
 
-    picture.alt = base.sentences(title, *base.of_each(_row_in_words, rows))
+    picture.alt = heading.alt(asks, found, *base.of_each(_row_in_words, rows))
     return picture
+
+
+def held(rows: Devices) -> str:
+    """What a placement says: which device holds how much of the variables."""
+    sums = {name: sum(row["variables"].values()) for name, row in rows.items() if row["variables"]}
+    if not sums:
+        return "No device holds a variable"
+    if len(sums) == 1:
+        return "".join(f"{name} holds all variables, {units.size(size)}" for name, size in sums.items())
+
+    leaders = findings.leaders(sums)
+    if len(leaders) == len(sums):
+        return findings.line(findings.ranked(sums, ("holds", "hold"), units.size))
+    first = max(sums, key=sums.get)
+    return f"{first} holds {_share(sums[first], sum(sums.values()))} of the variables' {units.size(sum(sums.values()))}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{min(99, round(100 * part / whole)) if part < whole else 100} %"
 
 
 def _row_in_words(row: Mapping[str, Mapping[str, int]]) -> str:
@@ -90,19 +109,16 @@ def _width(text: str) -> float:
     return CHARACTER_IN * len(text) + 0.12
 
 
-def _sheet(title: str, height_in: float) -> tuple[Picture, Axes, float]:
+def _sheet(asks: str, finding: str, height_in: float) -> tuple[Picture, Axes, float]:
     """A picture measured in inches from the top left, and where its rows begin."""
-    lines = textwrap.wrap(title, TITLE_COLUMNS)
-    top = 0.14 + TITLE_LINE_IN * len(lines)
-
-    picture = Picture(base.WIDTH_IN, top + height_in)
+    picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine("none")
+    top = heading.head(picture, asks, finding)
     ax = picture.add_axes((0, 0, 1, 1))
 
     ax.set_axis_off()
     ax.set_xlim(0, base.WIDTH_IN)
     ax.set_ylim(top + height_in, 0)
-    ax.text(0.08, 0.08, "\n".join(lines), fontsize=11, color=base.INK, va="top", linespacing=1.15)
     return picture, ax, top
 
 
@@ -167,11 +183,11 @@ def hops(moves: Iterable[Move]) -> list[Hop]:
 
 
 @base.plain_style
-def route(moves: Iterable[Move] | Any, title: str) -> Picture:
+def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
     """Companion of the placement's picture: the way of a step's tensors, lanes of TensorFlow devices with arrows in order.
 
     The arrows of a step stand in order, each with its bytes. `moves` is what `graphs.moves` gives, or a run that is
-    "not yet".
+    "not yet". `asks` is the question over the picture; ValueError where it is none.
     """
     if waits_for(moves):
         return base.not_yet(waits_for(moves))
@@ -180,7 +196,8 @@ def route(moves: Iterable[Move] | Any, title: str) -> Picture:
         return base.notice("no tensor went from one device to another")
 
     lanes = sorted(set(chain(*map(attrgetter("src", "dst"), found))), key=order)
-    picture, ax, top = _sheet(title, 0.3 + 0.55 * len(lanes))
+    said = travels(found)
+    picture, ax, top = _sheet(asks, said, 0.3 + 0.55 * len(lanes))
     ys = {lane: top + 0.5 + 0.55 * index for index, lane in enumerate(lanes)}
     for lane, y in ys.items():
         ax.plot([LABEL_IN, base.WIDTH_IN - 0.1], [y, y], color=base.RULE, linewidth=1, zorder=0)
@@ -202,8 +219,22 @@ def route(moves: Iterable[Move] | Any, title: str) -> Picture:
         frameon=False, ncols=len(entries), handlelength=3,
     )  # fmt: skip
 
-    picture.alt = f"{title}. " + "; ".join(map(_in_words, found)) + "."
+    picture.alt = heading.alt(asks, said, "; ".join(map(_in_words, found)))
     return picture
+
+
+def travels(hops: Iterable[Hop]) -> str:
+    """What a route says: how many transfers with how many bytes, and who sends most of them."""
+    hops = tuple(hops)
+    sent: dict[str, float] = {}
+    for hop in hops:
+        sent[hop.src] = sent.get(hop.src, 0) + hop.size_bytes
+
+    whole = units.size(sum(sent.values()))
+    if len(sent) == 1:
+        return findings.line(f"{units.count(len(hops), 'transfer')}, {whole} in all", *(f"{name} sends all" for name in sent))
+    most = findings.ranked(sent, ("sends", "send"), units.size)
+    return findings.line(f"{units.count(len(hops), 'transfer')}, {whole} in all", most)
 
 
 def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, index: int) -> None:

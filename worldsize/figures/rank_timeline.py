@@ -23,6 +23,7 @@ from worldsize import failures, units
 from worldsize.failures import Outcome
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings
 from worldsize.figures.inputs import began_s, ended_s, waits_for
 from worldsize.trace import joined
 
@@ -127,10 +128,15 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     ax.set_xlabel(f"time since the first event ({unit})", fontsize=9, color=base.INK)
     _legend(ax, kinds)
 
-    said = told_stands(stood) or finding(trace.world_size, shown, whole_s)
-    base.headline(ax, said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
+    said, late = told_stands(stood), ""
+    if not said:
+        said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
+    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
-    picture.alt = f"{over}: {said[0].lower()}{said[1:]}. {_sums(trace.world_size, groups)}"
+    told = f"{said[0].lower()}{said[1:]}"
+    if late:
+        told = f"{late}; {told}"
+    picture.alt = f"{over}: {told}. {_sums(trace.world_size, groups)}"
     return picture
 
 
@@ -272,6 +278,15 @@ def told_stands(stood: Mapping[int, str]) -> str:
 
     line = "; ".join(said)
     return line[:1].upper() + line[1:]
+
+
+def _straggler(shown: Sequence[Bar]) -> str:
+    """Which rank computes longest, where one clearly does: it is the one that the others wait for."""
+    worked: dict[str, list[Interval]] = defaultdict(list)
+    for b in shown:
+        if b.kind == "compute":
+            worked[f"rank {b.rank}"].append((b.start_s, b.end_s))
+    return findings.straggler({rank: covered_s(intervals) for rank, intervals in worked.items()})
 
 
 def _share(part_s: float, whole_s: float) -> str:

@@ -68,10 +68,8 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
         ax = made.add_subplot(1, len(shown), number)
         curves = _curves(reports, name)
         _panel(ax, curves, name, x_name, tasks)
-        findings.append(finding(curves, name, x_name, tasks))
-        if len(shown) == 1:
-            name = findings[0]
-        base.headline(ax, name)
+        findings.append(finding(curves, report_series.label(name), x_name, tasks))
+        base.headline(ax, findings[0] if len(shown) == 1 else report_series.label(name))
     if len(reports) > 1:
         _legend(made)
 
@@ -107,7 +105,7 @@ def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.Tas
     ax.tick_params(colors=base.INK, labelsize=9, length=0)
     ax.grid(axis="y", color=base.RULE, linewidth=0.6)
     ax.set_xlabel(x_name, fontsize=9, color=base.INK)
-    ax.set_ylabel(name, fontsize=9, color=base.INK)
+    ax.set_ylabel(report_series.label(name), fontsize=9, color=base.INK)
     ax.xaxis.set_major_formatter(lambda value, _: units.number(value))
 
 
@@ -209,6 +207,6 @@ def _end(who: str, rows: Sequence[dict[str, float]], names: Sequence[str]) -> st
     for row in rows:
         latest |= row
 
-    values = {name: latest[name] for name in names if name in latest}
+    values = {report_series.label(name): latest[name] for name in names if name in latest}
     told = base.listed(values, units.number)
     return f"{who.capitalize()} ends at {told} after {units.count(len(rows), 'report')}."

@@ -15,6 +15,7 @@ ReportPoint = tuple[float, float | None]  # y is None where it is no finite numb
 
 PLACES = ("step", "epoch")  # names that say how far a rank is, not how it does
 TOTALS = {"step": "steps", "epoch": "epochs"}
+UNITS = ("s", "ms", "us", "B", "kB", "MB", "GB")  # after the last underscore of a name
 _NO_CURVES = {"t", *PLACES, *TOTALS.values()}
 
 
@@ -24,6 +25,14 @@ def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
     for row in rows:
         found.update(dict.fromkeys(row))
     return [name for name in found if name not in _NO_CURVES]
+
+
+def label(name: str) -> str:
+    """The name of a report series for people: "kept_for_backward_kB" is "kept for backward (kB)"."""
+    words = name.split("_")
+    if len(words) < 2 or words[-1] not in UNITS or words[-2] == "per":
+        return " ".join(words)
+    return f"{' '.join(words[:-1])} ({words[-1]})"
 
 
 @dataclass

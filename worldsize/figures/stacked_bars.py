@@ -5,7 +5,6 @@ A part is told by colour and by hatch, and the sum is written out. Left out: pre
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -15,10 +14,10 @@ from matplotlib.patches import Patch
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 
 ROOM_FOR_TEXT = 1.2
-TITLE_COLUMNS = 90
-LEAST_HEIGHT_IN = 2.8  # room for title, legend and axis round a single bar
+LEAST_HEIGHT_IN = 2.2  # room for legend and axis round a single bar
 
 Parts = Mapping[str, float]
 Rows = Sequence[Parts] | Mapping[str, Parts]
@@ -27,13 +26,14 @@ Rows = Sequence[Parts] | Mapping[str, Parts]
 @base.plain_style
 def stacks(
     groups: Mapping[str, Rows | None],
-    title: str,
+    asks: str = "",
     what: str = "memory",
     limit: tuple[str, float] | None = None,
 ) -> Picture:
     """Stacked bars of bytes: `groups[name][rank]` is {part: bytes}; None for a group not yet measured.
 
-    A group's rows may have labels of their own instead of ranks: `groups[name][label]`.
+    A group's rows may have labels of their own instead of ranks: `groups[name][label]`. `asks` is the question over the
+    picture; ValueError where it is none.
     """
     labelled = {name: _labelled(rows) for name, rows in base.written(groups).items()}
     if not labelled:
@@ -49,7 +49,7 @@ def stacks(
         highest.append(limit[1])
     largest = max(highest) or 1
     scale, unit = units.byte_unit(largest)
-    picture = Picture(base.WIDTH_IN, max(LEAST_HEIGHT_IN, 1.2 + 0.27 * len(known) + 0.34 * len(groups)))
+    picture = Picture(base.WIDTH_IN, max(LEAST_HEIGHT_IN, 0.8 + 0.27 * len(known) + 0.34 * len(groups)))
     ax = picture.plot_area()
 
     y, ticks = 0.0, []
@@ -73,12 +73,42 @@ def stacks(
     ax.set_xlabel(f"{what} ({unit})", fontsize=9, color=base.INK)
     _legend(ax, names)
 
-    base.headline(ax, "\n".join(textwrap.wrap(title, TITLE_COLUMNS)), " ")
-    said = [title]
+    found = finding(labelled, limit)
+    heading.head(picture, asks, found)
+    said = [found]
     if limit:
         said.append(f"The line: {limit[0]}, {units.size(limit[1])}")
-    picture.alt = base.sentences(*said, *base.of_each(_words, groups))
+    picture.alt = heading.alt(asks, *said, *base.of_each(_words, groups))
     return picture
+
+
+def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None) -> str:
+    """What stacked bars say: which group's fullest bar is highest, or which bars stay under the limit."""
+    sums = {name: {label: sum(row.values()) for label, row in rows.items()} for name, rows in groups.items()}
+    if limit:
+        return _fits(sums, *limit)
+    if len(sums) == 1:
+        (rows,) = sums.values()
+        return findings.line(findings.ranked(rows, ("has", "have"), units.size))
+
+    fullest = {name: max(rows.values(), default=0.0) for name, rows in sums.items()}
+    return findings.line(findings.ranked(fullest, ("has", "have"), units.size, "the highest bar"))
+
+
+def _fits(sums: Mapping[str, Mapping[str, float]], name: str, limit: float) -> str:
+    """Which groups stay under a limit with all their bars, or which bars of a single group; how far the highest is."""
+    fullest = {group: max(rows.values(), default=0.0) for group, rows in sums.items()}
+    if len(sums) == 1:
+        (fullest,) = sums.values()
+
+    over = [who for who, size_bytes in fullest.items() if size_bytes > limit]
+    under = [who for who in fullest if who not in over]
+    highest = f"the highest bar is {units.times(max(fullest.values()) / limit)} times the {name}"
+    if not over:
+        return f"All fit: {highest}"
+    if not under:
+        return f"None fits: {highest}"
+    return f"What fits: {findings.both(under)}; what does not: {findings.both(over)}; {highest}"
 
 
 def _labelled(rows: Rows) -> Mapping[str, Parts]:

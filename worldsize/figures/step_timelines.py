@@ -20,13 +20,14 @@ from matplotlib.patches import Patch
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import ended_s, waits_for
 from worldsize.trace import joined
 
 COMPUTE = {"facecolor": "#0072B2", "edgecolor": base.INK, "linewidth": 0.5}
 MESSAGE = {"facecolor": base.colour(1), "edgecolor": base.INK, "linewidth": 0.5, "hatch": "////"}
 HEIGHT = 0.38
-TOP_IN, BOTTOM_IN, ROW_IN, LETTER_IN = 0.65, 0.55, 0.62, 0.085
+TOP_IN, BOTTOM_IN, ROW_IN, LETTER_IN = 0.25, 0.55, 0.62, 0.085
 
 Interval = tuple[float, float]
 
@@ -85,8 +86,11 @@ def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
     return sorted(found, key=lambda step: step.end_s)[len(found) // 2]
 
 
-def overlaps(runs: Mapping[str, Any], works_a_step: int, title: str, rank: int = 0) -> Picture:
-    """A step of one rank in each run or trace, one above the other: its declared work, so many spans, and its messages."""
+def overlaps(runs: Mapping[str, Any], works_a_step: int, asks: str = "", rank: int = 0) -> Picture:
+    """A step of one rank in each run or trace, one above the other: its declared work, so many spans, and its messages.
+
+    `asks` is the question over the picture; ValueError where it is none.
+    """
     waiting = list(map(waits_for, runs.values()))
     if all(waiting):
         return base.not_yet(waiting[-1])
@@ -95,20 +99,22 @@ def overlaps(runs: Mapping[str, Any], works_a_step: int, title: str, rank: int =
     for name, of in runs.items():
         if not waits_for(of):
             rows[name] = middle_step(getattr(of, "trace", of), rank, works_a_step)
-    return _overlaps(rows, title)
+    return _overlaps(rows, asks)
 
 
 @base.plain_style
-def _overlaps(rows: Mapping[str, StepTimeline | None], title: str) -> Picture:
+def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str) -> Picture:
     """`rows[name]` is a step, None for an exercise not yet written; at least one is there."""
     longest_s = ended_s(base.written(rows).values())
     scale, unit = units.time_unit(longest_s)
 
-    height_in = TOP_IN + BOTTOM_IN + ROW_IN * len(rows)
-    picture = Picture(base.WIDTH_IN, height_in)
+    picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(rows))
     picture.set_layout_engine(None)  # the constrained one finds no room in a picture of one row
+    found = finding(base.written(rows))
+    head_in = heading.head(picture, asks, found, "one rank, the step of middle length")
+    height_in = picture.get_figheight()
     left = (0.2 + LETTER_IN * max(map(len, rows))) / base.WIDTH_IN
-    picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.1 / base.WIDTH_IN, 1 - TOP_IN / height_in)
+    picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.1 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
     ax = picture.plot_area()
 
     for place, step in enumerate(rows.values()):
@@ -124,9 +130,25 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], title: str) -> Picture:
     entries = [Patch(label="backward", **COMPUTE), Patch(label="message", **MESSAGE)]
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, frameon=False)
 
-    base.headline(ax, title, "one rank, the step of middle length")
-    picture.alt = base.sentences(title, *base.of_each(_words, rows))
+    picture.alt = heading.alt(asks, found, *base.of_each(_words, rows))
     return picture
+
+
+def finding(steps: Mapping[str, StepTimeline]) -> str:
+    """What steps above each other say: which is shortest, and how much of its time on the network is inside backward."""
+    took_s = {name: step.end_s for name, step in steps.items()}
+    first, *_ = findings.leaders(took_s, largest=False)
+    slowest = max(took_s, key=took_s.get)
+
+    hidden = f"{_percent(steps[first])} of the time on the network is inside backward"
+    if slowest != first:
+        others = f"of {slowest}'s {_percent(steps[slowest])}"
+        hidden = f"of its time on the network {_percent(steps[first])} is inside backward, {others}"
+    return findings.line(findings.fastest(took_s), hidden)
+
+
+def _percent(step: StepTimeline) -> str:
+    return f"{round(100 * step.inside)} %"
 
 
 def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: float) -> None:
@@ -142,6 +164,6 @@ def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: floa
 
 
 def _words(step: StepTimeline) -> str:
-    inside = f"{round(100 * step.inside)} % of the time on the network inside backward"
+    inside = f"{_percent(step)} of the time on the network inside backward"
     return f"{units.seconds(step.end_s)}, {inside}"
 

@@ -10,16 +10,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, combinations
 from operator import attrgetter
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading, scales
+from worldsize.units import number
 
 MARKERS_A_LINE, MARKERS_A_LOSS, MARKERS_A_PATH = 12, 8, 12
 BROAD, THIN = 6.0, 1.5
@@ -32,19 +34,23 @@ Weights = tuple[float, float]
 GRID = 60
 LEVELS = 9
 MARGIN = 0.12
+NEAR = 0.02  # of what the paths span: nobody sees such a distance
 
 
 @base.plain_style
-def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x: str = "step", log: bool = False) -> Picture:
+def histories(
+    rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False
+) -> Picture:
     """A picture of training runs, a line each: values such as the loss after every step.
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis.
+    `asks` is the question over the picture; ValueError where it is none.
     """
     known = base.written(rows)
     if not known:
         return base.not_yet(", ".join(rows))
 
-    picture = Picture(8.5, 4.0)
+    picture = Picture(8.5, 3.6)
     ax = picture.plot_area()
     for index, name in enumerate(rows):
         if name not in known:
@@ -55,27 +61,49 @@ def histories(rows: Mapping[str, Sequence[float] | None], title: str, y: str, x:
             values = np.maximum(values, FLOOR)
         _history(ax, index, len(rows), name, values, _width(name, known))
 
-    if log:
-        _log_axis(ax, lowest=min(chain(*known.values()), default=FLOOR))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x, fontsize=9, color=base.INK)
     ax.set_ylabel(y, fontsize=9, color=base.QUIET_INK)
+    if log:
+        _log_axis(ax, y, lowest=min(chain(*known.values()), default=FLOOR))
     ax.grid(axis="y", color=base.RULE, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
-    base.headline(ax, title)
-    picture.alt = base.sentences(title, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
+    found = ends(known, x, y)
+    heading.head(picture, asks, found)
+    picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
 
 
-def _log_axis(ax: Axes, lowest: float) -> None:
+def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
+    """What lines of training say: where one begins and ends; of several which lie on each other, and who ends highest."""
+    if len(rows) == 1:
+        ((name, values),) = rows.items()
+        return findings.line(findings.course(name, enumerate(values, 1), lambda place: f"{x} {place}"))
+
+    alike = [name for name in rows if hidden(name, rows)]
+    if len(alike) == len(rows) - 1:
+        return findings.line(f"{findings.both(list(rows))} lie on each other")
+
+    last = findings.known({name: values[-1] for name, values in rows.items()})
+    high, low = findings.leaders(last), findings.leaders(last, largest=False)
+    if not last:
+        return f"No line ends at a finite {y}"
+    if len(high) == len(last):
+        return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
+
+    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} highest, at {number(last[high[0]])}"
+    return findings.line(above, f"{findings.both(low)} lowest, at {number(last[low[0]])}")
+
+
+def _log_axis(ax: Axes, name: str, lowest: float) -> None:
     ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(numticks=9))
-    ax.yaxis.set_minor_locator(NullLocator())
+    scales.log_axis(ax.yaxis, name, lambda value: f"{value:.0e}" if value < 1e-3 else number(value))
 
     if lowest < FLOOR:
         ax.set_ylim(bottom=FLOOR / 3)
+        ax.yaxis.set_major_locator(FixedLocator([tick for tick in ax.yaxis.get_majorticklocs() if tick > 30 * FLOOR]))
         ax.annotate(
             "0", (0, FLOOR), (-4, 0), ("axes fraction", "data"), "offset points", ha="right", va="center", fontsize=9,
             color=base.INK,
@@ -127,12 +155,12 @@ class Descent:
 
 
 @base.plain_style
-def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
+def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
     """A picture of training: how the loss falls.
 
     Losses against steps and against seconds, side by side, on a logarithmic axis that `y` names.
 
-    The steps end where the shortest row ends.
+    The steps end where the shortest row ends. `asks` is the question over the picture; ValueError where it is none.
     """
     rows = tuple(rows)
     if not rows:
@@ -141,7 +169,7 @@ def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
     if not known:
         return base.notice("not yet: " + ", ".join(map(attrgetter("name"), rows)))
 
-    picture = Picture(base.WIDTH_IN, 3.5)
+    picture = Picture(base.WIDTH_IN, 3.2)
     left, right = picture.subplots(1, 2, sharey=True)
     for index, row in enumerate(rows):
         if row.points:
@@ -152,14 +180,47 @@ def descents(rows: Iterable[Descent], title: str, y: str) -> Picture:
     last_steps, last_seconds, _ = zip(*(points[-1] for points in known), strict=True)
     _panel(left, "steps (updates of the weights)", min(last_steps))
     _panel(right, "seconds", max(last_seconds))
-    left.set_ylabel(y, fontsize=9, color=base.INK)
-    _loss_axis(left, known)
+    _loss_axis(left, y, known)
     right.legend(fontsize=9, frameon=False, loc="upper right", handlelength=3.5)
 
-    base.headline(left, title)
-    left.title.set_wrap(False)
-    picture.alt = base.sentences(title, *map(_loss_in_words, rows))
+    found = lowest(rows)
+    heading.head(picture, asks, found)
+    picture.alt = heading.alt(asks, found, *map(_loss_in_words, rows))
     return picture
+
+
+def lowest(rows: Sequence[Descent]) -> str:
+    """What descents say: whose loss is lowest after as many steps, and whose after as many seconds, and who diverges."""
+    known = {row.name: row.points for row in rows if row.points}
+    if len(known) == 1:
+        ((name, points),) = known.items()
+        return findings.line(findings.course(name, [(step, loss) for step, _, loss in points], lambda step: f"step {step}"))
+
+    last_step = min(points[-1][0] for points in known.values())
+    last_s = min(points[-1][1] for points in known.values())
+    by_step = {name: _loss_at(points, 0, last_step) for name, points in known.items()}
+    by_time = {name: _loss_at(points, 1, last_s) for name, points in known.items()}
+
+    wild = [name for name, points in known.items() if not points[-1][2] <= ROOM_ABOVE * points[0][2]]
+    said = [
+        f"lowest after {units.count(last_step, 'step')}: {_low(by_step)}",
+        f"after {units.seconds(last_s)}: {_low(by_time)}",
+        *(f"{name} diverges" for name in wild),
+    ]
+    return findings.line(*said)
+
+
+def _loss_at(points: Sequence[LossPoint], by: int, until: float) -> float:
+    """The last loss at or before a step (`by` is 0) or a second (1)."""
+    before = [point[2] for point in points if point[by] <= until]
+    return [math.nan, *before][-1]
+
+
+def _low(losses: Mapping[str, float]) -> str:
+    names = findings.leaders(losses, largest=False)
+    if len(names) > 1:
+        return f"{findings.both(names)} tie"
+    return findings.both(names) or "nobody"
 
 
 def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence[float]) -> None:
@@ -185,22 +246,16 @@ def _panel(ax: Axes, x: str, last: float) -> None:
     ax.grid(axis="y", color=base.RULE, linewidth=0.6)
 
 
-def _loss_axis(ax: Axes, known: Sequence[Sequence[LossPoint]]) -> None:
+def _loss_axis(ax: Axes, name: str, known: Sequence[Sequence[LossPoint]]) -> None:
     shown = _drawable([loss for _, _, loss in chain(*known)])
     low, high = 1.0, 1.0
     if not np.isnan(shown).all():
         low, high = np.nanmin(shown), np.nanmax(shown)
     highest_start = max(points[0][2] for points in known)
 
-    subs: tuple[int, ...] = (1,)
-    if high < 100 * low:
-        subs = (1, 2, 5)
-
     ax.set_yscale("log")
     ax.set_ylim(low / 1.5, min(high, ROOM_ABOVE * highest_start) * 1.5)
-    ax.yaxis.set_major_locator(LogLocator(subs=subs))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(lambda value, _: units.number(value))
+    scales.log_axis(ax.yaxis, name, units.number)
 
 
 def _loss_in_words(row: Descent) -> str:
@@ -218,13 +273,14 @@ def _loss_in_words(row: Descent) -> str:
 @base.plain_style
 def paths(
     rows: Mapping[str, Sequence[Weights] | None], goals: Mapping[str, Weights], loss: Callable[[float, float], float],
-    title: str, x: str, y: str,
+    asks: str = "", *, x: str, y: str,
 ) -> Picture:  # fmt: skip
     """A picture of training in the plane of two weights.
 
     How a model of two numbers learns: paths of (x, y) through the contours of `loss`, and stars at the `goals`.
 
     `rows[name]` are the points of a path, None for one not yet written. `x`, `y` name the axes.
+    `asks` is the question over the picture; ValueError where it is none.
     """
     known: dict[str, list[Weights]] = {}
     for name, path in rows.items():
@@ -233,7 +289,7 @@ def paths(
     if not known:
         return base.not_yet(", ".join(rows))
 
-    picture = Picture(8.5, 4.6)
+    picture = Picture(8.5, 4.2)
     ax = picture.plot_area()
     box = _box([*chain(*known.values()), *goals.values()])
     _contours(ax, loss, box)
@@ -252,9 +308,38 @@ def paths(
     ax.set_ylabel(y, fontsize=9, color=base.QUIET_INK)
     ax.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
 
-    base.headline(ax, title, "grey: lines of equal loss over all examples")
-    picture.alt = base.sentences(title, *base.of_each(_end, known), *base.of_each(_at, goals))
+    found = places(known, goals)
+    heading.head(picture, asks, found, "grey: lines of equal loss over all examples")
+    picture.alt = heading.alt(asks, found, *base.of_each(_end, known), *base.of_each(_at, goals))
     return picture
+
+
+def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights]) -> str:
+    """What paths say: whether they lie on each other or end in one place, and how far from each goal."""
+    reach = np.ptp([*chain(*paths.values()), *goals.values()], axis=0).max() or 1.0
+    ends = {name: np.array(path[-1], float) for name, path in paths.items()}
+    alike = [name for name in paths if hidden(name, paths)]
+
+    said = ""
+    if len(paths) > 1 and len(alike) == len(paths) - 1:
+        said = f"{findings.both(list(paths))} lie on each other"
+    elif len(paths) > 1:
+        apart = max(np.abs(one - other).max() for one, other in combinations(ends.values(), 2))
+        said = f"{findings.both(list(paths))} end in one place"
+        if apart > NEAR * reach:
+            said = f"the {len(paths)} paths end up to {number(apart)} apart"
+
+    return findings.line(said, *(_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()))
+
+
+def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reach: float) -> str:
+    far = {name: float(np.abs(end - place).max()) for name, end in ends.items()}
+    worst, best = max(far, key=far.get), min(far, key=far.get)
+    if far[worst] <= NEAR * reach:
+        return f"{findings.verb(list(ends), 'it ends', 'each ends')} at the {goal}"
+    if len(ends) > 1 and not findings.tie(far[worst], far[best]):
+        return f"from the {goal} {best} ends {number(far[best])} away, {worst} {number(far[worst])}"
+    return f"from the {goal} it is {number(far[worst])}"
 
 
 def _box(points: Sequence[Weights]) -> tuple[float, float, float, float]:

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 
 from worldsize.figures import base
 from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
 from worldsize.units import count, number
 
 Taken = Sequence[Sequence[Sequence[int]]]  # [worker][step] -> the examples it takes
@@ -22,15 +23,16 @@ BACK = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 
 
 @base.plain_style
-def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], title: str, small: str = "") -> Picture:
+def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks: str = "", small: str = "") -> Picture:
     """Workers side by side, a lane each: a tick for each closure that the worker finished, and marked events.
 
-    `rows[worker]` are the seconds of its ticks; `events[what]` are marked across all lanes.
+    `rows[worker]` are the seconds of its ticks; `events[what]` are marked across all lanes. `asks` is the question over the
+    picture; ValueError where it is none.
     """
     if not any(map(len, rows.values())):
         return base.notice("nothing was finished")
 
-    picture = Picture(base.WIDTH_IN, 1.5 + 0.62 * len(rows))
+    picture = Picture(base.WIDTH_IN, 1.0 + 0.62 * len(rows))
     ax = picture.plot_area()
     for index, times in enumerate(rows.values()):
         ax.vlines(times, index - 0.32, index + 0.32, color=base.colour(index), linewidth=0.7)
@@ -48,12 +50,36 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], titl
     ax.set_xlim(left=0)
     ax.set_xlabel("seconds", fontsize=9, color=base.QUIET_INK)
 
-    base.headline(ax, title, small)
+    found = pauses(rows, events)
+    heading.head(picture, asks, found, small)
     said = base.of_each(_words, rows)
     for what, at in events.items():
         said.append(f"{what} at {number(at)} s")
-    picture.alt = base.sentences(title, *said)
+    picture.alt = heading.alt(asks, found, *said)
     return picture
+
+
+def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float]) -> str:
+    """What the lanes of workers say: who paused, and how much each finished after the last event."""
+    said = []
+    for name, times in rows.items():
+        since, until = longest_gap(times)
+        if until - since > 1:
+            said.append(f"{name} finishes nothing from {number(since)} to {number(until)} s")
+
+    if events:
+        what = max(events, key=events.get)
+        after = {name: sum(time > events[what] for time in times) for name, times in rows.items()}
+        said.append(f'after "{what}" {base.listed(after, _finished)}')
+    else:
+        said.append(findings.ranked({name: len(times) for name, times in rows.items()}, ("finishes", "finish")))
+    return findings.line(*said)
+
+
+def _finished(ticks: int) -> str:
+    if not ticks:
+        return "finishes none"
+    return f"finishes {count(ticks, 'closure')}"
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
@@ -70,10 +96,11 @@ def _words(times: Sequence[float]) -> str:
 
 
 @base.plain_style
-def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
+def shares(policies: Mapping[str, Taken | None], asks: str = "") -> Picture:
     """Picture of workers and their data: which examples each worker takes in each step, a panel a policy.
 
     `policies[name][worker][step]` are examples; `policies[name]` is None where that is not yet written.
+    `asks` is the question over the picture; ValueError where it is none.
     """
     known = list(filter(None, policies.values()))
     if not known:
@@ -83,8 +110,7 @@ def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
     missing = len(policies) - len(known)
     rows = (len(every) + missing) * ROW + len(policies) * GAP
     steps = max(map(len, every))
-    picture = Picture(base.WIDTH_IN, 0.75 + 0.27 * rows)
-    picture.suptitle(title, x=0.012, ha="left", fontsize=11, color=base.INK)
+    picture = Picture(base.WIDTH_IN, 0.3 + 0.27 * rows)
     ax = picture.add_subplot()
     ax.axis("off")
 
@@ -104,8 +130,33 @@ def shares(policies: Mapping[str, Taken | None], title: str) -> Picture:
 
     ax.set_xlim(-0.97, steps + 0.02)
     ax.set_ylim(y, -0.2)
-    picture.alt = base.sentences(title, *said)
+    found = doubled(base.written(policies))
+    heading.head(picture, asks, found)
+    picture.alt = heading.alt(asks, found, *said)
     return picture
+
+
+def doubled(policies: Mapping[str, Taken]) -> str:
+    """What the picture of workers' shares says: under which policies an example is taken more than once."""
+    twice = [name for name, taken in policies.items() if repeated(taken)]
+    if not twice:
+        return findings.line(f"no example is taken twice with {findings.both(list(policies))}")
+    if len(twice) == len(policies):
+        return findings.line(f"examples are taken more than once with {findings.both(twice)}")
+    return findings.line(f"with {findings.both(twice)} examples are taken more than once, with the others none is")
+
+
+def repeated(taken: Taken) -> int:
+    """How many examples of a policy workers take more than once."""
+    return sum(times > 1 for times in _counts(taken).values())
+
+
+def _counts(taken: Taken) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for steps in taken:
+        for numbers in steps:
+            counts.update(numbers)
+    return counts
 
 
 def _of_others(taken: Taken, worker: int) -> set[int]:
@@ -134,12 +185,7 @@ def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], elsewher
 
 def finding(taken: Taken) -> str:
     """A panel of workers in words: how many steps, and how many examples were taken more than once."""
-    counts: Counter[int] = Counter()
-    for steps in taken:
-        for numbers in steps:
-            counts.update(numbers)
-    twice = sum(times > 1 for times in counts.values())
-
+    counts, twice = _counts(taken), repeated(taken)
     lengths = sorted(set(map(len, taken)))
     words = f"{lengths[0]} or {lengths[-1]} steps"
     if len(lengths) == 1:

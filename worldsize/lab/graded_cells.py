@@ -113,9 +113,17 @@ def lines_of(source: str) -> list[str]:
     return [line.rstrip() for line in source.strip().splitlines()]
 
 
-def digest(source: str) -> str:
-    """A short hash of a graded cell's lines."""
-    text = "\n".join(lines_of(source))
+def setup_lines(source: str) -> list[str]:
+    """The lines of a set-up cell, whatever its title says of it; [] of a cell that is none."""
+    title = title_of(source)
+    if title is None or title.kind != SETUP:
+        return []
+    return [f"# {SETUP}", *lines_of(source)[1:]]
+
+
+def digest(setup: str) -> str:
+    """A short hash of a set-up cell's lines; what its title says of it does not count."""
+    text = "\n".join(setup_lines(setup))
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 

@@ -60,12 +60,9 @@ def _starting_values(draw: Callable, choices: dict[str, Sequence[Any]]) -> dict[
     return values
 
 
-def _html(picture: Any) -> str:
-    return picture._repr_html_()
-
-
-def _alt(picture: Any) -> str:
-    return getattr(picture, "alt", "")
+def _drawn(picture: Any) -> tuple[str, str]:
+    """A picture as HTML and as text; drawing it takes a while, so once for each."""
+    return picture._repr_html_(), getattr(picture, "alt", "")
 
 
 class Panel:
@@ -89,8 +86,9 @@ class Panel:
         self._all = ipywidgets.VBox([row, self.status, self.picture])
 
     def show(self, picture: Any) -> None:
-        self.picture.value = _html(picture)
-        self._left = WidgetWithFallback(self._all, *self._lasting(picture))
+        drawn = _drawn(picture)
+        self.picture.value = drawn[0]
+        self._left = WidgetWithFallback(self._all, *self._lasting(drawn))
         self._say(f"drawn with {self._values()}")
 
         for field in self.fields.values():
@@ -102,15 +100,16 @@ class Panel:
         self._say("running …")
         try:
             with unobserved():
-                picture = self._draw(**{name: field.value for name, field in self.fields.items()})
+                drawn = _drawn(self._draw(**{name: field.value for name, field in self.fields.items()}))
             said = f"drawn with {self._values()}"
         except KeyboardInterrupt:
-            picture, said = notice("stopped: choose a value, or run again"), "stopped"
+            drawn, said = _drawn(notice("stopped: choose a value, or run again")), "stopped"
         except Exception as error:
-            picture, said = notice(f"{type(error).__name__}: {_first_line(error)}"), f"failed: {_first_line(error)}"
+            drawn = _drawn(notice(f"{type(error).__name__}: {_first_line(error)}"))
+            said = f"failed: {_first_line(error)}"
 
-        self.picture.value = _html(picture)
-        self._left.update(*self._lasting(picture))
+        self.picture.value = drawn[0]
+        self._left.update(*self._lasting(drawn))
         self._say(said)  # last: what it speaks of is there by then
 
     def _say(self, text: str) -> None:
@@ -119,10 +118,11 @@ class Panel:
     def _values(self) -> str:
         return ", ".join(f"{_label(name)} = {_said(field.value)}" for name, field in self.fields.items())
 
-    def _lasting(self, picture: Any) -> tuple[str, str]:
+    def _lasting(self, drawn: tuple[str, str]) -> tuple[str, str]:
         """What is left when the kernel has gone, as HTML and as text: the picture, and with which values."""
+        shown, alt = drawn
         words = f"with {self._values()}; run this cell for the controls"
-        return f"{_html(picture)}<p><em>{html.escape(words)}</em></p>", f"{_alt(picture)}\n{words}".lstrip()
+        return f"{shown}<p><em>{html.escape(words)}</em></p>", f"{alt}\n{words}".lstrip()
 
 
 def _label(name: str) -> str:

@@ -45,11 +45,11 @@ def show_field(question: str, unit: str, value: float | None, save: Callable[[fl
     import ipywidgets
 
     box = ipywidgets.Text(
-        value="" if value is None else f"{value:g}",
+        value="" if value is None else f"{value:.12g}",
         description=pages.inline_code(question),
         description_allow_html=True,
-        placeholder=f"a number of {unit}" if unit.isalpha() else "a number",
-        tooltip=f"in {unit}. {HOW}" if unit else HOW,
+        placeholder="your prediction",
+        tooltip=f"{unit}. {HOW}".removeprefix(". "),
         continuous_update=False,
         style={"description_width": "initial"},
     )
@@ -75,7 +75,7 @@ def show_field(question: str, unit: str, value: float | None, save: Callable[[fl
             save(typed)
         except (ValueError, OSError) as error:  # an exception in a callback is shown to nobody
             card.remove_class(SAVED)
-            status.value = _status(f"✘ not saved: {error}. {_kept_before(value, unit)}".strip())
+            status.value = _status(f"✘ not saved: {str(error).removesuffix('.')}. {_kept_before(value, unit)}".strip())
             return
 
         value = typed

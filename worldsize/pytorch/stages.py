@@ -98,7 +98,7 @@ class TimedLayers(nn.Module):
     """Layers that do their work and wait until a declared time is over, as a larger model would; that burns no core.
 
     Their k-th forward and its backward are marked as the spans "forward k" and "backward k". With `watch`, what
-    autograd keeps for the backward is reported as `kept_kB`, whenever it changes.
+    autograd keeps for the backward is reported as `kept_for_backward_kB`, whenever it changes.
     """
 
     def __init__(self, layers: nn.Module, fabric: Fabric, forward_s: float, backward_s: float, watch: bool) -> None:
@@ -163,7 +163,7 @@ class _Kept:
         self._holders[place] += step
         if self._holders[place] == (step > 0):  # its first holder came, or its last one went
             self.size_bytes += step * x.nbytes
-            report(kept_kB=self.size_bytes / 1e3)
+            report(kept_for_backward_kB=self.size_bytes / 1e3)
 
 
 class _Saved:

@@ -19,7 +19,7 @@ from typing import Any
 from worldsize.engines.plain_values import text_of
 from worldsize.grade.course import CourseLab, Exercise, text
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
-from worldsize.lab.graded_cells import defines, lines_of
+from worldsize.lab.graded_cells import defines, lines_of, setup_lines
 from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000
@@ -220,9 +220,9 @@ def _claimed(cell: NotebookCell) -> str:
 
 def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:
     """Each set-up cell of the release that a submission has changed or lost, and each that it added."""
-    found = [lines_of(source) for source in sources]
-    given = [lines_of(setup) for setup in setups]
-    strangers = [lines for lines in found if lines[:1] == ["# Set-up"] and lines not in given]
+    found = [lines for source in sources if (lines := setup_lines(source))]
+    given = [setup_lines(setup) for setup in setups]
+    strangers = [lines for lines in found if lines not in given]
 
     changes = []
     for number, lines in enumerate(given, 1):

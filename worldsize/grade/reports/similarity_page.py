@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from worldsize import pages
+from worldsize import pages, units
 from worldsize.grade.reports.similarity import (
     COURSE,
     LEAST,
@@ -55,17 +55,17 @@ def lines(found: Similarity) -> list[str]:
     said = []
     alike = [one for one in found.compared if one.pairs and one.pairs[0].share > 0]
     for one in alike:
-        best = one.pairs[0]
+        best, pairs = one.pairs[0], units.count(len(one.shares), "pair")
         said.append(
-            f"{one.lab} {one.exercise}: {len(one.shares)} pairs, median {statistics.median(one.shares):.2f}, "
+            f"{one.lab} {one.exercise}: {pairs}, median {statistics.median(one.shares):.2f}, "
             f"highest {best.share:.2f} ({best.one.student!a} and {best.other.student!a})"
         )
 
     others = len(found.compared) - len(alike)
     if alike and others:
-        said.append(f"nothing alike in {others} more exercises")
+        said.append(f"nothing alike in {units.count(others, 'other exercise')}")
     elif others and any(one.pairs for one in found.compared):
-        said.append(f"nothing alike: no two answers share code in any of {others} exercises")
+        said.append(f"nothing alike: no two answers share code in {units.count(others, 'exercise')}")
     elif not alike:
         said.append("nothing to compare: no exercise has answers of two students")
 

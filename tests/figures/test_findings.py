@@ -1,0 +1,224 @@
+"""The words of findings: each holds for its numbers, also where they tie, are few, are zero or are missing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from worldsize import units
+from worldsize.figures.frame import findings
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ({}, ""),
+        ({"ring": None}, ""),
+        ({"ring": NAN, "star": math.inf}, ""),
+        ({"ring": 0.02}, "ring takes 20 ms"),
+        ({"ring": 0.2, "star": 0.62}, "ring is 3.1 times as fast as star"),
+        ({"ring": 0.62, "star": 0.2}, "star is 3.1 times as fast as ring"),
+        ({"ring": 0.2, "star": 0.203}, "ring and star tie"),
+        ({"ring": 0.2, "star": 0.62, "tree": None}, "ring is 3.1 times as fast as star"),
+        ({"ring": 1.0, "tree": 2.0, "star": 4.0}, "ring is fastest, 4 times as fast as the slowest, star"),
+        ({"ring": 1.0, "tree": 1.01, "star": 4.0}, "ring and tree tie, 4 times as fast as the slowest, star"),
+        ({"ring": 1.0, "tree": 1.01, "star": 1.02}, "ring, tree and star tie"),
+        ({"ring": 0.0, "star": 0.0}, "ring and star tie"),
+        ({"ring": 0.0, "star": 1.0}, "ring is many times as fast as star"),
+    ],
+)
+def test_a_race_has_a_winner_a_tie_or_nothing(seconds, words):
+    assert findings.fastest(seconds) == words
+
+
+def test_what_lies_within_the_spread_of_repetitions_is_a_tie():
+    assert findings.fastest({"ring": 1.0, "star": 1.3}, spread_s=0.4) == "ring and star tie"
+
+
+def test_the_spread_leaves_out_the_quarters_at_both_ends():
+    assert findings.spread([[1.0, 1.0, 1.1, 1.2, 9.0], [2.0]]) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("worked_s", "words"),
+    [
+        ({"rank 0": 0.0, "rank 1": 4.0, "rank 2": 1.0, "rank 3": 1.0}, "rank 1 computes 4 times as long as the others"),
+        ({"rank 1": 1.0, "rank 2": 1.0, "rank 3": 3.0}, "rank 3 computes 3 times as long as the others"),
+        ({"rank 1": 3.0, "rank 2": 3.0, "rank 3": 1.0}, ""),  # two of three are no exception
+        ({"rank 1": 1.2, "rank 2": 1.0, "rank 3": 1.0}, ""),
+        ({"rank 1": 9.0, "rank 2": 1.0}, ""),
+        ({"rank 1": NAN, "rank 2": 1.0, "rank 3": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_straggler_is_one_that_works_clearly_longer_than_all_others(worked_s, words):
+    assert findings.straggler(worked_s) == words
+
+
+def test_repetitions_far_apart_are_told():
+    said = findings.wide({"ring": [1.0, 1.1, 1.2], "star": [1.0, 1.0, 3.1]})
+    assert said == "repetitions of star are up to 3.1 times apart: was this machine busy?"
+
+
+@pytest.mark.parametrize("repeats", [{}, {"ring": []}, {"ring": [1.0, 9.0]}, {"ring": [0.0, 0.0, 0.0]}, {"ring": [1, NAN, 1, 1]}])
+def test_few_or_equal_repetitions_say_nothing(repeats):
+    assert findings.wide(repeats) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, ""),
+        ({"rank 0": None}, ""),
+        ({"rank 0": 3000}, "rank 0 sends 3 kB"),
+        ({"rank 0": 1000, "rank 1": 2000}, "rank 1 sends most, 2 kB, 2 times what rank 0 sends"),
+        ({"rank 0": 0, "rank 1": 2000}, "rank 1 sends most, 2 kB; rank 0 sends 0 B"),
+        ({"rank 0": 2000, "rank 1": 2000}, "rank 0 and rank 1 tie: each sends 2 kB"),
+        ({"rank 0": 2000, "rank 1": 2000, "rank 2": 5}, "rank 0 and rank 1 tie and send most, 2 kB each"),
+        ({f"rank {r}": 7 for r in range(9)}, "all 9 of them tie: each sends 7 B"),
+        ({f"rank {r}": 7 for r in range(9)} | {"rank 9": 1}, "9 of 10 tie and send most, 7 B each"),
+        ({"rank 0": 0, "rank 1": 0}, "rank 0 and rank 1 tie: each sends 0 B"),
+    ],
+)
+def test_who_has_most_is_one_several_or_all(values, words):
+    assert findings.ranked(values, ("sends", "send"), units.size) == words
+
+
+@pytest.mark.parametrize(
+    ("curve", "words"),
+    [
+        ([], ""),
+        ([(1, None), (2, NAN)], ""),
+        ([(1, 5.0)], "loss: 5 at 1"),
+        ([(1, 5.0), (2, 1.0)], "loss falls from 5 at 1 to 1 at 2"),
+        ([(2, 5.0), (1, 1.0)], "loss rises from 1 at 1 to 5 at 2"),
+        ([(1, 5.0), (2, 5.1)], "loss stays at about 5.1 from 1 to 2"),
+        ([(1, 1.0), (2, 9.0), (3, 4.0)], "loss rises from 1 at 1 to 9 at 2, then falls to 4 at 3"),
+        ([(1, 9.0), (2, 1.0), (3, 4.0)], "loss falls from 9 at 1 to 1 at 2, then rises to 4 at 3"),
+        ([(1, 0.0), (2, 0.0)], "loss stays at about 0 from 1 to 2"),
+    ],
+)
+def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
+    assert findings.course("loss", curve) == words
+
+
+@pytest.mark.parametrize(
+    ("ones", "others", "words"),
+    [
+        ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 0.5), (2, 0.8), (3, 4.0)], "B is lower up to 2, A from 3"),
+        ([(1, 0.5), (2, 0.8), (3, 4.0)], [(1, 1.0), (2, 1.0), (3, 1.0)], "A is lower up to 2, B from 3"),
+        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 3.0)], "at 2 B is 3 times A"),
+        ([(1, 2.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], "at 2 A is 3 times B"),
+        ([(1, 1.0), (2, 1.0)], [(1, 1.01), (2, 1.02)], "A and B tie everywhere"),
+        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 1.02)], "A is lower at first, at 2 they tie"),
+        ([(1, 0.0), (2, 0.0)], [(1, 2.0), (2, 1.0)], "A is lower than B everywhere"),
+        ([(1, 1.0), (2, 3.0), (3, 1.0)], [(1, 2.0), (2, 2.0), (3, 2.0)], "A and B cross 2 times"),
+        ([(1, 1.0)], [(2, 1.0)], ""),
+        ([(1, None)], [(1, 1.0)], ""),
+        ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "at 2 B is 4 times A"),
+    ],
+)
+def test_two_curves_are_told_by_which_is_lower_where(ones, others, words):
+    assert findings.crossover("A", ones, "B", others) == words
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [
+        ([], ""),
+        ([(3, 1.0)], ""),
+        ([(1, 0.0)], ""),
+        ([(1, 10.2), (2, 19.8)], "ring is within 5 % of the prediction"),
+        ([(1, 10.0), (2, 26.0)], "ring is up to 30 % above the prediction, at 2"),
+        ([(1, 8.0), (2, 20.0)], "ring is up to 20 % below the prediction, at 1"),
+        ([(1, 10.0), (2, 62.0)], "ring is 3.1 times the prediction at 2"),
+        ([(1, 1.0), (2, NAN)], "ring is 0.1 times the prediction at 1"),
+    ],
+)
+def test_the_distance_from_the_prediction_is_told_at_its_worst(measured, words):
+    assert findings.off_prediction("ring", measured, [(1, 10.0), (2, 20.0)]) == words
+
+
+def test_curves_near_their_predictions_are_told_together():
+    exact, far = ([(1, 1.0), (2, 2.0)], [(1, 1.0), (2, 2.0)]), ([(1, 1.3)], [(1, 1.0)])
+    assert findings.off_predictions({"A": exact, "B": exact}) == "A and B are within 5 % of the prediction"
+    said = "B is up to 30 % above the prediction, at 1; A is within 5 % of the prediction"
+    assert findings.off_predictions({"A": exact, "B": far, "C": ([], [])}) == said
+    assert findings.off_predictions({}) == ""
+
+
+def test_an_outlier_is_not_told_as_the_distance_from_the_prediction_too():
+    predicted = [(n, 10.0) for n in (1, 2, 4, 8)]
+    assert findings.off_prediction("A", [(1, 9.0), (2, 9.0), (4, 40.0), (8, 9.0)], predicted).startswith("A is up to 10 %")
+
+
+def test_a_point_far_from_its_neighbours_is_an_outlier():
+    assert findings.outliers([(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)]) == {4: 3.0}
+
+
+def test_an_outlier_is_a_question_and_no_claim():
+    said = findings.odd("a step", [(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)], x=lambda n: f"{n} ranks")
+    assert said == "at 4 ranks a step is 3 times what its neighbours say: was this machine busy?"
+
+
+def test_a_point_is_an_outlier_where_the_others_keep_to_their_prediction():
+    predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
+    assert findings.outliers([(1, 1.2), (2, 2.4), (4, 14.4), (8, 9.6)], predicted) == {4: pytest.approx(3)}
+
+
+def test_a_whole_curve_above_its_prediction_has_no_outlier():
+    predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
+    assert findings.outliers([(n, 3 * y) for n, y in predicted], predicted) == {}
+
+
+def test_a_curve_that_comes_nearer_to_its_prediction_bit_by_bit_has_no_outlier():
+    predicted = [(n, 1.0) for n in (1, 2, 4, 8, 16)]
+    assert findings.outliers([(1, 1.9), (2, 1.6), (4, 1.4), (8, 1.2), (16, 1.0)], predicted) == {}
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        [],
+        [(1, 1.0)],
+        [(1, 1.0), (2, 9.0), (3, 1.0)],  # a curve of three may be so
+        [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)],
+        [(1, 8.0), (2, 2.0), (3, 1.0), (4, 4.0), (5, 9.0)],  # a curve with one turn
+        [(1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0)],
+        [(1, 2.0), (2, 3.0), (3, 6.6), (4, 10.3), (5, 6.9)],  # it may have turned
+        [(1, 1.0), (2, NAN), (3, None), (4, 2.0), (5, 3.0)],
+    ],
+)
+def test_a_smooth_curve_a_short_one_and_one_of_zeros_have_no_outlier(curve):
+    assert findings.outliers(curve) == {} and findings.odd("it", curve) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([], ""),
+        (["A"], "A"),
+        (["A", "B"], "A and B"),
+        (["A", "B", "C"], "A, B and C"),
+        (list("ABCDEFGH"), "all 8 of them"),
+    ],
+)
+def test_names_are_listed_until_there_are_many(names, words):
+    assert findings.both(names) == words
+
+
+@pytest.mark.parametrize(
+    ("clauses", "words"),
+    [
+        ((), ""),
+        (("", "ring wins"), "Ring wins"),
+        (("ring wins", "", "by far"), "Ring wins; by far"),
+        (("v.assign(1) is off",), "v.assign(1) is off"),
+        (("iPhone rings",), "iPhone rings"),
+    ],
+)
+def test_a_finding_begins_with_a_capital_unless_with_a_name_of_code(clauses, words):
+    assert findings.line(*clauses) == words

@@ -1,0 +1,68 @@
+"""What stands round a picture's data: the question that it answers, what it finds, and a note on how to read it.
+
+A question comes from whoever draws, a finding from the data alone, so that no sentence about a run can be written before
+it. Left out: the words of findings (`findings`).
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from worldsize.figures import base
+from worldsize.figures.base import Picture
+
+HEAD, LINE, NOTE = 11.0, 9.5, 9.0  # points
+EM = 0.54  # a letter's width, on average and a little broad, in its height
+LEADING = 1.22
+TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, 0.1
+
+
+def question(asks: str) -> str:
+    """What a picture is asked. ValueError where that is no question."""
+    if asks and not asks.rstrip().endswith("?"):
+        raise ValueError(
+            f"a picture's asks= is {asks!r}; expected a question that ends in '?'. What a picture finds it says itself, "
+            "from its data: a sentence written before the run may be false after it."
+        )
+    return asks.strip()
+
+
+def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
+    """Writes question, finding and note over a picture, which grows by their height. Returns that height, in inches.
+
+    Without a question the finding stands in its place.
+    """
+    blocks = [(question(asks), HEAD, base.INK), (finding, LINE, base.INK), (note, NOTE, base.QUIET_INK)]
+    if not asks:
+        blocks[:2] = [(finding, HEAD, base.INK)]
+
+    width_in, height_in = picture.get_size_inches()
+    written, y_in = [], TOP_IN
+    for text, points, ink in blocks:
+        if text:
+            columns = int((width_in - 2 * LEFT_IN) * 72 / (EM * points))
+            lines = textwrap.wrap(text, columns)
+            written.append((y_in, "\n".join(lines), points, ink))
+            y_in += len(lines) * points * LEADING / 72 + GAP_IN
+
+    head_in = y_in + FOOT_IN - GAP_IN
+    whole_in = height_in + head_in
+    picture.set_size_inches(width_in, whole_in)
+    for y_in, text, points, ink in written:
+        place = LEFT_IN / width_in, 1 - y_in / whole_in
+        picture.text(*place, text, fontsize=points, color=ink, va="top", linespacing=LEADING)
+
+    engine = picture.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(rect=(0, 0, 1, height_in / whole_in))
+    return head_in
+
+
+def alt(asks: str, finding: str, *told: str) -> str:
+    """A picture's alt text: its question, its finding, and what is said of each part, as sentences."""
+    said = [asks]
+    for text in filter(None, [finding, *told]):
+        said.append(text if text.endswith("?") else f"{text}.")
+    return " ".join(said).strip()

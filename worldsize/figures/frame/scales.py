@@ -1,0 +1,41 @@
+"""Axes of a logarithmic scale, which say so in their names and have round numbers for ticks, never a single one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+from worldsize.figures import base
+
+MOST_TICKS = 8
+
+
+def log_axis(axis: Axis, name: str, text: Callable[[float], str] | None = None) -> None:
+    """Makes an axis logarithmic and says so in its name, with at least two ticks in what it shows."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    low, high = sorted(axis.get_view_interval())
+    places = log_ticks(low, high)
+    axis.set_major_locator(FixedLocator(places) if len(places) > 1 else MaxNLocator(4))
+    axis.set_minor_locator(NullLocator())
+    axis.set_label_text(f"{name}, log scale" if name else "log scale", fontsize=9, color=base.INK)
+    if text:
+        axis.set_major_formatter(lambda value, _: text(value))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers for the ticks of a logarithmic axis from `low` to `high`: powers of ten, or finer where those are few."""
+    if not 0 < low < high < math.inf:
+        return []
+
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+        places = [digit * 10.0**power for power, digit in product(powers, digits)]
+        found = [place for place in places if low <= place <= high]
+        if len(found) >= 3:
+            break
+    return found[:: math.ceil(len(found) / MOST_TICKS) or 1]
+
