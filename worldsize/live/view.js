@@ -147,6 +147,7 @@ class View {
   take(message) {
     const taken = this.known.take(message);
     this.heard = performance.now();
+    this.root.style.height ||= `${HEIGHTS.find(([most]) => this.known.ranks.size <= most)[1]}px`; // for good
     if (taken && !this.frame) this.frame = requestAnimationFrame(() => this.draw());
     return taken;
   }
@@ -179,12 +180,10 @@ class View {
     if (this.known.state !== "running") hold(this.root);
   }
 
-  // What stands where, once: the height depends on the number of ranks alone.
+  // What stands where.
   layOut(ranks) {
     this.root.classList.toggle("ws-narrow", this.root.clientWidth < 620);
-    if (!this.root.style.height) {
-      const [, height] = HEIGHTS.find(([most]) => ranks.length <= most);
-      this.root.style.height = `${height}px`;
+    if (!this.chips && !this.cardGrid) {
       if (ranks.length > MOST_CARDS) this.chips = new Chips(this.main);
       else this.cardGrid = element("div", "ws-cards", this.main);
     }
