@@ -195,6 +195,13 @@ lab.measure("swapped", len(last_run().trace.transfers))
 # %% [markdown]
 # Each waits for the other to receive, and neither does: a **deadlock**. The launcher saw that nobody could ever go on
 # and said so at once. Remember the shape of this message. You will meet it again.
+#
+# A launch that goes on for a second or more shows its ranks while they run; at the end its picture takes that place. If
+# you reload the page meanwhile, only the view is lost. `last_run().show()` shows what came of the latest launch again, at
+# any time.
+
+# %%
+last_run().show()
 
 # %% [markdown]
 # ## Your turn: pass it on

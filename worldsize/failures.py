@@ -87,13 +87,17 @@ class Wait:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a rank stood when the run was stopped: what it waited for, its stack, its last message that had ended."""
+    """Where a rank stood when the run was stopped: what it waited for, its stack, its last message that had ended.
+
+    `collective` names the call of a framework that it waited in.
+    """
 
     rank: int
     wait: Wait | None = None
     frames: tuple[Frame, ...] = ()
     last_message: Event | None = None
     answered: bool = True
+    collective: str = ""
 
 
 @dataclass(frozen=True)
@@ -314,10 +318,15 @@ def wait_in_short(wait: Wait) -> str:
 
 def wait_in_words(wait: Wait) -> str:
     """What a rank does that is blocked: "waits in recv from rank 3 (tag 1)"."""
+    return f"waits {where_it_waits(wait)}"
+
+
+def where_it_waits(wait: Wait) -> str:
+    """Where a rank waits for whom: "in recv from rank 3 (tag 1)"."""
     way = "to" if wait.op == "send" else "from"
     whom = "anyone" if wait.peer is None else f"rank {wait.peer}"
     tag = f" (tag {wait.tag})" if wait.tag else ""
-    return f"waits in {wait.op} {way} {whom}{tag}"
+    return f"in {wait.op} {way} {whom}{tag}"
 
 
 _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round their own functions
@@ -325,7 +334,7 @@ _WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round 
 
 def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
     """A `Standing` in words, beside the failure: where another rank stood when the run was stopped."""
-    words = f"{name(standing.rank, tasks)} {_doing(standing)}"
+    words = f"{name(standing.rank, tasks)} {doing(standing)}"
     own = [frame for frame in standing.frames if not is_library(frame)]
     if own:
         words += f" at {place(own[-1])}: {source_line(own[-1])}"
@@ -334,9 +343,12 @@ def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
     return words
 
 
-def _doing(standing: Standing) -> str:
+def doing(standing: Standing) -> str:
+    """What a rank did when the run was stopped: "waits in recv from rank 3", "waits in barrier", "running"."""
     if standing.wait is not None:
         return wait_in_words(standing.wait)
+    if standing.collective:
+        return f"waits in {standing.collective}"
 
     inside = [f for f in standing.frames if is_library(f) and f.function not in _WRAPPERS]
     if inside and is_library(standing.frames[-1]):

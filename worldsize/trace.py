@@ -36,7 +36,10 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Span:
-    """What one rank did from `start_s` to `end_s`. Work is `declared` where the fabric's `compute` took the time."""
+    """What one rank did from `start_s` to `end_s`. Work is `declared` where the fabric's `compute` took the time.
+
+    A wait that had not `ended` when its run was stopped is recorded up to that moment.
+    """
 
     rank: int
     kind: Literal["compute", "wait"] | MessageKind
@@ -44,17 +47,22 @@ class Span:
     end_s: float
     label: str = ""
     declared: bool = False
+    ended: bool = True
 
 
 @dataclass(frozen=True)
 class Collective:
-    """One rank's part in a framework's collective (its messages do not pass through the fabric)."""
+    """One rank's part in a framework's collective (its messages do not pass through the fabric).
+
+    One that had not `ended` when its run was stopped is recorded up to that moment.
+    """
 
     op: str
     size_bytes: int
     rank: int
     start_s: float
     end_s: float
+    ended: bool = True
 
 
 @dataclass(frozen=True)
@@ -211,6 +219,7 @@ def chrome_events(trace: Trace) -> list[dict]:
 
 def _slice(done: Span | Collective, row: int, name: str, args: dict) -> dict:
     start_us, duration_us = done.start_s * 1e6, (done.end_s - done.start_s) * 1e6
+    name += "" if done.ended else ", never ended"
     return {
         "ph": "X", "pid": done.rank, "tid": row, "name": name, "ts": start_us, "dur": duration_us, "args": args,
     }  # fmt: skip

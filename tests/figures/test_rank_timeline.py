@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.path import Path
 
 from worldsize import figures
+from worldsize.failures import Failure, Outcome, Standing, Wait
 from worldsize.figures import rank_timeline
 from worldsize.figures.rank_timeline import KINDS, LOOKS, covered_s
 from worldsize.trace import Collective, Span, Trace
@@ -103,6 +105,75 @@ def test_a_stub_s_timeline_says_not_yet():
 
 def test_a_run_of_which_nothing_was_recorded_says_so():
     assert figures.timeline(Trace(2)).alt == "nothing was recorded"
+
+
+# ---- ties ------------------------------------------------------------------------------------
+
+
+def waiting(*seconds):
+    """Ranks that each wait so long in a run of 10 s."""
+    spans = [(rank, "compute", 0.0, 10.0) for rank in range(len(seconds))]
+    return trace(*spans, *[(rank, "recv", 0.0, s) for rank, s in enumerate(seconds)], world_size=len(seconds))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ((9.0, 8.9, 1.0), "ranks 0 and 1 wait most, about 90 % of the time; rank 2 least, 10 %"),
+        ((9.0, 1.0, 1.1, 1.0), "rank 0 waits most, 90 % of the time; ranks 1, 2, 3 least, about 10 %"),
+        ((9.0, 5.0, 1.0), "rank 0 waits most, 90 % of the time; rank 2 least, 10 %"),
+    ],
+)
+def test_ranks_that_wait_alike_share_first_and_last_place(seconds, said):
+    assert said in figures.timeline(waiting(*seconds)).alt
+
+
+# ---- what never ended ------------------------------------------------------------------------
+
+HUNG = Trace(
+    3,
+    spans=(Span(2, "wait", 0.1, 2.0, "recv from rank 0", ended=False),),
+    collectives=tuple(Collective("barrier", 0, rank, 0.1, 2.0, ended=False) for rank in range(2)),
+)
+STOOD = (Standing(0, collective="barrier"), Standing(1, collective="barrier"), Standing(2, Wait(2, "recv", 0)))
+
+
+def broken_off(status="timeout", failures=(), standings=STOOD, trace=HUNG):
+    outcome = Outcome(status, failures, standings)
+    return SimpleNamespace(state="failed", trace=trace, outcome=outcome)
+
+
+def test_the_headline_of_a_hang_says_who_waited_for_whom_the_odd_one_first():
+    assert "rank 2 waited in recv from rank 0; ranks 0 and 1 waited in barrier." in figures.timeline(broken_off()).alt
+
+
+def test_the_headline_of_a_failure_begins_with_the_rank_that_failed():
+    failed = broken_off("failed", (Failure(2, "raised", 0.0, type="ValueError"),), STOOD[:2])
+    assert "rank 2 failed; ranks 0 and 1 waited in barrier." in figures.timeline(failed).alt
+
+
+def test_a_rank_of_a_hang_that_waited_for_nobody_is_said_to_have_been_running():
+    stood = (STOOD[0], Standing(1), STOOD[2])
+    assert "rank 1 was running" in figures.timeline(broken_off(standings=stood)).alt
+
+
+def test_a_trace_alone_says_what_never_ended():
+    alt = figures.timeline(HUNG).alt
+    assert "rank 2 left recv from rank 0 unfinished; ranks 0 and 1 left barrier unfinished." in alt
+
+
+def test_a_collective_that_never_ended_is_an_open_bar_to_the_end_with_its_name():
+    ax = figures.timeline(broken_off()).axes[0]
+    said = [text.get_text() for text in ax.texts]
+    assert said.count("barrier, never ended") == 2 and "recv from rank 0, never ended" in said
+    open_bars = [p.get_path() for p in ax.patches if Path.CLOSEPOLY not in p.get_path().codes]
+    assert len(open_bars) == 3 and {path.vertices[0][0] for path in open_bars} == {ax.get_xlim()[1]}
+
+
+def test_many_different_stands_are_counted_and_not_listed():
+    ring = tuple(Standing(r, Wait(r, "recv", (r + 1) % 64)) for r in range(64))
+    said = rank_timeline.told_stands(rank_timeline.stands(HUNG, Outcome("deadlock", standings=ring)))
+    assert said.endswith("and 61 more ranks elsewhere") and len(said) < 160
 
 
 def test_the_headline_names_the_straggler_before_those_who_wait_for_it():

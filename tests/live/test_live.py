@@ -6,22 +6,21 @@ import itertools
 import json
 import re
 import uuid
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from worldsize import live
 from worldsize.engines.job import Progress
 from worldsize.failures import Failure, Outcome, Standing, Wait
 from worldsize.live import result
 from worldsize.live.run_state import LINE_CHARS, RunState, plain
 from worldsize.live.text import TextLines
-from worldsize.live.view import LiveView
+from worldsize.live.view import LiveView, script
+from worldsize.trace import Span
 
 pytestmark = pytest.mark.quick
 
-SCRIPT = Path(live.__file__).with_name("view.js").read_text()
+SCRIPT = script()
 
 
 def finished(run_state, state="done", outcome=None, reports=()):
@@ -115,6 +114,7 @@ def failed(kind="raised", **more):
         ({"state": "running"}, "running"),
         ({"state": "waiting", "wait": Wait(0, "recv", 3)}, "waits in recv from rank 3"),
         ({"state": "waiting", "wait": Wait(0, "send", 1, tag=7)}, "waits in send to rank 1 (tag 7)"),
+        ({"state": "waiting", "collective": "barrier"}, "waits in barrier"),
         ({"state": "done"}, "done"),
         ({"state": "not yet", "failure": Failure(0, "raised", 0.0, type="NotYet", not_yet=True)}, "not yet"),
         (failed(type="KeyError", message="'loss'\nmore"), "failed: KeyError: 'loss'"),
@@ -126,6 +126,22 @@ def test_a_row_says_what_its_rank_does_in_words_made_from_its_state(how, doing):
     run_state = RunState(1)
     run_state.progressed(told(**how))
     assert (run_state.rows[0].state, run_state.rows[0].doing) == (how["state"], doing)
+
+
+@pytest.mark.parametrize(
+    ("how", "short"),
+    [
+        ({"state": "waiting", "wait": Wait(0, "recv", 3)}, "recv ← 3"),
+        ({"state": "waiting", "wait": Wait(0, "recv", None)}, "recv ← any"),
+        ({"state": "waiting", "wait": Wait(0, "send", 1)}, "send → 1"),
+        ({"state": "waiting", "collective": "barrier"}, "barrier"),
+        ({"state": "running"}, ""),
+    ],
+)
+def test_a_chip_says_in_a_word_or_two_what_its_rank_waits_in(how, short):
+    run_state = RunState(1)
+    run_state.progressed(told(**how))
+    assert run_state.whole()["ranks"][0]["short"] == short
 
 
 def test_a_card_says_how_far_and_how_well():
@@ -305,6 +321,16 @@ def test_a_slow_run_that_only_printed_leaves_its_lines_alone(desk, view, capsys)
     assert desk.outputs == [{"text/plain": "[rank 0] hello"}] and capsys.readouterr().out == "2 ranks\n"
 
 
+def test_a_run_with_a_picture_prints_no_raw_lines_below_it(desk, view, capsys):
+    run = start(view)
+    view.printed(run, 0, "".join(f"line {n}\n" for n in range(40)))
+    run.reports = [[{"t": 0.0, "step": n, "loss": 2.0 - n} for n in range(2)], []]
+    end(view, run)
+    desk.end_cell()
+    assert capsys.readouterr().out == "2 ranks\n"
+    assert "[rank 0] line 29\n… 10 more lines" in desk.outputs[0]["text/html"]
+
+
 def test_a_quick_run_with_reports_leaves_its_curves(desk, view):
     run = start(view)
     run.reports = [[{"t": 0.0, "step": n, "loss": 2.0 - n} for n in range(2)], []]
@@ -330,6 +356,47 @@ def test_the_view_of_a_run_that_broke_off_does_not_stay(desk, view, then):
     assert desk.outputs == [{"text/plain": "the run broke off"}]
 
 
+# ---- while the helper warms ------------------------------------------------------------------
+
+
+def warm(observer, seconds):
+    for tick in range(1, round(seconds / 0.05) + 1):
+        observer.warming(0.05 * tick)
+
+
+def test_a_helper_that_is_nearly_there_is_not_spoken_of(desk, view, capsys):
+    warm(view, 0.25)
+    view.warmed(0.25, True)
+    assert not desk.outputs and capsys.readouterr().out == ""
+
+
+def test_a_helper_that_warms_is_on_the_screen_within_half_a_second(desk, view):
+    warm(view, 0.5)
+    (shown,) = desk.outputs
+    assert shown["text/plain"].startswith("starting the helper that starts ranks: this happens once")
+
+
+def test_the_line_about_the_helper_counts_seconds_and_then_says_how_long_it_took(desk, view):
+    warm(view, 5.5)
+    assert desk.outputs[0]["text/plain"].endswith("(5 s)")
+    view.warmed(5.5, True)
+    assert [shown["text/plain"] for shown in desk.outputs] == [
+        "the helper that starts ranks is ready, once for all launches: 5.5 s"
+    ]
+
+
+def test_a_helper_that_did_not_come_is_not_said_to_be_ready(desk, view):
+    warm(view, 1)
+    view.warmed(1.0, False)
+    assert "was not ready after 1.0 s" in desk.outputs[0]["text/plain"]
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(1.9, 0), (2.1, 1), (9.0, 1)])
+def test_in_a_terminal_a_helper_that_takes_long_is_spoken_of_once(seconds, lines, capsys):
+    warm(TextLines(), seconds)
+    assert capsys.readouterr().out.count("starting the helper") == lines
+
+
 # ---- what stays ------------------------------------------------------------------------------
 
 
@@ -353,7 +420,8 @@ def test_what_a_rank_says_is_no_html():
 def test_what_stays_needs_no_script_and_no_network():
     run_state = RunState(1)
     made = result.bundle(finished(run_state, reports=[[{"t": 0.0, "step": 1, "loss": 1.0}]]), run_state)["text/html"]
-    assert "<script" not in made and "http" not in made and re.search(r'<img alt="Curves of 1 rank', made)
+    assert "<script" not in made and not re.search(r"(src|href)=.http|url\(http", made)
+    assert '<img alt="Curves of 1 rank' in made
 
 
 def test_columns_that_say_nothing_are_left_out():
@@ -362,9 +430,36 @@ def test_columns_that_say_nothing_are_left_out():
     assert result.table(finished(run_state), run_state)[0] == ["rank", "end", "lines"]
 
 
-def test_a_run_that_reported_nothing_leaves_one_line_to_open():
+SPENT = SimpleNamespace(world_size=2, spans=(Span(0, "compute", 0.0, 1.0, "forward"),), collectives=())
+
+
+def test_of_a_run_that_reported_nothing_its_picture_is_open_and_its_table_folded():
     run_state = RunState(2)
-    assert result.bundle(finished(run_state), run_state)["text/html"].startswith("<details><summary>2 ranks, done")
+    run = finished(run_state)
+    run.trace = SPENT
+    page = result.bundle(run, run_state)["text/html"]
+    assert page.index("Timeline of 2 ranks") < page.index("<details><summary>2 ranks, done") < page.index("<table>")
+
+
+def test_of_a_run_without_a_picture_the_table_is_open():
+    run_state = RunState(2)
+    assert result.bundle(finished(run_state), run_state)["text/html"].startswith("<table>")
+
+
+def test_the_lines_of_a_run_are_folded_below_its_picture():
+    run_state = RunState(2)
+    run = finished(run_state)
+    run.trace = SPENT
+    page = result.bundle(run, run_state, ["[rank 0] <b>one</b>", "[rank 1] two"])["text/html"]
+    pre = "<pre>[rank 0] &lt;b&gt;one&lt;/b&gt;\n[rank 1] two</pre>"
+    folded = f"<details><summary>what the ranks printed</summary>{pre}</details>"
+    assert page.endswith(folded) and page.index("Timeline of 2 ranks") < page.index(folded)
+
+
+def test_folded_lines_stay_few():
+    run_state = RunState(2)
+    page = result.bundle(finished(run_state), run_state, ["x" * 10_000] * 30)["text/html"]
+    assert len(page) < 5000 and "more lines: print(run.log(0))" in page
 
 
 def test_a_table_of_very_many_ranks_is_cut():
@@ -373,36 +468,6 @@ def test_a_table_of_very_many_ranks_is_cut():
 
 
 # ---- the script ------------------------------------------------------------------------------
-
-
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(a, b):
-    low, high = sorted((luminance(a), luminance(b)))
-    return (high + 0.05) / (low + 0.05)
-
-
-THEMES = [
-    dict(re.findall(r"--ws-([\w-]+): (#\w{6})", block)) for block in re.findall(r"\{\n  --ws-.*?\n\}", SCRIPT, re.S)
-]
-THEMES[0] |= {"back": "#ffffff", "ink": "#1a1a1a"}
-THEMES[1] |= {"back": "#212121", "ink": "#f0f0f0"}  # the lightest ground that Lab's dark theme has
-
-
-@pytest.mark.parametrize("theme", THEMES, ids=["light", "dark"])
-def test_text_stands_out_in_both_themes(theme):
-    assert contrast(theme["quiet"], theme["back"]) >= 4.5 and contrast(theme["bad"], theme["bad-back"]) >= 4.5
-    assert contrast(theme["ink"], theme["bad-back"]) >= 4.5 and contrast(theme["quiet"], theme["bad-back"]) >= 4.5
-
-
-@pytest.mark.parametrize("theme", THEMES, ids=["light", "dark"])
-def test_marks_stand_out_in_both_themes(theme):
-    marks = [colour for name, colour in theme.items() if re.fullmatch(r"c\d|bar|bad|quiet", name)]
-    assert len(marks) == 11 and min(contrast(colour, theme["back"]) for colour in marks) >= 3
 
 
 def test_the_script_fetches_nothing():

@@ -17,6 +17,7 @@ CELLS = {
     "        time.sleep(0.05)\nrun = launch(trains, 2)",
     "fails": "def fails(fabric):\n    time.sleep(1.2)\n    if fabric.rank == 1:\n        raise ValueError('bad chunk')\n"
     "    fabric.recv(__import__('torch').ones(1), 1)\nlaunch(fails, 2)",
+    "again": "last_run().show()",
 }
 
 
@@ -51,12 +52,12 @@ def streams(cell):
 
 def test_no_line_is_lost_though_few_are_saved(shown):
     cell = shown[0]["talks"]
-    assert cell.outputs[-1]["data"]["text/plain"] == "1600" and "… 1570 more lines" in streams(cell)
+    assert cell.outputs[-1]["data"]["text/plain"] == "1600" and "… 1570 more lines" in html_of(cell)
 
 
 @pytest.mark.parametrize("name", ["talks", "trains", "fails"])
 def test_a_saved_cell_is_small(shown, name):
-    assert len(json.dumps(shown[0][name].outputs)) <= 20_000
+    assert len(json.dumps(shown[0][name].outputs)) <= 40_000
 
 
 @pytest.mark.parametrize("name", ["talks", "trains", "fails"])
@@ -92,3 +93,8 @@ def test_headless_reports_are_one_line_a_rank_an_epoch(headless):
 def test_headless_and_live_leave_the_same_picture_and_table(headless, shown):
     without_time = [re.sub(r"[\d.]+ m?s|base64,[^\"]+", "", html_of(cells["trains"])) for cells, _ in (headless, shown)]
     assert without_time[0] == without_time[1] != ""
+
+
+def test_the_latest_run_is_shown_again_as_it_was_left(shown):
+    again = html_of(shown[0]["again"])
+    assert "Timeline of 2 ranks" in again and "✘ failed</strong>: ValueError: bad chunk" in again

@@ -23,7 +23,7 @@ FILES = [*TEMPLATES, ROOT / "worldsize/pages/templates/style.css"]
 
 
 def verdict(**values: object) -> str:
-    return pages.render("verdict.html", **{"head": "x", "properties": (), "mismatch": "", "picture": "", **values})
+    return pages.render("verdict.html", **{"head": "x", "chip": "", "properties": (), "mismatch": "", "picture": "", **values})
 
 
 def test_a_text_stays_text():

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,6 +30,7 @@ from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
 
 _AGENT_START_S = 180.0  # for the import of TensorFlow on a busy machine
+_WAITING_S = 0.05
 _SWEEP_S = 5.0
 _CLOSE_S = 3.0
 _ABANDON_S = 0.5
@@ -57,6 +60,7 @@ class AgentProcess:
         self.busy = False
         self.gone = False  # it hung up: its process may need a moment more to end
         self._decided = threading.Event()  # whether it is ready
+        self._late_s = time.monotonic() + _AGENT_START_S
 
         ours, theirs = multiprocessing.Pipe()
         self.connection: Connection = ours
@@ -80,8 +84,13 @@ class AgentProcess:
         self._decided.set()
         self.events.put(None)
 
+    def decided(self, timeout_s: float) -> bool:
+        """Wait so long at most until it is ready, has ended, or is too late; False where it is still starting."""
+        left_s = self._late_s - time.monotonic()
+        return self._decided.wait(min(timeout_s, max(0.0, left_s))) or left_s <= timeout_s
+
     def wait_ready(self) -> None:
-        self._decided.wait(_AGENT_START_S)
+        self.decided(_AGENT_START_S)
         if not self.ready:
             raise EngineLost(f"the process that starts ranks did not start. What it said: {self.last_words()}")
 
@@ -236,13 +245,18 @@ class LocalEngine:
         for folder in iter(self.discarded.get, None):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def new_run_dir(self) -> Path:
-        """The folder of a run that may be started at once: the agent is ready, and has no other run."""
+    def new_run_dir(self, waiting: Callable[[], None] = lambda: None) -> Path:
+        """The folder of a run that may be started at once: the agent is ready, and has no other run.
+
+        `waiting` is called again and again while the agent is still starting.
+        """
         agent = self._agent()
         if agent.busy:  # with a run that an interrupt, at the worst moment, kept from being ended
             self.abandon()
             agent = self._agent()
 
+        while not agent.decided(_WAITING_S):
+            waiting()
         agent.wait_ready()
         return self._new_dir("run")
 

@@ -135,7 +135,8 @@ class Setup:
 class Progress:
     """News of one rank while it runs: new `report` rows, bytes so far, and what it does. At most 10 a second.
 
-    `wait` says what a rank waits for that is "waiting", `failure` how one ended that "failed" or is "not yet".
+    `wait` says what a rank waits for that is "waiting", or `collective` in which of a framework's calls; `failure` how
+    one ended that "failed" or is "not yet".
     """
 
     rank: int
@@ -146,6 +147,7 @@ class Progress:
     state: ProgressState = "running"
     wait: Wait | None = None
     failure: Failure | None = None
+    collective: str = ""
 
 
 class Ranks(Protocol):

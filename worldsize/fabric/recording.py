@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Arrival, Pending, Wire
-from worldsize.trace import END_S, PEER, TAG, EventRow, MessageKind, RankRecord, SpanRow, record
+from worldsize.trace import END_S, PEER, TAG, EventRow, MessageKind, RankRecord, Span, SpanRow, record
 
 if TYPE_CHECKING:
     import torch
@@ -112,16 +113,24 @@ class Recorded:
 
     def record(self) -> RankRecord:
         """What was recorded so far, on the launch's clock."""
-        return record(self.rank, list(self.events), [*self.spans, *self._open_wait()], self._origin_s)
+        closed = record(self.rank, list(self.events), self.spans, self._origin_s)
+        return replace(closed, spans=(*closed.spans, *self._open_wait()))
 
-    def _open_wait(self) -> list[SpanRow]:
-        """The recv that this rank is in now: in a run that breaks off, it is what tells who was missing."""
+    def _open_wait(self) -> list[Span]:
+        """The recv or the send that this rank waits in now: in a run that breaks off it tells who was missing."""
         doing = self.state.doing
         if doing is None:
             return []
 
-        op, peer, _ = doing
-        if op != "recv":
-            return []
-        whom = "anyone" if peer is None else f"rank {peer}"
-        return [("wait", self.state.since_s, self.now(), f"for {whom}, in vain")]
+        op, peer, tag = doing
+        since_s = self.state.since_s if op == "recv" else self._sent_s(peer, tag)
+        way, whom = "from" if op == "recv" else "to", "anyone" if peer is None else f"rank {peer}"
+        start_s, end_s = since_s - self._origin_s, self.now() - self._origin_s
+        return [Span(self.rank, "wait", start_s, end_s, label=f"{op} {way} {whom}", ended=False)]
+
+    def _sent_s(self, to: int | None, tag: int) -> float:
+        """When the first message to `to` was sent that is still on its way."""
+        for kind, peer, sent_tag, _, start_s, end_s in self.events:
+            if (kind, peer, sent_tag) == ("send", to, tag) and end_s == start_s:
+                return start_s
+        return self.now()

@@ -1,8 +1,9 @@
 """The timeline: what every rank did when, as bars: H. Gantt, "Work, Wages, and Profits", 1910, drew work so.
 
 Each rank has a lane, and in it a track for what it computed or waited for, one for sends, one for receives, one for a
-framework's collectives, as far as there are any. Kinds are told apart by colour and by hatch. Left out: arrows from
-sender to receiver (`spacetime`), and single bars where there are too many to be seen.
+framework's collectives, as far as there are any. Kinds are told apart by colour and by hatch. What never ended is a bar
+that is open to the right, and then the headline says who waited for whom. Left out: arrows from sender to receiver
+(`spacetime`), and single bars where there are too many to be seen.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
-from worldsize import units
+from worldsize import failures, units
+from worldsize.failures import Outcome
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings
@@ -29,7 +31,7 @@ KINDS = ("compute", "wait", "send", "recv", "collective")
 TRACKS = (("compute", "wait"), ("send",), ("recv",), ("collective",))
 LOOKS = {
     "compute": {"facecolor": tokens.COMPUTE.light, "hatch": ""},
-    "wait": {"facecolor": base.PAPER, "hatch": "...."},
+    "wait": {"facecolor": tokens.PAPER.light, "hatch": "---"},
     "send": {"facecolor": tokens.SEND.light, "hatch": "////"},
     "recv": {"facecolor": tokens.RECV.light, "hatch": "\\\\\\\\"},
     "collective": {"facecolor": tokens.COLLECTIVE.light, "hatch": "xxx"},
@@ -41,8 +43,11 @@ SLICES = 175
 PIXELS = 700
 TRACK_HEIGHT = 0.8
 LABEL_CHARACTER = 0.0085  # of the width
+LABEL_BOX = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.6}
 MOST_LABELS = 60
 MOST_TOLD = 8
+MOST_GROUPS = 3
+ALIKE = 0.02  # of the whole time: ranks that differ by less wait alike
 
 Interval = tuple[float, float]
 
@@ -54,29 +59,33 @@ class Bar:
     start_s: float
     end_s: float
     label: str = ""
+    ended: bool = True
 
 
 def bars(trace: Any) -> list[Bar]:
     """What a rank timeline draws as bars: the spans and the collectives of a trace, in the order of their starts."""
-    found = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label) for s in trace.spans if s.kind in KINDS]
-    found += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op) for c in trace.collectives]
+    found = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label, s.ended) for s in trace.spans if s.kind in KINDS]
+    found += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op, c.ended) for c in trace.collectives]
     return sorted(found, key=lambda b: (b.start_s, -b.end_s))
 
 
 def timeline(of: Any) -> Picture:
-    """What every rank did when: its marked spans, sends, receives and the framework's collectives, as bars."""
+    """What every rank did when: its marked spans, sends, receives and the framework's collectives, as bars.
+
+    `of` is a trace, or a run: of one that broke off the headline says where each rank stood.
+    """
     if waits_for(of):
         return base.not_yet(waits_for(of))
 
     trace = getattr(of, "trace", of)
     if not trace or not bars(trace):
         return base.notice("nothing was recorded")
-    return _timeline(trace)
+    return _timeline(trace, stands(trace, getattr(of, "outcome", None)))
 
 
 @base.plain_style
-def _timeline(trace: Any) -> Picture:
-    """`trace` has at least one span or collective."""
+def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
+    """`trace` has at least one span or collective; `stood` says where ranks were when the run broke off."""
     shown = bars(trace)
     start_s = began_s(shown)
     whole_s = max(ended_s(shown) - start_s, 1e-9)
@@ -92,6 +101,7 @@ def _timeline(trace: Any) -> Picture:
     _lanes(ax, trace.world_size, len(tracks))
 
     groups: dict[tuple[int, str], list[Bar]] = defaultdict(list)
+    open_bars = [b for b in shown if not b.ended]
     for b in shown:
         groups[b.rank, b.kind].append(b)
     crowded = {kind for (_, kind), group in groups.items() if len(group) > MOST_BARS}
@@ -99,20 +109,28 @@ def _timeline(trace: Any) -> Picture:
     for (rank, kind), group in groups.items():
         depth = [kind in track for track in tracks].index(True)
         y = rank * (len(tracks) + 0.5) + depth
-        intervals = ((np.array(_intervals(group)) - start_s) * scale).tolist()
+        closed = [b for b in group if b.ended or kind in crowded]
+        intervals = _moved(closed, start_s, scale)
         if kind in crowded:
             _shares(ax, y, intervals, whole_s * scale, kind)
             continue
 
         _bars(ax, y, intervals, whole_s * scale, kind)
         if kind in NAMED:
-            _labels(ax, y, group, start_s, whole_s, scale)
+            _labels(ax, y, closed, start_s, whole_s, scale)
+
+    for b in open_bars:
+        if b.kind not in crowded:
+            y = b.rank * (len(tracks) + 0.5) + [b.kind in track for track in tracks].index(True)
+            _open_bar(ax, y, b, start_s, whole_s, scale)
 
     ax.set_xlim(0, whole_s * scale)
     ax.set_xlabel(f"time since the first event ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, kinds)
 
-    said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
+    said, late = told_stands(stood), ""
+    if not said:
+        said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
     base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     told = f"{said[0].lower()}{said[1:]}"
@@ -126,6 +144,11 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
     return [(b.start_s, b.end_s) for b in group]
 
 
+def _moved(group: Sequence[Bar], start_s: float, scale: float) -> list[list[float]]:
+    """The intervals of bars as they are drawn: from `start_s` on, in the axis's unit."""
+    return [[(b.start_s - start_s) * scale, (b.end_s - start_s) * scale] for b in group]
+
+
 def _crowded_words(crowded: set[str]) -> str:
     if not crowded:
         return ""
@@ -134,6 +157,9 @@ def _crowded_words(crowded: set[str]) -> str:
 
 def _bars(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
     """One path of all bars: Matplotlib hatches a path once, but a collection's members one by one."""
+    if not intervals:
+        return
+
     corners = []
     for start, end in intervals:
         right, bottom = max(end, start + whole / PIXELS), y + TRACK_HEIGHT
@@ -142,6 +168,20 @@ def _bars(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind:
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(corners)
     path = Path(np.concatenate(corners), codes)
     ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.HAIR_PT, **LOOKS[kind]))
+
+
+def _open_bar(ax: Axes, y: float, bar: Bar, start_s: float, whole_s: float, scale: float) -> None:
+    """A bar of what never ended: to the end of the run, with no line at its right, and named."""
+    whole = whole_s * scale
+    left, bottom = min((bar.start_s - start_s) * scale, whole * (1 - 4 / PIXELS)), y + TRACK_HEIGHT
+    corners = [(whole, y), (left, y), (left, bottom), (whole, bottom)]
+    path = Path(corners, [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO])
+    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.LINE_PT, **LOOKS[bar.kind]))
+
+    text = f"{bar.label}, never ended"
+    fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
+    x, align = ((left + whole) / 2, "center") if fits else (left - whole / 100, "right")
+    ax.text(x, y + TRACK_HEIGHT / 2, text, ha=align, va="center", fontsize=tokens.TINY_PT, color=base.INK, bbox=LABEL_BOX)
 
 
 def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
@@ -160,9 +200,9 @@ def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kin
 
 
 def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
-    """Headline of a rank timeline: which rank waits most and which least.
+    """Headline of a rank timeline: which ranks wait most and which least.
 
-    Receives, collectives and marked waits count together.
+    Receives, collectives and marked waits count together; ranks that differ by less than 2 % of the time wait alike.
     """
     waits: dict[int, list[Bar]] = defaultdict(list)
     for b in shown:
@@ -175,11 +215,69 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
         return "No rank waits for another"
     if world_size == 1:
         return f"The rank waits {_share(most_s, whole_s)} of the time"
-    if most_s - least_s < 0.02 * whole_s:
+    if most_s - least_s < ALIKE * whole_s:
         return f"Every rank waits about {_share(most_s, whole_s)} of the time"
 
-    most = f"Rank {idle_s.index(most_s)} waits most, {_share(most_s, whole_s)} of the time"
-    return f"{most}; rank {idle_s.index(least_s)} least, {_share(least_s, whole_s)}"
+    alike_s = min(ALIKE * whole_s, (most_s - least_s) / 3)
+    most = [rank for rank in range(world_size) if idle_s[rank] >= most_s - alike_s]
+    least = [rank for rank in range(world_size) if idle_s[rank] <= least_s + alike_s]
+
+    verb = "waits" if len(most) == 1 else "wait"
+    said = f"{_named(most)} {verb} most, {_about(most)}{_share(most_s, whole_s)} of the time"
+    return f"{said[0].upper()}{said[1:]}; {_named(least)} least, {_about(least)}{_share(least_s, whole_s)}"
+
+
+def _about(ranks: Sequence[int]) -> str:
+    return "about " if len(ranks) > 1 else ""
+
+
+def _named(ranks: Sequence[int]) -> str:
+    """ "rank 3", "ranks 0 and 2", "ranks 0, 1, 2, 3, 4, 5 and 58 more"."""
+    said = failures.names(list(ranks))
+    if len(ranks) == 2:
+        return said.replace(", ", " and ")
+    return said
+
+
+def stands(trace: Any, outcome: Outcome | None = None) -> dict[int, str]:
+    """By rank, where it was when its run broke off, in words: "failed", "waited in recv from rank 0", "ran".
+
+    From the outcome's failures and standings, where there are any, and else from what never ended in the trace. Empty
+    for a run that came to its end.
+    """
+    if outcome is None or not outcome.standings:
+        return {b.rank: f"left {b.label} unfinished" for b in bars(trace) if not b.ended}
+
+    stood: dict[int, str] = {}
+    for standing in outcome.standings:
+        if standing.wait is not None:
+            stood[standing.rank] = f"waited {failures.where_it_waits(standing.wait)}"
+        elif standing.collective:
+            stood[standing.rank] = f"waited in {standing.collective}"
+        else:
+            stood[standing.rank] = f"was {failures.doing(standing)}"
+    for failure in outcome.failures:
+        stood[failure.rank] = "failed"
+    return stood
+
+
+def told_stands(stood: Mapping[int, str]) -> str:
+    """Headline of a run that broke off: ranks that stood alike together, the fewest first; empty where none stood."""
+    alike: dict[str, list[int]] = defaultdict(list)
+    for rank, words in sorted(stood.items()):
+        alike[words].append(rank)
+
+    groups = sorted(alike.items(), key=lambda group: (group[0] != "failed", len(group[1]), group[1]))
+    said = []
+    for words, ranks in groups[:MOST_GROUPS]:
+        plural = words.replace("was ", "were ", 1) if len(ranks) > 1 else words
+        said.append(f"{_named(ranks)} {plural}")
+    if len(groups) > MOST_GROUPS:
+        left = sum(len(ranks) for _, ranks in groups[MOST_GROUPS:])
+        said.append(f"and {units.count(left, 'more rank')} elsewhere")
+
+    line = "; ".join(said)
+    return line[:1].upper() + line[1:]
 
 
 def _straggler(shown: Sequence[Bar]) -> str:
@@ -208,7 +306,8 @@ def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> s
         for kind in KINDS:
             if (rank, kind) in groups:
                 total_s = covered_s(_intervals(groups[rank, kind]))
-                said.append(f"{kind} {units.seconds(total_s)}")
+                vain = "" if all(b.ended for b in groups[rank, kind]) else " (one never ended)"
+                said.append(f"{kind} {units.seconds(total_s)}{vain}")
         ranks.append(f"rank {rank}: {', '.join(said) or 'nothing'}")
 
     if world_size > MOST_TOLD:
@@ -231,11 +330,10 @@ def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
 def _labels(ax: Axes, y: float, group: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
     """The names of spans that the user marked and of collectives, where they fit into their bars."""
     look = {"ha": "center", "va": "center", "fontsize": tokens.TINY_PT, "color": base.INK}
-    box = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.6}
     for b in group[:MOST_LABELS]:
         if b.label and len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:
             x = ((b.start_s + b.end_s) / 2 - start_s) * scale
-            ax.text(x, y + TRACK_HEIGHT / 2, b.label, bbox=box, **look)
+            ax.text(x, y + TRACK_HEIGHT / 2, b.label, bbox=LABEL_BOX, **look)
 
 
 def _legend(ax: Axes, kinds: set[str]) -> None:

@@ -5,24 +5,32 @@ Left out: the verdict in a terminal, which is its own text (`checks.verdict`).
 
 from __future__ import annotations
 
-from worldsize import figures, pages
+from worldsize import figures, pages, units
 from worldsize.checks.verdict import Verdict
 
 
 def verdict_html(verdict: Verdict) -> str:
     """How a notebook shows the verdict of `check.<exercise>(fn)`: its first line, what holds, the first mismatch.
 
-    One that passes is a line.
+    An exercise not yet written is a small chip with its name and points.
     """
+    if verdict.state == "not yet":
+        return pages.render("verdict.html", head="", chip=_not_yet(verdict), properties=(), mismatch="", picture="")
+
     head, *_ = str(verdict).splitlines()
-    properties = verdict.properties if verdict.state == "fail" else ()
     return pages.render(
         "verdict.html",
         head=head,
-        properties=properties,
-        mismatch=verdict.mismatch or "",
+        chip="",
+        properties=verdict.properties,
+        mismatch=(verdict.mismatch or "") if verdict.state == "fail" else "",
         picture=_messages(verdict),
     )
+
+
+def _not_yet(verdict: Verdict) -> str:
+    points = units.count(int(verdict.possible), "point") if verdict.possible % 1 == 0 else f"{verdict.possible:g} points"
+    return f"○ not yet: {verdict.mismatch or verdict.exercise} · {points}"
 
 
 def _messages(verdict: Verdict) -> str:

@@ -15,6 +15,7 @@ import time
 import weakref
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from worldsize import errors, failures
@@ -26,7 +27,7 @@ from worldsize.engines.plain_values import BadFrame
 from worldsize.engines.results import unpacked
 from worldsize.failures import Failure, Outcome
 from worldsize.launch.outcome_error import as_text_note, error_of, large_payload_note, notes_of
-from worldsize.launch.run import KernelLaunches, Observer, Run, Tail
+from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05
 
@@ -37,13 +38,13 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     """Execute a launch: take one job, which is to make `call`, to its `Run`, or raise the error that it ended with.
 
     The job's folder and its origin in time are filled in here. The observers of `launches` are told, and it has the run
-    at once.
+    at once. Those of the students' launches hear of an engine that is not warm yet, whoever launches.
     """
     packed = payload.pack(call)
 
     with _one_at_a_time:
         late = payload.wants_late_imports(call.fn)
-        job = replace(job, origin_s=time.monotonic(), dir=engine.new_run_dir(), wants_late_imports=late)
+        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), wants_late_imports=late)
         job = replace(job, plain_results=engine.plain_results)
         job.files.payload.write_bytes(packed)
         run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names)
@@ -107,6 +108,37 @@ def cell_sources() -> tuple[tuple[str, str], ...]:
         if len(entry) == 4 and entry[1] is None:  # one that is no file, and so has no time of change
             found.append((file, "".join(entry[2])))
     return tuple(found)
+
+
+class _WarmNews:
+    """Tells observers while an engine warms, which is once in a kernel, and takes seconds on a busy machine."""
+
+    def __init__(self, observers: tuple[Observer, ...]) -> None:
+        self._observers = observers
+        self._began_s = time.monotonic()
+        self._waited = False
+
+    def waiting(self) -> None:
+        self._waited = True
+        for observer in self._observers:
+            observer.warming(time.monotonic() - self._began_s)
+
+    def over(self, ready: bool) -> None:
+        if self._waited:
+            for observer in self._observers:
+                observer.warmed(time.monotonic() - self._began_s, ready)
+
+
+def _run_dir(engine: LocalEngine) -> Path:
+    """A folder for a run, from an engine that is warm then."""
+    news = _WarmNews(STUDENTS_LAUNCHES.observers)
+    ready = False
+    try:
+        made = engine.new_run_dir(news.waiting)
+        ready = True
+    finally:
+        news.over(ready)
+    return made
 
 
 def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:

@@ -128,6 +128,13 @@ class Run:
         """
         return self.trace.save_chrome(path)
 
+    def show(self) -> None:
+        """Show what came of this run: its picture and its table, as after the launch; without a notebook one line."""
+        if not STUDENTS_LAUNCHES.observers:
+            print(self)
+        for observer in STUDENTS_LAUNCHES.observers:
+            observer.show(self)
+
     def __repr__(self) -> str:
         if self.state == "not yet":
             return f"Run(not yet: {self.not_yet})"
@@ -135,13 +142,20 @@ class Run:
 
 
 class Observer:
-    """Told of a launch as it goes: override what you need. Called in the thread that launched."""
+    """Told of a launch as it goes: override what you need. Called in the thread that launched.
 
+    Where ranks cannot start yet, since their engine is not warm, `warming` is told again and again how long the launch
+    has waited, and `warmed` at last, with `ready` False where the wait was broken off. `show` draws a run again.
+    """
+
+    def warming(self, waited_s: float) -> None: ...
+    def warmed(self, waited_s: float, ready: bool) -> None: ...
     def started(self, run: Run) -> None: ...
     def printed(self, run: Run, rank: int, text: str) -> None: ...
     def progressed(self, run: Run, progress: Progress) -> None: ...
     def ticked(self, run: Run) -> None: ...
     def ended(self, run: Run) -> None: ...
+    def show(self, run: Run) -> None: ...
 
 
 @dataclass

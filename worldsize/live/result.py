@@ -7,16 +7,19 @@ of every student is saved with it. Left out: showing it, and the error of a run 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worldsize import failures, units
-from worldsize.failures import Failure, Standing
+from worldsize.failures import Failure
 from worldsize.figures import rank_timeline, report_curves
 from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
-from worldsize.live.run_state import RankLife, RankRow, RunState
+from worldsize.live.run_state import RankLife, RankRow, RunState, plain
 
-PICTURE_BYTES = 9_500  # 20 kB of saved output in all, and base64 makes 4 bytes of 3
+PICTURE_BYTES = 9_500  # base64 makes 4 bytes of 3; 40 kB of saved output in all, but for many ranks
+PICTURE_SVG_BYTES = 40_000  # the curves of 24 ranks; what is larger is a PNG alone, white in a dark theme too
+FOLDED_CHARS = 3_000
 PICTURE_DPI = 96
 MOST_ROWS = 16
 WORD_CHARS = 140
@@ -25,28 +28,57 @@ _CELL = 'style="text-align:left;vertical-align:top"'
 _WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1 within, 3:1 on both themes
 
 
-def bundle(run: Run, run_state: RunState) -> dict[str, str]:
-    """The result that stays of a run in the notebook: its picture and table by MIME type."""
+def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str, str]:
+    """The result that stays of a run in the notebook, by MIME type: picture, table, and folded the `lines` it printed.
+
+    The table is folded too where the run went well: the picture says more.
+    """
     made = picture(run)
     heads, rows = table(run, run_state)
     page = _html(run, heads, rows)
     text = _text(run, heads, rows)
     if made is not None:
-        page = made.html(made.png(PICTURE_BYTES, PICTURE_DPI)) + page
+        if run.state == "done":
+            page = _folded(f"{caption(run)}: what each rank did", page)
+        page = made.html(made.png(PICTURE_BYTES, PICTURE_DPI), PICTURE_SVG_BYTES) + page
         text = f"{made.alt}\n{text}"
 
-    return {"text/html": _folded(run, page), "text/plain": text}
+    if lines:
+        page += _folded("what the ranks printed", f"<pre>{html.escape(_cut(lines))}</pre>")
+    return {"text/html": page, "text/plain": text}
 
 
-def _folded(run: Run, content: str) -> str:
-    """One line to open where a run went well and reported nothing: the cell's own picture of it counts then."""
-    if run.state != "done" or report_curves.names(run.reports):
-        return content
-    return f"<details><summary>{html.escape(caption(run))}: what each rank did</summary>{content}</details>"
+def _folded(head: str, content: str) -> str:
+    return f"<details><summary>{html.escape(head)}</summary>{content}</details>"
+
+
+def _cut(lines: Sequence[str]) -> str:
+    """The first of the lines, and the last, which counts those that were kept back before."""
+    shown, chars = [], 0
+    for line in map(plain, lines):
+        chars += len(line) + 1
+        if chars > FOLDED_CHARS:
+            return "\n".join([*shown, "… more lines: print(run.log(0))"])
+        shown.append(line)
+    return "\n".join(shown)
+
+
+def state_of(run: Run) -> RunState:
+    """What a live run's state would hold at its end, from what is on disk: lines, reports, bytes."""
+    found = RunState(run.world_size, run.tasks, run.hosts)
+    for row in found.rows:
+        found.printed(row.rank, run.log(row.rank).splitlines())
+        for report in run.reports[row.rank]:
+            row.report(report)
+        row.sent_bytes = run.trace.sent_bytes(row.rank)
+        row.received_bytes = run.trace.received_bytes(row.rank)
+    return found
 
 
 def has_picture(run: Run) -> bool:
     """Whether a run's result gets a picture: it reported numbers, or anything of it was recorded."""
+    if run.state == "not yet":
+        return False
     return bool(report_curves.names(run.reports) or rank_timeline.bars(run.trace))
 
 
@@ -55,9 +87,9 @@ def picture(run: Run) -> Picture | None:
 
     A timeline is drawn where anything was recorded.
     """
-    if report_curves.names(run.reports):
+    if run.state != "not yet" and report_curves.names(run.reports):
         return report_curves.draw(run.reports, run.tasks)
-    return rank_timeline.timeline(run.trace) if has_picture(run) else None
+    return rank_timeline.timeline(run) if has_picture(run) else None
 
 
 @dataclass(frozen=True)
@@ -82,16 +114,10 @@ def ends(run: Run) -> list[RankEnd]:
             found[rank] = RankEnd("ended")
 
     for standing in run.outcome.standings:
-        found[standing.rank] = RankEnd("stopped", _stood(standing))
+        found[standing.rank] = RankEnd("stopped", failures.doing(standing))
     for failure in run.outcome.failures:
         found[failure.rank] = _failed(failure)
     return found
-
-
-def _stood(standing: Standing) -> str:
-    if standing.wait is not None:
-        return failures.wait_in_words(standing.wait)
-    return "it was running" if standing.answered else "in native code"
 
 
 def _failed(failure: Failure) -> RankEnd:

@@ -36,7 +36,8 @@ def curve_points(world_size: int) -> int:
 
 @dataclass
 class RankRow:
-    """One rank. `doing` says in words what its `state` does not; `host` is "" for one on this machine."""
+    """One rank. `doing` says in words what its `state` does not, `short` in a word or two that fit a chip; `host` is ""
+    for one on this machine."""
 
     rank: int
     name: str
@@ -45,6 +46,7 @@ class RankRow:
     host: str = ""
     state: RankLife = "starting"
     doing: str = ""
+    short: str = ""
     lines: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -110,12 +112,13 @@ class RunState:
         row = self.rows[progress.rank]
         row.sent_bytes = progress.sent_bytes
         row.received_bytes = progress.received_bytes
-        self.stands(row.rank, progress.state, _doing(progress))
+        self.stands(row.rank, progress.state, _doing(progress), _in_short(progress))
 
-    def stands(self, rank: int, state: RankLife, doing: str = "") -> None:
+    def stands(self, rank: int, state: RankLife, doing: str = "", short: str = "") -> None:
         row = self.rows[rank]
         row.state = state
         row.doing = doing
+        row.short = short
         row.changed = True
 
     def whole(self) -> dict[str, Any]:
@@ -141,9 +144,21 @@ def _doing(progress: Progress) -> str:
     """What a rank does, as its row says it."""
     if progress.wait is not None:
         return failures.wait_in_words(progress.wait)
+    if progress.collective:
+        return f"waits in {progress.collective}"
     if progress.state == "failed" and progress.failure is not None:
         return f"failed: {failures.ending(progress.failure).splitlines()[0][:LINE_CHARS]}"
     return progress.state
+
+
+def _in_short(progress: Progress) -> str:
+    """What a rank waits in, as its chip says it: "recv ← 3", "send → any", "barrier"; "" where it does not wait."""
+    wait = progress.wait
+    if wait is None:
+        return progress.collective
+
+    arrow = "→" if wait.op == "send" else "←"
+    return f"{wait.op} {arrow} {'any' if wait.peer is None else wait.peer}"
 
 
 def plain(line: str) -> str:
@@ -162,6 +177,7 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
         "host": row.host,
         "state": row.state,
         "doing": row.doing,
+        "short": row.short,
         "lines": row.lines,
         "place": row.place(),
         "share": report_series.share(row.latest),

@@ -7,6 +7,7 @@ reports leaves a picture and a table. Left out: the live view of a run in a note
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from worldsize import failures
 from worldsize.engines.job import Progress
@@ -15,6 +16,15 @@ from worldsize.live import result
 from worldsize.live.run_state import RunState
 
 SHOWN_LINES = 30
+LONG_WARMING_S = 2.0
+STARTING_HELPER = "starting the helper that starts ranks: this happens once, and takes some seconds"
+
+
+def helper_words(waited_s: float, ready: bool) -> str:
+    """What stays of the line about the helper."""
+    if not ready:
+        return f"the helper that starts ranks was not ready after {waited_s:.1f} s"
+    return f"the helper that starts ranks is ready, once for all launches: {waited_s:.1f} s"
 
 
 def lines_of(text: str) -> list[str]:
@@ -52,6 +62,24 @@ class TextLines(Observer):
     # of the run that started last
     run_state: RunState
     screenful: Screenful
+    told_warming = False
+
+    def warming(self, waited_s: float) -> None:
+        if waited_s >= LONG_WARMING_S and not self.told_warming:
+            self.told_warming = True
+            print(STARTING_HELPER, flush=True)
+
+    def warmed(self, waited_s: float, ready: bool) -> None:
+        self.told_warming = False
+
+    def show(self, run: Run) -> None:
+        """A run of before once more: its picture and table, and its first lines folded."""
+        screenful = Screenful(run.tasks)
+        lines = []
+        for rank in range(run.world_size):
+            text = run.log(rank)
+            lines += screenful.take(rank, lines_of(text) if text else [])
+        show(run, result.state_of(run), [*lines, *screenful.rest()])
 
     def started(self, run: Run) -> None:
         self.run_state = RunState(run.world_size, run.tasks, run.hosts)
@@ -102,9 +130,9 @@ def last_words(run: Run) -> list[str]:
     return notes
 
 
-def show(run: Run, run_state: RunState) -> None:
+def show(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> None:
     """Where a launch is shown as text: its picture and table for a notebook, or the table alone in a terminal."""
-    made = result.bundle(run, run_state)
+    made = result.bundle(run, run_state, lines)
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
         sys.modules["IPython"].display.display(made, raw=True)
     else:

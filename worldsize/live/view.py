@@ -2,7 +2,8 @@
 
 It opens for a run that goes on; a quick one looks as it does in a terminal. Ten messages a second at most go to
 `view.js`, each with what is new; all of it once a second, for a front end that missed one. At the end a picture and a
-table take its place. Left out: keeping up with every line (the logs on disk do), and drawing (`view.js`, `result`).
+table take its place, with the lines folded. Before, while the engine warms, a line says so.
+Left out: keeping up with every line (the logs on disk do), and drawing (the scripts, `result`).
 The one `.py` and one plain `.js` are T. Manz's anywidget, https://anywidget.dev.
 """
 
@@ -16,16 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.engines.job import Progress
+from worldsize.figures import tokens
 from worldsize.launch.run import Run
 from worldsize.live import result
 from worldsize.live.run_state import RunState
-from worldsize.live.text import TextLines, last_words, lines_of, say
+from worldsize.live.text import STARTING_HELPER, TextLines, helper_words, last_words, lines_of, say
 
 # Shorter runs need no feedback but their result (a second is the limit: J. Nielsen, Usability Engineering, 1993), and
 # a view that flashes by is worse than none; lab 00's launches, the failing ones too, end before.
 OPEN_AFTER_S = 0.75
 MESSAGE_S = 0.1
 WHOLE_S = 1.0
+WARMING_S = 0.3  # a helper that is as good as there is not spoken of
+WARMING_AGAIN_S = 1.0
 LOADING_S = 1.5  # messages that come before the browser has loaded live.js are lost
 
 
@@ -35,15 +39,40 @@ class LiveView(TextLines):
     def __init__(self) -> None:
         self._window: LiveWindow | None = None
         self._held: list[str] = []
+        self._of: Run | None = None
         self._began_s = 0.0
         self._broken = False
+        self._helper: PlaceholderOutput | None = None
+        self._helper_told_s = 0.0
+
+    def warming(self, waited_s: float) -> None:
+        if waited_s < WARMING_S or (self._helper and waited_s - self._helper_told_s < WARMING_AGAIN_S):
+            return
+
+        self._helper_told_s = waited_s
+        line = f"{STARTING_HELPER} ({waited_s:.0f} s)" if waited_s >= 1 else STARTING_HELPER
+        if self._helper is None:
+            self._helper = PlaceholderOutput(line)
+        else:
+            self._helper.close({"text/plain": line})
+
+    def warmed(self, waited_s: float, ready: bool) -> None:
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.close({"text/plain": helper_words(waited_s, ready)})
 
     def started(self, run: Run) -> None:
         self._break_off()
         super().started(run)
         self._held = []
-        self._began_s = time.monotonic()
+        self._begin(run)
         self._broken = False
+
+    def _begin(self, run: Run) -> None:
+        """The first news of a run: what comes before its ranks start counts as waiting for it, too."""
+        if self._of is not run:
+            self._of = run
+            self._began_s = time.monotonic()
 
     def printed(self, run: Run, rank: int, text: str) -> None:
         lines = lines_of(text)
@@ -57,6 +86,7 @@ class LiveView(TextLines):
         self.ticked(run)
 
     def ticked(self, run: Run) -> None:
+        self._begin(run)
         if not run.setup or self._broken or time.monotonic() - self._began_s < OPEN_AFTER_S:
             return
 
@@ -67,10 +97,12 @@ class LiveView(TextLines):
             self._window.refresh("running")
 
     def ended(self, run: Run) -> None:
+        self._of = None
         if run.setup:
+            self._held += self.screenful.rest()
             with self._no_harm():
                 self._leave(run)
-            say(self._held + self.screenful.rest())
+            say(self._held)
 
         say(last_words(run))
 
@@ -93,9 +125,12 @@ class LiveView(TextLines):
             self._close_at_cell_end(window, run, run_state)
 
     def _close_at_cell_end(self, window: LiveWindow | PlaceholderOutput, run: Run, run_state: RunState) -> None:
+        """Put picture and table there when the cell has ended, and below them, folded, the lines that were held back."""
+        lines, self._held = self._held, []
+
         def close() -> None:
             with self._no_harm():
-                window.close(result.bundle(run, run_state))
+                window.close(result.bundle(run, run_state, lines))
 
         at_cell_end(close)
 
@@ -202,6 +237,12 @@ class LiveWindow:
         self._asked = True
 
 
+def script() -> str:
+    """The module of the widget: curves, ranks, and on them the view."""
+    here = Path(__file__).parent
+    return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "view.js"))
+
+
 @functools.cache
 def widget_class() -> type:
     """The live view's widget, made when it is first needed: a headless run has no use for its libraries."""
@@ -209,7 +250,8 @@ def widget_class() -> type:
     import traitlets
 
     class RunWidget(anywidget.AnyWidget):
-        _esm = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+        _esm = script()
+        _css = tokens.css(".ws-live")
         first = traitlets.Dict().tag(sync=True)
 
     return RunWidget

@@ -8,6 +8,7 @@ none in Python, unless it is given a communication hook).
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,9 @@ class CollectiveLog:
     def __init__(self, rank: int, origin_s: float) -> None:
         self._rank, self._origin_s = rank, origin_s
         self._rows: list[Collective] = []
+        self._open: dict[int, tuple[str, int, float]] = {}  # by number of the call: operation, bytes, when it began
+        self._begun: set[int] = set()  # those of them whose call has returned: the rank goes on meanwhile
+        self._numbers = itertools.count()
 
     def install(self) -> None:
         for name in OPERATIONS:
@@ -44,27 +48,49 @@ class CollectiveLog:
                 setattr(module, name, recorded)
 
     def rows(self) -> tuple[Collective, ...]:
-        return tuple(self._rows)
+        """Those that ended, and then those that are open now, up to this moment."""
+        found = list(self._rows)
+        for op, size_bytes, start_s in self._open.copy().values():
+            found.append(self._row(op, size_bytes, start_s, ended=False))
+        return tuple(found)
+
+    def waits_in(self, since_s: float) -> str:
+        """The collective whose call this rank has been in for `since_s` seconds and more; "" where there is none."""
+        latest_s = time.monotonic() - since_s
+        for number, (op, _, start_s) in self._open.copy().items():
+            if start_s <= latest_s and number not in self._begun:
+                return op
+        return ""
 
     def _recorded(self, name: str, original: Callable) -> Callable:
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            start_s = time.monotonic()
-            work = original(*args, **kwargs)
             size_bytes = _size(args, kwargs, *_INPUT.get(name, (0, "")))
+            number = next(self._numbers)
+            self._open[number] = name, size_bytes, time.monotonic()
+            try:
+                work = original(*args, **kwargs)
+            except BaseException:
+                self._close(number, ended=False)
+                raise
+
             if work is None:
-                self._add(name, size_bytes, start_s)
+                self._close(number)
             else:
-                work.get_future().add_done_callback(lambda _: self._add(name, size_bytes, start_s))
+                self._begun.add(number)
+                work.get_future().add_done_callback(lambda _: self._close(number))
             return work
 
         return wrapper
 
-    def _add(self, name: str, size_bytes: int, start_s: float) -> None:
+    def _close(self, number: int, ended: bool = True) -> None:
+        self._rows.append(self._row(*self._open[number], ended))
+        del self._open[number]
+        self._begun.discard(number)
+
+    def _row(self, op: str, size_bytes: int, start_s: float, ended: bool) -> Collective:
         end_s = time.monotonic()
-        self._rows.append(
-            Collective(name, size_bytes, self._rank, start_s - self._origin_s, end_s - self._origin_s)
-        )
+        return Collective(op, size_bytes, self._rank, start_s - self._origin_s, end_s - self._origin_s, ended)
 
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:

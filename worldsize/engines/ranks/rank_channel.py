@@ -42,6 +42,7 @@ MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
 _BLOCKED_AFTER_TICKS = 2
 _PROGRESS_S = 0.1
+_WAITS_AFTER_S = 0.3  # in a collective: those of a training that goes on are shorter, and would make much news
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ class RankChannel:
         if self.reports is None:
             return
         with self._lock:
-            news = self._progress.news(self.rank, self.reports, self.recorded, ended)
+            collective = self.collectives.waits_in(_WAITS_AFTER_S) if self.collectives else ""
+            news = self._progress.news(self.rank, self.reports, self.recorded, collective, ended)
             if news is not None:
                 self._connection.send(("progress", news))
 
@@ -182,6 +184,7 @@ class RankChannel:
             wait=wait_of(self.rank, self.recorded),
             frames=tuple(frames),
             last_message=_last_message(self.recorded),
+            collective=self.collectives.waits_in(0) if self.collectives else "",
         )
 
 
@@ -207,11 +210,16 @@ class _ProgressTeller:
     def __init__(self) -> None:
         self._rows = self._events = 0  # how many of each have been told
         self._sent_bytes = self._received_bytes = 0
-        self._told: tuple[ProgressState | None, Wait | None] = (None, None)
+        self._told: tuple[ProgressState | None, Wait | None, str] = (None, None, "")
         self._next_s = 0.0
 
     def news(
-        self, rank: int, reports: ReportBuffer, recorded: Recorded | None, ended: Return | Failure | None
+        self,
+        rank: int,
+        reports: ReportBuffer,
+        recorded: Recorded | None,
+        collective: str,
+        ended: Return | Failure | None,
     ) -> Progress | None:
         now_s = time.monotonic()
         if now_s < self._next_s and ended is None:
@@ -221,10 +229,15 @@ class _ProgressTeller:
         rows = reports.rows[self._rows :]
         events = recorded.events[self._events :] if recorded else []
         state, wait = self._state(rank, recorded, ended)
-        if not rows and not events and (state, wait) == self._told:
+        if state != "running":
+            collective = ""
+        elif collective:
+            state = "waiting"
+
+        if not rows and not events and (state, wait, collective) == self._told:
             return None
 
-        self._told = (state, wait)
+        self._told = (state, wait, collective)
         self._rows += len(rows)
         self._events += len(events)
         for event in events:
@@ -242,6 +255,7 @@ class _ProgressTeller:
             state=state,
             wait=wait,
             failure=ended if isinstance(ended, Failure) else None,
+            collective=collective,
         )
 
     def _state(

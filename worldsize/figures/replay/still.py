@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.replay.racers import Racer, standing
 
@@ -27,7 +27,7 @@ def still(racers: Sequence[Racer], title: str) -> Picture:
     high_in = TITLE_IN + AXIS_IN + BAND_IN * len(racers) + LANE_IN * lanes
     picture = Picture(base.WIDTH_IN, high_in)
     picture.set_layout_engine("none")  # every band's place is known
-    picture.text(0.01, 1 - 0.1 / high_in, title, va="top", fontsize=11, color=base.INK)
+    picture.text(0.01, 1 - 0.1 / high_in, title, va="top", fontsize=tokens.TITLE_PT, color=base.INK)
 
     longest_s = max(map(attrgetter("over_s"), racers))
     scale, unit = units.time_unit(longest_s)
@@ -41,7 +41,7 @@ def still(racers: Sequence[Racer], title: str) -> Picture:
         ax.set_xlim(0, max(longest_s * scale, 1e-9) * 1.01)
 
     ax.tick_params(axis="x", labelbottom=True)
-    ax.set_xlabel(f"time since the run's first message or marked work ({unit})", fontsize=9, color=base.INK)
+    ax.set_xlabel(f"time since the run's first message or marked work ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     return picture
 
 
@@ -52,7 +52,7 @@ def _band(ax: Axes, racer: Racer, racers: Sequence[Racer], scale: float) -> None
     ax.tick_params(colors=base.INK, labelsize=8, length=0, labelbottom=False)
     ax.set_yticks(range(n), [str(rank) for rank in range(n)])
     ax.set_ylim(n - 0.5, -0.5)
-    ax.hlines(range(n), 0, racer.over_s * scale, color=base.RULE, linewidth=0.6)
+    ax.hlines(range(n), 0, racer.over_s * scale, color=base.RULE, linewidth=tokens.HAIR_PT)
 
     for span in racer.works:
         start = (span.start_s - racer.zero_s) * scale
@@ -65,6 +65,6 @@ def _band(ax: Axes, racer: Racer, racers: Sequence[Racer], scale: float) -> None
     ax.plot([end[0] for _, end in ways], [end[1] for _, end in ways], ".", color=base.INK, markersize=3, zorder=4)
 
     look = "-" if racer.whole else (0, (3, 2))
-    ax.axvline(racer.over_s * scale, color=base.INK, linewidth=2, linestyle=look)
+    ax.axvline(racer.over_s * scale, color=base.INK, linewidth=tokens.STRONG_PT, linestyle=look)
     said = f"{racer.name}: {racer.load}, {standing(racer, racers)}"
-    ax.set_title(said, loc="left", fontsize=9, color=base.INK, pad=3)
+    ax.set_title(said, loc="left", fontsize=tokens.LABEL_PT, color=base.INK, pad=3)

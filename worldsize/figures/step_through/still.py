@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.path import Path
 
 from worldsize import units
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
 from worldsize.figures.step_through.layout import WIDTH, Layout, Position
@@ -43,7 +43,7 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     high_in = TITLE_IN + rows * panel_in
     picture = Picture(base.WIDTH_IN, high_in)
     picture.set_layout_engine("none")  # every panel's place is known, and finding it takes seconds
-    picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=11, color=base.INK)
+    picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=tokens.TITLE_PT, color=base.INK)
 
     for place, number in enumerate(chosen):
         row, column = divmod(place, across)
@@ -53,7 +53,7 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
         ax.axis("off")
 
         at = units.seconds(steps[number].end_s)
-        ax.set_title(f"step {number + 1} of {len(steps)}, done at {at}", loc="left", fontsize=8, color=base.INK, pad=3)
+        ax.set_title(f"step {number + 1} of {len(steps)}, done at {at}", loc="left", fontsize=tokens.SMALL_PT, pad=3)
         _panel(ax, steps[number], stage)
 
     return picture
@@ -73,20 +73,20 @@ def _panel(ax: Axes, step: Step, stage: Layout) -> None:
 
 def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, rest: RankRest | None) -> None:
     (x, y), (w, h) = centre, stage.box
-    edge = {"linewidth": 0.7, "linestyle": (0, (4, 2))}
+    edge = {"linewidth": tokens.THIN_PT, "linestyle": (0, (4, 2))}
     if active:
-        edge = {"linewidth": 1.4, "linestyle": "-"}
+        edge = {"linewidth": tokens.LINE_PT, "linestyle": "-"}
     ax.add_patch(
         FancyBboxPatch(
-            (x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=6", facecolor="white",
+            (x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=6", facecolor=base.PAPER,
             edgecolor=base.INK, zorder=3, **edge,
         )
     )  # fmt: skip
-    ax.add_patch(Rectangle((x - w / 2 + 5, y - h / 2 + 7), 12, 12, linewidth=0.5, **_look(rank)))
+    ax.add_patch(Rectangle((x - w / 2 + 5, y - h / 2 + 7), 12, 12, linewidth=tokens.HAIR_PT, **_look(rank)))
 
     wide = w > 60
     name = f"rank {rank}" if wide else str(rank)
-    ax.text(x - w / 2 + 22, y - h / 2 + 14, name, fontsize=6.5, color=base.INK, va="center", zorder=4)
+    ax.text(x - w / 2 + 22, y - h / 2 + 14, name, fontsize=tokens.TINY_PT, color=base.INK, va="center", zorder=4)
     if rest is not None:
         words = rest_in_words(rest) if wide else rest_in_short(rest)
         ax.text(x, y + h / 2 + 4, words, fontsize=6, color=base.INK, ha="center", va="top", zorder=5)
@@ -114,15 +114,16 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
                 ax.text(left + cw / 2, top + n * ch / 2, wrong, fontsize=6, ha="center", va="center", zorder=5)
 
     for rank, corners in boxes.items():
-        fill = "white" if rank < 0 else base.colour(rank)
-        ax.add_collection(PolyCollection(corners, facecolor=fill, edgecolor=base.INK, linewidth=0.4, zorder=4))
+        fill = base.PAPER if rank < 0 else base.colour(rank)
+        ax.add_collection(PolyCollection(corners, facecolor=fill, edgecolor=base.INK, linewidth=tokens.HAIR_PT, zorder=4))
 
 
 def _arrow(ax: Axes, stage: Layout, src: int, dst: int) -> None:
     """The way of a message, and the message on it with its sender's look."""
     begin, via, end = stage.arrow(src, dst)
     curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
-    ax.add_patch(FancyArrowPatch(path=curve, arrowstyle="-|>", mutation_scale=9, color=base.INK, linewidth=1.2, zorder=2))
+    look = {"mutation_scale": 9, "color": base.INK, "linewidth": tokens.LINE_PT}
+    ax.add_patch(FancyArrowPatch(path=curve, arrowstyle="-|>", zorder=2, **look))
 
     x, y = ((a + 2 * b + c) / 4 for a, b, c in zip(begin, via, end, strict=True))
-    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, linewidth=0.6, **_look(src)))
+    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, linewidth=tokens.HAIR_PT, **_look(src)))

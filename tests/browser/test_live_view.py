@@ -1,0 +1,242 @@
+"""The live view in a browser: on a page of its own, with made-up news of ranks, and how a picture takes its place in Lab."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import nbformat
+import pytest
+
+from tests.support.lab_page import LabTab, Tab
+from worldsize.engines.job import Progress
+from worldsize.failures import Failure, Wait
+from worldsize.figures import tokens
+from worldsize.live.run_state import RunState
+from worldsize.live.view import script
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+PAGE = """<!doctype html><html lang="en"><title>view</title><style>{css}</style>
+<body data-jp-theme-light="{light}" style="background:{paper}"><main><div id="here"></div></main>
+<script type="module">{script}
+let hear;
+const first = {first};
+const model = {{ get: () => first, on: (name, act) => (hear = act), off() {{}}, send() {{}} }};
+render({{ model, el: document.getElementById("here") }});
+window.hear = (message) => hear(message);
+</script>"""
+
+# every pair of a text's colour and its ground that is on the page, as their contrast (WCAG 2.1, 1.4.3)
+CONTRASTS = """() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (rgb) => rgb.slice(0, 3).map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const back = parts(getComputedStyle(node).backgroundColor);
+      if (back.length < 4 || back[3] > 0) return back;
+    }
+    return [255, 255, 255];
+  };
+  const texts = [...document.querySelectorAll(".ws-live *")].filter((node) => node.tagName !== "STYLE" &&
+    [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim()));
+  return texts.map((node) => {
+    const style = getComputedStyle(node);
+    const [a, b] = [light(parts(node.closest("svg") ? style.fill : style.color)), light(ground(node))].sort((x, y) => x - y);
+    return [node.textContent, (b + 0.05) / (a + 0.05)];
+  });
+}"""
+
+
+class Shown:
+    """The view of a made-up run on a page of its own."""
+
+    def __init__(self, tab: Tab, world_size: int, hosts: tuple[str, ...] = (), dark: bool = False) -> None:
+        self.page = tab.page
+        self.state = RunState(world_size, hosts=hosts)
+        self._seq = 0
+        first = json.dumps(self._message(self.state.whole(), whole=True))
+        paper = tokens.PAPER.dark if dark else tokens.PAPER.light
+        tab.page.set_content(PAGE.format(
+            css=tokens.css(".ws-live"), script=script().replace("export default { render };", ""), first=first,
+            light=str(not dark).lower(), paper=paper,
+        ))  # fmt: skip
+        self._drawn()
+
+    def tell(self) -> None:
+        """Send what is new, and wait until it is drawn."""
+        self._seq += 1
+        self.page.evaluate("(message) => window.hear(message)", self._message(self.state.news(), whole=False))
+        self._drawn()
+
+    def _message(self, content: dict[str, Any], whole: bool) -> dict[str, Any]:
+        return {**content, "seq": self._seq, "whole": whole, "state": "running", "at": 1.0 + self._seq}
+
+    def _drawn(self) -> None:
+        self.page.wait_for_selector(f".ws-live[data-seq='{self._seq}']")
+
+    def height(self) -> float:
+        return self.page.locator(".ws-live").bounding_box()["height"]
+
+    def every(self, rank_news: dict[str, Any]) -> None:
+        for rank in range(len(self.state.rows)):
+            self.state.progressed(Progress(rank, 0.0, **rank_news))
+
+
+@pytest.mark.parametrize("world_size", [1, 4, 8, 16, 64])
+def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, world_size):
+    shown = Shown(plain_tab, world_size)
+    before = shown.height()
+    for step in range(30):
+        for rank in range(world_size):
+            shown.state.printed(rank, [f"line {step}"])
+            shown.state.rows[rank].report({"t": 0.0, "step": step, "steps": 30, "loss": 1 / (1 + step)})
+    shown.tell()
+    assert shown.page.locator(".ws-chart").count() == 1 and shown.height() == before
+
+
+@pytest.mark.parametrize("world_size", [4, 16])
+def test_where_nothing_was_printed_there_is_no_box_for_lines(plain_tab, world_size):
+    shown = Shown(plain_tab, world_size)
+    assert shown.page.locator(".ws-tail:visible").count() == 0
+    shown.state.printed(0, ["hello"])
+    shown.tell()
+    assert shown.page.locator(".ws-tail:visible").all_inner_texts() == ["hello"]
+
+
+def test_up_to_eight_ranks_have_cards_and_nine_have_chips(plain_tab):
+    counts = []
+    for world_size in (8, 9):
+        page = Shown(plain_tab, world_size).page
+        counts.append((page.locator(".ws-card").count(), page.locator(".ws-chip").count()))
+    assert counts == [(8, 0), (1, 9)]
+
+
+def test_a_chip_says_its_state_by_mark_and_word_and_what_it_waits_for(plain_tab):
+    shown = Shown(plain_tab, 16)
+    shown.state.progressed(Progress(3, 0.0, state="waiting", wait=Wait(3, "recv", 2)))
+    shown.state.progressed(Progress(4, 0.0, state="waiting", collective="barrier"))
+    shown.state.progressed(Progress(5, 0.0, state="running"))
+    shown.tell()
+    chips = shown.page.locator(".ws-chip")
+    assert [chips.nth(n).inner_text() for n in (3, 4, 5)] == ["‖ 3 recv ← 2", "‖ 4 barrier", "▶ 5 running"]
+    assert shown.page.get_by_role("button", name="rank 3: waits in recv from rank 2").count() == 1
+
+
+def test_of_64_ranks_one_is_chosen_by_keyboard_and_its_lines_stand_beside(plain_tab):
+    shown = Shown(plain_tab, 64)
+    for rank in range(64):
+        shown.state.printed(rank, [f"I am {rank}"])
+    shown.tell()
+    page = shown.page
+    page.keyboard.press("Tab")
+    seen = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(key)
+        seen.append(page.locator(".ws-tail").inner_text())
+    assert seen[:5] == ["I am 1", "I am 2", "I am 1", "I am 63", "I am 0"]
+    assert seen[5] not in ("I am 0", "I am 1") and seen[6] == "I am 0"
+    assert page.locator(".ws-chip[tabindex='0']").count() == page.locator(".ws-chip[aria-pressed='true']").count() == 1
+
+
+def test_a_rank_that_fails_is_chosen_until_a_person_chooses(plain_tab):
+    shown = Shown(plain_tab, 16)
+    failure = Failure(7, "raised", 0.0, type="ValueError", message="bad chunk")
+    shown.state.progressed(Progress(7, 0.0, state="failed", failure=failure))
+    shown.tell()
+    assert "✘ failed: ValueError: bad chunk" in shown.page.locator(".ws-card").inner_text()
+    shown.page.locator(".ws-chip").nth(2).click()
+    shown.state.progressed(Progress(8, 0.0, state="failed", failure=failure))
+    shown.tell()
+    assert shown.page.locator(".ws-card").get_attribute("data-rank") == "2"
+
+
+@pytest.mark.parametrize("world_size", [4, 16])
+def test_ranks_of_named_hosts_stand_under_their_host(plain_tab, world_size):
+    half = world_size // 2
+    page = Shown(plain_tab, world_size, ("north",) * half + ("south",) * half).page
+    assert page.locator(".ws-host").all_inner_texts() == ["on north", "on south"]
+    if world_size == 16:
+        assert [page.get_by_role("group", name=f"on {host}").locator(".ws-chip").count() for host in ("north", "south")] == [
+            8, 8,
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("world_size", [4, 16])
+def test_every_text_can_be_read_in_both_themes(plain_tab, world_size, dark):
+    shown = Shown(plain_tab, world_size, dark=dark)
+    states = ({"state": "running"}, {"state": "waiting", "collective": "barrier"}, {"state": "done"})
+    for rank in range(world_size):
+        shown.state.progressed(Progress(rank, 0.0, **states[rank % 3]))
+        shown.state.printed(rank, ["hello"])
+        shown.state.rows[rank].report({"t": 0.0, "step": 1, "loss": 1.0})
+    shown.state.progressed(Progress(1, 0.0, state="failed", failure=Failure(1, "exit", 0.0)))
+    shown.tell()
+    found = shown.page.evaluate(CONTRASTS)
+    assert len(found) > world_size and [pair for pair in found if pair[1] < 4.5] == []
+
+
+def test_everything_that_can_be_focused_has_a_name_and_a_role(plain_tab):
+    shown = Shown(plain_tab, 16)
+    shown.state.printed(0, ["hello"])
+    shown.tell()
+    nameless = shown.page.evaluate("""() => [...document.querySelectorAll(".ws-live [tabindex], .ws-live button")]
+      .filter((node) => !node.getAttribute("aria-label") || !(node.getAttribute("role") || node.tagName === "BUTTON"))
+      .map((node) => node.outerHTML)""")
+    assert nameless == []
+
+
+# ---- in Lab ----------------------------------------------------------------------------------
+
+SETUP = "import time\nimport torch\nfrom worldsize.notebook import *\nlaunch(lambda: None, 2);"
+COMPUTES = "def computes(fabric):\n    fabric.compute(1.5)\nrun = launch(computes, 4)"
+# the height of the cell's output at each frame in which the view or the picture was there
+WATCH_HEIGHTS = """(cell) => {
+  window.heights = [];
+  const look = () => {
+    const area = cell.querySelector(".jp-OutputArea");
+    const kind = area?.querySelector(".ws-live") ? "view" : area?.querySelector(".worldsize-picture") ? "picture" : "none";
+    const top = area?.querySelector(".jp-OutputArea-child:last-child")?.getBoundingClientRect().top;
+    window.heights.push([kind, area?.offsetHeight ?? 0, top ?? 0]);
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+@pytest.fixture(scope="module")
+def lab_tab(context, server):
+    path = server.work / "view.ipynb"
+    sources = {"setup": SETUP, "computes": COMPUTES, "again": "last_run().show()"}
+    cells = [nbformat.v4.new_code_cell(source, id=id) for id, source in sources.items()]
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+    tab = LabTab(context)
+    tab.open(server.notebook_url(path.name))
+    tab.run_cell("setup")
+    tab.wait_for_output("setup", "2 ranks", timeout_s=120)
+    yield tab
+    tab.page.close()
+    assert (tab.elsewhere, tab.errors) == ([], [])
+
+
+def test_the_picture_takes_the_views_place_with_no_jump(lab_tab):
+    lab_tab.page.evaluate(WATCH_HEIGHTS, lab_tab.cell("computes"))
+    lab_tab.run_cell("computes")
+    lab_tab.page.wait_for_selector(".worldsize-picture svg", timeout=60_000)
+    seen = lab_tab.page.evaluate("window.heights")
+    kinds = [kind for kind, _, _ in seen]
+    began = kinds.index("view")
+    least = min(height for _, height, _ in seen[began:])
+    view, picture = [[h for k, h, _ in seen[began:] if k == kind][-1] for kind in ("view", "picture")]
+    assert "none" not in kinds[kinds.index("picture") :] and least >= min(view, picture) - 1
+
+
+def test_the_latest_run_shows_its_picture_and_its_table_again(lab_tab):
+    lab_tab.run_cell("again")
+    lab_tab.wait_for_output("again", "4 ranks, done")
+    cell = lab_tab.cell("again")
+    assert cell.query_selector(".worldsize-picture svg") and len(cell.query_selector_all("tbody tr")) == 4

@@ -1,0 +1,28 @@
+"""What is left of a real hang: who waited for whom, in the record, in the table and over the picture."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from worldsize.errors import RunTimedOut
+from worldsize.launch import launch
+from worldsize.live import result
+
+
+def test_a_collective_that_never_ended_is_in_the_record_and_in_what_its_ranks_are_said_to_do():
+    def one_takes_another_branch(fabric):
+        dist.init_process_group("gloo")
+        if fabric.rank == 2:
+            fabric.recv(torch.zeros(3), frm=0)
+        dist.barrier()
+
+    with pytest.raises(RunTimedOut) as caught:
+        launch(one_takes_another_branch, 3, timeout_s=2)
+    run = caught.value.run
+    assert [(c.rank, c.op, c.ended) for c in sorted(run.trace.collectives, key=lambda c: c.rank)] == [
+        (0, "barrier", False), (1, "barrier", False),
+    ]  # fmt: skip
+    assert [end.reason for end in result.ends(run)] == ["waits in barrier", "waits in barrier", "waits in recv from rank 0"]
+    assert "rank 2 waited in recv from rank 0; ranks 0 and 1 waited in barrier" in result.picture(run).alt
