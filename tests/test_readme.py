@@ -72,7 +72,7 @@ def test_what_only_contributors_tests_need_is_not_asked_of_a_user() -> None:
 
 
 def test_every_lab_of_the_course_has_its_row() -> None:
-    assert {number: (lab.title, str(lab.points)) for number, lab in LABS.items()} == {
+    assert {number: (listing.title, str(listing.points)) for number, listing in LABS.items()} == {
         number: (title, points) for number, (title, _, points, _) in LABS_IN_README.items()
     }
 
