@@ -33,8 +33,10 @@ TEXT_SIZES = """(host) => [...host.shadowRoot.querySelectorAll("svg text, .track
   .filter((text) => text.textContent && text.getBoundingClientRect().width)
   .map((text) => parseFloat(getComputedStyle(text).fontSize) * (text.getScreenCTM?.().a ?? 1))"""
 ACTIVE_CELL = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
+SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
 SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}  # else Lab asks for one
 CELL = """\
 from worldsize import figures
 from worldsize.trace import Trace, Transfer
@@ -141,11 +143,11 @@ def test_a_race_has_no_small_text_and_fits_the_page(plain_tab, width):
 
 def test_in_lab_a_race_is_played_once_reopened_by_a_kernel_that_knows_nothing_of_it(server, another_tab):
     path = server.work / "race.ipynb"
-    nbformat.write(new_notebook(cells=[new_code_cell(CELL, id="race")]), path)
+    nbformat.write(new_notebook(cells=[new_code_cell(CELL, id="race")], metadata=KERNEL), path)
     first = another_tab(server.notebook_url(path.name))
     first.run_all(60)
-    first.restart_kernel()
     first.save()
+    first.page.evaluate(SHUT_DOWN)
 
     tab = another_tab(server.notebook_url(path.name))
     shown = ReplayView(tab.page)
