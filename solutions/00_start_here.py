@@ -265,6 +265,12 @@ figures.steps(run, "ring")
 lab.summary()
 
 # %% [markdown]
+# Here is the whole course: an arrow leads from a lab to those that build on it. You may leave out what you know.
+
+# %%
+lab.course_map()
+
+# %% [markdown]
 # **Further reading.** PyTorch's tutorial
 # [Writing Distributed Applications](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html) shows the same
 # ideas with `torch.distributed` alone. Ranks, tags and the rendezvous of `send` are those of the

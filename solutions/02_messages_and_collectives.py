@@ -826,6 +826,19 @@ figures.curves(
 )
 
 # %% [markdown]
+# Where does this machine stand? Beside your numbers stand published ones, of parts that you have no access to here. Before
+# you look: between the memory of a GPU and the oldest of these cables, how many powers of ten?
+
+# %%
+fastest_message = max(size / seconds for size, seconds in bare.items())
+here = {
+    "copy in memory, fastest": 1e9 * max(speeds), "copy in memory, slowest": 1e9 * min(speeds),
+    "messages between two ranks": fastest_message,
+}
+measured_here = [figures.Bandwidth(*row) for row in here.items()]
+figures.bandwidth_ladder(measured_here + [figures.Bandwidth(*row) for row in data.bandwidths()])
+
+# %% [markdown]
 # So B is not one number even in memory, and a message on one machine is little else than copies. Over a real network
 # the card is mostly slower than the memory, and the line holds better, as it did on the shaped link. That is why
 # $\alpha$ and $B$ are so useful there. Lab 16 will predict a large cluster with them.

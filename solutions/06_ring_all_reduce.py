@@ -344,6 +344,13 @@ run = launch(watched, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.steps(run, "ring", contents=run.results)
 
 # %% [markdown]
+# All of it as one strip: a panel a step, a row a rank, a column a chunk. The darker a cell, the more ranks' numbers are in
+# it; a dot marks a whole sum. Where does the first half end?
+
+# %%
+figures.collective_strip(run)
+
+# %% [markdown]
 # The same sum over the same links, by one server and by your ring. **Before you press Play:** does one of them send more
 # bytes in all? Which is done first, and what do most ranks do meanwhile in the other one?
 

@@ -199,6 +199,9 @@ print("largest difference from the whole layer:", "not yet" if off is None else 
 # on each number alone. So how often do the ranks have to meet, forwards and backwards together?
 
 # %%
+figures.matrix_cuts(32, 64, 256, 64, 4)
+
+# %%
 lab.predict("pair", "x [32, 64], hidden 256, 4 ranks, float64. How many kB does each rank send for the pair?", "kB")
 
 # %% [markdown]
@@ -458,6 +461,12 @@ figures.stacks(
 for stage, parts in stages.items():
     sends = sharding.bytes_sent(many, 1, stage)
     print(f"stage {stage}: {sum(parts.values()) / 1e9:6.2f} GB a rank, sends {sends:.2f} x the parameters in a step")
+
+# %% [markdown]
+# The same as a picture: a panel a stage, a column a rank. Which stage takes most away?
+
+# %%
+figures.zero_stages(big, 8)
 
 # %% [markdown]
 # These are the numbers of figure 1 in the ZeRO paper. Stages 1 and 2 are free. Stage 3 has its price: an all-gather more.

@@ -358,3 +358,14 @@ def test_a_download_that_fails_stalls_or_brings_other_bytes_says_how_to_do_it_by
         data.fetch(replace(small_cifar, url=address + path), folders, stall_s=0.2)
     assert f"in {folders[0]}." in one_paragraph(error) and small_cifar.digest in one_paragraph(error)
     assert not list((tmp_path / "cache").iterdir())
+
+
+def test_published_bandwidths_are_above_zero_and_name_their_source() -> None:
+    rows = data.bandwidths()
+    assert len(rows) >= 5 and all(name and source and bytes_per_s > 0 for name, bytes_per_s, source in rows)
+
+
+def test_bandwidths_that_are_not_there_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(data, "data_folders", lambda: [tmp_path])
+    with pytest.raises(FileNotFoundError, match="bandwidths.json"):
+        data.bandwidths()

@@ -112,15 +112,19 @@ def test_restart_plays_from_the_beginning(race):
     assert race.frame() < race.last()
 
 
-def test_with_motion_reduced_a_race_goes_in_steps(race, plain_tab):
-    plain_tab.page.emulate_media(reduced_motion="reduce")
-    plain_tab.page.clock.install(time=0)
-    plain_tab.page.clock.pause_at(1000)
+def test_with_motion_reduced_a_race_goes_in_steps(browser):
+    context = browser.new_context(reduced_motion="reduce")  # of its own: a clock that is held is held for all of its pages
+    page = context.new_page()
+    page.set_content(page_of(figures.replay(RACE)))
+    race = ReplayView(page)
+    page.clock.install(time=0)
+    page.clock.pause_at(1000)
     race.host.get_by_role("button", name="Play").click()
-    plain_tab.page.clock.run_for(899)
+    page.clock.run_for(899)
     assert race.frame() == 0
-    plain_tab.page.clock.run_for(901)
+    page.clock.run_for(901)
     assert race.frame() == 2 * race.last() / 16
+    context.close()
 
 
 @pytest.mark.parametrize("light", GROUNDS)

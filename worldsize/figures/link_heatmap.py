@@ -20,6 +20,8 @@ from worldsize.figures.inputs import trace_of
 from worldsize.figures.message_pattern import message_pattern
 
 MOST_NUMBERED_RANKS = 16
+GAP = 0.06  # round a cell, in cells
+MARGIN = 0.9  # of the room beside the table, for the longest bar
 
 
 def links(of: Any) -> Picture:
@@ -35,7 +37,7 @@ def _heatmap(trace: Any, finding: str) -> Picture:
     n = trace.world_size
     scale, unit = units.byte_unit(max(table.sum(0).max(), table.sum(1).max()))
 
-    picture = Picture(base.WIDTH_IN if n <= 12 else 8.5, min(8.5, 1.9 + 0.36 * (n + 1)))
+    picture = Picture(base.WIDTH_IN if n <= 12 else 8.5, min(8.5, 1.7 + 0.36 * (n + _margin(n))))
     ax = picture.plot_area()
     _cells(ax, table, scale)
     _axes(ax, n)
@@ -80,41 +82,64 @@ def _busiest_link(table: np.ndarray) -> str:
 
 
 def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
+    """The cells, each with room around it, and the sums as bars at the right and below."""
     n, largest = len(table), table.max() or 1
     for (src, dst), value in np.ndenumerate(table):
-        if value:
-            ax.add_patch(Rectangle((dst - 0.5, src - 0.5), 1, 1, facecolor=base.amount(value / largest), linewidth=0))
+        if not value and n > MOST_NUMBERED_RANKS:
+            continue
+        edge = {"edgecolor": base.RULE, "linewidth": tokens.HAIR_PT}
+        fill = base.amount(value / largest) if value else "none"
+        ax.add_patch(Rectangle((dst - 0.5 + GAP, src - 0.5 + GAP), 1 - 2 * GAP, 1 - 2 * GAP, facecolor=fill, **edge))
     for rank in range(n):
         if not table[rank, rank]:
-            ends = [rank - 0.5, rank + 0.5]
+            ends = [rank - 0.2, rank + 0.2]
             ax.plot(ends, ends, color=base.RULE, linewidth=tokens.LINE_PT)
+
+    _sums(ax, table.sum(1), n, scale, across=True)
+    _sums(ax, table.sum(0), n, scale, across=False)
     if n > MOST_NUMBERED_RANKS:
         return
 
-    look = {"ha": "center", "va": "center", "fontsize": tokens.LABEL_PT if n <= 10 else 8}
+    look = {"ha": "center", "va": "center", "fontsize": tokens.LABEL_PT if n <= 10 else tokens.SMALL_PT}
     for (src, dst), value in np.ndenumerate(table):
         if value:
-            ax.text(dst, src, f"{value * scale:.3g}", color=base.INK, **look)
+            ax.text(dst, src, f"{value * scale:.3g}", **look)
 
-    for rank in range(n):
-        ax.text(n, rank, f"{table[rank].sum() * scale:.3g}", color=base.INK, **look)
-        ax.text(rank, n, f"{table[:, rank].sum() * scale:.3g}", color=base.INK, **look)
+
+def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> None:
+    """Bars from the table's edge, with their numbers where there is room: what each rank sent, or received below."""
+    begin, room = n - 0.5 + 2 * GAP, MARGIN * _margin(n)
+    lengths = room * sums / (sums.max() or 1)
+    look = {"facecolor": tokens.SHADE.light, "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
+    for rank, length in enumerate(lengths):
+        said = f"{sums[rank] * scale:.3g}"
+        if across:
+            ax.add_patch(Rectangle((begin, rank - 0.3), length, 0.6, **look))
+            at, turn = (begin + GAP, rank), {"ha": "left", "va": "center"}
+        else:
+            ax.add_patch(Rectangle((rank - 0.3, begin), 0.6, length, **look))
+            at, turn = (rank, begin + GAP), {"ha": "center", "va": "top"}
+        if n <= MOST_NUMBERED_RANKS:
+            ax.text(*at, said, fontsize=tokens.LABEL_PT if n <= 10 else tokens.SMALL_PT, **turn)
+
+
+def _margin(n: int) -> float:
+    """The room of the bars beside n cells, in cells."""
+    return max(1.2, n / 5)
 
 
 def _axes(ax: Axes, n: int) -> None:
-    if n <= MOST_NUMBERED_RANKS:
-        ranks, edge = range(n + 1), n + 0.5  # with the sums beside the last one
-        ax.set_xticks(ranks, [*map(str, range(n)), "sent"])
-        ax.set_yticks(ranks, [*map(str, range(n)), "received"])
-    else:
-        ranks, edge = range(0, n, max(1, n // 8)), n - 0.5
-        ax.set_xticks(ranks, list(map(str, ranks)))
-        ax.set_yticks(ranks, list(map(str, ranks)))
+    step = 1 if n <= MOST_NUMBERED_RANKS else max(1, n // 8)
+    ranks = range(0, n, step)
+    edge = n - 0.5 + 2 * GAP + _margin(n)
+    for rank in ranks:
+        ax.text(rank, -0.55, str(rank), fontsize=tokens.LABEL_PT, ha="center", va="bottom")
+    ax.set_xticks([])
+    ax.set_yticks(ranks, list(map(str, ranks)))
     ax.set_xlim(-0.5, edge)
-    ax.set_ylim(edge, -0.5)
+    ax.set_ylim(edge, -0.6 - 0.2 * max(2, n / 6))
 
-    ax.set_xlabel("to rank", fontsize=tokens.LABEL_PT, color=base.INK)
-    ax.set_ylabel("from rank", fontsize=tokens.LABEL_PT, color=base.INK)
+    words = {"fontsize": tokens.LABEL_PT, "color": base.QUIET_INK}
+    ax.set_xlabel("to rank, and below what it received", **words)
+    ax.set_ylabel("from rank, and at the right what it sent", **words)
     ax.spines["bottom"].set_visible(False)
-    ax.axhline(n - 0.5, color=base.QUIET_INK, linewidth=tokens.THIN_PT)
-    ax.axvline(n - 0.5, color=base.QUIET_INK, linewidth=tokens.THIN_PT)
