@@ -777,7 +777,7 @@ figures.stacks(
         "Two cards, data parallel: a copy on each": need and [need] * 2,
         f"{cards} cards, each an equal part of the model": need and [parts(need, cards)] * cards,
     },
-    "7.5 billion weights: which way do they fit?", limit=("80 GB card", 80e9),
+    "7.5 billion weights: which way do they fit?", limit=("a card of 80 GB", 80e9),
 )
 
 # %% [markdown]

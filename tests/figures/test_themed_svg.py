@@ -50,8 +50,7 @@ def test_a_screen_reader_hears_the_finding(picture: Picture) -> None:
 
 def test_words_stay_words_as_they_were_written(picture: Picture) -> None:
     words = ["".join(text.itertext()) for text in svg_of(picture).iter("{http://www.w3.org/2000/svg}text")]
-    assert " 20 ms" in words and "<&>" in words
-    assert svg_of(picture).get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
+    assert "\u00a020 ms" in words and "<&>" in words  # a browser drops a plain blank at the beginning
 
 
 def test_two_pictures_of_a_page_share_no_id(picture: Picture) -> None:

@@ -114,7 +114,10 @@ def _legend(made: Picture) -> None:
     if len(labels) > MOST_NAMED:
         handles = handles[:MOST_NAMED]
         labels = [*labels[: MOST_NAMED - 1], f"{labels[MOST_NAMED - 1]} … {labels[-1]}"]
-    made.legend(handles, labels, loc="upper right", fontsize=tokens.SMALL_PT, frameon=False, handlelength=3.5)
+    made.legend(
+        handles, labels, loc="upper right", bbox_to_anchor=(1, MARGINS["top"] + 0.03), fontsize=tokens.SMALL_PT,
+        frameon=False, handlelength=3.5,
+    )  # fmt: skip
 
 
 def _lost(ax: Axes, points: list[ReportPoint]) -> None:

@@ -103,7 +103,7 @@ def _fits(sums: Mapping[str, Mapping[str, float]], name: str, limit: float) -> s
 
     over = [who for who, size_bytes in fullest.items() if size_bytes > limit]
     under = [who for who in fullest if who not in over]
-    highest = f"the highest bar is {units.times(max(fullest.values()) / limit)} times the {name}"
+    highest = f"the highest bar is {units.times(max(fullest.values()) / limit)} times {name}"
     if not over:
         return f"All fit: {highest}"
     if not under:

@@ -21,7 +21,6 @@ from worldsize.figures.tokens import Tone
 
 _SVG = "http://www.w3.org/2000/svg"
 _HREF = "{http://www.w3.org/1999/xlink}href"
-_SPACE = "{http://www.w3.org/XML/1998/namespace}space"  # a label may begin with a blank
 _TONES = {tone.light: tone for tone in tokens.ALL}
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
@@ -51,7 +50,7 @@ def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]
 
     for name in ("height", "version"):
         root.attrib.pop(name, None)
-    root.attrib |= {"width": str(width_px), "role": "img", "aria-label": alt, "style": _ROOT_STYLE, _SPACE: "preserve"}
+    root.attrib |= {"width": str(width_px), "role": "img", "aria-label": alt, "style": _ROOT_STYLE}
     return ElementTree.tostring(root, encoding="unicode"), tones
 
 
@@ -148,10 +147,11 @@ def _shorten(element: ElementTree.Element, names: dict[str, str], tones: set[Ton
 
 
 def _stripped(text: str | None) -> str | None:
-    """Without the line breaks and blanks by which the file is indented."""
-    if text is None or text.strip():
-        return text
-    return None
+    """Without the line breaks and blanks by which the file is indented; a label's own blanks stay, at its ends too."""
+    if text is None or not text.strip():
+        return None
+    blanks = len(text) - len(text.lstrip(" "))
+    return "\u00a0" * blanks + text[blanks:]
 
 
 def _style(style: str, tones: set[Tone]) -> str:

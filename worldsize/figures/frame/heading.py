@@ -10,10 +10,10 @@ import textwrap
 
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from worldsize.figures import base
+from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 
-HEAD, LINE, NOTE = 11.0, 9.5, 9.0  # points
+HEAD, LINE, NOTE = tokens.TITLE_PT, tokens.HEAD_PT - 0.5, tokens.LABEL_PT
 EM = 0.54  # a letter's width, on average and a little broad, in its height
 LEADING = 1.22
 TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, 0.1
