@@ -47,7 +47,7 @@ class LabServer:
         ]  # fmt: skip
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                command, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.work
+                command, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.work
             )
         try:
             seconds_until(self._listens, _START_S)
@@ -67,7 +67,7 @@ class LabServer:
         """The same in Jupyter Notebook 7."""
         return f"{self.url}/notebooks/{name}?token={self.token}"
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         own = {
             "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime",
             "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces", "IPYTHONDIR": "ipython",
