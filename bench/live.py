@@ -272,9 +272,9 @@ def print_results(found: dict, rows: dict, seconds: float) -> None:
         )
     report.table(f"live view, {RANKS} ranks, {seconds:g} s", header, shown)
     for what, _, late_s, kernel, browser, saved in shown:
-        report.target(f"{what}: p95 lag, s", late_s, at_most=0.25)
-        report.target(f"{what}: kernel's share of a core", kernel, at_most=0.1)
-        report.target(f"{what}: browser's share of a core", browser, at_most=0.5)
+        report.target(f"{what}: p95 lag, s", late_s, at_most={"lines": 0.15, "reports": 0.25}[what])
+        report.target(f"{what}: kernel's share of a core", kernel, at_most=0.06)
+        report.target(f"{what}: browser's share of a core", browser, at_most=0.3)
         report.target(f"{what}: saved output, bytes", float(saved), at_most=40_000)
     report.target("lines: behind at the end, s", found["behind_s"], at_most=0.5)
     lost = int(LINES_PER_S * seconds) * RANKS - sum(found["lines_on_disk"])

@@ -8,6 +8,9 @@
 # Nothing about distributed computing.
 
 # %% [markdown]
+# ![Space-time diagram of 4 ranks: every message goes from a rank to the next one (rank + 1), round a …](../labs/covers/00.png)
+
+# %% [markdown]
 # Run the next cell first. It loads the course's tools and quietly starts a helper process that has already imported
 # PyTorch. That helper is why the launches below take a fraction of a second. The cell is folded, as are others that only
 # set something up; click its three dots to read it.
@@ -242,7 +245,7 @@ check.pass_right(pass_right)
 # %% [markdown]
 # See your own ring at work. Every rank sends one arrow to its right, and the last one sends its arrow all the way back.
 
-# %%
+# %% tags=["cover"]
 def ring(fabric):
     return pass_right(fabric, torch.full((1000,), float(fabric.rank)))
 

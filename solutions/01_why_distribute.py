@@ -7,6 +7,9 @@
 #
 # **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
 
+# %% [markdown]
+# ![Declared compute, and a job that grows with its workers: are they all of use? The job grows …](../labs/covers/01.png)
+
 # %%
 # Set-up: the tools of this lab
 import math
@@ -489,7 +492,7 @@ scaled = [ratio(a, t) for a, t in zip(alone, together)]
 lab.measure("scaled", scaled[-1])
 f_weak = fitted(gustafson_fit, many, alone, together)
 
-# %%
+# %% tags=["cover"]
 figures.curves(
     [
         figures.Curve("the job grows (Gustafson)", list(zip(many, scaled)), law(scaling.gustafson, f_weak, many)),

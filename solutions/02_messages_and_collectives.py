@@ -6,6 +6,9 @@
 #
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
+# %% [markdown]
+# ![Replay of 2 runs on one clock: tree ends first, after 82.1 ms; star takes 2.4 times as long.](../labs/covers/02.png)
+
 # %%
 # Set-up: the tools of this lab
 import math
@@ -233,7 +236,7 @@ def all_at_once(fabric, collective, length):
     together()
     collective(fabric, torch.ones(length), 0)
 
-# %%
+# %% tags=["cover"]
 broadcasts = {"star": star_broadcast, "tree": tree_broadcast}
 figures.replay(
     {

@@ -7,6 +7,9 @@
 #
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
 
+# %% [markdown]
+# ![1F1B with 8 micro-batches: how much of their time do stages work? Timeline of 4 pipeline stages: …](../labs/covers/03.png)
+
 # %%
 # Set-up: the tools of this lab
 import torch
@@ -376,7 +379,7 @@ lab.predict("peak", f"1F1B, {most} micro-batches: how many are in flight on stag
 # %%
 lab.predict("bubble_1f1b", f"{stages} stages, {most} micro-batches: how many times the ideal does 1F1B take?", "times")
 
-# %%
+# %% tags=["cover"]
 alternating = {m: pipeline(one_forward_one_backward, m) for m in micro_batches}
 lab.measure("peak", peak(alternating[most]))
 lab.measure("bubble_1f1b", times_ideal(alternating[most], most))

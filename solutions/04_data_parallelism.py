@@ -8,6 +8,9 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
 # helps in the last part.
 
+# %% [markdown]
+# ![Do 4 replicas take the path of one process? One process and 4 replicas lie on each other; from the …](../labs/covers/04.png)
+
 # %%
 # Set-up: the tools of this lab
 import math
@@ -364,7 +367,7 @@ def lesson(fabric, x, y, begin=same_start, average=average_gradients):
 one = launch(lesson, 1, args=(x, y))
 four = launch(lesson, ranks, args=(x, y))
 
-# %%
+# %% tags=["cover"]
 def path(run):
     return run[0].tolist() if run.state == "done" else None
 

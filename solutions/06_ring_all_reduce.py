@@ -6,6 +6,9 @@
 #
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
+# %% [markdown]
+# ![After 6 steps every rank holds the whole sum of every chunk.](../labs/covers/06.png)
+
 # %%
 # Set-up: the tools of this lab
 import time
@@ -347,7 +350,7 @@ figures.steps(run, "ring", contents=run.results)
 # All of it as one strip: a panel a step, a row a rank, a column a chunk. The darker a cell, the more ranks' numbers are in
 # it; a dot marks a whole sum. Where does the first half end?
 
-# %%
+# %% tags=["cover"]
 figures.collective_strip(run)
 
 # %% [markdown]

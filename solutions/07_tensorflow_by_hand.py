@@ -8,6 +8,9 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
 # without TensorFlow.
 
+# %% [markdown]
+# ![Where do the variables lie, and who computes? CPU:0 holds all variables, 21.5 kB.](../labs/covers/07.png)
+
 # %%
 # Set-up: the tools of this lab
 import functools
@@ -207,7 +210,7 @@ if run.state == "done":
     print(f"{towers} towers against one device, 10 steps: weights differ by {run[0]['gap']:.1e} at most")
     print("equal to 1e-6:", run[0]["gap"] <= 1e-6)
 
-# %%
+# %% tags=["cover"]
 def told(run, key):
     """What the first task tells under `key`; a run that waits for an exercise is passed on, and a picture says so."""
     return run if run.state == "not yet" else run[0][key]

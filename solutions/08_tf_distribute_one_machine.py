@@ -8,6 +8,9 @@
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce), Keras on one
 # device.
 
+# %% [markdown]
+# ![Eight replicas: what does the busiest device take in? CPU:0 of ReductionToOneDevice takes in most, …](../labs/covers/08.png)
+
 # %%
 # Set-up: the tools of this lab
 import numpy as np
@@ -728,7 +731,7 @@ def by_tree(n):
 # %%
 lab.predict("tree", "8 replicas and your tree: how many kB of gradients does CPU:0 take in at each step?", "kB")
 
-# %%
+# %% tags=["cover"]
 eight = {
     name: launch(train, args=(make, 8, 120), logical_devices=8)
     for name, make in {"ReductionToOneDevice": to_one_device, "your tree": by_tree}.items()

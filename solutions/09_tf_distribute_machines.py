@@ -7,6 +7,9 @@
 #
 # **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Labs 05 and 08 (replicas, custom training loops, stale updates).
 
+# %% [markdown]
+# ![With a partitioner: and now? Ps 0, CPU:0 and ps 1, CPU:0 tie: each holds 32.4 kB.](../labs/covers/09.png)
+
 # %%
 # Set-up: the tools of this lab
 import json
@@ -392,7 +395,7 @@ first = next(size for name, size in cut["ps 0, CPU:0"]["variables"].items() if "
 lab.measure("rows", first / (16 * 4))
 figures.placement(whole, "Without a partitioner: does each server have its share?")
 
-# %%
+# %% tags=["cover"]
 figures.placement(cut, "With a partitioner: and now?")
 
 # %% [markdown]

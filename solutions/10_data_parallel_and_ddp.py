@@ -8,6 +8,9 @@
 # **Minutes:** 60 · **Points:** 6 · **Prerequisites:** PyTorch on one device, Lab 00 (ranks, `launch`).
 # Lab 04 (averaged gradients) helps.
 
+# %% [markdown]
+# ![Space-time diagram of 4 cards: every message goes to or comes from card 0.](../labs/covers/10.png)
+
 # %%
 # Set-up: the tools of this lab
 import os
@@ -110,7 +113,7 @@ def step_of_data_parallel(link):
         gradients(model, images[:batch].to(place), labels[:batch].to(place))
     return words, record.trace()
 
-# %%
+# %% tags=["cover"]
 words, trace = launch(step_of_data_parallel, 1, args=(Link("100 MB/s", "1 ms"),))[0]
 print(words)
 whole = [t for t in trace.transfers if t.src == 0 and t.size_bytes >= model_bytes]

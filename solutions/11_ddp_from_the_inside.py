@@ -7,6 +7,9 @@
 #
 # **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
 
+# %% [markdown]
+# ![One by one: what travels before backward has ended? One by one takes 676 ms; no message travels …](../labs/covers/11.png)
+
 # %%
 # Set-up: the tools of this lab
 import torch
@@ -148,7 +151,7 @@ def middle_s(run, rank=0):
 def milliseconds(run):
     return middle_s(run) and 1e3 * middle_s(run)
 
-# %%
+# %% tags=["cover"]
 forms = {"one by one": launch(naive, ranks, args=(big,), link=link)}
 lab.measure("naive", milliseconds(forms["one by one"]))
 print(f"T + {layers} A + W = {1e3 * bucketing.naive_s(backward_s, layers, fixed_s, moving_s):.0f} ms")
@@ -347,7 +350,8 @@ sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in
 # ## The best number of buckets
 #
 # With $b$ equal buckets the first leaves after $T/b$; from then on the network is busy: $b$ times $A$, and $W$. So a
-# step takes $\frac Tb+bA+W$. (Where backward is the slower one, it takes $T+A+\frac Wb$ instead; the longer of the two
+# step takes $\color{#6a6729}{\frac Tb}+\color{#d06e00}{bA+W}$.
+# (Where backward is the slower one, it takes $T+A+\frac Wb$ instead; the longer of the two
 # holds.) Many buckets pay too much A. Few leave a long head in which nothing can travel.
 
 # %%

@@ -7,6 +7,9 @@
 #
 # **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
 
+# %% [markdown]
+# ![8 ranks: 120 GB a rank with whole copies, 15 GB with everything cut.](../labs/covers/12.png)
+
 # %%
 # Set-up: the tools of this lab
 import torch
@@ -49,6 +52,9 @@ figures.stacks(
 )
 
 # %% [markdown]
+# In the colours of the picture, with $\Psi$ parameters, a rank keeps
+# $\color{#3779cf}{2\Psi} + \color{#d06e00}{2\Psi} + \color{#a15399}{12\Psi}$ bytes.
+#
 # It is not the weights that are large but the optimizer's state. And with 64 replicas the very same numbers are there 64
 # times. There are two ways out. Cut each *layer*, so that a rank has a part of every weight and works out a part of
 # every output: **tensor parallelism**. Or keep replicas, but cut what they *store*: **ZeRO**. You write both.
@@ -465,7 +471,7 @@ for stage, parts in stages.items():
 # %% [markdown]
 # The same as a picture: a panel a stage, a column a rank. Which stage takes most away?
 
-# %%
+# %% tags=["cover"]
 figures.zero_stages(big, 8)
 
 # %% [markdown]

@@ -181,3 +181,19 @@ def test_the_headline_names_the_straggler_before_those_who_wait_for_it():
     spans += [Span(rank, "wait", 1.0, 4.0) for rank in (0, 1, 3)]
     alt = figures.timeline(Trace(4, (), tuple(spans))).alt
     assert "rank 2 computes 4 times as long as the others; " in alt
+
+
+def phase_heights(shown):
+    """How high the bars of marked phases are, in tracks."""
+    hollow = [p for p in shown.axes[0].patches if p.get_zorder() < 1]
+    return [round(p.get_path().get_extents().height, 2) for p in hollow]
+
+
+def test_collectives_within_a_marked_phase_are_drawn_in_it():
+    within = trace((0, "compute", 0.0, 1.0, "forward"), collectives=[("all_gather", 8, 0, 0.2, 0.4)])
+    assert phase_heights(figures.timeline(within)) == [1.8]
+
+
+def test_a_phase_that_ends_before_its_collectives_is_a_bar_of_its_own():
+    after = trace((0, "compute", 0.0, 1.0, "forward"), collectives=[("all_gather", 8, 0, 1.0, 1.4)])
+    assert phase_heights(figures.timeline(after)) == []

@@ -60,21 +60,30 @@ def browser() -> Iterator[Any]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def pages() -> dict[tuple[str, str], Path]:
+    """A lab's page in a theme, once it was made."""
+    return {}
+
+
 @pytest.fixture
-def page_of(browser: Any, execute: Execute, tmp_path: Path) -> Iterator[Any]:
+def page_of(browser: Any, execute: Execute, pages: dict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Opens a lab's executed solution as a page by itself, with no network, in a theme and a width."""
     contexts = []
 
     def opened(source: Path, theme: str = "light", width: int = 1100) -> Any:
-        notebook = nbformat.read(execute(source, "solution").out, as_version=4)
-        html, _ = HTMLExporter(theme=theme).from_notebook_node(notebook)
-        path = tmp_path / f"{source.stem}.{theme}.html"
-        path.write_text(html)
+        notebook = execute(source, "solution").out
+        if (source.stem, theme) not in pages:
+            html, _ = HTMLExporter(theme=theme).from_notebook_node(nbformat.read(notebook, as_version=4))
+            path = tmp_path_factory.mktemp("page") / "lab.html"
+            path.write_text(html)
+            pages[source.stem, theme] = path
         context = browser.new_context(viewport={"width": width, "height": 1000})
         contexts.append(context)
         context.route("http*://**", lambda route: route.abort())
         page = context.new_page()
-        page.goto(path.as_uri(), wait_until="domcontentloaded")
+        page.goto(pages[source.stem, theme].as_uri(), wait_until="domcontentloaded")
+        page.evaluate("() => document.querySelectorAll('details').forEach((part) => part.open = true)")
         return page
 
     yield opened

@@ -23,7 +23,7 @@ NAMED = (
     *("environment.yml", "pyproject.toml", "datasets/README.md"),
 )
 PATTERNS = (
-    *("labs/[0-9][0-9]_*.ipynb", "worldsize/**/*.py", "worldsize/**/*.js"),
+    *("labs/[0-9][0-9]_*.ipynb", "labs/covers/*.png", "worldsize/**/*.py", "worldsize/**/*.js"),
     *("worldsize/**/*.html", "worldsize/**/*.css"),
     *("datasets/*.npz", "datasets/*.LICENSE", "datasets/*.json"),
 )

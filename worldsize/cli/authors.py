@@ -1,4 +1,4 @@
-"""`worldsize build`, `release`: the commands of who writes the course."""
+"""`worldsize build`, `covers`, `release`: the commands of who writes the course."""
 
 from __future__ import annotations
 
@@ -31,6 +31,28 @@ def build(
         typer.echo("every notebook is as its source says")
     if check and paths:
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=GROUP)
+def covers(
+    labs: Annotated[list[str] | None, typer.Argument(help="numbers of labs, such as 06; else all")] = None,
+    root: Repository = Path("."),
+) -> None:
+    """Run solutions, and keep the picture of each one's cover in labs/covers/; then `worldsize build`."""
+    from worldsize.authoring import headless
+    from worldsize.authoring.covers import draw_cover
+
+    sources = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
+    asked = [source for source in sources if not labs or source.stem[:2] in labs]
+    with one_paragraph(headless.NotebookFailed):
+        unknown = sorted(set(labs or ()) - {source.stem[:2] for source in sources})
+        if unknown or not asked:
+            there = ", ".join(source.stem[:2] for source in sources) or "none"
+            raise ValueError(f"covers: expected numbers of labs in {root / 'solutions'} ({there}), got {', '.join(labs or [])}")
+        for source in asked:
+            with Console(stderr=True).status(f"running {source.stem} …"):
+                path = draw_cover(source)
+            typer.echo(f"wrote {path}")
 
 
 @app.command(rich_help_panel=GROUP)

@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
 from worldsize.figures import tokens
@@ -31,6 +32,7 @@ MOST_DPI, LEAST_DPI = 144, 80
 SHOWN_DPI = 96
 MOST_BYTES = 80_000
 MOST_SVG_BYTES = 120_000
+MOST_ARROWS = 300  # in an SVG: with more it would be over that anyway
 INK, QUIET_INK, RULE = tokens.INK.light, tokens.QUIET_INK.light, tokens.RULE.light
 PAPER = tokens.PAPER.light
 COLOURS = tuple(tone.light for tone in tokens.RANKS)
@@ -88,6 +90,8 @@ class Picture(Figure):
         """
         image = self.image(png)
         width = round(self.get_figwidth() * SHOWN_DPI)
+        if len(self.findobj(FancyArrowPatch)) > MOST_ARROWS:
+            return image
         svg, tones = themed_svg(self, self.alt, width)
         if len(svg) > most_svg_bytes:
             return image

@@ -36,6 +36,8 @@ LOOKS = {
     "recv": {"facecolor": tokens.RECV.light, "hatch": "\\\\\\\\"},
     "collective": {"facecolor": tokens.COLLECTIVE.light, "hatch": "xxx"},
 }
+# a marked phase in which collectives ran: hollow, with them in it
+HOLLOW = {"facecolor": tokens.SHADE.light, "hatch": ""}
 IDLE = ("wait", "recv", "collective")  # the time in which a rank can be waiting for others
 NAMED = ("compute", "wait", "collective")
 MOST_BARS = 150
@@ -105,6 +107,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     for b in shown:
         groups[b.rank, b.kind].append(b)
     crowded = {kind for (_, kind), group in groups.items() if len(group) > MOST_BARS}
+    hollow = "compute" not in crowded and any(_holds_collectives(groups, rank) for rank in range(trace.world_size))
 
     for (rank, kind), group in groups.items():
         depth = [kind in track for track in tracks].index(True)
@@ -115,7 +118,10 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
             _shares(ax, y, intervals, whole_s * scale, kind)
             continue
 
-        _bars(ax, y, intervals, whole_s * scale, kind)
+        if hollow and kind == "compute":
+            _bars(ax, y, intervals, whole_s * scale, HOLLOW, height=len(tracks) - 1 + TRACK_HEIGHT)
+        else:
+            _bars(ax, y, intervals, whole_s * scale, LOOKS[kind])
         if kind in NAMED:
             _labels(ax, y, closed, start_s, whole_s, scale)
 
@@ -126,7 +132,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
 
     ax.set_xlim(0, whole_s * scale)
     ax.set_xlabel(f"time since the first event ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
-    _legend(ax, kinds)
+    _legend(ax, kinds, hollow)
 
     said, late = told_stands(stood), ""
     if not said:
@@ -155,19 +161,31 @@ def _crowded_words(crowded: set[str]) -> str:
     return f"; {' and '.join(sorted(crowded))}: height is the part of the time"
 
 
-def _bars(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
+def _holds_collectives(groups: Mapping[tuple[int, str], Sequence[Bar]], rank: int) -> bool:
+    """Whether collectives of a rank ran within spans that it marked."""
+    phases = joined(_intervals(groups.get((rank, "compute"), ())))
+    for bar in groups.get((rank, "collective"), ()):
+        if any(start <= bar.start_s and bar.end_s <= end for start, end in phases):
+            return True
+    return False
+
+
+def _bars(
+    ax: Axes, y: float, intervals: Sequence[Interval], whole: float, look: Mapping[str, str], height: float = TRACK_HEIGHT
+) -> None:
     """One path of all bars: Matplotlib hatches a path once, but a collection's members one by one."""
     if not intervals:
         return
 
     corners = []
     for start, end in intervals:
-        right, bottom = max(end, start + whole / PIXELS), y + TRACK_HEIGHT
+        right, bottom = max(end, start + whole / PIXELS), y + height
         corners.append([(start, y), (right, y), (right, bottom), (start, bottom), (start, y)])
 
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(corners)
     path = Path(np.concatenate(corners), codes)
-    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.HAIR_PT, **LOOKS[kind]))
+    zorder = 0.9 if look is HOLLOW else 1
+    ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.HAIR_PT, zorder=zorder, **look))
 
 
 def _open_bar(ax: Axes, y: float, bar: Bar, start_s: float, whole_s: float, scale: float) -> None:
@@ -336,8 +354,12 @@ def _labels(ax: Axes, y: float, group: Sequence[Bar], start_s: float, whole_s: f
             ax.text(x, y + TRACK_HEIGHT / 2, b.label, bbox=LABEL_BOX, **look)
 
 
-def _legend(ax: Axes, kinds: set[str]) -> None:
-    entries = [Patch(edgecolor=base.INK, label=kind, linewidth=tokens.HAIR_PT, **LOOKS[kind]) for kind in KINDS if kind in kinds]
+def _legend(ax: Axes, kinds: set[str], hollow: bool) -> None:
+    looks = dict(LOOKS)
+    if hollow:
+        looks["compute"] = HOLLOW
+    outline = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
+    entries = [Patch(label=kind, **outline, **looks[kind]) for kind in KINDS if kind in kinds]
     ax.legend(
         handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.SMALL_PT, frameon=False,
         labelcolor=base.QUIET_INK,
