@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from tests.support.notebook_runs import SOURCES
+from tests.support.notebook_runs import SOURCES, built
 from worldsize.authoring import covers
 from worldsize.authoring.build import BuildError
 
@@ -58,3 +58,10 @@ def test_a_source_without_a_line_for_its_cover_is_told_before_it_runs(tmp_path: 
     source.write_text("# %% [markdown]\n# # Lab 07\n")
     with pytest.raises(BuildError, match="covers/07.png"):
         covers.draw_cover(source)
+
+
+@every_lab
+def test_a_students_notebook_finds_its_cover_from_its_own_folder(source: Path) -> None:
+    lab = nbformat.reads(built(source)[1], as_version=4)
+    [path] = [found for cell in lab.cells for found in re.findall(r"\]\((\S*covers/\S+)\)", cell.source)]
+    assert (source.parents[1] / "labs" / path).is_file()

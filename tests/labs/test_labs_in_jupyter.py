@@ -1,4 +1,4 @@
-"""Every executed lab opened in JupyterLab and in Notebook 7 with no kernel: light and dark, wide and narrow, trusted or not."""
+"""Every lab in JupyterLab and in Notebook 7, light and dark, wide and narrow: executed before, or run there and reloaded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.lab_page import Tab, chromium
+from tests.support.lab_page import LabTab, Tab, chromium
 from tests.support.lab_server import LabServer
-from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, Execute
+from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, Execute, built
 from tests.support.step_through import missing_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)]
@@ -30,6 +30,8 @@ WIDE = """() => [...document.querySelectorAll(".jp-OutputArea-output .worldsize-
 INKS = """() => [...document.querySelectorAll(".worldsize-picture svg")]
   .map((svg) => svg.querySelector("text")).filter(Boolean).map((text) => getComputedStyle(text).fill)"""
 PICTURES = """() => document.querySelectorAll(".jp-OutputArea-output .worldsize-picture").length"""
+ERRORS = ".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']"
+SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
 IS_THEME = "(light) => document.body.dataset.jpThemeLight === light"
 
 
@@ -40,15 +42,18 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[LabServer]:
+    """With the folders of the course, so that a lab finds its cover."""
     with LabServer(tmp_path_factory.mktemp("lab")) as started:
+        (started.work / "solutions").mkdir()
+        shutil.copytree(root / "labs" / "covers", started.work / "labs" / "covers")
         yield started
 
 
 @pytest.fixture
-def tab(browser: Any) -> Iterator[Tab]:
+def tab(browser: Any) -> Iterator[LabTab]:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    yield Tab(context)
+    yield LabTab(context)
     context.close()
 
 
@@ -60,7 +65,7 @@ def opened(tab: Tab, url: str) -> None:
 
 @every_lab
 def test_an_executed_lab_shows_every_picture(source: Path, execute: Execute, server: LabServer, tab: Tab) -> None:
-    name = f"{source.stem}.ipynb"
+    name = f"solutions/{source.stem}.ipynb"
     shutil.copy(execute(source, "solution").out, server.work / name)
 
     opened(tab, server.notebook_url(name))  # not trusted: somebody else ran it
@@ -69,14 +74,35 @@ def test_an_executed_lab_shows_every_picture(source: Path, execute: Execute, ser
     subprocess.run([sys.executable, "-m", "jupyter", "trust", name], cwd=server.work, env=server.environment(), check=True)
     for url in (server.notebook_url(name), server.notebook_7_url(name)):
         opened(tab, url)
-        inks = {}
-        for theme, called in THEMES.items():
-            tab.page.evaluate(f"() => window.jupyterapp.commands.execute('apputils:change-theme', {{theme: '{called}'}})")
-            tab.page.wait_for_function(IS_THEME, arg=str(theme == "light").lower())
-            inks[theme] = set(tab.page.evaluate(INKS))
-            for width in WIDTHS_PX:
-                tab.page.set_viewport_size({"width": width, "height": 1000})
-                assert tab.page.evaluate(WIDE) == []
-                assert missing_pictures(tab.page, NOTEBOOK) == []
-        assert inks["light"] and inks["dark"] and not inks["light"] & inks["dark"]
+        looks_right(tab)
     assert tab.elsewhere == []
+
+
+@every_lab
+def test_a_lab_that_is_run_shows_every_picture_and_again_after_a_reload(source: Path, server: LabServer, tab: LabTab) -> None:
+    name = f"solutions/run_{source.stem}.ipynb"
+    (server.work / name).write_text(built(source)[0])
+    tab.open(server.notebook_url(name))
+    tab.run_all(RUN_TIMEOUT_S)
+    assert tab.page.locator(ERRORS).all_inner_texts() == []
+    looks_right(tab)
+
+    tab.save()
+    tab.open(server.notebook_url(name))
+    tab.widgets_settled()
+    looks_right(tab)
+    tab.page.evaluate(SHUT_DOWN)
+
+
+def looks_right(tab: Tab) -> None:
+    """Every picture is there at every width and in both themes, no wider than its cell, its words in the theme's ink."""
+    inks = {}
+    for theme, called in THEMES.items():
+        tab.page.evaluate(f"() => window.jupyterapp.commands.execute('apputils:change-theme', {{theme: '{called}'}})")
+        tab.page.wait_for_function(IS_THEME, arg=str(theme == "light").lower())
+        inks[theme] = set(tab.page.evaluate(INKS))
+        for width in WIDTHS_PX:
+            tab.page.set_viewport_size({"width": width, "height": 1000})
+            assert tab.page.evaluate(WIDE) == []
+            assert missing_pictures(tab.page, NOTEBOOK) == []
+    assert inks["light"] and inks["dark"] and not inks["light"] & inks["dark"]

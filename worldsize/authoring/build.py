@@ -137,6 +137,10 @@ class _PutStubs(ClearSolutions):
 
 def _for_students(solution: NotebookNode) -> NotebookNode:
     notebook = copy.deepcopy(solution)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":  # a cover is beside the labs, and found from within their folder too
+            cell.source = cell.source.replace("](../labs/covers/", "](covers/")
+
     for step in _student_steps():
         notebook, _ = step().preprocess(notebook, {})
 
