@@ -24,6 +24,7 @@ from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4
+BRACKET = 1.2  # of the longest bar
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 QUESTION_COLUMNS = 85
 NOT_PREDICTED = "no prediction of yours to compare with"
@@ -79,6 +80,8 @@ def race(rows: Iterable[Timing], asks: str = "") -> Picture:
             ticks.append((y, row.name))
             y += 1
     _finish_race(ax, rows, ticks)
+    if len(rows) == 2 and len(groups) == 1:
+        _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
     said = [last, findings.wide({_name(row): row.repeats_s for row in rows})]
@@ -114,6 +117,19 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
         _outline(ax, y + 0.22, row.predicted_s, 0.2)
         predicted = f" predicted {units.seconds(row.predicted_s)}"
         ax.text(row.predicted_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
+
+
+def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
+    """Between two measured bars, how many times as long the longer one is; nothing where they tie or were predicted."""
+    times = [row.measured_s for row in rows if row.measured_s and row.predicted_s is None]
+    if len(times) < 2 or findings.tie(*times, findings.spread(row.repeats_s for row in rows)):
+        return
+
+    x = BRACKET * max(times)
+    look = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "linewidth": tokens.THIN_PT, "color": base.QUIET_INK}
+    ax.annotate("", (x, places[1]), (x, places[0]), arrowprops={**look, "shrinkA": 0, "shrinkB": 0})
+    said = f" {units.times(max(times) / min(times))} times"
+    ax.text(x, sum(places) / 2, said, fontsize=tokens.LABEL_PT, va="center")
 
 
 def _outline(ax: Axes, y: float, width: float, height: float) -> None:

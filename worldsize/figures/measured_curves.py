@@ -7,6 +7,7 @@ A marker is a measurement, a dashed line the formula; each series has its own co
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,9 @@ from worldsize.figures.frame import findings, heading, scales
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
+NAME_COLUMNS = 20  # of a curve's name beside its end
+MOST_LINES = 10
+LETTER_IN, LINE_IN = 0.078, 0.17
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
 
@@ -71,11 +75,9 @@ def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool =
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    # framed: its markers are no points
-    ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
-
     found = finding(rows, x, y)
     heading.head(picture, asks, found, _drawn(rows))
+    _name_ends(picture, ax, rows)
     picture.alt = heading.alt(asks, found, *(_words(row, x, y) for row in rows))
     return picture
 
@@ -163,6 +165,43 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
         if row.predicted:
             dashes = PREDICTED
         ax.plot([], [], label=label, linestyle=dashes, **look)
+
+
+def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
+    """Each curve's name at the right, on a thin line to its last point; names keep their distance from one another.
+
+    In a legend where they would not all have room, and what has no point yet.
+    """
+    ends = []
+    for index, row in enumerate(rows):
+        drawn = row.known or [point for point in row.predicted if point[1] is not None]
+        if drawn:
+            name = "\n".join(textwrap.wrap(row.name, NAME_COLUMNS))
+            ends.append((max(drawn), name, base.algorithm(index)))
+
+    lines = sum(name.count("\n") + 1 for _, name, _ in ends)
+    if len(ends) < len(rows) or len(rows) < 2 or lines > MOST_LINES:
+        # framed: its markers are no points
+        ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
+        return
+
+    longest = max(len(part) for _, name, _ in ends for part in name.splitlines())
+    engine = picture.get_layout_engine()
+    left, bottom, width, height = engine.get()["rect"]
+    engine.set(rect=(left, bottom, width - longest * LETTER_IN / picture.get_figwidth() - 0.02, height))
+    picture.canvas.draw()  # only now are the axes where they stay
+    axes = ax.get_window_extent()
+
+    top = axes.height
+    for (x, y), name, tone in sorted(ends, key=lambda end: -ax.transData.transform(end[0])[1]):
+        high = (name.count("\n") + 1) * LINE_IN * picture.dpi
+        wanted = ax.transData.transform((x, y))[1] - axes.y0
+        place = min(wanted, top - high / 2)
+        top = place - high / 2
+        ax.annotate(
+            name, (x, y), (1.02, place / axes.height), "data", "axes fraction", fontsize=tokens.LABEL_PT, va="center",
+            annotation_clip=False, arrowprops={"arrowstyle": "-", "color": tone, "linewidth": tokens.HAIR_PT, "shrinkA": 1},
+        ).set_in_layout(False)  # fmt: skip
 
 
 def _axis(axis, name: str) -> None:

@@ -7,6 +7,7 @@ whose messages aren't recorded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -27,9 +28,12 @@ from worldsize.trace import on_logical_clock
 MOST_ARROWS_A_RANK = 32
 MOST_INK = 640
 LONG_ARROW = 6
+MUCH_LARGER = 4  # times as large, so that an arrow's width tells
+SIDE_BY_SIDE = 0.015  # of the time drawn
 MOST_EQUAL_LABELS = 12
 MOST_LABELS = 80
 LABEL_PLACES = (0.5, 0.35, 0.65, 0.2, 0.8)
+DrawnArrow = tuple[float, float, Any]  # where it begins and ends, and its transfer
 
 
 def messages(of: Any, in_steps: bool = False) -> Picture:
@@ -63,8 +67,9 @@ def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
     _bars(ax, [s for s in spans if s.start_s < end_s], start_s, end_s, scale)
 
     arrows = [((t.start_s - start_s) * scale, (t.end_s - start_s) * scale, t) for t in shown]
-    for begin, end, transfer in arrows:
-        _arrow(ax, begin, end, transfer, len(arrows))
+    widths = _widths([transfer.size_bytes for _, _, transfer in arrows])
+    for (begin, end, transfer), width in zip(arrows, widths, strict=True):
+        _arrow(ax, begin, end, transfer, width, len(arrows))
 
     ax.set_xlim(0, max((end_s - start_s) * scale, 1e-9) * 1.01)
     if in_steps:
@@ -139,29 +144,66 @@ def _bars(ax: Axes, spans: Sequence[Any], start_s: float, end_s: float, scale: f
         ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=tokens.SMALL_PT, frameon=False)
 
 
-def _arrow(ax: Axes, begin: float, end: float, transfer: Any, count: int) -> None:
-    width, head = 1.3, 9  # thinner where there are many
-    if count > 200:
-        width, head = 0.6, 6
-    elif count > 60:
-        width = 0.9
+def _widths(sizes: Sequence[int]) -> list[float]:
+    """How wide each message's arrow is, in points: by its bytes where they differ much, and thinner where there are many."""
+    usual = tokens.LINE_PT
+    if len(sizes) > 200:
+        usual = tokens.HAIR_PT
+    elif len(sizes) > 60:
+        usual = tokens.THIN_PT
 
+    least, most = max(1, min(sizes)), max(1, *sizes)
+    if most < MUCH_LARGER * least:
+        return [usual] * len(sizes)
+    return [usual * (0.6 + 1.2 * math.log(max(1, size) / least) / math.log(most / least)) for size in sizes]
+
+
+def _arrow(ax: Axes, begin: float, end: float, transfer: Any, width: float, count: int) -> None:
+    head = 6 if count > 200 else 9
     look = {"arrowstyle": "-|>", "linewidth": width, "mutation_scale": head, "shrinkA": 0, "shrinkB": 0}
     look |= {"color": base.colour(transfer.src), "linestyle": base.dashes(transfer.src)}
     arrow = ax.annotate("", (end, transfer.dst), (begin, transfer.src), arrowprops=look, zorder=2)
     arrow.set_in_layout(False)
 
 
-def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[tuple[float, float, Any]]) -> None:
-    """A size on each arrow where it touches no other label; none where there are too many, sooner if all are equal."""
-    sizes = [units.size(transfer.size_bytes) for _, _, transfer in arrows]
+def _bundles(arrows: Sequence[DrawnArrow], whole: float) -> list[list[DrawnArrow]]:
+    """Arrows over the same link that begin so soon after one another that they lie side by side."""
+    found: list[list[DrawnArrow]] = []
+    latest: dict[tuple[int, int], list[DrawnArrow]] = {}
+    for arrow in arrows:
+        begin, _, transfer = arrow
+        link = transfer.src, transfer.dst
+        if link in latest and begin - latest[link][-1][0] <= SIDE_BY_SIDE * whole:
+            latest[link].append(arrow)
+        else:
+            latest[link] = [arrow]
+            found.append(latest[link])
+    return found
+
+
+def _bundle_size(sizes: Sequence[int]) -> str:
+    if len(sizes) == 1:
+        return units.size(sizes[0])
+    if len(set(sizes)) == 1:
+        return f"{len(sizes)} × {units.size(sizes[0])}"
+    return f"{len(sizes)}: {units.size(sum(sizes))}"
+
+
+def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> None:
+    """A size on each arrow, or one on a bundle, where it touches no other label.
+
+    None where there are too many, sooner if all are equal.
+    """
+    bundles = _bundles(arrows, ax.get_xlim()[1])
+    sizes = [_bundle_size([transfer.size_bytes for _, _, transfer in bundle]) for bundle in bundles]
     if len(sizes) > MOST_LABELS or (len(set(sizes)) == 1 and len(sizes) > MOST_EQUAL_LABELS):
         return
 
     picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known
     taken: list[Bbox] = []
 
-    for (begin, end, transfer), size in zip(arrows, sizes, strict=True):
+    for bundle, size in zip(bundles, sizes, strict=True):
+        begin, end, transfer = bundle[len(bundle) // 2]
         label = ax.text(
             0, 0, size, fontsize=tokens.SMALL_PT, color=base.INK, ha="center", va="center", zorder=3,
             bbox={"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.8},
