@@ -260,18 +260,20 @@ figures.messages(run)
 figures.steps(run, "ring")
 
 # %% [markdown]
+# ## Where to go from here
+#
+# An arrow leads from a lab to those that build on it. You may leave out what you know.
+
+# %%
+lab.course_map()
+
+# %% [markdown]
 # ## What you predicted, and what came out
 #
 # Your numbers and points are kept beside this notebook, so nothing is lost when the kernel restarts.
 
 # %% tags=["summary"]
 lab.summary()
-
-# %% [markdown]
-# Here is the whole course: an arrow leads from a lab to those that build on it. You may leave out what you know.
-
-# %%
-lab.course_map()
 
 # %% [markdown]
 # **Further reading.** PyTorch's tutorial
