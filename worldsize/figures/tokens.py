@@ -79,10 +79,9 @@ DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 FONTS = '"DejaVu Sans", Verdana, system-ui, sans-serif'
 TITLE_PT, HEAD_PT, LABEL_PT, SMALL_PT, TINY_PT = 11, 10, 9, 8, 7
 
-# ---- spacing and line widths: inches of a picture, points of a line ---------------------------------------
+# ---- width and line widths: inches of a picture, points of a line ---------------------------------------
 
 WIDTH_IN = 7.6
-PAD_IN = 0.1
 HAIR_PT, THIN_PT, LINE_PT, STRONG_PT = 0.5, 0.8, 1.2, 1.8
 
 # ---- as CSS -------------------------------------------------------------------------------------------
