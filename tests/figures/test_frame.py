@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 
+import numpy as np
 import pytest
 from matplotlib.text import Text
 
@@ -159,6 +160,13 @@ def test_a_logarithmic_axis_has_more_than_one_tick(seed):
     ax = figures.curves([Curve("a", [(1, low), (9, ratio * low)])], x="n", y="s", log=True).axes[0]
     bottom, top = ax.get_ylim()
     assert 2 <= sum(bottom <= tick <= top for tick in ax.yaxis.get_majorticklocs()) <= 10
+
+
+@pytest.mark.parametrize("low", [1.0, 1.04, 2.02, 3.1, 5.15, 7.04, 9.5])
+def test_no_two_ticks_of_a_logarithmic_axis_are_so_close_that_their_numbers_overlap(low):
+    for ratio in (1.5, 2, 2.9, 3.7, 4.1, 8, 20, 90, 1e3, 1e5, 1e9, 1e14):
+        places = np.log10(scales.log_ticks(low, ratio * low))
+        assert np.all(np.diff(places) >= 0.1 * np.log10(ratio))
 
 
 @pytest.mark.parametrize("limits", [(0.0, 1.0), (1.0, 1.0), (-1.0, 5.0), (1.0, float("inf"))])

@@ -65,7 +65,7 @@ def divides_twice(fabric, task):
     return averaged(fabric, task, average=average)
 
 
-@answers.is_wrong("rank 1 does not use layer 2", "leaves its p.grad None", "it counts as zeros")
+@answers.is_wrong("rank 1 does not use layer 2", "leaves its p.grad None", "it counts as zeros", chance=True)
 def ignores_unused(fabric, task):
     model = network(fabric, task)
     broadcast(fabric, model.parameters())

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from worldsize.figures import base, tokens
 
-MOST_TICKS = 8
+LEAST_APART = 0.1  # of the axis' length: closer, the numbers of two ticks would lie on each other
 
 
 def log_axis(axis: Axis, name: str, text: Callable[[float], str] | None = None) -> None:
@@ -37,5 +37,14 @@ def log_ticks(low: float, high: float) -> list[float]:
         found = [place for place in places if low <= place <= high]
         if len(found) >= 3:
             break
-    return found[:: math.ceil(len(found) / MOST_TICKS) or 1]
+    return _apart(found, LEAST_APART * math.log10(high / low))
+
+
+def _apart(places: list[float], least: float) -> list[float]:
+    """Those of `places` that have a power of ten of at least `least` between them and the one before."""
+    kept: list[float] = []
+    for place in places:
+        if not kept or math.log10(place / kept[-1]) >= least:
+            kept.append(place)
+    return kept
 
