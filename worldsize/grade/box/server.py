@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from worldsize.engines import libc
 from worldsize.grade.box import stub_front
-from worldsize.grade.isolation import limits, memory_layout, namespaces, privileges, seccomp
+from worldsize.grade.isolation import limits, namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
 if TYPE_CHECKING:
@@ -33,16 +33,15 @@ if TYPE_CHECKING:
 Isolation = Literal["own", "fresh", "unsafe"]
 MAX_ORDER_BYTES = 65536
 _MOST_DESCRIPTORS = 128
-_NOT_FOR_RANKS = ("_test", "_xx", "xx", "_ctypes_test", "_tkinter", "_curses", "readline", "nis")  # how names begin
 _FAILED = 70  # what a rank's process exits with where it does not come to its job
 
 _FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
-    "torch": ("torch", "torch.distributed", "optree", "worldsize.grade.box.broker_wire"),
+    "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
 }
 # what a module imports late, for seconds: the first DistributedDataParallel does
 _LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes",)}
-_MODULES = ("numpy.fft", "numpy.linalg", "numpy.random", "worldsize.grade.box.rank", "worldsize.report")
+_MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 
 def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework) -> None:
@@ -57,7 +56,6 @@ def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework)
 
     for module in (*_FRAMEWORKS[framework], *_MODULES):
         importlib.import_module(module)
-    import_extensions()
     stub_front.install()
     importlib.import_module("worldsize.grade.box.rank").warm(framework)
 
@@ -65,15 +63,6 @@ def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework)
     gc.disable()
     server.say({"op": "ready"})
     server.serve()
-
-
-def import_extensions() -> None:
-    """Import what of Python's own library is compiled: a rank maps no files, so it could not import it itself."""
-    files = [file for place in sys.path if place.endswith("lib-dynload") for file in os.listdir(place)]
-    for name in sorted({file.partition(".")[0] for file in files if file.endswith(".so")}):
-        if not name.startswith(_NOT_FOR_RANKS):
-            with suppress(ImportError):
-                importlib.import_module(name)
 
 
 def _isolation(own_namespaces: bool, nobody: bool) -> Isolation:
@@ -117,8 +106,6 @@ class _Server:
             self._kill(order["number"])
         elif order["op"] == "import":
             _preload(order["modules"])
-        elif order["op"] == "memory":
-            self.say(memory_layout.separate()._asdict())
 
         for descriptor in descriptors:
             os.close(descriptor)
@@ -196,7 +183,6 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
             os.chdir(order["folders"][0])
 
         kept = {"address_bytes": address_bytes, "cpu_s": order["cpu_s"], "file_bytes": order["tmp_bytes"]}
-        filters = list(map(bytes.fromhex, order["filters"]))
         if isolated == "unsafe":
             limits.limit(**kept)
         else:
@@ -204,14 +190,19 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
             privileges.drop_privileges(**kept, processes=order["processes"])
 
         if order["together"]:
-            _group(lines, filters)
-        seccomp.install(filters)
+            _group(order, lines)
+        _refuse_calls(order)
         rank.serve(BrokerChannel(lines[0], rank.is_only_thread))
     finally:
         os._exit(_FAILED)
 
 
-def _group(lines: Sequence[PipeEnds], filters: Sequence[bytes]) -> NoReturn:
+def _refuse_calls(order: dict) -> None:
+    if "filter" in order:
+        seccomp.install(bytes.fromhex(order["filter"]))
+
+
+def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
     """Ranks that share these namespaces, because they share a process group; this process only waits for them."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
@@ -222,7 +213,7 @@ def _group(lines: Sequence[PipeEnds], filters: Sequence[bytes]) -> NoReturn:
     for line in lines:
         if os.fork() == 0:
             _close_all_but([line])
-            seccomp.install(filters)
+            _refuse_calls(order)
             rank.serve(BrokerChannel(line, rank.is_only_thread), addresses)
 
     _close_all_but([], *(bound.fileno() for bound in kept))

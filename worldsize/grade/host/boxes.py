@@ -18,10 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from worldsize.grade.isolation import bubblewrap, memory_layout, seccomp
+from worldsize.grade.isolation import bubblewrap, seccomp
 from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
-from worldsize.grade.isolation.memory_layout import NewMemory
 from worldsize.grade.pipes import PipeEnds, pipe_line
 
 _END_S = 5.0
@@ -52,9 +51,6 @@ class Server:
         self.framework = framework
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()
-        self._imported: set[str] = set()
-        self._filters: dict[bool, list[str]] | None = None  # with sockets, or without
-        memory_layout.expect_stack_limit()
 
         namespaces = "own" if mode == OWN else "none"
         whom = "same" if mode == UNSAFE else "nobody"
@@ -81,23 +77,6 @@ class Server:
 
         self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
 
-    def filters(self, sockets: bool) -> dict:
-        """Of an order to start a rank, what rules its system calls. They are made anew after the server has imported more.
-
-        Call it while no rank runs here. Raises SandboxLost.
-        """
-        if self._filters is None:
-            self.order({"op": "memory"})
-            new_memory = NewMemory(**self._heard())
-            self._filters = {kind: [rows.hex() for rows in seccomp.programs(new_memory, kind)] for kind in (False, True)}
-        return {"filters": self._filters[sockets], "keyctl": seccomp.keyctl_number()}
-
-    def import_modules(self, modules: Sequence[str]) -> None:
-        if not self._imported.issuperset(modules):
-            self.order({"op": "import", "modules": modules})
-            self._imported.update(modules)
-            self._filters = None
-
     def _last_words(self) -> str:
         """The last line that the server itself said; no rank can write there."""
         self._said.seek(0)
@@ -113,14 +92,12 @@ class Server:
 
     def ended(self) -> ProcessExit:
         """The next rank that ended; call it when `control` can be read. Raises SandboxLost."""
-        said = self._heard()
-        return ProcessExit(number=said["number"], code=said["code"], cpu_s=said["cpu_s"])
-
-    def _heard(self) -> dict:
         data = self.control.recv(_ORDER_BYTES)
         if not data:
             raise SandboxLost(f"a sandbox ended by itself. {self._last_words()}".strip())
-        return json.loads(data)
+
+        said = json.loads(data)
+        return ProcessExit(number=said["number"], code=said["code"], cpu_s=said["cpu_s"])
 
     def close(self) -> None:
         """End it and everything in it."""
@@ -160,7 +137,7 @@ class Sandbox:
 
     def _have_imported(self, server: Server) -> None:
         if self._modules and server.framework == self._framework("torch"):
-            server.import_modules(self._modules)
+            server.order({"op": "import", "modules": self._modules})
 
     def _framework(self, asked: Framework) -> Framework:
         """Where the set-up cells themselves import tensorflow, every rank needs a server that has it."""
@@ -182,7 +159,8 @@ class Sandbox:
         if server.framework == "tensorflow":
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
 
-        order |= {"filters": [], "keyctl": 0} if self.mode == UNSAFE else server.filters(together)
+        if self.mode != UNSAFE:
+            order |= {"filter": seccomp.program(network=together).hex(), "keyctl": seccomp.keyctl_number()}
         pairs = [pipe_line() for _ in range(count)]
         try:
             server.order(order, [theirs for _, theirs in pairs])

@@ -2,26 +2,28 @@
 whatever a later kernel brings.
 
 libseccomp compiles the list in the grader, for the machine that it runs on; each rank loads it. The list is what torch,
-NumPy and TensorFlow were seen to ask for: `strace -f` on a grading of all references, the calls after a rank's last
-step into its sandbox. Of those, none is on it that another sandbox could notice, by a count, a lock or a place in a
-cache. Left out: timing, which no filter closes.
+NumPy and TensorFlow were seen to ask for (`strace -f` on a grading of all references, the calls after a rank's last step
+into its sandbox), and what a process needs that starts another one. What another sandbox could notice is not on it: a
+lock, a count for all of a user's processes, whether a page of a file is in memory. Left out: timing, which no filter
+closes.
+
+A futex that is not marked as private is the same for all that map its file, however read-only that is (futex(2)), and a
+thread is joined by one. So nobody waits or wakes there: a wait returns at once, as if the value had changed, and the C
+library looks again; a wake finds nobody.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
-import mmap
 import os
-import signal
 import struct
 from collections.abc import Iterable
-from errno import EINVAL, ENOSYS, EPERM
+from errno import EAGAIN, EINVAL, ENOSYS, EPERM
 from functools import cache
 from types import ModuleType
 
 from worldsize.engines.libc import demand, libc
-from worldsize.grade.isolation.memory_layout import NewMemory
 
 # ---- the list --------------------------------------------------------------------------------
 
@@ -29,18 +31,16 @@ _ALWAYS = """
     read readv pread64 write writev pwrite64 close close_range lseek dup dup2 dup3
     open openat stat fstat lstat newfstatat fstatat64 access faccessat readlink readlinkat getdents64 getcwd chdir
     mkdir mkdirat unlink unlinkat rmdir rename renameat renameat2 truncate ftruncate fsync fdatasync umask
-    brk munmap mprotect exit exit_group set_robust_list rseq restart_syscall
+    brk mmap munmap mremap mprotect exit exit_group set_robust_list set_tid_address rseq restart_syscall
     rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack pause
-    getpid getppid gettid getuid geteuid getgid getegid uname getrandom
-    sched_yield sched_getaffinity sched_getparam sched_getscheduler getcpu
+    fork vfork execve pipe pipe2 getpid getppid gettid getuid geteuid getgid getegid setsid getpgid getpgrp setpgid
+    uname getrandom sched_yield sched_getaffinity sched_getparam sched_getscheduler getcpu getrlimit
     nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times
-    poll ppoll select pselect6
+    poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2
+    sendto recvfrom shutdown getsockname getpeername getsockopt setsockopt
 """.split()
 # only for ranks that share a network of their own, because they share a process group or a cluster
-_WITH_SOCKETS = """
-    bind listen accept accept4 connect getsockname getpeername getsockopt setsockopt shutdown
-    sendto recvfrom sendmsg recvmsg epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2 pipe2
-""".split()
+_IN_A_NETWORK = "bind listen accept accept4 connect sendmsg recvmsg".split()
 _ABSENT = "clone3 statx openat2 faccessat2".split()  # said to be unknown, so that the C library takes an older call
 
 _FCNTL = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL)
@@ -48,27 +48,25 @@ _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ,
 _INTERFACES = (0x8912, 0x8913, 0x8915, 0x8933, 0x8946)  # SIOCGIF: CONF, FLAGS, ADDR, INDEX; SIOCETHTOOL
 _MADVISE = (4, 8, 14, 15)  # DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE
 _PRCTL = (15, 16, 0x53564D41)  # SET_NAME, GET_NAME, SET_VMA
-_ARCH_PRCTL = (0x1021, 0x1022, 0x1023)  # what of the processor's registers may be used
-_CLONE_THREAD, _CLONE_NEW = 0x10000, 0x7E020080
-_FUTEX_PRIVATE, _MREMAP_MAYMOVE = 128, 1
-_INET, _INET6, _NETLINK, _ROUTE = 2, 10, 16, 0
-_ALL = 2**64 - 1
+_ARCH_PRCTL = (0x1002, 0x1021, 0x1022, 0x1023)  # where a thread's own data are; what registers may be used
+_CLONE_NEW = 0x7E020080
+_FUTEX_PRIVATE, _FUTEX_WHAT = 128, 127
+_FUTEX_WAITS, _FUTEX_WAKES = (0, 9), (1, 10)  # each also by a mask of bits
+_SIGNALS = 32  # from this one on they are real-time signals, of which a user has a number
+_UNIX, _INET, _INET6, _NETLINK, _ROUTE = 1, 2, 10, 16, 0
 
 
-def programs(new_memory: NewMemory, sockets: bool) -> tuple[bytes, ...]:
-    """The filters of a rank as BPF, to be installed one after the other.
+@cache
+def program(network: bool) -> bytes:
+    """The filter of a rank as BPF, to be installed there.
 
-    `sockets`: whether it has a network, shared with the ranks of its own run alone. `new_memory` says where a futex that
-    is not marked as private may lie: threads are joined by one, and one in a mapped file would be the same for all ranks.
+    `network`: whether it has one, shared with the ranks of its own run alone. Without, it has pairs of sockets and no
+    call by which a descriptor could travel; with one, it has no sockets of this machine. Raises ImportError.
     """
     seccomp = library()
-    allow, refuse = seccomp.ALLOW, seccomp.ERRNO(EPERM)
-    equal, masked, at_least = seccomp.EQ, seccomp.MASKED_EQ, seccomp.GE
+    allow, masked, equal = seccomp.ALLOW, seccomp.MASKED_EQ, seccomp.EQ
 
-    def where(place: int, how: int, *values: int) -> object:
-        return seccomp.Arg(place, how, *values)
-
-    rules = _Rules(seccomp, refuse)
+    rules = _Rules(seccomp, otherwise=seccomp.ERRNO(EPERM))
     rules.add(allow, _ALWAYS)
     rules.add(seccomp.ERRNO(ENOSYS), _ABSENT)
     rules.each("fcntl", 1, _FCNTL)
@@ -76,26 +74,27 @@ def programs(new_memory: NewMemory, sockets: bool) -> tuple[bytes, ...]:
     rules.each("madvise", 2, _MADVISE)
     rules.each("prctl", 0, _PRCTL)
     rules.each("arch_prctl", 0, _ARCH_PRCTL)
-    rules.add(allow, ["clone"], where(0, masked, _CLONE_THREAD | _CLONE_NEW, _CLONE_THREAD))
-    rules.add(allow, ["mmap"], where(3, masked, mmap.MAP_ANONYMOUS, mmap.MAP_ANONYMOUS))
-    rules.add(allow, ["mremap"], where(0, at_least, new_memory.low), where(3, masked, _ALL ^ _MREMAP_MAYMOVE, 0))
-    rules.add(allow, ["futex"], where(1, masked, _FUTEX_PRIVATE, _FUTEX_PRIVATE))
-    rules.add(allow, ["futex"], where(0, at_least, new_memory.low))
-    rules.add(allow, ["prlimit64"], where(0, equal, 0), where(2, equal, 0))
-    rules.add(allow, ["getrlimit"])
-    rules.add(allow, ["kill"], where(1, seccomp.LT, signal.SIGRTMIN - 2))  # of real-time signals a user has a number
-    rules.add(allow, ["tgkill"], where(2, seccomp.LT, signal.SIGRTMIN - 2))
-    if sockets:
-        rules.add(allow, _WITH_SOCKETS)
+    rules.add(allow, ["clone"], seccomp.Arg(0, masked, _CLONE_NEW, 0))
+    rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(2, equal, 0))
+    rules.add(allow, ["kill"], seccomp.Arg(1, seccomp.LT, _SIGNALS))
+    rules.add(allow, ["tgkill"], seccomp.Arg(2, seccomp.LT, _SIGNALS))
+    rules.add(allow, ["wait4"], seccomp.Arg(3, equal, 0))  # what a child has used says what was in memory
+    rules.add(allow, ["waitid"], seccomp.Arg(4, equal, 0))
+
+    rules.add(allow, ["futex"], seccomp.Arg(1, masked, _FUTEX_PRIVATE, _FUTEX_PRIVATE))
+    for whats, answer in ((_FUTEX_WAITS, EAGAIN), (_FUTEX_WAKES, 0)):
+        for what in whats:
+            shared = seccomp.Arg(1, masked, _FUTEX_PRIVATE | _FUTEX_WHAT, what)
+            rules.add(seccomp.ERRNO(answer), ["futex"], shared)
+
+    if network:
+        rules.add(allow, _IN_A_NETWORK)
         rules.each("ioctl", 1, _INTERFACES)
         rules.each("socket", 0, (_INET, _INET6))
-        rules.add(allow, ["socket"], where(0, equal, _NETLINK), where(2, equal, _ROUTE))  # gloo asks for interfaces
-
-    # a rule cannot look at one argument twice, so what lies above comes in a filter of its own
-    above = _Rules(seccomp, allow)
-    above.add(refuse, ["mremap"], where(0, at_least, new_memory.high))
-    above.add(refuse, ["futex"], where(0, at_least, new_memory.high), where(1, masked, _FUTEX_PRIVATE, 0))
-    return above.program(), rules.program()  # the second one refuses to add another
+        rules.add(allow, ["socket"], seccomp.Arg(0, equal, _NETLINK), seccomp.Arg(2, equal, _ROUTE))  # gloo's interfaces
+    else:
+        rules.each("socketpair", 0, (_UNIX,))
+    return rules.program()
 
 
 class _Rules:
@@ -133,6 +132,7 @@ class _Rules:
             return rows.read()
 
 
+@cache
 def keyctl_number() -> int:
     """The number of the system call by which a process gets a keyring."""
     return library().resolve_syscall(library().Arch.NATIVE, "keyctl")
@@ -154,16 +154,15 @@ _SET_SECCOMP, _FILTER = 22, 2
 _JOIN_SESSION_KEYRING = 1
 
 
-def install(filters: Iterable[bytes]) -> None:
-    """Put filters on this process and all its threads to come, for good. Raises KernelRefused where the kernel refuses.
+def install(rows: bytes) -> None:
+    """Put a filter on this process and all its threads to come, for good. Raises KernelRefused where the kernel refuses.
 
     The process has to have given up new privileges before.
     """
-    for rows in filters:
-        kept = ctypes.create_string_buffer(rows, len(rows))
-        header = struct.pack("@HP", len(rows) // 8, ctypes.addressof(kept))
-        argument = ctypes.create_string_buffer(header, len(header))
-        demand("rules on system calls", libc.prctl(_SET_SECCOMP, _FILTER, argument, 0, 0))
+    kept = ctypes.create_string_buffer(rows, len(rows))
+    header = struct.pack("@HP", len(rows) // 8, ctypes.addressof(kept))
+    argument = ctypes.create_string_buffer(header, len(header))
+    demand("rules on system calls", libc.prctl(_SET_SECCOMP, _FILTER, argument, 0, 0))
 
 
 def new_session_keyring(keyctl: int) -> None:
