@@ -124,11 +124,13 @@ def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> Complaint:
     if not held:
         return "nobody filled the weights on the server: has each worker variables of its own?"
 
-    got = held[0]
     parts = [-own["steps"] * np.array(own["gradient"]) for own in inputs]
     expected = sum(parts)
-    if same(got, expected):
+    wrong = [got for got in held if not same(got, expected)]
+    if not wrong:
         return None
+
+    got = wrong[0]
 
     for worker, part in enumerate(parts):
         if same(got, part):

@@ -173,12 +173,14 @@ def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
         late = " Does a lambda in a loop look its part up too late? Give it as args=(part,)." if len(asked) == 1 else ""
         return {VALUE: f"part {missing[0]} was never asked for; asked were {asked}.{late}"}
 
-    held = TWICE if coordinator.repeats else VALUE
-    return {held: _wrong_score(got, truth, played.asked), ASYNC: _one_by_one(coordinator.waves, len(truth))}
+    found = {TWICE if coordinator.repeats else VALUE: _wrong_score(got, truth, played.asked)}
+    if len(truth) > 1:
+        found[ASYNC] = _one_by_one(coordinator.waves, len(truth))
+    return found
 
 
 def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
-    if parts == 1 or waves[0] == parts:
+    if waves[0] == parts:
         return None
     return (
         f"{waves[0]} of {parts} parts was under way when the first answer was fetched: the other workers have nothing to do. "
