@@ -20,7 +20,7 @@ class Counter:
         return {"sum": sum(self.asked), "row": np.arange(2.0)}
 
     def refuses(self):
-        self.asked.append("refused")
+        self.asked.append(0)
         raise ValueError("not this one")
 
 
@@ -36,10 +36,11 @@ def test_a_callable_answers_in_the_task_and_the_check_sees_each_call():
     calls = {"next": counter.next, "refuses": counter.refuses}
     ended = LaunchArena().tensorflow(asks, [calls], [other.next])
 
-    rows, (last, said) = ended.returned[0][0], ended.returned[0][1:]
+    assert ended.state == "done", ended.message
+    rows, last, said = ended.returned[0]
     # the sum tells that calls of one object meet the same object there
-    assert (said, last["sum"], rows[0]["row"].tolist()) == ("not this one", 5, [0.0, 1.0]), ended.message
-    assert (counter.asked, other.asked) == (["refused", 3, 4], [5])
+    assert (said, last["sum"], rows[1]["sum"], rows[0]["row"].tolist()) == ("not this one", 5, 7, [0.0, 1.0])
+    assert (counter.asked, other.asked) == ([0, 3, 4], [5])
 
 
 @pytest.mark.quick
