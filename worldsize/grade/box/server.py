@@ -20,27 +20,29 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from worldsize.engines import libc
 from worldsize.grade.box import stub_front
-from worldsize.grade.isolation import limits, namespaces, privileges
+from worldsize.grade.isolation import limits, memory_layout, namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
 if TYPE_CHECKING:
     from worldsize.grade.isolation.bubblewrap import Framework
 
+Isolation = Literal["own", "fresh", "unsafe"]
 MAX_ORDER_BYTES = 65536
 _MOST_DESCRIPTORS = 128
+_NOT_FOR_RANKS = ("_test", "_xx", "xx", "_ctypes_test", "_tkinter", "_curses", "readline", "nis")  # how names begin
 _FAILED = 70  # what a rank's process exits with where it does not come to its job
 
 _FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
-    "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire"),
+    "torch": ("torch", "torch.distributed", "optree", "worldsize.grade.box.broker_wire"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
 }
 # what a module imports late, for seconds: the first DistributedDataParallel does
 _LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes",)}
-_MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
+_MODULES = ("numpy.fft", "numpy.linalg", "numpy.random", "worldsize.grade.box.rank", "worldsize.report")
 
 
 def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework) -> None:
@@ -48,28 +50,43 @@ def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework)
 
     Serve orders from the descriptor `control` until it closes.
     """
-    if nobody:
+    isolated = _isolation(own_namespaces, nobody)
+    if isolated == "own":
         privileges.become_nobody()
-    if own_namespaces:
         namespaces.enter_namespaces()
-    elif nobody:
-        privileges.make_undumpable()
 
     for module in (*_FRAMEWORKS[framework], *_MODULES):
         importlib.import_module(module)
+    import_extensions()
     stub_front.install()
     importlib.import_module("worldsize.grade.box.rank").warm(framework)
 
-    server = _Server(socket.socket(fileno=control), own_namespaces)
+    server = _Server(socket.socket(fileno=control), isolated)
     gc.disable()
     server.say({"op": "ready"})
     server.serve()
 
 
+def import_extensions() -> None:
+    """Import what of Python's own library is compiled: a rank maps no files, so it could not import it itself."""
+    files = [file for place in sys.path if place.endswith("lib-dynload") for file in os.listdir(place)]
+    for name in sorted({file.partition(".")[0] for file in files if file.endswith(".so")}):
+        if not name.startswith(_NOT_FOR_RANKS):
+            with suppress(ImportError):
+                importlib.import_module(name)
+
+
+def _isolation(own_namespaces: bool, nobody: bool) -> Isolation:
+    if own_namespaces:
+        return "own"
+    return "fresh" if nobody else "unsafe"
+
+
 class _Server:
-    def __init__(self, control: socket.socket, own_namespaces: bool) -> None:
+    def __init__(self, control: socket.socket, isolated: Isolation) -> None:
         self._control = control
-        self._pid_namespace = namespaces.PidNamespace() if own_namespaces else None
+        self._isolated = isolated
+        self._pid_namespace = namespaces.PidNamespace() if isolated == "own" else None
         self._ranks: dict[int, int] = {}  # process: number
         self._wakes, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -100,6 +117,8 @@ class _Server:
             self._kill(order["number"])
         elif order["op"] == "import":
             _preload(order["modules"])
+        elif order["op"] == "memory":
+            self.say(memory_layout.separate()._asdict())
 
         for descriptor in descriptors:
             os.close(descriptor)
@@ -112,7 +131,7 @@ class _Server:
         else:
             process = self._pid_namespace.fork()
         if process == 0:
-            _enter(order, lines, self._pid_namespace is not None)
+            _enter(order, lines, self._isolated)
         self._ranks[process] = order["number"]
 
     def _kill(self, number: int) -> None:
@@ -150,7 +169,7 @@ def _preload(modules: Sequence[str]) -> None:
 # ---- a rank's process ------------------------------------------------------------------------
 
 
-def _enter(order: dict, lines: Sequence[PipeEnds], own_namespaces: bool) -> NoReturn:
+def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoReturn:
     """A rank's process, from the fork on: isolation, then the job."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
@@ -166,26 +185,33 @@ def _enter(order: dict, lines: Sequence[PipeEnds], own_namespaces: bool) -> NoRe
         rank.silence_output()
 
         address_bytes = limits.size_bytes() + order["memory_bytes"]
-        if own_namespaces:
+        if isolated == "own":
             namespaces.unshare_rest()
             if order["together"]:
                 libc.enable_loopback()
             namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
+        elif isolated == "fresh":
+            namespaces.hide_processes(order["named"])
+            privileges.become_nobody()
+            os.chdir(order["folders"][0])
 
         kept = {"address_bytes": address_bytes, "cpu_s": order["cpu_s"], "file_bytes": order["tmp_bytes"]}
-        if order["drop_privileges"]:
-            privileges.drop_privileges(**kept, processes=order["processes"])
-        else:
+        filters = list(map(bytes.fromhex, order["filters"]))
+        if isolated == "unsafe":
             limits.limit(**kept)
+        else:
+            seccomp.new_session_keyring(order["keyctl"])
+            privileges.drop_privileges(**kept, processes=order["processes"])
 
         if order["together"]:
-            _group(lines)
+            _group(lines, filters)
+        seccomp.install(filters)
         rank.serve(BrokerChannel(lines[0], rank.is_only_thread))
     finally:
         os._exit(_FAILED)
 
 
-def _group(lines: Sequence[PipeEnds]) -> NoReturn:
+def _group(lines: Sequence[PipeEnds], filters: Sequence[bytes]) -> NoReturn:
     """Ranks that share these namespaces, because they share a process group; this process only waits for them."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
@@ -196,6 +222,7 @@ def _group(lines: Sequence[PipeEnds]) -> NoReturn:
     for line in lines:
         if os.fork() == 0:
             _close_all_but([line])
+            seccomp.install(filters)
             rank.serve(BrokerChannel(line, rank.is_only_thread), addresses)
 
     _close_all_but([], *(bound.fileno() for bound in kept))

@@ -18,9 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation import bubblewrap, memory_layout, seccomp
 from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
+from worldsize.grade.isolation.memory_layout import NewMemory
 from worldsize.grade.pipes import PipeEnds, pipe_line
 
 _END_S = 5.0
@@ -51,6 +52,9 @@ class Server:
         self.framework = framework
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()
+        self._imported: set[str] = set()
+        self._filters: dict[bool, list[str]] | None = None  # with sockets, or without
+        memory_layout.expect_stack_limit()
 
         namespaces = "own" if mode == OWN else "none"
         whom = "same" if mode == UNSAFE else "nobody"
@@ -71,28 +75,52 @@ class Server:
         left_s = max(0.0, self._deadline_s - time.monotonic())
         heard, _, _ = select.select([self.control], [], [], left_s)
         if not heard or not self.control.recv(_ORDER_BYTES):
-            self._said.seek(0)
-            rows = self._said.read().decode(errors="replace").strip().splitlines() or ["no answer"]
+            said = self._last_words() or "no answer"
             self.close()
-            raise NoSandbox(bubblewrap.refused(rows[-1]))
+            raise NoSandbox(bubblewrap.refused(said))
 
         self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
+
+    def filters(self, sockets: bool) -> dict:
+        """Of an order to start a rank, what rules its system calls. They are made anew after the server has imported more.
+
+        Call it while no rank runs here. Raises SandboxLost.
+        """
+        if self._filters is None:
+            self.order({"op": "memory"})
+            new_memory = NewMemory(**self._heard())
+            self._filters = {kind: [rows.hex() for rows in seccomp.programs(new_memory, kind)] for kind in (False, True)}
+        return {"filters": self._filters[sockets], "keyctl": seccomp.keyctl_number()}
+
+    def import_modules(self, modules: Sequence[str]) -> None:
+        if not self._imported.issuperset(modules):
+            self.order({"op": "import", "modules": modules})
+            self._imported.update(modules)
+            self._filters = None
+
+    def _last_words(self) -> str:
+        """The last line that the server itself said; no rank can write there."""
+        self._said.seek(0)
+        rows = self._said.read().decode(errors="replace").strip().splitlines() or [""]
+        return rows[-1][:300]
 
     def order(self, message: dict, lines: Sequence[PipeEnds] = ()) -> None:
         """Hand the server an order, with copies of the descriptors of `lines`. Raises SandboxLost."""
         try:
             socket.send_fds(self.control, [json.dumps(message).encode()], list(chain.from_iterable(lines)))
         except OSError as error:
-            raise SandboxLost(f"a sandbox is gone: {error}") from None
+            raise SandboxLost(f"a sandbox is gone: {error}. {self._last_words()}".strip()) from None
 
     def ended(self) -> ProcessExit:
         """The next rank that ended; call it when `control` can be read. Raises SandboxLost."""
+        said = self._heard()
+        return ProcessExit(number=said["number"], code=said["code"], cpu_s=said["cpu_s"])
+
+    def _heard(self) -> dict:
         data = self.control.recv(_ORDER_BYTES)
         if not data:
-            raise SandboxLost("a sandbox ended by itself")
-
-        said = json.loads(data)
-        return ProcessExit(number=said["number"], code=said["code"], cpu_s=said["cpu_s"])
+            raise SandboxLost(f"a sandbox ended by itself. {self._last_words()}".strip())
+        return json.loads(data)
 
     def close(self) -> None:
         """End it and everything in it."""
@@ -132,7 +160,7 @@ class Sandbox:
 
     def _have_imported(self, server: Server) -> None:
         if self._modules and server.framework == self._framework("torch"):
-            server.order({"op": "import", "modules": self._modules})
+            server.import_modules(self._modules)
 
     def _framework(self, asked: Framework) -> Framework:
         """Where the set-up cells themselves import tensorflow, every rank needs a server that has it."""
@@ -147,13 +175,14 @@ class Sandbox:
         server = self._server(self._framework(framework))
         self._latest += 1
         order = {
-            "op": "spawn", "number": self._latest, "together": together, "drop_privileges": self.mode != UNSAFE,
+            "op": "spawn", "number": self._latest, "together": together,
             "memory_bytes": self.limits.memory_bytes, "cpu_s": int(self.limits.cpu_s), "processes": MOST_PROCESSES,
             "folders": bubblewrap.folders(), "tmp_bytes": self.limits.tmp_bytes, "named": False,
         }  # fmt: skip
         if server.framework == "tensorflow":
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
 
+        order |= {"filters": [], "keyctl": 0} if self.mode == UNSAFE else server.filters(together)
         pairs = [pipe_line() for _ in range(count)]
         try:
             server.order(order, [theirs for _, theirs in pairs])

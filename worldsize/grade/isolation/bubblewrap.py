@@ -1,10 +1,10 @@
 """The sandbox: bubblewrap's command line, an allow-list and never all of `/`; and what this machine can do.
 
-Of the machine a submission sees `/usr`, this Python, its packages and the course's package, all read-only; no network,
-no home, no environment. Where ranks can have namespaces of their own inside, one sandbox serves a whole job; where the
-machine refuses that, every rank gets a fresh sandbox: slower, the same result. With neither there is no grading,
-unless somebody asks for it "unsafe". Left out: the servers that run in them (`boxes`), and limits on what a submission
-uses (`limits`).
+Of the machine a submission sees `/usr`, this Python, its packages and the course's package, all read-only, and five
+devices; no network, no home, no environment. Where ranks can have namespaces of their own inside, one sandbox serves a
+whole job; where the machine refuses that, every rank gets a fresh sandbox: slower, the same result. With neither there is
+no grading, unless somebody asks for it "unsafe". Left out: the servers that run in them (`boxes`), and limits on what a
+submission uses (`limits`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import worldsize
+from worldsize.grade.isolation import seccomp
 from worldsize.grade.isolation.limits import Limits
 
 SandboxMode = Literal["own", "fresh", "unsafe"]
@@ -66,15 +67,19 @@ def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework =
     arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`privileges.become_nobody`)
-        arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        arguments += ["--cap-drop", "ALL"]
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):
+            arguments += ["--cap-add", capability]
     else:
         arguments += ["--unshare-user"]
+    if mode == FRESH:  # for the last mount, before it is given up too (`namespaces.hide_processes`)
+        arguments += ["--cap-add", "CAP_SYS_ADMIN"]
 
     room = folders()[0]
     for name, value in {**environment(framework), "HOME": room, "TMPDIR": room, "MPLCONFIGDIR": room}.items():
         arguments += ["--setenv", name, value]
 
-    arguments += [*_system(), "--proc", "/proc", "--dev", "/dev", *_writable(mode, limits, framework)]
+    arguments += [*_system(), "--proc", "/proc", *_devices(), *_writable(mode, limits, framework)]
     for path in visible():
         arguments += [*_parents(path), "--ro-bind", str(path), str(path)]
     return [*arguments, "--chdir", "/", "--remount-ro", "/dev", "--remount-ro", "/", "--"]
@@ -91,6 +96,14 @@ def _system() -> list[str]:
 
     for name in ("ld.so.cache", "alternatives"):
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return arguments
+
+
+def _devices() -> list[str]:
+    """No terminals: every sandbox would see how many of them there are."""
+    arguments = ["--tmpfs", "/dev", "--perms", "1777", "--dir", "/dev/shm"]
+    for name in ("null", "zero", "full", "random", "urandom"):
+        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     return arguments
 
 
@@ -155,6 +168,11 @@ def best_mode() -> SandboxMode:
             "bubblewrap (Debian, Ubuntu, Fedora), then grade again. --unsafe grades without a sandbox: then a "
             "submission can read, change and delete all that you can, and every row says so."
         )
+
+    try:
+        seccomp.library()
+    except ImportError as error:
+        raise NoSandbox(f"grade: expected rules on system calls, but {error}; nothing was graded. Then grade again.") from None
 
     program = [*command(OWN), *python("-m", "worldsize.grade.isolation.namespaces", *folders())]
     try:

@@ -52,23 +52,27 @@ def unshare_rest() -> None:
 
 
 def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
-    """In a rank's own mount namespace, put a fresh small folder over each of `folders`, and an empty one over /proc.
-
-    `folders` are all that could be written. Where processes are seen there is nothing but, if `named`, some name of
-    this one's program: TensorFlow's runtime ends the process where it cannot read one.
-    """
+    """In a rank's own mount namespace, put a fresh small folder over each of `folders`, all that could be written, and hide
+    processes (`hide_processes`)."""
     demand("mounts of a rank's own", libc.mount(None, b"/", None, _REC | _PRIVATE, None))
     for folder in folders:
         _mount(folder, f"mode=1777,size={tmp_bytes},nr_inodes=4096", _NOSUID | _NODEV)
+    hide_processes(named)
+    os.chdir(folders[0])
 
-    _mount("/proc", "mode=555,size=4096,nr_inodes=3", _NOSUID | _NODEV)
+
+def hide_processes(named: bool) -> None:
+    """Put an empty folder over /proc, whose files also count what others do.
+
+    There is nothing in it but, if `named`, some name of this process' program: TensorFlow's runtime ends the process
+    where it cannot read one. Raises KernelRefused where this process may not mount.
+    """
+    _mount("/proc", "mode=755,size=4096,nr_inodes=3", _NOSUID | _NODEV)
     if named:
-        os.mkdir("/proc/self", 0o555)
+        os.mkdir("/proc/self", 0o755)
         os.symlink("/rank", "/proc/self/exe")  # of a name with "python" it would want the whole command line
     again = libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
     demand("nothing to write where processes are seen", again)
-
-    os.chdir(folders[0])
 
 
 def _mount(folder: str, text: str, flags: int) -> None:

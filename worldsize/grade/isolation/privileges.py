@@ -11,7 +11,6 @@ import os
 import resource
 
 from worldsize.engines.libc import demand, libc
-from worldsize.grade.isolation import seccomp
 from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
 
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
@@ -42,9 +41,9 @@ def end_with_parent() -> None:
 
 
 def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST_PROCESSES) -> None:
-    """After a rank has entered its namespaces: no more rights, ever, limits, and rules on system calls.
+    """After a rank has entered its namespaces: no more rights, ever, and limits on this process and its children.
 
-    The limits are on this process and its children. It cannot be undone.
+    Rules on system calls (`seccomp`) may come after it. It cannot be undone.
     """
     end_with_parent()
     for capability in range(_CAPABILITIES):
@@ -57,8 +56,6 @@ def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: 
         limit_one(resource.RLIMIT_NPROC, processes)
 
     _prctl(_SET_NO_NEW_PRIVS, 1)
-    seccomp.new_session_keyring()
-    seccomp.install_filter()
 
 
 def _counts_by_namespace() -> bool:

@@ -1,0 +1,201 @@
+"""What a rank in a sandbox can ask the kernel for: what it needs, and nothing by which another sandbox could be reached or
+noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.support.graded_arena import arena_of
+from worldsize.grade.host.arena import Submitted
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.isolation import bubblewrap, seccomp
+from worldsize.grade.isolation.bubblewrap import NoSandbox
+from worldsize.grade.isolation.limits import Limits
+
+# name: its arguments in C; FILE is a file that all ranks can read, opened
+CALLS = {
+    "preadv2": "FILE, VECTOR, 1, 0, 0, 8", "fadvise64": "FILE, 0, 0, 4", "readahead": "FILE, 0, 4096",
+    "cachestat": "FILE, ROOM, ROOM, 0", "mincore": "TEXT, 4096, ROOM", "sync": "", "syncfs": "FILE",
+    "statfs": "NAME, ROOM", "utimensat": "-100, NAME, 0, 0", "utime": "NAME, 0", "flock": "FILE, 6",
+    "mq_open": "NAME, 66, 384, 0", "memfd_create": "NAME, 0", "shmget": "7, 4096, 950", "semget": "7, 1, 950",
+    "msgget": "7, 950", "keyctl": "0, -3, 0", "add_key": "NAME, NAME, NAME, 1, -3", "io_setup": "8, ROOM",
+    "io_uring_setup": "8, ROOM", "pipe2": "ROOM, 0", "socket": "1, 1, 0", "socketpair": "1, 1, 0, ROOM",
+    "sendmsg": "FILE, ROOM, 0", "timer_create": "0, 0, ROOM", "inotify_init1": "0", "fanotify_init": "0, 0",
+    "sysinfo": "ROOM", "getrusage": "0, ROOM", "perf_event_open": "ROOM, 0, -1, -1, 0", "bpf": "0, ROOM, 0",
+    "userfaultfd": "1", "unshare": "268435456", "setns": "FILE, 0", "mount": "NAME, NAME, NAME, 0, 0",
+    "chroot": "NAME", "ptrace": "0, 0, 0, 0", "process_vm_readv": "1, VECTOR, 1, VECTOR, 1, 0",
+    "execve": "NAME, 0, 0", "vfork": "", "clone3": "ROOM, 64", "setpriority": "0, 0, 5", "getpriority": "1, 0",
+    "ioprio_get": "3, 0", "splice": "FILE, 0, FILE, 0, 1, 0", "sched_setaffinity": "0, 8, ROOM",
+    "setrlimit": "7, ROOM", "personality": "8", "remap_file_pages": "TEXT, 4096, 0, 0, 0", "swapon": "NAME, 0",
+    "open_by_handle_at": "FILE, ROOM, 0", "name_to_handle_at": "-100, NAME, ROOM, ROOM, 0", "statx": "-100, NAME, 0, 4095, ROOM",
+    "set_tid_address": "TEXT", "rt_sigqueueinfo": "1, 10, ROOM", "getitimer": "0, ROOM", "seccomp": "0, 0, 0",
+}  # fmt: skip
+# with arguments that make them what they must not be; the same call is allowed with others
+MORE = {
+    "a fork": ("clone", "17, 0, 0, 0, 0"),
+    "a thread in a new user namespace": ("clone", "268501248, 0, 0, 0, 0"),
+    "a child that is told of in a mapped file": ("clone", "2113792, 0, 0, TEXT, 0"),
+    "the room in a pipe": ("fcntl", "1, 1032, 0"),
+    "a lock on a file": ("fcntl", "FILE, 6, ROOM"),
+    "a lease on a file": ("fcntl", "FILE, 1024, 0"),
+    "a file mapped": ("mmap", "0, 4096, 1, 2, FILE, 0"),
+    "a file mapped to be shared": ("mmap", "0, 4096, 1, 1, FILE, 0"),
+    "a futex of a library, woken": ("futex", "TEXT, 1, 1, 0, 0, 0"),
+    "a futex of a library, waited for": ("futex", "TEXT, 0, 0, TIME, 0, 0"),
+    "a futex of the program, woken": ("futex", "PROGRAM, 1, 1, 0, 0, 0"),
+    "a library moved": ("mremap", "TEXT, 4096, 4096, 3, ELSEWHERE"),
+    "a library grown elsewhere": ("mremap", "TEXT, 4096, 1048576, 1, 0"),
+    "the program moved": ("mremap", "PROGRAM, 4096, 1048576, 1, 0"),
+    "a library paged out": ("madvise", "TEXT, 4096, 21"),
+    "pages merged": ("madvise", "TEXT, 4096, 12"),
+    "a signal that is counted": ("kill", "1, 40"),
+    "a signal that is counted, to a thread": ("tgkill", "1, 1, 40"),
+    "a limit set": ("prlimit64", "0, 7, ROOM, 0"),
+    "others' limits": ("prlimit64", "2, 7, 0, ROOM"),
+    "dumps of its memory": ("prctl", "4, 1, 0, 0, 0"),
+    "a terminal's input": ("ioctl", "1, 21522, ROOM"),
+}
+
+TRIES = """
+import ctypes, errno, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+
+def tries(calls):
+    room = ctypes.create_string_buffer(4096)
+    name = ctypes.create_string_buffer(os.__file__.encode())
+    text = ctypes.cast(libc.sched_yield, ctypes.c_void_p).value & ~4095
+    program = ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value & ~4095
+    values = {
+        "FILE": os.open(os.__file__, os.O_RDONLY), "ROOM": ctypes.addressof(room), "NAME": ctypes.addressof(name),
+        "TEXT": text, "PROGRAM": program, "ELSEWHERE": text - (1 << 40),
+        "VECTOR": ctypes.addressof((ctypes.c_size_t * 2)(ctypes.addressof(room), 16)),
+        "TIME": ctypes.addressof((ctypes.c_long * 2)(0, 1000)),
+    }
+    said = {}
+    for what, (number, arguments) in calls.items():
+        words = filter(None, arguments.split(", "))
+        numbers = [ctypes.c_long(values[word] if word in values else int(word)) for word in words]
+        ctypes.set_errno(0)
+        answer = libc.syscall(ctypes.c_long(number), *numbers)
+        said[what] = "allowed" if answer != -1 else errno.errorcode[ctypes.get_errno()]
+    return said
+"""
+
+
+def _number(name: str) -> int:
+    return seccomp.library().resolve_syscall(seccomp.library().Arch.NATIVE, name)
+
+
+@pytest.fixture(scope="module", params=["own", "fresh"])
+def box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    try:
+        bubblewrap.best_mode()
+    except NoSandbox as refused:
+        pytest.skip(str(refused))
+    with_limits = Sandbox(request.param, Limits(case_s=20))
+    yield with_limits
+    with_limits.close()
+
+
+@pytest.fixture(scope="module")
+def said(box) -> dict[str, str]:
+    calls = {name: (_number(name), arguments) for name, arguments in CALLS.items() if _number(name) >= 0}
+    calls |= {what: (_number(name), arguments) for what, (name, arguments) in MORE.items()}
+    calls["what a later kernel brings"] = (900, "0, 0")
+    ended = arena_of(box, TRIES).call(Submitted("tries"), calls)
+    assert ended.state == "done", ended.message
+    return ended.returned[0]
+
+
+@pytest.mark.parametrize("what", [*CALLS, *MORE, "what a later kernel brings"])
+def test_a_rank_may_not(said, what):
+    refused = "ENOSYS" if what in ("clone3", "statx") else "EPERM"
+    assert said.get(what, refused) == refused
+
+
+NEEDS = """
+import concurrent.futures, functools, threading
+import array, bisect, bz2, collections, csv, ctypes, datetime, decimal, fractions, hashlib, heapq, itertools, json, lzma
+import math, mmap, operator, os, pathlib, pickle, queue, random, re, statistics, string, struct, tempfile, time, uuid, zlib
+import cProfile, select, typing, unicodedata
+import numpy as np
+
+def needs(size):
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        sums = list(pool.map(lambda k: float(np.ones((size, size)).dot(np.ones((size, size))).sum()) + k, range(6)))
+    for _ in range(20):
+        thread = threading.Thread(target=time.sleep, args=(0.001,))
+        thread.start()
+        thread.join()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "x.npz"
+        np.savez(path, a=np.arange(3))
+        loaded = np.load(path)["a"].tolist()
+        torch.save({"w": torch.ones(3)}, path.with_suffix(".pt"))
+        loaded += torch.load(path.with_suffix(".pt"))["w"].tolist()
+    grown = bytearray()
+    for _ in range(40):
+        grown += bytes(1_000_000)
+    y = torch.nn.Linear(size, size)(torch.ones(size, size)).sum()
+    y.backward()
+    fft = np.fft.rfft(np.ones(8)).real.tolist()
+    noise = np.random.default_rng(1).normal(size=3)
+    return len(sums), loaded, len(grown), fft[0], hashlib.sha256(b"x").hexdigest()[:4], os.listdir("/proc"), sorted(os.listdir("/dev"))
+"""
+
+
+def test_a_rank_can_do_what_exercises_need(box):
+    ended = arena_of(box, NEEDS).call(Submitted("needs"), 300)
+    assert ended.state == "done", ended.message
+    count, loaded, grown, fft, digest, processes, devices = ended.returned[0]
+    assert (count, loaded, grown, fft, digest) == (6, (0, 1, 2, 1.0, 1.0, 1.0), 40_000_000, 8.0, "2d71")
+    assert processes == () and devices == ("full", "null", "random", "shm", "urandom", "zero")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_ranks_of_a_process_group_have_a_network_and_nothing_else_more(box, size):
+    group = """
+import torch.distributed as dist
+def group(x):
+    dist.all_reduce(x)
+    refused = 0
+    for attempt in (os.fork, lambda: socket.socket(socket.AF_UNIX), lambda: os.memfd_create("a")):
+        try:
+            attempt()
+        except PermissionError:
+            refused += 1
+    return x, refused
+"""
+    inputs = [np.arange(3.0) + rank for rank in range(size)]
+    ended = arena_of(box, "import os, socket", group).group(Submitted("group"), inputs)
+    assert ended.state == "done", ended.message
+    for got, refused in ended.returned:
+        assert np.array_equal(got, sum(inputs)) and refused == 3
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_rank_holds_nothing_but_its_line(box, together):
+    """Its standard streams go nowhere; of the grader it has two pipes, which carry no descriptors."""
+    held = """
+import os, stat
+def held(*_):
+    kinds = []
+    for number in range(256):
+        try:
+            kinds.append(stat.S_IFMT(os.fstat(number).st_mode))
+        except OSError:
+            pass
+    return sorted(kinds)
+"""
+    arena = arena_of(box, held)
+    if together:
+        ended = arena.tensorflow(Submitted("held"), [np.zeros(1)])
+    else:
+        ended = arena.ranks(Submitted("held"), [np.zeros(1)])
+    assert ended.state == "done", ended.message
+    kinds = list(ended.returned[0])
+    assert kinds.count(0o010000) == 2 and set(kinds) <= {0o010000, 0o020000}
