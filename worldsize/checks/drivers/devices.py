@@ -86,7 +86,8 @@ def sums_and_moves(_: None, cases: Sequence[Mapping[str, Any]]) -> list[dict[str
         try:
             rows.append(_run(case))
         except Exception as error:
-            rows.append({"raised": f"{type(error).__name__}: {str(error)[:200]}"})
+            said = str(error).strip().partition("\n")[0]
+            rows.append({"raised": f"{type(error).__name__}: {said[:200]}"})
 
     return rows
 
