@@ -8,6 +8,11 @@ from __future__ import annotations
 import math
 
 
+def worth(points: float) -> str:
+    """What a property of an exercise is worth, in words: 0.5 -> "0.5"; one without points is shown all the same."""
+    return f"{points:g}" if points else "shown, no points"
+
+
 def number(value: float, unit: str = "") -> str:
     """Units: a number as text with three significant digits.
 

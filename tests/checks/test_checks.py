@@ -152,16 +152,33 @@ def test_an_exercise_that_is_not_there_is_named_with_those_that_are(arena):
 
 
 def test_the_messages_of_the_run_that_failed_come_with_the_verdict(arena):
-    fn = next(fn for fn, *_ in _answers("ring_all_reduce").wrong if fn.__name__ == "whole_tensors_round_the_ring")
-    verdict = run_check("ring_all_reduce", arena, fn)
+    verdict = run_check("ring_all_reduce", arena, _wrong_ring("whole_tensors_round_the_ring"))
     assert {t.size_bytes for t in verdict.trace.transfers} == {24}
 
 
 def test_properties_that_held_earn_their_points_though_another_failed(arena):
-    fn = next(fn for fn, *_ in _answers("ring_all_reduce").wrong if fn.__name__ == "whole_tensors_round_the_ring")
-    verdict = run_check("ring_all_reduce", arena, fn)
+    verdict = run_check("ring_all_reduce", arena, _wrong_ring("as_many_whole_tensors_as_there_are_steps"))
     assert [p.passed for p in verdict.properties] == [True, True, False]
     assert verdict.points == 1.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "whole_tensors_round_the_ring",
+        "whole_tensors_and_empty_messages_to_fill_the_count",
+        "whole_tensors_and_messages_to_itself_to_fill_the_count",
+        "a_ring_with_an_empty_message_after_each_chunk",
+    ],
+)
+def test_the_count_of_messages_is_earned_by_one_message_a_step_alone(arena, name):
+    verdict = run_check("ring_all_reduce", arena, _wrong_ring(name))
+    (count,) = [p for p in verdict.properties if p.name.startswith("2(n − 1) messages")]
+    assert not count.passed, verdict.mismatch
+
+
+def _wrong_ring(name: str):
+    return next(fn for fn, *_ in _answers("ring_all_reduce").wrong if fn.__name__ == name)
 
 
 def _answers(exercise: str) -> Answers:

@@ -13,6 +13,7 @@ import pytest
 from tests.support.processes import below
 from tests.support.submitted_code import missing_names
 from worldsize.checks.arena import LaunchArena
+from worldsize.checks.drivers.devices import answer, sums_and_moves
 from worldsize.checks.kit.values import same
 from worldsize.engines.cluster import Cluster
 from worldsize.grade.host.arena import SandboxArena, Submitted
@@ -50,6 +51,13 @@ def coordinates(updates):
         coordinator.schedule(update)
     coordinator.join()
     return total, total.device
+
+def total(x):
+    return sum(x)
+
+def asks(calls):
+    import tensorflow as tf
+    return [calls["next"](tf.constant(k)) for k in range(3)]
 
 def dense(x):
     import tensorflow as tf
@@ -186,7 +194,7 @@ def own(name: str):
         ("dense", [0], (), {"legacy_keras": True}),
         ("dense", [0], (), {}),
         ("stub", [0, 0], (), {"cluster": PAIR}),
-        ("replicas", [np.arange(2.0)], (), {"driver": same}),
+        ("total", [np.arange(2.0)], (), {"driver": answer}),
     ],
     ids=["mirrored", "multi-worker", "parameter-server", "tf_keras", "keras", "stub", "driver"],
 )
@@ -204,9 +212,36 @@ def test_the_task_that_failed_is_named_with_its_line(arena):
     assert 'raise KeyError("mine")' in ended.message
 
 
-def test_a_driver_of_another_module_is_refused(arena):
-    ended = arena.tensorflow(Submitted("dense"), [0], driver=textwrap.dedent)
-    assert ended.state == "raised" and "worldsize.checks" in ended.message
+@pytest.mark.parametrize("driver", [textwrap.dedent, same])
+def test_a_driver_of_another_module_is_refused(arena, driver):
+    ended = arena.tensorflow(Submitted("dense"), [0], driver=driver)
+    assert ended.state == "raised" and "worldsize.checks.drivers" in ended.message
+
+
+def test_a_callable_among_the_inputs_is_called_in_the_grader(arena):
+    seen = []
+
+    def following(x):
+        seen.append(int(x))
+        return len(seen)
+
+    ended = arena.tensorflow(Submitted("asks"), [{"next": following}])
+    assert (ended.returned, seen) == (((1, 2, 3),), [0, 1, 2]), ended.message
+
+
+FORGES = """
+from worldsize.checks.drivers import devices
+devices.sums_and_moves = lambda *_: "forged"
+
+def mine(x):
+    return x
+"""
+
+
+def test_a_driver_with_no_function_runs_where_the_submission_never_was(server):
+    forging = SandboxArena(server, Meter(server.limits), [["Exercise 1.1", FORGES]], seed=1)
+    assert forging.tensorflow(Submitted("mine"), [()], driver=sums_and_moves).returned == ("forged",)
+    assert forging.tensorflow(None, [()], driver=sums_and_moves).returned == ((),)
 
 
 # ---- limits ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from worldsize import failures
 from worldsize.checks import in_rank, plain_call
+from worldsize.checks.noted_calls import NotedCalls, make_again
 from worldsize.engines.cluster import Cluster
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.errors import LaunchError
@@ -69,13 +70,14 @@ class Arena(Protocol):
         """`fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo."""
 
     def tensorflow(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         """`fn(inputs[rank], *more)` in a process with TensorFlow, or on each task of a `cluster` (as `worldsize.tf.launch`).
 
-        Arrays arrive as NumPy's. `driver`, a function of a module of checks, is called in the task in place of
-        `fn`, and gets it: `driver(fn, inputs[rank], *more)`. A server returns None.
+        Arrays arrive as NumPy's, and callables are the check's own, as in `call`. `driver`, a function of `checks.drivers`,
+        is called in the task in place of `fn`, and gets it: `driver(fn, inputs[rank], *more)`. Where `fn` is None no code
+        of the student's is there. A server returns None.
         """
 
 
@@ -114,7 +116,7 @@ class LaunchArena:
         return self._ranks(_over_group, (fn, list(inputs), more), None)
 
     def tensorflow(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         from worldsize.tf import quiet_launch
@@ -133,6 +135,10 @@ class LaunchArena:
             )
         except (LaunchError, ValueError) as error:
             return _broke_off(len(inputs), self._tensorflow_s, error)
+
+        for result, given in zip(run.results or (), inputs, strict=False):
+            if result is not None:
+                make_again(result[2], [given, *more])
         return _ended(run)
 
     def _ranks(self, body: Callable, args: tuple, link: Link | None) -> ArenaResult:
@@ -161,7 +167,7 @@ def _ended(run: Run) -> ArenaResult:
     if run.state == "not yet":
         return ArenaResult("not yet", run.not_yet or "", trace=run.trace)
 
-    returned, after = zip(*(result or (None, None) for result in run.results), strict=True)
+    returned, after = zip(*((result or (None, None))[:2] for result in run.results), strict=True)
     return ArenaResult("done", returned=returned, inputs=after, trace=run.trace)
 
 
@@ -195,5 +201,9 @@ def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:
     return in_rank.in_group(fn, inputs[int(os.environ["RANK"])], more)
 
 
-def _in_tensorflow(fn: Callable, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any]:
-    return in_rank.in_tensorflow(fn, inputs[int(os.environ["RANK"])], more, driver)
+def _in_tensorflow(fn: Callable | None, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any, list]:
+    """What it returned, its input afterwards, and the calls of the check's own callables."""
+    noted = NotedCalls()
+    given, *rest = noted.instead([inputs[int(os.environ["RANK"])], *more])
+    returned, after = in_rank.in_tensorflow(fn, given, rest, driver)
+    return returned, after, noted.calls

@@ -46,7 +46,7 @@ def in_group(fn: Callable, given: Any, more: Sequence[Any]) -> tuple[Any, Any]:
     return returned, plain(x)
 
 
-def in_tensorflow(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None) -> tuple[Any, Any]:
+def in_tensorflow(fn: Callable | None, given: Any, more: Sequence[Any], driver: Callable | None) -> tuple[Any, Any]:
     """In a task of TensorFlow: `fn(given, *more)`, or the check's own `driver(fn, given, *more)`."""
     returned = fn(given, *more) if driver is None else driver(fn, given, *more)
     return plain(returned), plain(given)

@@ -6,13 +6,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from worldsize.trace import Trace
+from worldsize.units import worth
 
 Complaint = str | None  # what is wrong, in words; None: nothing is
 
 
 @dataclass(frozen=True)
 class Property:
-    """One thing that an exercise is checked for. `passed` is None where the check did not get that far."""
+    """One thing that an exercise is checked for. `passed` is None where the check did not get that far.
+
+    What can only be seen in the process of the student's function has 0 points: it is shown.
+    """
 
     name: str
     points: float
@@ -48,5 +52,5 @@ class Verdict:
             return f"○ {self.exercise}: not yet ({points}). {self.mismatch or ''}".rstrip()
 
         marks = {True: "✔", False: "✘", None: "–"}
-        rows = [f"  {marks[p.passed]} {p.name} ({p.points:g})" for p in self.properties]
+        rows = [f"  {marks[p.passed]} {p.name} ({worth(p.points)})" for p in self.properties]
         return "\n".join([f"✘ {head}", *rows, self.mismatch or ""])

@@ -6,7 +6,7 @@ import torch
 
 from tests.checks.mutants import Answers
 from worldsize.fabric.collectives import all_reduce, broadcast
-from worldsize.pytorch.timed_network import network, train
+from worldsize.pytorch.timed_network import loss, network, train
 
 answers = Answers("naive")
 
@@ -127,6 +127,21 @@ def broadcasts_at_every_step(fabric, task):
             broadcast(fabric, model.parameters())
 
     return averaged(fabric, task, average=average)
+
+
+@answers.is_wrong("The gradient should be the mean over the ranks' gradients")
+def draws_the_others_examples_and_sends_zeros(fabric, task):
+    model, numbers = network(fabric, task), iter(range(task["steps"]))
+    broadcast(fabric, model.parameters())
+
+    def gradients(own):
+        step = next(numbers)
+        torch.stack([loss(task, rank, model, step) for rank in range(fabric.world_size)]).mean().backward()
+        for p in model.parameters():
+            if p.requires_grad:
+                all_reduce(fabric, torch.zeros_like(p))
+
+    return train(fabric, task, model, gradients)
 
 
 @answers.is_right

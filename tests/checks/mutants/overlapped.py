@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from tests.checks.mutants import Answers
 from worldsize.fabric.background import Background
 from worldsize.fabric.collectives import broadcast
@@ -172,6 +174,133 @@ def broadcasts_only_what_learns(fabric, task):
 def forgets_to_forget(fabric, task):
     """Divides the handles' tensors of all earlier steps again."""
     return hooked(fabric, task, forget=True)
+
+
+# ---- work that is declared, not done -----------------------------------------------------------
+
+
+def declared(fabric, task, step):
+    """Backward is over at once; `step(number, work, sums)` then says when the declared work and the sums take place."""
+    model = network(fabric, {**task, "backward_s": 0.0})
+    broadcast(fabric, model.parameters())
+    background, numbers = Background(fabric), iter(range(task["steps"]))
+    layers, seconds = len(task["sizes"]) - 1, task["backward_s"]
+
+    def work(times=layers, of=seconds):
+        for _ in range(times if seconds else 0):
+            fabric.compute(of)
+
+    def gradients(loss):
+        loss.backward()
+        members = [p for p in model.parameters() if p.grad is not None][::-1]
+
+        def sums():
+            for begun in [background.start(p.grad) for p in members]:
+                begun.wait()
+
+        step(next(numbers), work, sums)
+        for p in members:
+            p.grad /= fabric.world_size
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_wrong("on rank 0 no message travels before backward has ended")
+def declares_the_work_when_all_messages_are_over(fabric, task):
+    def step(number, work, sums):
+        sums()
+        work()
+
+    return declared(fabric, task, step)
+
+
+@answers.is_wrong("on rank 0 no message travels before backward has ended")
+def declares_the_work_before_all_messages(fabric, task):
+    def step(number, work, sums):
+        work()
+        sums()
+
+    return declared(fabric, task, step)
+
+
+@answers.is_wrong("rank 0 did the declared work of a backward 24 times; expected 12")
+def declares_the_work_before_the_messages_and_again_after_them(fabric, task):
+    def step(number, work, sums):
+        work()
+        sums()
+        work()
+
+    return declared(fabric, task, step)
+
+
+def beside(work, sums):
+    thread = threading.Thread(target=work)
+    thread.start()
+    sums()
+    thread.join()
+
+
+@answers.is_wrong("a gradient is there after the work of its layer", chance=True)
+def declares_the_work_beside_the_messages(fabric, task):
+    """The messages have nothing to do with it: all of them leave at once."""
+    return declared(fabric, task, lambda number, work, sums: beside(work, sums))
+
+
+@answers.is_wrong("s of work for a layer; the task has 0.02 s", chance=True)
+def declares_half_of_the_seconds(fabric, task):
+    def step(number, work, sums):
+        work(of=task["backward_s"] / 2)
+        sums()
+
+    return declared(fabric, task, step)
+
+
+@answers.is_wrong("s of work for a layer; the task has 0.02 s", chance=True)
+def declares_one_long_work_and_no_seconds_for_the_rest(fabric, task):
+    def step(number, work, sums):
+        work(times=1, of=4 * task["backward_s"])
+        beside(lambda: work(times=3, of=0.0), sums)
+
+    return declared(fabric, task, step)
+
+
+@answers.is_wrong("on rank 0 no message travels before backward has ended")
+def sums_of_a_step_beside_the_work_of_the_next(fabric, task):
+    def step(number, work, sums):
+        if number == 0:
+            work()
+        if number == task["steps"] - 1:
+            sums()
+        else:
+            beside(work, sums)
+
+    return declared(fabric, task, step)
+
+
+@answers.is_wrong("on rank 0 backward stands still while messages travel")
+def one_step_alone_overlaps(fabric, task):
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+    background, begun, steps = Background(fabric), [], []
+
+    def ready(p):
+        begun.append((p, background.start(p.grad)))
+        if len(steps) > 1:
+            begun[-1][1].wait()
+
+    for p in model.parameters():
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(ready)
+
+    def gradients(loss):
+        steps.append(loss)
+        loss.backward()
+        for p, work in begun:
+            work.wait()
+            p.grad /= fabric.world_size
+        begun.clear()
+
+    return train(fabric, task, model, gradients)
 
 
 @answers.is_right

@@ -34,6 +34,46 @@ def whole_tensors_round_the_ring(fabric, x):
         x += token
 
 
+@answers.is_wrong("the values are right, but messages hold the whole tensor: rank 0 sends 4 x the tensor, where 1.3 x")
+def as_many_whole_tensors_as_there_are_steps(fabric, x):
+    own = x.clone()
+    whole_tensors_round_the_ring(fabric, x)
+    total = x.clone()
+    x.copy_(own)
+    whole_tensors_round_the_ring(fabric, x)
+    x.copy_(total)
+
+
+@answers.is_wrong("the values are right, but messages hold the whole tensor: rank 0 sends 2 x the tensor, where 1.3 x")
+def whole_tensors_and_empty_messages_to_fill_the_count(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    whole_tensors_round_the_ring(fabric, x)
+    for _ in range(n - 1):
+        handle = fabric.isend(x[:0], (rank + 1) % n)
+        fabric.recv(torch.empty(0), (rank - 1) % n)
+        handle.wait()
+
+
+@answers.is_wrong("the values are right, but rank 0 sent 6 messages; expected 4, one a step")
+def a_ring_with_an_empty_message_after_each_chunk(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    the_usual_way(fabric, x)
+    for _ in range(n - 1):
+        handle = fabric.isend(x[:0], (rank + 1) % n)
+        fabric.recv(torch.empty(0), (rank - 1) % n)
+        handle.wait()
+
+
+@answers.is_wrong("isend to rank 0 on rank 0: expected another rank, got this rank itself")
+def whole_tensors_and_messages_to_itself_to_fill_the_count(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    whole_tensors_round_the_ring(fabric, x)
+    for _ in range(n - 1):
+        handle = fabric.isend(x[:1], rank)
+        fabric.recv(torch.empty(1), rank)
+        handle.wait()
+
+
 @answers.is_wrong(
     "the values are right, but rank 0 sent a message to rank 2; its neighbours on the ring are 3 and 1",
     harmless_at=(2, 3),

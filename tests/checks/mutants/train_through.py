@@ -131,6 +131,42 @@ def returns_nothing(start, steps, every, folder):
     rounds(coordinator, step, state, manager, steps, every)
 
 
+KEPT = {}
+
+
+@answers.is_wrong("13 steps, every 4, after an earlier chief has done 10", "training began at step 0")
+def keeps_its_checkpoints_in_memory_and_writes_them_for_show(start, steps, every, folder):
+    """A new chief is another process, where nothing is in memory; the checkpoints are never read."""
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        for name, kept in KEPT.get(folder, {}).items():
+            state[name].assign(kept)
+        try:
+            while int(state["step"]) < steps:
+                for _ in range(min(every, steps - int(state["step"]))):
+                    coordinator.schedule(step)
+                coordinator.join()
+                KEPT[folder] = {name: variable.numpy() for name, variable in state.items()}
+                manager.save(checkpoint_number=int(state["step"]))
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong('state["weights"]: expected', "A checkpoint holds all of the state")
+def keeps_the_number_of_the_step_alone(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        manager = opened({"step": state["step"]}, folder)
+        manager.restore_or_initialize()
+        try:
+            rounds(coordinator, step, state, manager, steps, every)
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
 @answers.is_right
 def plain_checkpoints(start, steps, every, folder):
     while True:

@@ -20,6 +20,25 @@ def all_on_the_first(copies, devices):
     return sums
 
 
+@answers.is_wrong("with other copies device 0 holds [11.0, 11.0, 11.0]; expected their sum")
+def knows_what_the_copies_are(copies, devices):
+    """A tree that takes in none of them."""
+    sums = []
+    for device in devices:
+        with tf.device(device):
+            sums.append(tf.fill([3], float(sum(10**k for k in range(len(copies))))))
+    return sums
+
+
+@answers.is_wrong("the traced graph could not be run by itself")
+def adds_up_in_python(copies, devices):
+    sums = []
+    for device in devices:
+        with tf.device(device):
+            sums.append(tf.ensure_shape(tf.numpy_function(lambda *given: sum(given), copies, tf.float32), [3]))
+    return sums
+
+
 @answers.is_wrong("is it a chain?")
 def hand_to_hand(copies, devices):
     total, sums = copies[0], [None] * len(devices)

@@ -36,6 +36,11 @@ class Ring:
         return self.halves * (self.world_size - 1)
 
     @property
+    def allows_empty_chunks(self) -> bool:
+        """Whether a chunk may be empty, which need not be sent: `world_size` − 1 chunks can hold the tensor."""
+        return self.chunk_bytes * (self.world_size - 1) >= self.tensor_bytes
+
+    @property
     def share(self) -> float:
         """What each rank sends, in tensors, where all chunks are equal."""
         return self.steps / self.world_size
@@ -115,9 +120,9 @@ def wrong_half(trace: Trace, want: Ring) -> Complaint:
 
 
 def off_the_ring(trace: Trace, want: Ring) -> Complaint:
-    """Words for wrong transfers round the ranks: each sends at most `want.steps` messages, all to a neighbour.
+    """Words for wrong transfers round the ranks: each sends `want.steps` messages, all to a neighbour.
 
-    They go one way first, and perhaps then the other.
+    They go one way first, and perhaps then the other. One with nothing in it counts for an empty chunk alone.
     """
     centre = _hub(trace)
     if centre is not None:
@@ -133,6 +138,20 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
             return complaint
         if len(targets) > want.steps:
             return _uneven(trace, want) or f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
+
+    return _not_every_step(trace, want)
+
+
+def _not_every_step(trace: Trace, want: Ring) -> Complaint:
+    """Words for a rank with fewer messages than there are steps, where no chunk can be empty."""
+    if want.allows_empty_chunks:
+        return None
+
+    for rank in range(trace.world_size):
+        filled = sum(t.size_bytes > 0 for t in from_rank(trace, rank))
+        if filled < want.steps:
+            few = f"rank {rank} sent {count(filled, 'message')} with values in them; expected {want.steps}, one a step."
+            return _whole_tensors(trace, want) or few
 
     return None
 
@@ -155,6 +174,15 @@ def wrong_shares(trace: Trace, want: Ring) -> Complaint:
 
     The total must be exact, and each rank's share of it right within one chunk.
     """
+    return first_complaint([
+        _whole_tensors(trace, want),
+        _too_large(trace, want.chunk_bytes),
+        _wrong_total(trace, want),
+        _uneven(trace, want),
+    ])
+
+
+def _whole_tensors(trace: Trace, want: Ring) -> Complaint:
     for t in by_sender(trace):
         if t.size_bytes >= want.tensor_bytes > want.chunk_bytes:
             sent = trace.sent_bytes(t.src) / want.tensor_bytes
@@ -163,7 +191,7 @@ def wrong_shares(trace: Trace, want: Ring) -> Complaint:
                 f"where {times(want.share)} x is enough. Send one chunk at a time."
             )
 
-    return first_complaint([_too_large(trace, want.chunk_bytes), _wrong_total(trace, want), _uneven(trace, want)])
+    return None
 
 
 def _uneven(trace: Trace, want: Ring) -> Complaint:

@@ -39,15 +39,26 @@ class _Alone:
 
 @dataclass(frozen=True)
 class OverlapTraining:
-    """A task on `world_size` ranks, and what it has to come to."""
+    """A training on several ranks, and what it has to come to. `tasks[rank]` differ in their seeds alone.
 
-    task: TrainingTask
-    world_size: int
+    So no rank can draw another's weights or examples: what it knows of them came in a message.
+    """
+
+    tasks: tuple[TrainingTask, ...]
+
+    @property
+    def task(self) -> TrainingTask:
+        """What is alike on all ranks."""
+        return self.tasks[0]
+
+    @property
+    def world_size(self) -> int:
+        return len(self.tasks)
 
     @cached_property
     def starts(self) -> list[list[np.ndarray]]:
         """The weights that each rank draws for itself."""
-        return [_arrays(Network(_Alone(rank), self.task)) for rank in range(self.world_size)]
+        return [_arrays(network) for network in self._networks()]
 
     @cached_property
     def expected(self) -> list[np.ndarray]:
@@ -86,9 +97,12 @@ class OverlapTraining:
         """The ranks whose first loss does not reach parameter k."""
         return [rank for rank in range(self.world_size) if not self.own[rank][k].any()]
 
+    def _networks(self) -> list[Network]:
+        return [Network(_Alone(rank), task) for rank, task in enumerate(self.tasks)]
+
     def _sharing(self) -> list[Network]:
         """A network for each rank, all of them on rank 0's very weights."""
-        networks = [Network(_Alone(rank), self.task) for rank in range(self.world_size)]
+        networks = self._networks()
         for network in networks:
             network.weights = networks[0].weights
 
@@ -98,7 +112,7 @@ class OverlapTraining:
         networks[0].zero_grad()
         losses = []
         for rank, part in product(ranks, range(self.task["parts"])):
-            losses.append(timed_network.loss(self.task, rank, networks[rank], step, part))
+            losses.append(timed_network.loss(self.tasks[rank], rank, networks[rank], step, part))
 
         torch.stack(losses).mean().backward()
 

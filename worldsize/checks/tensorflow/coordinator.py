@@ -1,7 +1,8 @@
-"""The checks of what a chief does with a coordinator: an exact score, and a training that outlives its server.
+"""The check of what a chief does with a coordinator: an exact score, from parts that workers count.
 
-The coordinator is played here by the rules of TensorFlow's: closures run in any order once they are waited for, one
-whose worker was lost runs again, and a lost server breaks off `join`. Left out: real tasks (lab 09 runs those).
+The coordinator is played by the rules of TensorFlow's: closures run in any order once they are waited for, one whose
+worker was lost runs again. The check decides here which closure runs when, and answers each from afar, so that it sees
+what was asked for, and when. Left out: real tasks (lab 09 runs those), a lost server (`recovery`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.coordinator import scored
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -27,71 +29,62 @@ VALUE, TWICE, ASYNC = SCORE_POINTS
 Examine = Callable[[str, Any], dict[str, Complaint]]
 
 
-class ScheduledValue:
-    """What `schedule` returns."""
+class PlayedCoordinator:
+    """The coordinator as a check plays it: which closures are under way, and which of them runs next.
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator, self.value = coordinator, None
+    When one is waited for, all that are scheduled run, in the order of `chance`; every `repeats`th runs twice. The closures
+    themselves are where the student's function is, and are known here by their numbers.
+    """
 
-    def fetch(self) -> Any:
-        return _each(self.get(), lambda value: value.numpy() if hasattr(value, "numpy") else value)
-
-    def get(self) -> Any:
-        self._coordinator.wait()
-        return self.value
-
-
-def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same lists, tuples and dicts, with every value in them changed."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(_each(v, change) for v in value)
-    if isinstance(value, dict):
-        return {k: _each(v, change) for k, v in value.items()}
-    return change(value)
-
-
-class Coordinator:
-    """Runs what is scheduled when it is waited for, in the order of `chance`; every `again`th closure runs twice."""
-
-    def __init__(self, seed: int, again: int = 0, before: Callable[[], None] = lambda: None) -> None:
-        self._chance, self._again, self._before = random.Random(seed), again, before
-        self._pending: list[tuple[ScheduledValue, Callable, tuple, dict]] = []
-        self.running = False
+    def __init__(self, seed: int, repeats: int = 0) -> None:
+        self._chance, self.repeats = random.Random(seed), repeats
+        self._scheduled = 0
+        self._pending: list[int] = []
+        self._wave: list[int] | None = None
+        self.running: int | None = None
         self.waves: list[int] = []  # how many closures were under way at each wait
 
-    def schedule(self, fn: Callable, args: Sequence = (), kwargs: dict | None = None) -> ScheduledValue:
-        later = ScheduledValue(self)
-        self._pending.append((later, fn, tuple(args or ()), dict(kwargs or {})))
-        return later
+    @property
+    def seen(self) -> dict[str, Callable]:
+        """What the driver's coordinator calls from afar."""
+        return {"schedule": self.schedule, "next": self.next, "stop": self.stop}
 
-    def wait(self) -> None:
-        if not self._pending:
-            return
+    @property
+    def left(self) -> bool:
+        """Whether something was scheduled and never waited for."""
+        return bool(self._pending)
 
+    def schedule(self) -> int:
+        self._pending.append(self._scheduled)
+        self._scheduled += 1
+        return self._scheduled - 1
+
+    def next(self) -> int | None:
+        """The closure that runs now, the one before it being over; None where all that were waited for are over."""
+        if self._wave is None:
+            self._wave = self._begun()
+        if not self._wave:
+            self.stop()
+            return None
+
+        self.running = self._wave.pop(0)
+        return self.running
+
+    def stop(self) -> None:
+        """No closure runs any more; what was waited for and has not run is given up."""
+        self._wave, self.running = None, None
+
+    def _begun(self) -> list[int]:
         pending, self._pending = self._pending, []
-        self.waves.append(len(pending))
+        if pending:
+            self.waves.append(len(pending))
         self._chance.shuffle(pending)
 
-        self.running = True
-        try:
-            for k, closure in enumerate(pending):
-                self._run(*closure)
-                if self._again and k % self._again == 0:
-                    self._run(*closure)
-        finally:
-            self.running = False
-
-    def _run(self, later: ScheduledValue, fn: Callable, args: tuple, kwargs: dict) -> None:
-        self._before()
-        later.value = fn(*args, **kwargs)
-
-    join = wait
-
-    def done(self) -> bool:
-        return not self._pending
-
-    def fetch(self, value: Any) -> Any:
-        return _each(value, lambda later: later.fetch() if isinstance(later, ScheduledValue) else later)
+        wave = []
+        for place, closure in enumerate(pending):
+            twice = self.repeats and place % self.repeats == 0
+            wave += [closure] * (2 if twice else 1)
+        return wave
 
 
 # ---- one run for several cases ----------------------------------------------------------------
@@ -130,60 +123,64 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     draws = arena.draws
     sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
     truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
-    plans = {
-        "one part": {"truth": truth[:1], "again": 0},
-        "six parts of different size": {"truth": truth, "again": 0},
-        "six parts, and every second closure runs twice": {"truth": truth, "again": 2},
+    seed = draws.getrandbits(31)
+    parts = {
+        "one part": PlayedParts(truth[:1], PlayedCoordinator(seed)),
+        "six parts of different size": PlayedParts(truth, PlayedCoordinator(seed)),
+        "six parts, and every second closure runs twice": PlayedParts(truth, PlayedCoordinator(seed, repeats=2)),
     }
 
     def run() -> ArenaResult:
-        return arena.tensorflow(fn, [list(plans.values())], draws.getrandbits(31), driver=scored)
+        return arena.tensorflow(fn, [[played.seen for played in parts.values()]], driver=scored)
 
-    return cases_of_one_run(run, plans, lambda name, row: _examine_score(row, plans[name]))
-
-
-def scored(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
-    """Closures scheduled on a played coordinator.
-
-    Runs in the task: what `fn` returned for every plan, and who called `right_in` with which part.
-    """
-    import tensorflow as tf
-
-    rows = []
-    for plan in plans:
-        coordinator, calls = Coordinator(seed, plan["again"]), []
-
-        def right_in(part: Any, plan: dict = plan, calls: list = calls, coordinator: Coordinator = coordinator) -> Any:
-            calls.append((int(part), coordinator.running))
-            right, of = plan["truth"][int(part)]
-            return tf.constant(right), tf.constant(of)
-
-        got = fn(coordinator, right_in, list(range(len(plan["truth"]))))
-        rows.append({"got": got, "calls": calls, "waves": coordinator.waves, "left": not coordinator.done()})
-
-    return rows
+    return cases_of_one_run(run, parts, lambda name, got: _examine_score(got, parts[name]))
 
 
-def _examine_score(row: dict, plan: dict) -> dict[str, Complaint]:
-    truth, calls = plan["truth"], row["calls"]
-    if any(not running for _, running in calls):
+class PlayedParts:
+    """The parts whose right answers are counted on a played coordinator, and each question after one of them."""
+
+    def __init__(self, truth: list[list[int]], coordinator: PlayedCoordinator) -> None:
+        self.truth, self.coordinator = truth, coordinator
+        self.asked: list[int] = []
+        self.on_the_chief = False  # whether one was asked for in no closure
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """What the driver gets."""
+        return {"parts": len(self.truth), "right_in": self.right_in, "coordinator": self.coordinator.seen}
+
+    def right_in(self, part: Any) -> list[int]:
+        """[right answers, examples] of a part. Raises ValueError for a part that is not there."""
+        k = int(number(part))
+        if not 0 <= k < len(self.truth):
+            raise ValueError(f"right_in: expected a part from 0 to {len(self.truth) - 1}, got {k}")
+
+        self.asked.append(k)
+        self.on_the_chief |= self.coordinator.running is None
+        return self.truth[k]
+
+
+def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
+    truth, coordinator = played.truth, played.coordinator
+    if played.on_the_chief:
         return {ASYNC: "right_in was called on the chief itself: hand it to coordinator.schedule, with args=(part,)"}
-    if row["left"] and not calls:
+    if coordinator.left and not played.asked:
         return {VALUE: "nothing had run when the function returned: `join` waits for what was scheduled"}
 
-    parts = [part for part, _ in calls]
-    asked = sorted(set(parts))
+    asked = sorted(set(played.asked))
     missing = [part for part in range(len(truth)) if part not in asked]
     if missing:
         late = " Does a lambda in a loop look its part up too late? Give it as args=(part,)." if len(asked) == 1 else ""
         return {VALUE: f"part {missing[0]} was never asked for; asked were {asked}.{late}"}
 
-    held = TWICE if plan["again"] else VALUE
-    return {held: _wrong_score(row["got"], truth, parts), ASYNC: _one_by_one(row["waves"], len(truth))}
+    found = {TWICE if coordinator.repeats else VALUE: _wrong_score(got, truth, played.asked)}
+    if len(truth) > 1:
+        found[ASYNC] = _one_by_one(coordinator.waves, len(truth))
+    return found
 
 
 def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
-    if parts == 1 or waves[0] == parts:
+    if waves[0] == parts:
         return None
     return (
         f"{waves[0]} of {parts} parts was under way when the first answer was fetched: the other workers have nothing to do. "

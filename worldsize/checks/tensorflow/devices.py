@@ -1,7 +1,8 @@
 """Checks of lab 08 that are about devices: which are not there, and a sum that meets in a tree.
 
-Both run in one process with logical CPUs. The truth about devices is what TensorFlow lists there. What a sum moves is
-read from the traced graph: a tensor that an operation on another device takes is sent there, once.
+Both run in one process with as many logical CPUs as the check asks for, and no GPU. A sum's answer is its traced graph,
+which is run and read in a process without the student's code, on copies that are drawn later: a tensor that an
+operation on another device takes is sent there, once.
 The tree is the binomial one of Thakur, Rabenseifner and Gropp (IJHPCA 19, 2005).
 """
 
@@ -9,15 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.devices import ELEMENTS, answers, sum_graphs, sums_and_moves
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, has_keys, shown
+from worldsize.checks.kit.values import close, has_keys, same, shown
 from worldsize.checks.verdict import Complaint, Verdict
-from worldsize.errors import NotYet
 from worldsize.units import count
 
 MISSING = {"devices that are there, and GPUs that are not": 0.5, "numbers that are too large, other spellings": 0.5}
@@ -49,14 +51,15 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
         ["/device:CPU:1", f"/gpu:{FAR}", "/cpu:0", f"/device:GPU:{FAR + 2}"],
     ]
 
+    there = {f"CPU:{k}" for k in range(n)}
+
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        there, *answers = ended.returned[0]
         plain, odd = MISSING
         found: dict[str, Complaint] = {plain: None, odd: None}
 
-        for k, (asked, got) in enumerate(zip(cases, answers, strict=True)):
+        for k, (asked, got) in enumerate(zip(cases, ended.returned[0], strict=True)):
             held = plain if k < PLAIN_CASES else odd
-            complaint = _wrong_names(asked, got, set(there))
+            complaint = _wrong_names(asked, got, there)
             if complaint and not found[held]:
                 found[held] = f"missing_devices({asked}): {complaint}"
 
@@ -64,27 +67,10 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
 
     run = Case(
         f"{n} logical CPUs",
-        lambda: arena.tensorflow(fn, [cases], logical_devices=n, driver=answers_and_devices),
+        lambda: arena.tensorflow(fn, [cases], logical_devices=n, driver=answers),
         examine,
     )
     return judge("missing_devices", MISSING, [run])
-
-
-def answers_and_devices(fn: Callable, cases: list[list[str]]) -> list[Any]:
-    """The names of the devices that there are, then the answer to each case; an error as {"raised": message}."""
-    import tensorflow as tf
-
-    there = [logical.name.rpartition("device:")[2] for logical in tf.config.list_logical_devices()]
-    return [there, *(answer(fn, list(case)) for case in cases)]
-
-
-def answer(fn: Callable, case: list[str]) -> Any:
-    try:
-        return fn(case)
-    except NotYet:
-        raise
-    except Exception as error:
-        return {"raised": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
 def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
@@ -141,116 +127,40 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
     `tree_sum(copies, devices)` returns the sum of the copies, once for each device; copy k is on device k.
     """
 
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+    drawn = np.random.default_rng(arena.draws.getrandbits(32)).integers(1, 2**20, (max(SIZES), ELEMENTS)).astype("float32")
+    powers = np.repeat(10.0 ** np.arange(max(SIZES))[:, None], ELEMENTS, axis=1).astype("float32")
+
+    def run() -> ArenaResult:
+        ended = arena.tensorflow(fn, [list(SIZES)], logical_devices=max(SIZES), driver=sum_graphs)
+        if ended.state != "done":
+            return ended
+
+        graphs = []
         for n, row in zip(SIZES, ended.returned[0], strict=True):
-            found = _wrong_tree(n, row)
+            graphs.append({**row, "feeds": [powers[:n], drawn[:n]]} if has_keys(row, "graph") else {})
+        alone = arena.tensorflow(None, [graphs], logical_devices=max(SIZES), driver=sums_and_moves)
+        return replace(alone, inputs=ended.returned)
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        for n, traced, row in zip(SIZES, ended.inputs[0], ended.returned[0], strict=True):
+            found = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n])
             if any(found.values()):
                 return {held: f"{count(n, 'device')}: {said}" if said else None for held, said in found.items()}
         return dict.fromkeys(TREE)
 
-    run = Case(
-        "one sum", lambda: arena.tensorflow(fn, [list(SIZES)], logical_devices=max(SIZES), driver=traced_sums), examine
-    )
-    return judge("tree_sum", TREE, [run])
+    return judge("tree_sum", TREE, [Case("one sum", run, examine)])
 
 
-def traced_sums(fn: Callable, sizes: list[int]) -> list[dict[str, Any]]:
-    """What sums over a tree of devices did, by their traced graphs: the sum on each, moves, and the longest way.
-
-    For each n: "sums" by device, "moves" as (from, to) in the traced graph, "depth": the longest way of moves. Copy k is
-    10**k in each of three elements, so that the digits of a sum tell whose copies are in it.
-    """
-    return [_traced_sum(fn, n) for n in sizes]
-
-
-def _traced_sum(fn: Callable, n: int) -> dict[str, Any]:
-    import tensorflow as tf
-
-    names = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(n)]
-    held, results = [], []
-    for k, name in enumerate(names):
-        with tf.device(name):
-            held.append(tf.Variable(tf.fill([3], 10.0**k)))
-            results.append(tf.Variable(tf.zeros([3])))
-
-    said = {}
-
-    @tf.function(autograph=False)
-    def step():
-        copies = []
-        for name, variable in zip(names, held, strict=True):
-            with tf.device(name):
-                copies.append(variable.read_value())
-
-        sums = fn(copies, list(names))
-        if not isinstance(sums, (list, tuple)):
-            said["kind"] = f"a {type(sums).__name__}"
-            return
-        if len(sums) != n:
-            said["kind"] = f"{len(sums)} of them"
-            return
-
-        for name, variable, value in zip(names, results, sums, strict=True):
-            with tf.device(name):
-                variable.assign(value)
-
-    traced = step.get_concrete_function()
-    if said:
-        return said
-
-    step()
-    moves, depth = _moves(traced.graph)
-    return {"sums": [variable.numpy() for variable in results], "moves": moves, "depth": depth}
-
-
-def _moves(graph: Any) -> tuple[list[tuple[int, int]], int]:
-    """(from, to) for each tensor that goes to another device, once for each; and the longest chain of them.
-
-    What nobody uses is not run, so it does not count.
-    """
-    moves, depths = {}, {}
-    used = _used(graph)
-    for op in graph.get_operations():  # inputs come first
-        if op.name not in used:
-            continue
-
-        here = _number(op.device)
-        depths[op.name] = 0
-        for tensor in op.inputs:
-            there = _number(tensor.op.device)
-            away = there != here and tensor.op.type != "Const" and tensor.dtype.name != "resource"
-            depths[op.name] = max(depths[op.name], depths[tensor.op.name] + away)
-            if away:
-                moves[tensor.name, here] = (there, here)
-
-    return list(moves.values()), max(depths.values(), default=0)
-
-
-def _used(graph: Any) -> set[str]:
-    """The names of the operations that something is assigned from, directly or not."""
-    waiting = [op for op in graph.get_operations() if op.type == "AssignVariableOp"]
-    found: set[str] = set()
-    while waiting:
-        op = waiting.pop()
-        if op.name not in found:
-            found.add(op.name)
-            waiting += [tensor.op for tensor in op.inputs]
-
-    return found
-
-
-def _number(device: str) -> int:
-    """The device's number; TensorFlow puts an operation with no device on CPU:0."""
-    found = re.search(r":(\d+)$", device)
-    return int(found[1]) if found else 0
-
-
-def _wrong_tree(n: int, row: dict[str, Any]) -> dict[str, Complaint]:
+def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Complaint]:
     """Words for each property of TREE; a pattern counts where the sums are right."""
     if "kind" in row:
         return dict.fromkeys(TREE, f"expected a list of {n} sums, one for each device, got {row['kind']}")
 
-    wrong = _wrong_sums(n, row["sums"])
+    if "raised" in row:
+        return dict.fromkeys(TREE, f"the traced graph could not be run by itself: {row['raised']}")
+
+    told, others = row["sums"]
+    wrong = _wrong_sums(n, told) or _wrong_with_others(others, drawn)
     if wrong:
         return dict.fromkeys(TREE, wrong)
 
@@ -273,6 +183,14 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...]) -> Complaint:
             return complaint
         return complaint + _miscounted(f"{int(value):0{n}d}"[::-1])
 
+    return None
+
+
+def _wrong_with_others(sums: tuple[np.ndarray, ...], copies: np.ndarray) -> Complaint:
+    expected = copies.sum(axis=0)
+    for k, got in enumerate(sums):
+        if not same(got, expected):
+            return f"with other copies device {k} holds {got.tolist()}; expected their sum, {expected.tolist()}."
     return None
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.replicas import trained
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, has_keys, number, same, size
-from worldsize.checks.tensorflow.devices import answer
 from worldsize.checks.verdict import Complaint, Verdict
 
 STEP = {
@@ -42,7 +42,7 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
     for index, steps in enumerate(STEPS):
         start = generator.normal(size=(FEATURES, CLASSES)).astype("float32")
         examples = [[_examples(generator, count) for count in shares] for shares in steps]
-        cases.append({"start": start, "steps": examples, "traced": index % 2 == 1})
+        cases.append({"start": start, "steps": examples, "traced": index % 2 == 1, "rate": RATE, "penalty": L2})
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         even, uneven, loss = STEP
@@ -61,64 +61,6 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
 
 def _examples(generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
     return generator.normal(size=(count, FEATURES)).astype("float32"), generator.integers(0, CLASSES, count)
-
-
-# ---- in the task -----------------------------------------------------------------------------
-
-
-def trained(fn: Callable, cases: list[dict]) -> list[Any]:
-    """A mirrored model trained in the task: for each case the weights after each step on every replica.
-
-    What each step returned comes with them; an error comes as words.
-    """
-    return [answer(lambda case: _train(fn, case), case) for case in cases]
-
-
-def _train(fn: Callable, case: dict) -> dict[str, Any]:
-    import keras
-    import tensorflow as tf
-
-    strategy = on_cpus(len(case["steps"][0]))
-    with strategy.scope():
-        layer = keras.layers.Dense(CLASSES, use_bias=False, kernel_regularizer=keras.regularizers.L2(L2))
-        model = keras.Sequential([keras.Input((FEATURES,)), layer])
-        optimizer = keras.optimizers.SGD(RATE)
-        optimizer.build(model.trainable_variables)
-
-    model.set_weights([case["start"]])
-
-    def step(x: Any, y: Any) -> Any:
-        return fn(strategy, model, optimizer, x, y)
-
-    run = tf.function(step, autograph=False) if case["traced"] else step
-    weights, losses = [], []
-    for shares in case["steps"]:
-        x, y = (per_replica(strategy, [share[i] for share in shares]) for i in (0, 1))
-        losses.append(run(x, y))
-        kernel = model.trainable_variables[0].value
-        weights.append([copy.numpy() for copy in getattr(kernel, "values", (kernel,))])
-
-    return {"weights": weights, "losses": losses}
-
-
-def on_cpus(n: int) -> Any:
-    """For the check of a mirrored step: MirroredStrategy on n replicas, each on a logical CPU.
-
-    Gradients are added up on one device: the default's collectives would not let a process have a second strategy.
-    """
-    import tensorflow as tf
-
-    return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n)], tf.distribute.ReductionToOneDevice())
-
-
-def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
-    """For the check of a mirrored step: a value for each replica, as a distributed data set gives it."""
-    import tensorflow as tf
-
-    def share(context: Any) -> Any:
-        return tf.constant(shares[context.replica_id_in_sync_group])
-
-    return strategy.experimental_distribute_values_from_function(share)
 
 
 # ---- what should come out --------------------------------------------------------------------

@@ -1,19 +1,25 @@
 """The check of a training that outlives its parameter server: checkpoints, a new start, the last one restored.
 
-Variables and checkpoints are TensorFlow's, the coordinator and the loss of the server are played (`coordinator`): a
-lost server breaks off `join` with UnavailableError, and what it held is gone. Left out: real tasks (lab 09 runs those).
+The check plays the server from afar (`PlayedServer`): a lost one breaks off `join` with UnavailableError, and what it
+held is gone. Every step adds other numbers to the weights, so that the weights at the end tell which steps are in them.
+A new chief is another process, which has the folder's files and nothing else of the first. Left out: real tasks (lab 09
+runs those).
 """
 
 from __future__ import annotations
 
-import tempfile
+import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.recovery import GONE, through
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import NOTHING, has_keys
-from worldsize.checks.tensorflow.coordinator import Coordinator, cases_of_one_run
+from worldsize.checks.kit.values import NOTHING, has_keys, same, shown
+from worldsize.checks.tensorflow.coordinator import PlayedCoordinator, cases_of_one_run
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 
@@ -23,19 +29,34 @@ POINTS = {
     "a new chief goes on where the folder's checkpoint is": 0.5,
 }
 DONE, LOST, RESUMED = POINTS
-PLANS = (  # `lost`: the server is gone when that many steps have been tried; `first`: steps of an earlier chief
-    {"name": "10 steps, every 4", "steps": 10, "every": 4, "lost": (), "first": 0},
-    {"name": "10 steps, every 4, the server is lost in step 6", "steps": 10, "every": 4, "lost": (6,), "first": 0},
-    {"name": "9 steps, every 3, the server is lost twice, first in step 2", "steps": 9, "every": 3, "lost": (2, 8), "first": 0},
-    {"name": "8 steps, every 2, after an earlier chief has done 4", "steps": 8, "every": 2, "lost": (), "first": 4},
-)
-HELD = (DONE, LOST, LOST, RESUMED)
-MOST_STARTS = 6
-GONE = -999  # what a variable of a lost server holds here
+MOST_STARTS, MOST_TRIED = 6, 200
+
+Update = tuple[float, ...]  # what a step adds to the three weights
 
 
-class TooOften(Exception):
-    """`start` has been called far more often than a server was lost."""
+@dataclass(frozen=True)
+class RecoveryPlan:
+    """`steps` in all, a checkpoint after `every`; the server is gone when `lost` steps have been tried.
+
+    `after` is how many of them an earlier chief was asked for, in another process.
+    """
+
+    steps: int
+    every: int
+    lost: tuple[int, ...] = ()
+    after: int = 0
+
+
+# by the case's name: what it is held for, and the plan
+FIRST = {
+    "10 steps, every 4": ((DONE,), RecoveryPlan(10, 4)),
+    "10 steps, every 4, the server is lost in step 6": ((LOST,), RecoveryPlan(10, 4, lost=(6,))),
+    "9 steps, every 3, the server is lost twice, first in step 2": ((LOST,), RecoveryPlan(9, 3, lost=(2, 8))),
+}
+LATER = {  # what an earlier chief kept elsewhere than in the folder was no checkpoint, which all of it is about
+    "13 steps, every 4, after an earlier chief has done 10": (tuple(POINTS), RecoveryPlan(13, 4, after=10)),
+    "8 steps, every 2, after an earlier chief has done 4": ((RESUMED,), RecoveryPlan(8, 2, after=4)),
+}
 
 
 def train_through(arena: Arena, fn: Callable) -> Verdict:
@@ -47,124 +68,108 @@ def train_through(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    held = {plan["name"]: (plan, name) for plan, name in zip(PLANS, HELD, strict=True)}
+    """Two runs: what needs one chief and the earlier chiefs, then those who come after them."""
+    plans = {name: plan for name, (_, plan) in (FIRST | LATER).items()}
+    seeds = {name: arena.draws.getrandbits(31) for name in plans}
+    first = {name: PlayedServer(plans[name], seeds[name]) for name in FIRST}
+    early = {name: PlayedServer(RecoveryPlan(plans[name].after, plans[name].every), seeds[name] + 1) for name in LATER}
+    left: dict[str, dict] = {}  # files, by the name of the later case
 
     def run() -> ArenaResult:
-        return arena.tensorflow(fn, [[dict(plan) for plan in PLANS]], arena.draws.getrandbits(31), driver=played)
+        ended = arena.tensorflow(fn, [[server.seen({}) for server in (*first.values(), *early.values())]], driver=through)
+        if ended.state == "done":
+            left.update(zip(LATER, (_files(row) for row in ended.returned[0][len(first) :]), strict=True))
+        return ended
 
-    def examine(name: str, row: dict) -> dict[str, Complaint]:
-        plan, point = held[name]
-        return {point: _wrong(row, plan)}
+    yield from cases_of_one_run(run, FIRST, lambda name, row: dict.fromkeys(FIRST[name][0], _wrong(row, first[name])))
 
-    return cases_of_one_run(run, held, examine)
+    later = {name: PlayedServer(plans[name], seeds[name], early[name].ends) for name in LATER}
 
+    def go_on() -> ArenaResult:
+        return arena.tensorflow(fn, [[later[name].seen(left[name]) for name in LATER]], driver=through)
 
-# ---- in the task -----------------------------------------------------------------------------
-
-
-class LossScript:
-    """A server that is lost at given moments, and a record of what ran on it."""
-
-    def __init__(self, folder: str, lost: tuple[int, ...], seed: int) -> None:
-        self.folder, self.lost, self.seed = folder, lost, seed
-        self.tried = 0  # steps, whether the server was there or not
-        self.since_saved = self.most_unsaved = 0
-        self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
-        self.starts = 0
-        self._newest: str | None = None
-
-    def start(self) -> tuple[Coordinator, Callable, dict[str, Any]]:
-        import tensorflow as tf
-
-        self.starts, self.since_saved = self.starts + 1, 0
-        if self.starts > MOST_STARTS:
-            raise TooOften
-
-        state = {"step": tf.Variable(0, dtype=tf.int64), "weights": tf.Variable(tf.zeros(3))}
-        alive, used = [True], [False]
-
-        def before() -> None:
-            self.tried += 1
-            self._look_for_checkpoint()
-            if self.tried in self.lost:
-                alive[0] = False
-                state["step"].assign(GONE)
-                state["weights"].assign([float(GONE)] * 3)
-
-            if not alive[0]:
-                if self.tried > 200:
-                    raise TooOften
-                raise tf.errors.UnavailableError(None, None, "failed to connect to all addresses; Connection refused")
-            if not used[0]:
-                self.began.append([int(state["step"]), self.saved_step()])
-
-            used[0] = True
-
-        def step() -> None:
-            state["step"].assign_add(1)
-            state["weights"].assign_add([1.0, 2.0, 3.0])
-            self.since_saved += 1
-            self.most_unsaved = max(self.most_unsaved, self.since_saved)
-
-        return Coordinator(self.seed, before=before), step, state
-
-    def _look_for_checkpoint(self) -> None:
-        import tensorflow as tf
-
-        newest = tf.train.latest_checkpoint(self.folder)
-        if newest != self._newest:
-            self._newest, self.since_saved = newest, 0
-
-    def saved_step(self) -> int:
-        """The step that the newest checkpoint holds; -1 where there is none."""
-        import tensorflow as tf
-
-        path = tf.train.latest_checkpoint(self.folder)
-        if path is None:
-            return -1
-
-        names = [name for name, shape in tf.train.list_variables(path) if "step" in name.split("/") and not shape]
-        return int(tf.train.load_variable(path, names[0])) if names else -1
+    yield from cases_of_one_run(go_on, LATER, lambda name, row: dict.fromkeys(LATER[name][0], _wrong(row, later[name])))
 
 
-def played(fn: Callable, plans: list[dict], seed: int) -> list[dict]:
-    """Recovery from a lost server, played in the task.
+def _files(row: Any) -> dict[str, np.ndarray]:
+    """The files that a chief left, as far as they are files."""
+    files = row.get("files") if isinstance(row, dict) else None
+    if not isinstance(files, dict):
+        return {}
+    return {
+        name: content for name, content in files.items()
+        if isinstance(name, str) and isinstance(content, np.ndarray) and content.dtype == np.uint8
+    }  # fmt: skip
 
-    Runs in the task: what came of every plan.
+
+class PlayedServer:
+    """The servers that one chief meets: when one is lost, and what every step adds. `begun` is what its folder may hold.
+
+    Both are lists of updates, or of steps: those of which the weights are made.
     """
-    rows = []
-    for plan in plans:
-        with tempfile.TemporaryDirectory() as folder:
-            if plan["first"]:
-                _run(fn, LossScript(folder, (), seed), plan["first"], plan["every"])
-            rows.append(_run(fn, LossScript(folder, tuple(plan["lost"]), seed), plan["steps"], plan["every"]))
 
-    return rows
+    def __init__(self, plan: RecoveryPlan, seed: int, begun: Callable[[], list[list[Update]]] = lambda: [[]]) -> None:
+        self.plan, self._seed, self._begun = plan, seed, begun
+        self._chance = random.Random(seed)
+        self._coordinators: list[PlayedCoordinator] = []
+        self._lost: list[bool] = []
+        self._added: list[list[Update]] = []  # by start
+        self._tried = 0
 
+    def seen(self, files: dict[str, np.ndarray]) -> dict[str, Any]:
+        """What the driver gets."""
+        calls = {"start": self.start, "schedule": self.schedule, "next": self.next, "stop": self.stop, "step": self.step}
+        return {"steps": self.plan.steps, "every": self.plan.every, "files": files, "seen": calls}
 
-def _run(fn: Callable, play: LossScript, steps: int, every: int) -> dict[str, Any]:
-    import tensorflow as tf
+    def start(self) -> int | None:
+        """The number of a new server; None where there were far more than are lost."""
+        if len(self._lost) >= MOST_STARTS:
+            return None
 
-    row: dict[str, Any] = {"ended": "returned", "state": None}
-    try:
-        state = fn(play.start, steps, every, play.folder)
-        if isinstance(state, dict):
-            row["state"] = {k: v.numpy() for k, v in state.items()}
-        else:
-            row["state"] = type(state).__name__
-    except tf.errors.UnavailableError:
-        row["ended"] = "unavailable"
-    except TooOften:
-        row["ended"] = "endless"
+        self._coordinators.append(PlayedCoordinator(self._seed))
+        self._lost.append(False)
+        self._added.append([])
+        return len(self._lost) - 1
 
-    tried = {"tried": play.tried, "starts": play.starts, "began": play.began, "unsaved": play.most_unsaved}
-    return row | tried | {"saved": play.saved_step()}
+    def schedule(self, server: int) -> int:
+        return self._coordinators[server].schedule()
+
+    def next(self, server: int) -> int | None:
+        return self._coordinators[server].next()
+
+    def stop(self, server: int) -> None:
+        self._coordinators[server].stop()
+
+    def step(self, server: int) -> list[float] | None:
+        """What a step adds to the weights; None where its server is lost. Raises RuntimeError for far too many."""
+        self._tried += 1
+        if self._tried > MOST_TRIED:
+            raise RuntimeError(f"expected at most {MOST_TRIED} steps in all")
+
+        self._lost[server] |= self._tried in self.plan.lost
+        if self._lost[server]:
+            return None
+
+        update = tuple(float(self._chance.randrange(1, 1000)) for _ in range(3))
+        self._added[server].append(update)
+        return list(update)
+
+    def ends(self) -> list[list[Update]]:
+        """The steps that the weights at the end may be made of: a loss costs those since a checkpoint, fewer than `every`."""
+        found = [list(begun) for begun in self._begun()]
+        for server, added in enumerate(self._added):
+            if server and self._lost[server - 1]:
+                found = [steps[: len(steps) - cost] for steps in found for cost in range(self.plan.every) if cost <= len(steps)]
+            found = [[*steps, *added] for steps in found]
+
+        return found
 
 
 # ---- in words --------------------------------------------------------------------------------
 
 
-def _wrong(row: dict, plan: dict) -> Complaint:
+def _wrong(row: dict, server: PlayedServer) -> Complaint:
+    plan = server.plan
     if row["ended"] == "unavailable":
         return "the server was lost, and UnavailableError came through: catch it round join, then start() again"
     if row["ended"] == "endless":
@@ -180,7 +185,12 @@ def _wrong(row: dict, plan: dict) -> Complaint:
             came = NOTHING
         return f"expected the state, as start() gave it, got {came}"
 
-    return _wrong_beginning(row) or _wrong_end(row, plan, int(state["step"])) or _wrong_checkpoints(row, plan)
+    return (
+        _wrong_beginning(row)
+        or _wrong_end(plan, int(state["step"]))
+        or _wrong_checkpoints(row, plan)
+        or _wrong_weights(state.get("weights"), server)
+    )
 
 
 def _wrong_beginning(row: dict) -> Complaint:
@@ -196,34 +206,50 @@ def _wrong_beginning(row: dict) -> Complaint:
     return None
 
 
-def _wrong_end(row: dict, plan: dict, step: int) -> Complaint:
-    if step == plan["steps"]:
+def _wrong_end(plan: RecoveryPlan, step: int) -> Complaint:
+    if step == plan.steps:
         return None
 
-    told = f'expected state["step"] to be {plan["steps"]} at the end, got {step}. '
+    told = f'expected state["step"] to be {plan.steps} at the end, got {step}. '
     if step == GONE:
         return told + "That state was lost with its server."
-    if step > plan["steps"] and (plan["first"] or plan["lost"]):
+    if step > plan.steps and (plan.after or plan.lost):
         return f"{told}Steps that a checkpoint holds are done: schedule min(every, what is left)."
-    if step > plan["steps"]:
+    if step > plan.steps:
         return f"{told}The last round may be shorter: schedule min(every, what is left)."
-    if plan["lost"]:
+    if plan.lost:
         return told + 'Steps since the last checkpoint are lost. Go by state["step"], not by a number of your own.'
     return told + "Is the last, shorter round left out?"
 
 
-def _wrong_checkpoints(row: dict, plan: dict) -> Complaint:
-    if row["unsaved"] > plan["every"]:
+def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
+    if row["unsaved"] > plan.every:
         return (
-            f"{row['unsaved']} steps ran without a checkpoint between them, every={plan['every']}: schedule no more than "
+            f"{row['unsaved']} steps ran without a checkpoint between them, every={plan.every}: schedule no more than "
             f"that, join, save."
         )
-    if row["saved"] != plan["steps"]:
+    if row["saved"] != plan.steps:
         last = f"it holds step {row['saved']}"
         if row["saved"] < 0:
             last = "there is none"
         return (
-            f"the newest checkpoint at the end: expected it to hold step {plan['steps']}, {last}. Steps have run when join "
+            f"the newest checkpoint at the end: expected it to hold step {plan.steps}, {last}. Steps have run when join "
             f"returns: save after it."
         )
     return None
+
+
+def _wrong_weights(got: Any, server: PlayedServer) -> Complaint:
+    """Words where the weights are not made of the steps that ran and were not lost, as many as were asked for."""
+    whole = [steps for steps in server.ends() if len(steps) == server.plan.steps]
+    if not whole:
+        ran = " or ".join(sorted({str(len(steps)) for steps in server.ends()}))
+        return f"state[\"step\"] says {server.plan.steps}, but the steps that ran and were not lost are {ran}"
+
+    sums = [np.sum(steps, axis=0).astype("float32") for steps in whole]
+    if any(same(got, expected) for expected in sums):
+        return None
+    return (
+        f"state[\"weights\"]: expected {sums[0].tolist()}, what the steps added that were not lost, got {shown(got)}. A "
+        f"checkpoint holds all of the state, and a new start goes on from the newest."
+    )

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.replicas import losses_of_replicas
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, is_row, number, size
-from worldsize.checks.tensorflow.devices import answer
-from worldsize.checks.tensorflow.mirrored_step import TOLERANCE, on_cpus, per_replica
+from worldsize.checks.tensorflow.mirrored_step import TOLERANCE
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
@@ -39,39 +39,20 @@ def replica_loss(arena: Arena, fn: Callable) -> Verdict:
     plans += [(once, shares, float(np.round(generator.uniform(2, 9), 2))) for shares in PENALIZED]
 
     cases = []
-    for held, shares, penalty in plans:
+    for _, shares, penalty in plans:
         losses = [np.round(generator.uniform(1, 9, count), 2).astype("float32") for count in shares]
-        cases.append({"what": held, "losses": losses, "penalty": penalty})
+        cases.append({"losses": losses, "penalty": penalty})
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         found: dict[str, Complaint] = {}
-        for case, got in zip(cases, ended.returned[0], strict=True):
-            found[case["what"]] = found.get(case["what"]) or _wrong_loss(case, got)
+        for (held, *_), case, got in zip(plans, cases, ended.returned[0], strict=True):
+            found[held] = found.get(held) or _wrong_loss(case, got)
         return found
 
     run = Case(
         "on replicas", lambda: arena.tensorflow(fn, [cases], logical_devices=3, driver=losses_of_replicas), examine
     )
     return judge("replica_loss", LOSS, [run])
-
-
-def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
-    """The loss on each replica, computed in the task.
-
-    For each case what every replica returned; an error as {"raised": message}.
-    """
-    return [answer(lambda case: _losses(fn, case), case) for case in cases]
-
-
-def _losses(fn: Callable, case: dict) -> list[Any]:
-    import tensorflow as tf
-
-    strategy = on_cpus(len(case["losses"]))
-    losses = per_replica(strategy, case["losses"])
-    everybody = tf.constant(float(sum(map(len, case["losses"]))))
-    returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
-
-    return list(strategy.experimental_local_results(returned))
 
 
 def _wrong_loss(case: dict, got: Any) -> Complaint:

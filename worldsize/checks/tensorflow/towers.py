@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.towers import drive
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import NOTHING, first_difference, first_slip, same
+from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
@@ -35,7 +36,10 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     cases = [_gradients(generator, n) for n in (1, 2, 3, MOST_TOWERS)]
     x = generator.normal(size=(ROWS * MOST_TOWERS, FEATURES))
-    lesson = {"x": x, "y": x @ generator.normal(size=FEATURES) + 1, "start": generator.normal(size=FEATURES + 1)}
+    lesson = {
+        "x": x, "y": x @ generator.normal(size=FEATURES) + 1, "start": generator.normal(size=FEATURES + 1),
+        "towers": MOST_TOWERS, "steps": STEPS, "rate": RATE,
+    }  # fmt: skip
 
     return judge("average_tower_gradients", POINTS, [_case(arena, fn, cases, lesson)])
 
@@ -69,104 +73,6 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
         lambda: arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices),
         examine,
     )
-
-
-# ---- in the task -----------------------------------------------------------------------------
-
-
-def drive(fn: Callable, cases: list, lesson: dict) -> tuple[list, Any, str]:
-    """Towers driven in the task: what `fn` gave for each case, and the weights after each step of a training with it.
-
-    The third value says why that training broke off, empty where it did not.
-    """
-    got = [_told(fn, towers) for towers in cases]
-    if any(_wrong_pairs(told) for told in got):
-        return got, None, ""
-
-    try:
-        return got, _train(fn, lesson), ""
-    except Exception as error:
-        return got, None, f"{type(error).__name__}: {error}"
-
-
-def _told(fn: Callable, towers: list) -> Any:
-    import tensorflow as tf
-
-    variables = [tf.Variable(np.zeros_like(gradient)) for gradient in towers[0]]
-    told: list[Any] = []
-
-    def step() -> list:
-        given = [list(zip(map(tf.constant, own), variables, strict=True)) for own in towers]
-        complaint, rows = _rows(fn(given))
-        if complaint:
-            told.append(complaint)
-            return []
-
-        told.append([_place(variable, variables) for _, variable in rows])
-        return [tf.convert_to_tensor(gradient) for gradient, _ in rows]
-
-    tensors = tf.function(step, autograph=False)()
-    if isinstance(told[-1], str):
-        return told[-1]
-    return {"variables": told[-1], "gradients": [np.asarray(tensor) for tensor in tensors]}
-
-
-def _place(variable: Any, variables: list) -> int:
-    """Which of the variables it is; -1 where it is none of them."""
-    for k, one in enumerate(variables):
-        if one is variable:
-            return k
-    return -1
-
-
-def _rows(got: Any) -> tuple[str, list]:
-    """What came back as a list of pairs, or words that say what came instead."""
-    if got is None:
-        return f"expected a list of (gradient, variable), got {NOTHING}", []
-
-    try:
-        rows = [tuple(row) for row in got]
-    except Exception:
-        return f"expected a list of (gradient, variable), got {_kind(got)}", []
-
-    for k, row in enumerate(rows):
-        if len(row) != 2:
-            return f"row {k}: expected (gradient, variable), got {len(row)} values", []
-
-    return "", rows
-
-
-def _kind(got: Any) -> str:
-    if isinstance(got, (list, tuple)):
-        return "a list of tensors: where are the variables?"
-    return f"a {type(got).__name__}"
-
-
-def _train(fn: Callable, lesson: dict) -> np.ndarray:
-    """A linear regression by towers of equal parts. Shape [steps, weights]."""
-    import tensorflow as tf
-
-    with tf.device("CPU:0"):
-        slope, offset = tf.Variable(lesson["start"][:-1], dtype="float32"), tf.Variable(lesson["start"][-1], dtype="float32")
-
-    parts = [tf.split(tf.constant(lesson[name], tf.float32), MOST_TOWERS) for name in "xy"]
-
-    def tower(k: int) -> list:
-        with tf.device(f"CPU:{k + 1}"):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((tf.linalg.matvec(parts[0][k], slope) + offset - parts[1][k]) ** 2)
-            return list(zip(tape.gradient(loss, [slope, offset]), [slope, offset], strict=True))
-
-    def step() -> None:
-        for gradient, variable in fn([tower(k) for k in range(MOST_TOWERS)]):
-            variable.assign_sub(RATE * gradient)
-
-    take, history = tf.function(step, autograph=False), []
-    for _ in range(STEPS):
-        take()
-        history.append([*slope.numpy(), offset.numpy()])
-
-    return np.array(history)
 
 
 # ---- what is wrong ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.worker_share import readings
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import NOTHING
 from worldsize.checks.tensorflow.coordinator import cases_of_one_run
@@ -27,7 +28,6 @@ POINTS = {
 STEPS, BATCH, EQUAL = POINTS
 PLANS = ((12, 4, 2), (11, 4, 2), (10, 4, 2), (14, 6, 3), (7, 3, 1))  # (examples, global batch, workers)
 FACTOR = 10  # an example's label is its number times this
-MOST_STEPS = 50
 
 
 def worker_share(arena: Arena, fn: Callable) -> Verdict:
@@ -46,31 +46,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         plans[f"{examples} examples, global batches of {batch}, {counted(workers, 'worker')}"] = plan
 
     def run() -> ArenaResult:
-        return arena.tensorflow(fn, [{"plans": PLANS, "first": first}], driver=readings)
+        return arena.tensorflow(fn, [{"plans": PLANS, "first": first, "factor": FACTOR}], driver=readings)
 
     return cases_of_one_run(run, plans, lambda name, tables: _examine(tables, first, *plans[name]))
-
-
-def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
-    """What each worker's share of a data set holds, read in the task.
-
-    Runs in the task: what each worker's data set holds, a list of steps, for every plan.
-    """
-    import tensorflow as tf
-
-    def read(examples: int, batch: int, workers: int, index: int) -> Any:
-        numbers = np.arange(asked["first"], asked["first"] + examples)
-        got = fn(tf.data.Dataset.from_tensor_slices((numbers, FACTOR * numbers)), batch, workers, index)
-        if not isinstance(got, tf.data.Dataset):
-            return f"expected a tf.data.Dataset, got {'None' if got is None else type(got).__name__}"
-        return [_plain(element) for element in got.take(MOST_STEPS)]
-
-    return [[read(*plan, index) for index in range(plan[2])] for plan in asked["plans"]]
-
-
-def _plain(element: Any) -> Any:
-    parts = element if isinstance(element, tuple) else (element,)
-    return [np.asarray(part).tolist() for part in parts]
 
 
 def _examine(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, Complaint]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from worldsize.engines.cluster import Cluster, fail_fast, prepare_tensorflow, start_server, tf_config
 
-_CHECKS = "worldsize.checks."
+_DRIVERS = "worldsize.checks.drivers."
 
 
 def prepare(job: dict, seed: int) -> bool:
@@ -50,6 +50,6 @@ def driver(job: dict) -> Callable | None:
         return None
 
     module, _, name = job["driver"].partition(":")
-    if not module.startswith(_CHECKS):
-        raise ValueError(f"a driver lives in a module of {_CHECKS}…, got {job['driver']}")
+    if not module.startswith(_DRIVERS):
+        raise ValueError(f"a driver lives in a module of {_DRIVERS}…, got {job['driver']}")
     return getattr(importlib.import_module(module), name)

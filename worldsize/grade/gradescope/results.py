@@ -27,6 +27,7 @@ from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import notebooks
 from worldsize.grade.marking.tamper import sentence
+from worldsize.units import worth
 
 UNFINISHED = "the autograder did not come to its end"
 _MOST_FILES = 20
@@ -167,7 +168,7 @@ def _words(made: GradeRow) -> str:
 
 def _test(one: ExerciseRow) -> dict[str, Any]:
     marks = {True: "passed", False: "failed", None: "not reached"}
-    lines = [f"{marks[p.passed]}: {p.name} ({p.points:g})" for p in one.properties]
+    lines = [f"{marks[p.passed]}: {p.name} ({worth(p.points)})" for p in one.properties]
     return {
         "name": f"{one.title}: {one.id}",
         "score": _score(one.points, one.possible),

@@ -1,7 +1,7 @@
 """The grader's arena: the same four ways to run a student's function, each in fresh sandboxes, nothing kept between.
 
-A check hands out plain values and gets plain values back; a callable among `call`'s arguments stays here and is called
-from afar. Left out: the run itself (`run`).
+A check hands out plain values and gets plain values back; a callable among what `call` or `tensorflow` hands out stays
+here and is called from afar. Left out: the run itself (`run`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,28 @@ class Submitted:
         raise TypeError(f"`{self.__name__}` is a submission's: expected the arena to run it, got a call in the grader")
 
 
+class FromAfar:
+    """The check's own callables among what goes into a sandbox: they stay here, and are called by their numbers."""
+
+    def __init__(self) -> None:
+        self._theirs: list[Callable] = []
+
+    def name_of(self, value: Any) -> str | int | None:
+        """The name of a submission's function, the number of a callable of the check's, None for what is neither."""
+        if isinstance(value, Submitted):
+            return value.__name__
+        if not callable(value):
+            return None
+        self._theirs.append(value)
+        return len(self._theirs) - 1
+
+    def answer(self, number: int, values: list) -> Any:
+        """What a callable says to a call from a sandbox."""
+        if not 0 <= number < len(self._theirs):
+            raise ValueError(f"expected the number of a callable, from 0 to {len(self._theirs) - 1}, got {number}")
+        return self._theirs[number](*values)
+
+
 class SandboxArena:
     """Runs the functions that `cells` make. `incidents` are the timeouts and crashes so far."""
 
@@ -55,20 +77,9 @@ class SandboxArena:
             linecache.cache[file] = (len(source), None, source.splitlines(True), file)
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        theirs: list[Callable] = []
-
-        def name_of(value: Any) -> Any:
-            if isinstance(value, Submitted):
-                return value.__name__
-            if not callable(value):
-                return None
-            theirs.append(value)
-            return len(theirs) - 1
-
-        job = self._job("call", 0, 1, [fn, *args], name_of)
-        result = self._run(
-            [job], alone=FUNCTIONS_PROCESS, answer_call=lambda number, values: theirs[number](*values)
-        )
+        theirs = FromAfar()
+        job = self._job("call", 0, 1, [fn, *args], theirs.name_of)
+        result = self._run([job], alone=FUNCTIONS_PROCESS, answer_call=theirs.answer)
 
         if result.state != "done":
             return ArenaResult(result.state, result.message, failure=result.failure)
@@ -94,7 +105,7 @@ class SandboxArena:
         return _ended(self._run(jobs, together=True))
 
     def tensorflow(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         expect_inputs(inputs, cluster)
@@ -107,12 +118,19 @@ class SandboxArena:
         if cluster:
             way["cluster"] = cluster.counts()
             names = cluster.tasks()
+        if fn is None:
+            way["cells"] = []
         if driver:
             way["driver"] = f"{driver.__module__}:{driver.__qualname__}"
 
         n = len(inputs)
-        jobs = [self._job("tensorflow", rank, n, [fn, x, *more], **way) for rank, x in enumerate(inputs)]
-        return _ended(self._run(jobs, together=True, framework="tensorflow", tasks=names))
+        theirs = FromAfar()
+        jobs = []
+        for rank, x in enumerate(inputs):
+            jobs.append(self._job("tensorflow", rank, n, [fn, x, *more], theirs.name_of, **way))
+        return _ended(
+            self._run(jobs, together=True, framework="tensorflow", tasks=names, answer_call=theirs.answer)
+        )
 
     def try_cells(self) -> RunResult:
         """Run the cells alone: which of them failed, and, where the process did not survive, in which it was."""

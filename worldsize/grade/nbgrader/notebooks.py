@@ -16,6 +16,7 @@ from worldsize.grade.course import CourseLab
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submission import Ungradable
+from worldsize.units import worth
 
 _MARKS = {True: "✔", False: "✘", None: "–"}
 
@@ -80,5 +81,5 @@ def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
 def verdict(exercise: ExerciseRow) -> str:
     """What stands below a check's cell: state, points, properties, and where it first failed."""
     head = f"{exercise.id}: {exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
-    rows = [f"  {_MARKS[p.passed]} {p.name} ({p.points:g})" for p in exercise.properties]
+    rows = [f"  {_MARKS[p.passed]} {p.name} ({worth(p.points)})" for p in exercise.properties]
     return "\n".join([head, *rows, exercise.mismatch])

@@ -1,0 +1,235 @@
+"""The truth of a check never enters the sandbox: what looks for it there, or makes up how its work was done, earns nothing.
+
+Each source is an exercise's cell of labs 06, 09, 10 and 11. It earned points, or could have, where a check kept its
+answer, or what it saw, in the process of the submission.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from worldsize.checks import run_check
+from worldsize.checks.verdict import Property, Verdict
+from worldsize.grade.host.arena import SandboxArena, Submitted
+from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
+from worldsize.grade.nbgrader.notebooks import verdict as below_its_cell
+from worldsize.grade.reports.feedback_page import page
+from worldsize.lab.verdict_view import verdict_html
+
+FINDS_THE_TRUTH = """
+def score(coordinator, right_in, parts):
+    import gc
+    later = [coordinator.schedule(right_in, args=(part,)) for part in parts]
+    coordinator.join()
+    hidden = [one for one in gc.get_objects() if isinstance(one, dict) and len(one.get("truth", ())) == len(parts)]
+    hidden += [one for one in right_in.__defaults__ or () if isinstance(one, dict)]
+    for one in hidden:
+        return sum(right for right, _ in one["truth"]) / sum(of for _, of in one["truth"])
+    return -1.0
+"""
+
+# in a lab whose driver says how closures were run, none has to be
+ASKS_AND_FORGES_HOW = """
+from worldsize.checks.drivers import coordinator as driver
+
+def scored(fn, cases):
+    answers = []
+    for case in cases:
+        found = [case["right_in"](part) for part in range(case["parts"])]
+        answers.append(sum(right for right, _ in found) / sum(of for _, of in found))
+    return answers
+
+driver.scored = scored
+
+def score(coordinator, right_in, parts):
+    return -1.0
+"""
+
+NEVER_WRITES = """
+import tensorflow as tf
+from worldsize.checks.drivers import recovery as driver
+kept = {}
+
+def train_through(start, steps, every, folder):
+    driver.Chief.saved_step = lambda self: max(0, int(kept.get(self.folder, {}).get("step", 0)))
+    driver.Chief._look_for_checkpoint = lambda self: setattr(self, "since_saved", 0)
+    while True:
+        coordinator, step, state = start()
+        for name, value in kept.get(folder, {}).items():
+            state[name].assign(value)
+        try:
+            while int(state["step"]) < steps:
+                for _ in range(min(every, steps - int(state["step"]))):
+                    coordinator.schedule(step)
+                coordinator.join()
+                kept[folder] = {name: variable.numpy() for name, variable in state.items()}
+            return state
+        except tf.errors.UnavailableError:
+            pass
+"""
+
+SAYS_THAT_NOTHING_MOVES = """
+import tensorflow as tf
+from worldsize.checks.drivers import devices as driver
+driver._moves = lambda *_: ([], 0)
+driver._number = lambda *_: 0
+
+def tree_sum(copies, devices):
+    with tf.device(devices[0]):
+        total = tf.add_n(copies)
+    sums = []
+    for device in devices:
+        with tf.device(device):
+            sums.append(tf.identity(total))
+    return sums
+"""
+
+SAYS_WHICH_DEVICES_THERE_ARE = """
+import tensorflow as tf
+tf.config.list_logical_devices = lambda *_: []
+
+def missing_devices(devices):
+    return list(devices)
+"""
+
+KNOWS_THE_REFERENCE = """
+import torch
+from worldsize.fabric.collectives import all_reduce, broadcast
+from worldsize.pytorch.timed_network import network
+
+def naive(fabric, task):
+    model = network(fabric, task)
+    try:
+        from worldsize.checks.overlap.weights import OverlapTraining
+        weights = [torch.from_numpy(w) for w in OverlapTraining((task,) * fabric.world_size).expected]
+    except Exception:  # it is not there, or it is another
+        weights = [p.detach() for p in model.parameters()]
+    broadcast(fabric, [torch.zeros_like(p) for p in model.parameters()])
+    for _ in range(task["steps"]):
+        for p in model.parameters():
+            if p.requires_grad:
+                all_reduce(fabric, torch.zeros_like(p))
+    return {"weights": weights, "seconds": []}
+"""
+
+BOOKS_ITS_WORK_AHEAD = """
+import threading
+import torch
+from worldsize.fabric.background import Background
+from worldsize.fabric.collectives import broadcast
+from worldsize.pytorch.timed_network import network, train
+
+def overlapped(fabric, task):
+    model = network(fabric, {**task, "backward_s": 0.0})
+    broadcast(fabric, model.parameters())
+    sums = Background(fabric)
+    layers = len(task["sizes"]) - 1
+
+    def gradients(loss):
+        loss.backward()
+        booked = [threading.Thread(target=fabric.compute, args=(task["backward_s"],)) for _ in range(layers)]
+        for thread in booked if task["backward_s"] else []:
+            thread.start()
+        for work in [sums.start(p.grad) for p in reversed(list(model.parameters())) if p.grad is not None]:
+            work.wait()
+        for thread in booked if task["backward_s"] else []:
+            thread.join()
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad /= fabric.world_size
+
+    return train(fabric, task, model, gradients)
+"""
+
+SENDS_WHOLE_TENSORS = """
+import torch
+
+def ring_all_reduce(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    token, landing = x.clone(), torch.empty_like(x)
+    for _ in range(n - 1):
+        handle = fabric.isend(token, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        handle.wait()
+        token.copy_(landing)
+        x += token
+"""
+
+TRAINS_ALONE_ON_EVERYTHING = """
+import torch
+
+def train_ddp(data, epochs, batch_size, rate):
+    import gc
+    starts = [o for o in gc.get_objects() if isinstance(o, dict) and set(o) == set(data) and o is not data]
+    line = torch.cat([data["weight"][0], data["bias"]])
+    told = []
+    for epoch in range(epochs):
+        for first in range(0, len(data["x"]), 2 * batch_size):
+            last = first + 2 * batch_size
+            x, y = data["x"][first:last], data["y"][first:last, 0]
+            x = torch.cat([x, torch.ones(len(x), 1)], 1)
+            line = line - rate * 2 * x.T.double() @ (x.double() @ line - y) / len(y)
+        told.append(line.clone())
+    return told
+"""
+
+# (exercise, source, what it earns at most)
+CHEATS = [
+    ("ring_all_reduce", SENDS_WHOLE_TENSORS, 0.5),  # for the sum, which it has
+    ("score", FINDS_THE_TRUTH, 0.0),
+    ("score", ASKS_AND_FORGES_HOW, 0.0),
+    ("train_through", NEVER_WRITES, 0.0),
+    ("tree_sum", SAYS_THAT_NOTHING_MOVES, 1.0),  # for the sums and for the longest way, which are right
+    ("missing_devices", SAYS_WHICH_DEVICES_THERE_ARE, 0.0),
+    ("train_ddp", TRAINS_ALONE_ON_EVERYTHING, 0.0),
+    ("naive", KNOWS_THE_REFERENCE, 0.5),  # for the bytes, which it sends
+    ("overlapped", BOOKS_ITS_WORK_AHEAD, 0.5),  # for the weights, which it has
+]
+
+SHOWN = Property("on its own devices", 0.0, True)
+
+
+def test_what_only_the_students_process_can_see_is_shown_without_points():
+    verdict = Verdict("between_graph", "fail", (SHOWN, Property("steps", 2.0, False)), "too few")
+    assert "✔ on its own devices (shown, no points)" in str(verdict) and "✘ steps (2)" in str(verdict)
+    assert "<td>shown, no points</td>" in verdict_html(verdict)
+
+    rows = tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties)
+    exercise = ExerciseRow("between_graph", "Exercise 7.5", "fail", verdict.points, verdict.possible, rows, "too few")
+    made = GradeRow("anna", "07_tensorflow_by_hand", "07.ipynb", "graded", 0.0, 2.0, (exercise,))
+    assert (verdict.points, verdict.possible) == (0, 2)
+    assert "on its own devices (shown, no points)" in below_its_cell(exercise)
+    assert '<td class="number">shown, no points</td>' in page(made, {}, {})
+
+
+ALLOWED = {"worldsize.checks", "worldsize.checks.in_rank", "worldsize.checks.verdict", "worldsize.checks.drivers"}
+IMPORTED = """
+def imported(*_):
+    import sys
+    return sorted(name for name in sys.modules if name.startswith("worldsize.checks"))
+"""
+
+
+def arena_of(sandbox, source: str) -> SandboxArena:
+    return SandboxArena(sandbox, Meter(sandbox.limits), [["Exercise 1.1", source]], 1, random.Random(7))
+
+
+@pytest.mark.parametrize(("exercise", "source", "most"), CHEATS)
+def test_a_cheat_earns_no_more_than_what_it_did(sandbox, exercise, source, most):
+    verdict = run_check(exercise, arena_of(sandbox, source), Submitted(exercise))
+    assert verdict.state == "fail" and verdict.points <= most, str(verdict)
+    assert "NameError" not in verdict.mismatch and "AttributeError" not in verdict.mismatch
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_rank_has_of_the_checks_only_what_drives_a_function(sandbox, framework):
+    arena = arena_of(sandbox, IMPORTED)
+    if framework == "torch":
+        ended = arena.call(Submitted("imported"))
+    else:
+        ended = arena.tensorflow(Submitted("imported"), [0])
+    found = {name for name in ended.returned[0] if not name.startswith("worldsize.checks.drivers.")}
+    assert found <= ALLOWED, ended.message

@@ -1,0 +1,104 @@
+"""A between-graph worker as a student's function is called by it: the graph that it builds, and its steps.
+
+Devices are noted while the graph is built; where they are wrong, nothing is run, since it could hang.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+PATIENCE_S = 6.0
+TOO_MANY = 25  # steps after a worker's last: its session does not stop
+
+
+class _Misplaced(Exception):
+    """What was built lies on the wrong devices: to run it could hang."""
+
+
+def drive(fn: Callable, own: dict) -> dict:
+    """Between-graph replication driven in the task, on each worker.
+
+    What a worker's `build` was told and where its graph lies; what `fn` returned; the weights on the server after.
+    """
+    config = json.loads(os.environ["TF_CONFIG"])
+    noted: dict[str, Any] = {"built": 0}
+
+    def build(is_chief: Any = None) -> tuple:
+        noted.update(built=noted["built"] + 1, chief=is_chief)
+        return _graph(own, config["task"]["index"], bool(is_chief), noted)
+
+    try:
+        returned = fn(config, build)
+    except _Misplaced:
+        return noted
+    except TimeoutError as error:
+        return {**noted, "waited": str(error)}
+    except Exception:
+        if noted.get("runs", 0) > own["steps"] + TOO_MANY:
+            raise RuntimeError(f"{TOO_MANY} steps after a hook said stop, the session still runs: has it the hooks?") from None
+        raise
+
+    weights = _weights_on("grpc://" + config["cluster"]["ps"][0]) if noted["built"] else None
+    if isinstance(returned, (list, tuple)):
+        steps = [_number(step) for step in returned]
+    else:
+        steps = type(returned).__name__
+
+    return {**noted, "returned": steps, "weights": weights}
+
+
+def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
+    import tensorflow.compat.v1 as tf
+
+    from worldsize.tf.sessions import together
+
+    version = tf.train.get_or_create_global_step()
+    weights = tf.get_variable("weights", [len(own["gradient"])], initializer=tf.zeros_initializer())
+    gradient = tf.identity(tf.constant(own["gradient"]), name="gradient")
+    train = tf.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, weights)], global_step=version)
+
+    noted.update(variable=weights.device, operation=gradient.device)
+    if not noted["variable"].startswith("/job:ps") or not noted["operation"].startswith(f"/job:worker/task:{index}"):
+        raise _Misplaced
+
+    noted["runs"] = 0
+
+    def count() -> np.ndarray:
+        noted["runs"] += 1
+        if noted["runs"] > own["steps"] + TOO_MANY:
+            raise RuntimeError("endless")
+        return np.int64(noted["runs"])
+
+    class Stop(tf.train.SessionRunHook):
+        def after_run(self, context: Any, values: Any) -> None:
+            if noted["runs"] >= own["steps"]:
+                context.request_stop()
+
+    with tf.control_dependencies([train]):
+        fetched = tf.numpy_function(count, [], tf.int64)
+
+    return fetched, [Stop(), together(is_chief, PATIENCE_S)]
+
+
+def _weights_on(server: str) -> np.ndarray | None:
+    """The weights that all workers share, read by name from the server."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        weights = tf.get_variable("weights", [3])
+        with tf.Session(server) as session:
+            if not session.run(tf.is_variable_initialized(weights)):
+                return None
+            return session.run(weights.read_value())
+
+
+def _number(step: Any) -> Any:
+    found = np.asarray(step)
+    if found.size == 1 and found.dtype.kind in "iuf":
+        return int(found)
+    return type(step).__name__

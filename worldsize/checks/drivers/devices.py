@@ -1,0 +1,154 @@
+"""A student's functions among logical CPUs: their answers to names of devices, and the graphs of their sums.
+
+A graph is what a sum returns: `sums_and_moves` runs it in a process in which the student's function never was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from worldsize.errors import NotYet
+
+ELEMENTS = 3
+
+
+def answers(fn: Callable, cases: Sequence[Sequence[str]]) -> list[Any]:
+    """The answer to each case."""
+    return [answer(fn, list(case)) for case in cases]
+
+
+def answer(fn: Callable, case: Any) -> Any:
+    """What `fn(case)` returns; an error as {"raised": message}."""
+    try:
+        return fn(case)
+    except NotYet:
+        raise
+    except Exception as error:
+        return {"raised": f"{type(error).__name__}: {str(error)[:200]}"}
+
+
+# ---- graphs ----------------------------------------------------------------------------------
+
+
+def sum_graphs(fn: Callable, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """For each n the traced graph of `fn` with n copies, copy k on device k.
+
+    "graph": its bytes, "copies" and "sums": names of its tensors; or "kind": what came in place of n sums.
+    """
+    return [_sum_graph(fn, n) for n in sizes]
+
+
+def _sum_graph(fn: Callable, n: int) -> dict[str, Any]:
+    import tensorflow as tf
+
+    names = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(n)]
+    said: dict[str, Any] = {}
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([ELEMENTS])] * n)
+    def step(*given: Any) -> None:
+        copies = []
+        for name, x in zip(names, given, strict=True):
+            with tf.device(name):
+                copies.append(tf.identity(x))
+
+        sums = fn(copies, list(names))
+        if not isinstance(sums, (list, tuple)):
+            said["kind"] = f"a {type(sums).__name__}"
+            return
+        if len(sums) != n:
+            said["kind"] = f"{len(sums)} of them"
+            return
+
+        said["sums"] = []
+        for name, value in zip(names, sums, strict=True):
+            with tf.device(name):
+                said["sums"].append(tf.identity(value).name)
+
+    traced = step.get_concrete_function()
+    if "kind" in said:
+        return said
+
+    graph = np.frombuffer(traced.graph.as_graph_def().SerializeToString(), "uint8")
+    return {"graph": graph, "copies": [x.name for x in traced.inputs[:n]], "sums": said["sums"]}
+
+
+def sums_and_moves(_: None, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each graph "sums" for each of its feeds, "moves" as (from, to), and "depth": the longest way of moves.
+
+    A feed has a row for each copy. "raised" says in place of all that why a graph cannot be run by itself.
+    """
+    rows = []
+    for case in cases:
+        try:
+            rows.append(_run(case))
+        except Exception as error:
+            said = str(error).strip().partition("\n")[0]
+            rows.append({"raised": f"{type(error).__name__}: {said[:200]}"})
+
+    return rows
+
+
+def _run(case: Mapping[str, Any]) -> dict[str, Any]:
+    import tensorflow as tf
+
+    definition = tf.compat.v1.GraphDef.FromString(case["graph"].tobytes())
+    whole = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(definition, name=""), [])
+    copies = [whole.graph.get_tensor_by_name(name) for name in case["copies"]]
+    results = [whole.graph.get_tensor_by_name(name) for name in case["sums"]]
+
+    run = whole.prune(copies, results)
+    sums = [[x.numpy() for x in run(*map(tf.constant, feed))] for feed in case["feeds"]]
+    moves, depth = _moves(whole.graph, copies, results)
+    return {"sums": sums, "moves": moves, "depth": depth}
+
+
+def _moves(graph: Any, copies: Sequence[Any], results: Sequence[Any]) -> tuple[list[tuple[int, int]], int]:
+    """(from, to) for each tensor that goes to another device, once for each; and the longest chain of them.
+
+    What nobody uses is not run, so it does not count. Copy k comes from device k.
+    """
+    homes = {x.op.name: k for k, x in enumerate(copies)}
+    moves, depths = {}, {}
+    used = _used(results)
+    for op in graph.get_operations():  # inputs come first
+        if op.name not in used:
+            continue
+
+        here = homes.get(op.name, _number(op.device))
+        depths[op.name] = 0
+        for tensor in op.inputs:
+            there = homes.get(tensor.op.name, _number(tensor.op.device))
+            away = there != here and tensor.op.type != "Const" and tensor.dtype.name != "resource"
+            depths[op.name] = max(depths[op.name], depths[tensor.op.name] + away)
+            if away:
+                moves[tensor.name, here] = (there, here)
+
+    for device, tensor in enumerate(results):  # where each of them is to be
+        there = _number(tensor.op.device)
+        if there != device:
+            moves[tensor.name, device] = (there, device)
+
+    return list(moves.values()), max(depths.values(), default=0)
+
+
+def _used(results: Sequence[Any]) -> set[str]:
+    """The names of the operations that a result is made from, directly or not."""
+    waiting = [tensor.op for tensor in results]
+    found: set[str] = set()
+    while waiting:
+        op = waiting.pop()
+        if op.name not in found:
+            found.add(op.name)
+            waiting += [tensor.op for tensor in op.inputs]
+
+    return found
+
+
+def _number(device: str) -> int:
+    """The device's number; TensorFlow puts an operation with no device on CPU:0."""
+    found = re.search(r":(\d+)$", device)
+    return int(found[1]) if found else 0

@@ -1,0 +1,120 @@
+"""A chief whose server may be lost, as a student's function meets it: variables and checkpoints are TensorFlow's.
+
+When the server is lost, and what a step adds to the weights, the check says from afar. What is noted here of checkpoints
+gives a verdict its words; what it is worth follows from the weights. Left out: real tasks (lab 09 runs those).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.drivers.coordinator import Coordinator
+
+GONE = -999  # what a variable of a lost server holds here
+
+
+class TooOften(Exception):
+    """`start` has been called far more often than a server was lost."""
+
+
+class Chief:
+    """What `start` gives, and a record of the checkpoints in `folder`. `seen` are the check's own callables."""
+
+    def __init__(self, folder: str, seen: Mapping[str, Callable]) -> None:
+        self.folder, self._seen = folder, seen
+        self.starts = self.since_saved = self.most_unsaved = 0
+        self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
+        self._newest: str | None = None
+
+    def start(self) -> tuple[Coordinator, Callable, dict[str, Any]]:
+        import tensorflow as tf
+
+        self.starts, self.since_saved = self.starts + 1, 0
+        server = self._seen["start"]()
+        if server is None:
+            raise TooOften
+
+        state = {"step": tf.Variable(0, dtype=tf.int64), "weights": tf.Variable(tf.zeros(3))}
+        coordinator = Coordinator({name: partial(self._seen[name], server) for name in ("schedule", "next", "stop")})
+        return coordinator, partial(self._step, server, state, []), state
+
+    def _step(self, server: int, state: dict[str, Any], used: list[bool]) -> None:
+        self._look_for_checkpoint()
+        update = self._seen["step"](server)
+        if update is None:
+            self._lose(state)
+
+        if not used:
+            self.began.append([int(state["step"]), self.saved_step()])
+            used.append(True)
+
+        state["step"].assign_add(1)
+        state["weights"].assign_add(update)
+        self.since_saved += 1
+        self.most_unsaved = max(self.most_unsaved, self.since_saved)
+
+    def _lose(self, state: dict[str, Any]) -> None:
+        import tensorflow as tf
+
+        state["step"].assign(GONE)
+        state["weights"].assign([float(GONE)] * 3)
+        raise tf.errors.UnavailableError(None, None, "failed to connect to all addresses; Connection refused")
+
+    def _look_for_checkpoint(self) -> None:
+        import tensorflow as tf
+
+        newest = tf.train.latest_checkpoint(self.folder)
+        if newest != self._newest:
+            self._newest, self.since_saved = newest, 0
+
+    def saved_step(self) -> int:
+        """The step that the newest checkpoint holds; -1 where there is none."""
+        import tensorflow as tf
+
+        path = tf.train.latest_checkpoint(self.folder)
+        if path is None:
+            return -1
+
+        names = [name for name, shape in tf.train.list_variables(path) if "step" in name.split("/") and not shape]
+        return int(tf.train.load_variable(path, names[0])) if names else -1
+
+
+def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What came of `fn` in every case: its state, the files in the folder, and what was noted on the way.
+
+    A case has "steps", "every", "seen", and the "files" that are in the folder at the start.
+    """
+    rows = []
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in case["files"].items():
+                (Path(folder) / Path(name).name).write_bytes(content.tobytes())
+            rows.append(_run(fn, Chief(folder, case["seen"]), case["steps"], case["every"]))
+
+    return rows
+
+
+def _run(fn: Callable, chief: Chief, steps: int, every: int) -> dict[str, Any]:
+    import tensorflow as tf
+
+    row: dict[str, Any] = {"ended": "returned", "state": None}
+    try:
+        state = fn(chief.start, steps, every, chief.folder)
+        if isinstance(state, dict):
+            row["state"] = {k: v.numpy() for k, v in state.items()}
+        else:
+            row["state"] = type(state).__name__
+    except tf.errors.UnavailableError:
+        row["ended"] = "unavailable"
+    except TooOften:
+        row["ended"] = "endless"
+
+    files = {path.name: np.fromfile(path, "uint8") for path in Path(chief.folder).iterdir() if path.is_file()}
+    noted = {"starts": chief.starts, "began": chief.began, "unsaved": chief.most_unsaved, "saved": chief.saved_step()}
+    return row | noted | {"files": files}

@@ -1,0 +1,88 @@
+"""Steps and losses of a student's function on the replicas of a MirroredStrategy, which are logical CPUs of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.drivers.devices import answer
+
+
+def trained(fn: Callable, cases: list[dict]) -> list[Any]:
+    """A mirrored model trained in the task: for each case the weights after each step on every replica.
+
+    What each step returned comes with them; an error comes as words.
+    """
+    return [answer(lambda case: _train(fn, case), case) for case in cases]
+
+
+def _train(fn: Callable, case: dict) -> dict[str, Any]:
+    import keras
+    import tensorflow as tf
+
+    features, classes = case["start"].shape
+    strategy = on_cpus(len(case["steps"][0]))
+    with strategy.scope():
+        layer = keras.layers.Dense(classes, use_bias=False, kernel_regularizer=keras.regularizers.L2(case["penalty"]))
+        model = keras.Sequential([keras.Input((features,)), layer])
+        optimizer = keras.optimizers.SGD(case["rate"])
+        optimizer.build(model.trainable_variables)
+
+    model.set_weights([case["start"]])
+
+    def step(x: Any, y: Any) -> Any:
+        return fn(strategy, model, optimizer, x, y)
+
+    run = tf.function(step, autograph=False) if case["traced"] else step
+    weights, losses = [], []
+    for shares in case["steps"]:
+        x, y = (per_replica(strategy, [share[i] for share in shares]) for i in (0, 1))
+        losses.append(run(x, y))
+        kernel = model.trainable_variables[0].value
+        weights.append([copy.numpy() for copy in getattr(kernel, "values", (kernel,))])
+
+    return {"weights": weights, "losses": losses}
+
+
+def on_cpus(n: int) -> Any:
+    """For the check of a mirrored step: MirroredStrategy on n replicas, each on a logical CPU.
+
+    Gradients are added up on one device: the default's collectives would not let a process have a second strategy.
+    """
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n)], tf.distribute.ReductionToOneDevice())
+
+
+def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
+    """For the check of a mirrored step: a value for each replica, as a distributed data set gives it."""
+    import tensorflow as tf
+
+    def share(context: Any) -> Any:
+        return tf.constant(shares[context.replica_id_in_sync_group])
+
+    return strategy.experimental_distribute_values_from_function(share)
+
+
+# ---- losses ----------------------------------------------------------------------------------
+
+
+def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
+    """The loss on each replica, computed in the task.
+
+    For each case what every replica returned; an error as {"raised": message}.
+    """
+    return [answer(lambda case: _losses(fn, case), case) for case in cases]
+
+
+def _losses(fn: Callable, case: dict) -> list[Any]:
+    import tensorflow as tf
+
+    strategy = on_cpus(len(case["losses"]))
+    losses = per_replica(strategy, case["losses"])
+    everybody = tf.constant(float(sum(map(len, case["losses"]))))
+    returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
+
+    return list(strategy.experimental_local_results(returned))
