@@ -100,7 +100,7 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
     outside = [other for other in missing if other in shell.user_ns and other not in told]
     if outside:
         names = ", ".join(f"`{other}`" for other in outside)
-        print(f"note: `{name}` uses {names}, which no cell makes in a way that a grade can repeat: define it in the exercise's cell.")
+        print(f"note: `{name}` uses {names} from a cell that is not handed in: move it into the exercise's own cell.")
     return rebuilt
 
 

@@ -57,7 +57,11 @@ def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collecti
     if not named:
         return FoundCell((), None, "nothing")
 
-    free = {k for k, cell in enumerate(code) if _is_free(cell, names)} - set(named)
+    # the upper half of one that was split: it has the title, and the lower half the name
+    titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title and _is_free(cell, names)]
+    named = sorted({*named, *(k for k in titled if not defines(code[k].source, exercise.functions[0]))})
+    free = {k for k, cell in enumerate(code) if _is_free(cell, names) and not title_text(cell.source)} - set(named)
+    free |= set(titled) - set(named)
     parts = _together(exercise, code, named, free)
     if not _whole(exercise, _joined(code, parts)):
         parts = _with_neighbours(exercise, code, parts, free)
@@ -76,7 +80,7 @@ def title_text(source: str) -> str:
 
 
 def _is_free(cell: NotebookCell, names: Collection[str]) -> bool:
-    return not {cell.id, cell.grade_id} & set(names) and title_of(cell.source) is None
+    return not {cell.id, cell.grade_id} & set(names)
 
 
 def _together(exercise: Exercise, code: Sequence[NotebookCell], named: list[int], free: set[int]) -> list[int]:
