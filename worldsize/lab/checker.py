@@ -73,8 +73,13 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
     files = {source.rstrip(): file for file, source in cell_sources()}
     taken = _taken_along(name, cells, ran, title, titles)
     namespace = graded_cells.rebuild(_with_own_cells(cells, taken, ran, files), files)
+    for one in taken.left:
+        print(f"note: {one.sentence}")
+
     rebuilt = namespace.get(name)
     if rebuilt is None or not hasattr(rebuilt, "__code__"):
+        if taken.left:  # its cell ended where it used one of these
+            return fn
         print(f"note: `{name}` is not in a cell that starts with `{_first_line(title)}`: only such cells are handed in.")
         return fn
 
@@ -93,8 +98,6 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
             f"you wrote it, the cell has lost its first line: put `{_first_line(title)}` back."
         )
 
-    for one in taken.left:
-        print(f"note: {one.sentence}")
     told = {one.name for one in taken.left}
     missing = graded_cells.missing_names(rebuilt, namespace)
     outside = [other for other in missing if other in shell.user_ns and other not in told]

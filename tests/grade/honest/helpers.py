@@ -36,7 +36,8 @@ helped("helper_above", above=HELPER)
 helped("helper_below", below=HELPER)
 helped("helper_at_the_top", first=HELPER)
 helped("helper_with_a_demo_in_its_cell", above=f"{HELPER}\nrun = launch(exchange, 4)\nfor r in run:\n    print(r)")
-helped("helper_of_a_helper", above="def exchange(fabric, x):\n    return deeper(fabric, x)", first=HELPER.replace("exchange", "deeper"))
+helped("helper_of_a_helper", above="def exchange(fabric, x):\n    return deeper(fabric, x)",
+       first=HELPER.replace("exchange", "deeper"))
 helped("helper_as_a_lambda", above="exchange = lambda fabric, x: work(fabric, x)", below=HELPER.replace("exchange", "work"))
 helped("helper_class", TITLE + "def pass_right(fabric, x):\n    return Ring(fabric).exchange(fabric, x)\n",
        above="class Ring:\n    def __init__(self, fabric):\n        self.fabric = fabric\n    def exchange(self, fabric, x):\n"
@@ -44,7 +45,8 @@ helped("helper_class", TITLE + "def pass_right(fabric, x):\n    return Ring(fabr
 helped("helper_dataclass", TITLE + f"def pass_right(fabric, x):\n    assert DEFAULT.step == 1\n{BODY}",
        above="from dataclasses import dataclass\n@dataclass\nclass Settings:\n    step: int = 1\n\nDEFAULT = Settings()")
 helped("helper_decorator", TITLE + f"@logged\ndef pass_right(fabric, x):\n{BODY}",
-       above="import functools\ndef logged(fn):\n    @functools.wraps(fn)\n    def inner(*a):\n        return fn(*a)\n    return inner")
+       above="import functools\ndef logged(fn):\n    @functools.wraps(fn)\n"
+       "    def inner(*a):\n        return fn(*a)\n    return inner")
 helped("helper_default_argument", TITLE + "def pass_right(fabric, x, step=STEP):\n" + BODY, above="STEP = 1")
 helped("helper_partial", TITLE + "pass_right = partial(shift, 1)\n",
        above=f"from functools import partial\ndef shift(by, fabric, x):\n{BODY}")
@@ -54,7 +56,8 @@ helped("helper_beside_a_magic", above=f"%load_ext autoreload\n!pip install einop
 helped("helper_under_time_magic", above=f"%%time\n{HELPER}")
 helped("helper_with_a_semicolon", BY_STEP, above="print('hello'); STEP = 1; print(STEP)")
 helped("helper_beside_one_that_fails", above=f"from einops_that_is_not_here import rearrange\n{HELPER}")
-helped("helper_with_future_annotations", above=f"from __future__ import annotations\n{HELPER.replace('(fabric, x)', '(fabric, x: Nowhere)')}")
+helped("helper_with_future_annotations",
+       above=f"from __future__ import annotations\n{HELPER.replace('(fabric, x)', '(fabric, x: Nowhere)')}")
 helped("import_math", TITLE + f"def pass_right(fabric, x):\n    assert math.pi > 3\n{BODY}", above="import math")
 helped("import_numpy", NUMPY, first="import numpy as np\nimport matplotlib.pyplot as plt")
 helped("import_itertools", TITLE + f"def pass_right(fabric, x):\n    next(it.count())\n{BODY}", above="import itertools as it")
@@ -73,7 +76,19 @@ helped("constant_and_a_loop_s_own_name", BY_STEP, above="STEP = 1\nfor k in rang
 
 # ---- lab 06, where exercises share -------------------------------------------------------------
 
-RIGHT_LEFT = "def right(fabric):\n    return (fabric.rank + 1) % fabric.world_size\n\ndef left(fabric):\n    return (fabric.rank - 1) % fabric.world_size"
+RIGHT_LEFT = """def right(fabric):
+    return (fabric.rank + 1) % fabric.world_size
+
+def left(fabric):
+    return (fabric.rank - 1) % fabric.world_size
+"""
+COUNTED = """CALLS = {}
+def counted(fn):
+    def inner(*args):
+        CALLS[fn.__name__] = 1
+        return fn(*args)
+    return inner
+"""
 SHARED = {
     e.id: e.reference.replace("(rank + 1) % n", "right(fabric)", 1).replace("(rank - 1) % n", "left(fabric)")
     for e in ring().exercises
@@ -81,7 +96,7 @@ SHARED = {
 hand_in("ring_shared_helper", ring_notebook(SHARED, RIGHT_LEFT), RING)
 hand_in("ring_wrappers", ring_notebook(
     {e.id: f"{e.reference}\n{e.id} = counted({e.id})" for e in ring().exercises},
-    "CALLS = {}\ndef counted(fn):\n    def inner(*args):\n        CALLS[fn.__name__] = 1\n        return fn(*args)\n    return inner",
+    COUNTED,
 ), RING)
 _both = ring_notebook({})
 _first, _second = ring().exercises[2:4]
@@ -90,5 +105,6 @@ _both["cells"].remove(cell(_both, _second.id))
 hand_in("ring_two_exercises_in_one_cell", _both, RING)
 _again = ring_notebook({})
 _again["cells"].insert(3, own("size = 3\n" + "def probe(n):\n    return split(n, size)"))
-cell(_again, "reduce_scatter")["source"] = ring().exercises[2].reference.replace("chunks = split(", "probe(7)\n    chunks = split(")
+_source = ring().exercises[2].reference.replace("chunks = split(", "probe(7)\n    chunks = split(")
+cell(_again, "reduce_scatter")["source"] = _source
 hand_in("ring_helper_on_set_up", _again, RING)

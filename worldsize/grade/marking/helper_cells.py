@@ -78,11 +78,11 @@ class HelperCells:
 
     def drop(self, title: str, message: str) -> None:
         """The cell of that title ends the process, or does not end."""
-        self._errors[title] = message
         for cell in self._every():
-            if cell.title == title and len(cell.statements) > 1:
+            if cell.title == title and len(cell.statements) > 1 and cell.number not in self._apart:
                 self._apart.add(cell.number)
                 return
+        self._errors[title] = message
         self._dropped.add(title)
 
     def _every(self) -> Iterable[OwnCell]:
@@ -105,7 +105,7 @@ class HelperCells:
         for cell in self._of(exercise).cells:
             for title, message in self._errors.items():
                 if title == cell.title or title.startswith(f"{cell.title}, "):
-                    said.append(text_of(f"{title} of the notebook, which it uses: {message}", _MOST_SAID))
+                    said.append(text_of(f"It uses {title} of your notebook, which failed: {message}", _MOST_SAID))
         return "\n".join(said[:3])
 
 

@@ -22,9 +22,15 @@ _MOST_BYTES = {"cell_type": 2_000, "id": 2_000, "metadata": 200_000, "source": 4
 
 _INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'  # of a string, up to its end or the chunk's
 _STRING = rb'"' + _INSIDE + rb'"'
-_FLAT = rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+"
-_NESTED = rb'(?:[^"\[\]{}]++|' + _STRING + rb"|[\[{]" + _FLAT + rb"[\]}])*+"
-_PASSED = re.compile(rb'(?s)(?:[^"\[\]{}]++|' + _STRING + rb"|[\[{]" + _NESTED + rb"[\]}])*+")
+_PLAIN = rb'[^"\[\]{}]++|' + _STRING
+
+
+def _with_lists(inside: bytes) -> bytes:
+    return rb"(?:" + _PLAIN + rb"|[\[{]" + inside + rb"[\]}])*+"
+
+
+_FLAT = rb"(?:" + _PLAIN + rb")*+"
+_PASSED = re.compile(rb"(?s)" + _with_lists(_with_lists(_with_lists(_FLAT))))  # lists up to three deep in one step
 _OPENED = re.compile(rb"[\[{]++")
 _CLOSED = re.compile(rb"[\]}]++")
 _IN_STRING = re.compile(rb"(?s)" + _INSIDE)
