@@ -135,7 +135,7 @@ def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path):
 OUTPUTS = {
     "lines": '"step 17 loss 0.1234 \\"quoted\\" \\u2588\\n",' * 25_000,
     "a picture": '"' + "iVBORw0KGg" * 100_000 + '",',
-    "a table": '[0.12345, [1, {"cells": []}]],' * 34_000,
+    "a table": '[0.12345, [1, {"cells": 2}]],' * 35_000,
 }
 
 
