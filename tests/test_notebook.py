@@ -32,7 +32,7 @@ CELLS = {
     "stub": '# Exercise 0.1: pass it on\ndef pass_right(fabric, x):\n    raise NotYet("Exercise 0.1: pass it")',
     "check stub": "check.pass_right(pass_right)",
     "launch stub": "run = launch(lambda fabric: pass_right(fabric, torch.ones(1)), 2)\nfigures.messages(run)",
-    "outside": "shift = 1",
+    "outside": "for shift in range(2):\n    pass",
     "uses outside": RIGHT.replace("rank + 1", "rank + shift"),
     "check outside": "check.pass_right(pass_right)",
     "right": RIGHT,
@@ -84,7 +84,7 @@ def test_a_picture_of_a_stub_says_not_yet(outputs):
 
 def test_a_name_from_a_cell_that_is_not_handed_in_is_pointed_out(outputs):
     said = text(outputs[0]["check outside"])
-    assert "uses `shift` from a cell that is not handed in" in said
+    assert "`shift` is made by a loop in another cell: the grader does not run it" in said
     assert "NameError: name 'shift' is not defined" in said
 
 

@@ -19,7 +19,7 @@ from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.batch import Batch, grade
 
-for kind in ("honest", "endings", "walls", "forged", "damaged"):
+for kind in ("honest", "endings", "walls", "forged", "damaged", "helpers"):
     import_module(f"tests.grade.cheats.{kind}")
 
 pytestmark = pytest.mark.timeout(900)

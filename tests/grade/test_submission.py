@@ -254,3 +254,66 @@ def test_a_row_names_the_set_up_cells_that_were_changed(labs):
     (change,) = repaired(notebook, labs).tamper
     words = sentence(change)
     assert words.endswith("was changed: the release's own was used; what was added does not count: `import numpy as np`")
+
+
+# ---- cells that were split -------------------------------------------------------------------
+
+HALVES = RIGHT.partition("    received = torch")
+UPPER, LOWER = TITLE + HALVES[0], HALVES[1] + HALVES[2]
+
+
+def in_cells(*sources: str, named: tuple[int, ...] = ()) -> dict:
+    """A notebook whose exercise stands in these cells; those `named` have its name and id, the others none."""
+    notebook = with_cell("")
+    one = cell(notebook, "pass_right")
+    place = notebook["cells"].index(one)
+    rows = [{**one, "source": text} if k in named else {**one, "source": text, "id": f"x{k}", "metadata": {}}
+            for k, text in enumerate(sources)]  # fmt: skip
+    notebook["cells"][place : place + 1] = rows
+    return notebook
+
+
+@pytest.mark.parametrize("named", [(0,), (1,), (0, 1)])
+def test_an_exercise_in_two_cells_is_put_together(labs, named):
+    handed_in = repaired(in_cells(UPPER, LOWER, named=named), labs)
+    assert handed_in.sources["pass_right"] == f"{UPPER}\n{LOWER}"
+    (change,) = handed_in.tamper
+    assert sentence(change) == "Exercise 0.1 (pass_right): its cell was split into 2, which were put together"
+
+
+def test_three_parts_are_put_together_with_what_runs_on(labs):
+    first, second, third = TITLE + "import math", HALVES[0], LOWER
+    handed_in = repaired(in_cells(first, second, third, named=(0,)), labs)
+    assert handed_in.sources["pass_right"] == "\n".join([first, second, third])
+
+
+def test_a_cell_below_that_is_python_by_itself_is_no_half(labs):
+    handed_in = repaired(in_cells(TITLE + RIGHT, "print(pass_right)", named=(0,)), labs)
+    assert handed_in.sources["pass_right"] == TITLE + RIGHT
+
+
+def test_a_cell_below_that_would_not_make_it_python_is_no_half(labs):
+    handed_in = repaired(in_cells(TITLE + RIGHT, "        this is : no python", named=(0,)), labs)
+    assert handed_in.sources["pass_right"] == TITLE + RIGHT
+
+
+def test_a_copy_is_no_half(labs):
+    handed_in = repaired(in_cells(TITLE + RIGHT, TITLE + RIGHT.replace("+ 1", "+ 2"), named=(0, 1)), labs)
+    assert handed_in.sources["pass_right"] in (TITLE + RIGHT, TITLE + RIGHT.replace("+ 1", "+ 2"))
+
+
+def test_a_cell_that_is_broken_for_good_is_taken_as_it_is(labs):
+    handed_in = repaired(in_cells("def pass_right(fabric, x:", "print(1)", named=(0,)), labs)
+    assert handed_in.sources["pass_right"] == "def pass_right(fabric, x:"
+
+
+def test_a_class_a_pair_and_a_typed_name_define_a_function_too(labs):
+    for source in ("class pass_right: pass", "pass_right, other = f, g", "pass_right: Callable = f", "async def pass_right(): 1"):
+        assert repaired(in_cells(source), labs).sources["pass_right"] == source
+
+
+def test_colab_s_ids_in_the_metadata_name_cells(labs):
+    notebook = with_cell(TITLE + RIGHT)
+    for one in notebook["cells"]:
+        one["metadata"] = {"id": one.pop("id")}
+    assert repaired(notebook, labs).sources["pass_right"] == TITLE + RIGHT

@@ -76,3 +76,33 @@ def test_after_a_syntax_error_the_check_says_that_it_looks_at_the_last_version_t
     told = said(f"{TITLE}\n{RIGHT}", f"{TITLE}\ndef pass_right(fabric, x):\n    return x +")
     assert "the cell of Exercise 0.1 has a syntax error (line 3: invalid syntax). The last version that ran was checked" in told
     assert "✔ pass_right: 4 of 4 points" in told
+
+
+HELPED = f"{TITLE}\ndef pass_right(fabric, x):\n    return exchange(fabric, x)"
+HELPER = RIGHT.replace("pass_right", "exchange")
+
+
+def test_helpers_in_cells_of_one_s_own_count_as_they_would_in_a_grade(said):
+    assert said(HELPER, HELPED).strip() == "✔ pass_right: 4 of 4 points"
+    assert said(f"%%time\n{HELPER}\nprint(1)", HELPED).strip().endswith("✔ pass_right: 4 of 4 points")
+
+
+def test_the_last_version_of_a_helper_counts(said):
+    assert said(HELPER.replace("return out", "return x"), HELPED, HELPER).strip() == "✔ pass_right: 4 of 4 points"
+
+
+def test_a_place_in_a_helper_is_told(said):
+    told = said("print(1)\n\n\ndef exchange(fabric, x):\n    return x[99]", HELPED)
+    assert "cell In[3], line 5, in exchange" in told
+
+
+def test_a_name_that_does_not_go_along_is_named_with_what_to_do(said):
+    told = said("for scale in range(2):\n    pass", f"{TITLE}\nFIRST = scale\n{RIGHT}")
+    assert "`scale` is made by a loop in another cell: the grader does not run it. Define it in the exercise's cell." in told
+
+
+def test_a_name_that_does_not_go_along_is_named_where_the_check_passes_too(said):
+    cell = f"{TITLE}\n{RIGHT}".replace("return out", "return out if len(out) else out * scale")
+    told = said("scale = sum(x for x in open('/dev/null'))\nscale = print()", cell)
+    assert "`scale` is made by a call in another cell" in told
+    assert "✔ pass_right: 4 of 4 points" in told

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from worldsize.checks import CHECKS, run_check
@@ -17,8 +18,11 @@ from worldsize.checks.arena import LaunchArena
 from worldsize.checks.verdict import Verdict
 from worldsize.failures import UNTITLED
 from worldsize.lab import graded_cells
+from worldsize.lab.graded_cells import GradedCells
 from worldsize.lab.lab import Lab
+from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound
 from worldsize.lab.released import EXERCISES, SETUPS
+from worldsize.lab.statements import without_cell_magic
 from worldsize.launch.execute import cell_sources
 from worldsize.titles import Title, title_of
 
@@ -47,27 +51,35 @@ class Checker:
 
         _note_changed_setups(self._lab.number)
         title = title_of(EXERCISES.get(self._lab.number, {}).get(exercise, ""))
-        handed_in = [_as_handed_in(each, title) for each in (fn, *more)]
+        titles = {name: title_of(line) for name, line in EXERCISES.get(self._lab.number, {}).items()}
+        handed_in = [_as_handed_in(each, title, titles) for each in (fn, *more)]
         verdict = run_check(exercise, self._arena, *handed_in)
         self._lab.record(verdict)
         return verdict
 
 
-def _as_handed_in(fn: Callable, title: Title | None) -> Callable:
+def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title | None]) -> Callable:
     """The function as the cells that count make it, so that what passes here passes for a grade.
 
-    `title` is that of the exercise.
+    `title` is that of the exercise, `titles` those of all exercises of the lab.
     """
     shell = notebook_shell()
     if shell is None or not hasattr(fn, "__code__"):
         return fn
 
     name = fn.__name__
-    cells = graded_cells.graded(shell.user_ns.get("In", ()), {name: title} if title else None)
+    ran = _that_ran(shell)
+    cells = graded_cells.graded(ran, {name: title} if title else None)
     files = {source.rstrip(): file for file, source in cell_sources()}
-    namespace = graded_cells.rebuild(cells.sources, files)
+    taken = _taken_along(name, cells, ran, title, titles)
+    namespace = graded_cells.rebuild(_with_own_cells(cells, taken, ran, files), files)
+    for one in taken.left:
+        print(f"note: {one.sentence}")
+
     rebuilt = namespace.get(name)
     if rebuilt is None or not hasattr(rebuilt, "__code__"):
+        if taken.left:  # its cell ended where it used one of these
+            return fn
         print(f"note: `{name}` is not in a cell that starts with `{_first_line(title)}`: only such cells are handed in.")
         return fn
 
@@ -86,11 +98,65 @@ def _as_handed_in(fn: Callable, title: Title | None) -> Callable:
             f"you wrote it, the cell has lost its first line: put `{_first_line(title)}` back."
         )
 
-    outside = [other for other in graded_cells.missing_names(rebuilt, namespace) if other in shell.user_ns]
+    told = {one.name for one in taken.left}
+    missing = graded_cells.missing_names(rebuilt, namespace)
+    outside = [other for other in missing if other in shell.user_ns and other not in told]
     if outside:
         names = ", ".join(f"`{other}`" for other in outside)
         print(f"note: `{name}` uses {names} from a cell that is not handed in: move it into the exercise's own cell.")
     return rebuilt
+
+
+def _that_ran(shell: Any) -> list[str]:
+    """The sources of the notebook's cells that ran, In[0] first."""
+    raw = getattr(getattr(shell, "history_manager", None), "input_hist_raw", ())
+    found = []
+    for k, source in enumerate(shell.user_ns.get("In", ())):
+        if source.startswith("get_ipython().run_cell_magic(") and k < len(raw):
+            source = without_cell_magic(raw[k])
+        found.append(source)
+    return found
+
+
+def _taken_along(
+    name: str, cells: GradedCells, ran: list[str], title: Title | None, titles: Mapping[str, Title | None]
+) -> TakenAlong:
+    """What goes along of the notebook's other cells with the exercise whose function is `name`."""
+    functions: dict[str, tuple[str, ...]] = {}
+    for other, its in titles.items():
+        source = cells.sources.get(str(its))
+        if source is not None:
+            functions[source] = (*functions.get(source, ()), other)
+    source = cells.sources.get(str(title))
+    if source is None:
+        return TakenAlong()
+    functions[source] = (*functions.get(source, ()), name)
+
+    rows = []
+    last = {source: k for k, source in enumerate(ran)}
+    for k, source in enumerate(ran):
+        found = title_of(source)
+        if source in functions:
+            if last[source] == k:
+                rows.append(CellOfNotebook(k, source, functions[source]))
+        elif found is None or found.kind not in (graded_cells.SETUP, "Exercise"):
+            rows.append(CellOfNotebook(k, source))
+
+    setups = [source for each, source in cells.sources.items() if each.startswith(graded_cells.SETUP)]
+    front = getattr(sys.modules.get("worldsize.notebook"), "__all__", ())
+    return OwnCells(rows, names_bound(setups, {"worldsize.notebook": front}), ran=True).taken_along(name)
+
+
+def _with_own_cells(
+    cells: GradedCells, taken: TakenAlong, ran: list[str], files: dict[str, str]
+) -> dict[str, str]:
+    """The graded cells with what goes along after the set-up; `files` learns from which cell each piece is."""
+    found = {title: source for title, source in cells.sources.items() if title.startswith(graded_cells.SETUP)}
+    for cell in taken.cells:
+        for title, source in cell.one_by_one():
+            found[title] = source
+            files[source.rstrip()] = files.get(ran[cell.number].rstrip(), "<cell>")
+    return found | cells.sources
 
 
 def _first_line(title: Title | None) -> str:

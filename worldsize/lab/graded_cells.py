@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, MappingProxyType
 from typing import Any
 
+from worldsize.lab.statements import statements
 from worldsize.titles import Title, title_of
 
 SETUP = "Set-up"
@@ -102,9 +103,14 @@ def _syntax_error(source: str) -> SyntaxError | None:
 
 
 def defines(source: str, name: str) -> bool:
-    """Whether a cell of a lab notebook defines `name` at its top level, by `def` or by `=`."""
-    name = re.escape(name)
-    return re.search(rf"^def\s+{name}\s*\(|^{name}\s*=", source, re.MULTILINE) is not None
+    """Whether a cell of a lab notebook defines `name` at its top level: by `def` or by `=`, or however Python reads it."""
+    if name not in source:
+        return False
+
+    escaped = re.escape(name)
+    if re.search(rf"^def\s+{escaped}\s*\(|^{escaped}\s*=", source, re.MULTILINE):
+        return True
+    return any(name in one.binds for one in statements(source) or ())
 
 
 def lines_of(source: str) -> list[str]:

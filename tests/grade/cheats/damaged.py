@@ -150,7 +150,24 @@ def deeper_than_python_can_read(path: Path):
 
 @file(0.0)
 def too_large(path: Path):
-    path.write_bytes(b'{"cells": [' + b" " * 21_000_000 + b"]}")
+    with path.open("wb") as file:  # and next to nothing on the disk
+        file.truncate(1_001_000_000)
+
+
+@file(0.0)
+def too_large_beside_its_outputs(path: Path):
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": "#" * 3_000_000}] * 8}))
+
+
+@edited(ALL, tampered=False)
+def lists_in_lists_as_an_output(notebook):
+    data = json.dumps(notebook).encode()
+    return data.replace(b'"outputs": []', b'"outputs": ' + b"[" * 300_000 + b"]" * 300_000)
+
+
+@file(0.0)
+def lists_in_lists_without_end(path: Path):
+    path.write_bytes(b'{"metadata": [' + b"[[[[[1]]]]]," * 4_000_000)
 
 
 @file(0.0)

@@ -117,9 +117,9 @@ def _looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
         return one
 
     try:
-        data = submission.read(one.path)
-        one = replace(one, digest=submission.digest(data))
-        lab = None if one.lab else submission.lab_of(submission.cells(data), labs.values())
+        file = submission.read_notebook(one.path)
+        one = replace(one, digest=file.digest)
+        lab = None if one.lab else submission.lab_of(file.cells, labs.values())
     except submission.Ungradable:
         return one
     return replace(one, lab=lab.stem) if lab else one

@@ -23,6 +23,7 @@ from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.isolation.bubblewrap import UNSAFE, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
+from worldsize.grade.marking.helper_cells import HelperCells
 from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, PropertyRow, messages_of
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.submission import Submission, Ungradable
@@ -75,9 +76,9 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
     )
 
     try:
-        data = submission.read(Path(task.path))
-        row = replace(row, digest=submission.digest(data))  # of what is marked here, whatever the file was before
-        cells = submission.cells(data)
+        file = submission.read_notebook(Path(task.path))
+        row = replace(row, digest=file.digest)  # of what is marked here, whatever the file was before
+        cells = file.cells
         lab = labs.get(task.lab) or submission.lab_of(cells, labs.values())
         if lab is None:
             raise Ungradable(f"expected a notebook of one of the labs {', '.join(sorted(labs))}, got one of none of them")
@@ -119,6 +120,7 @@ class SubmissionMarking:
         self._meter = Meter(sandbox.limits)
         self._fatal: dict[str, tuple[ExerciseState, str]] = {}  # exercise: state and message, where its cell ends the process
         self._failed: list[Exercise] = []
+        self._helpers = HelperCells(lab, handed_in)
 
     def exercises(self) -> Iterator[ExerciseRow]:
         self._sandbox.preload(self._lab.modules)
@@ -135,26 +137,39 @@ class SubmissionMarking:
                 self._meter.cpu_s += ended.cpu_s
 
     def _find_fatal_cells(self) -> None:
-        """A cell that never ends, or takes the process along, costs its own exercise: the others run without it."""
-        for _ in range(len(self._lab.exercises) + 1):
-            result = self._arena(()).try_cells()
+        """A cell that never ends, or takes the process along, costs what uses it: the others run without it."""
+        while True:
+            cells = self._cells((), None)
+            result = self._arena(cells).try_cells()
             if result.state == "done":
+                self._helpers.note_errors(result.values[0].get("errors"))
+                return
+            if self._meter.left_s <= 0:  # no time is left for any check either
                 return
 
-            place = result.cells_begun - 1 - len(self._lab.setups)
-            if not 0 <= place < len(self._lab.exercises):
+            place = result.cells_begun - 1
+            if not len(self._lab.setups) <= place < len(cells):
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
 
-            exercise = self._lab.exercises[place]
+            title, _ = cells[place]
             message = result.message.splitlines()[0]
-            state = result.incident or "crashed"
-            self._fatal[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {message}"
+            exercise = next((e for e in self._lab.exercises if e.title == title), None)
+            if exercise is None:
+                self._helpers.drop(title, message)
+            else:
+                state = result.incident or "crashed"
+                self._fatal[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {message}"
 
-    def _cells(self, helped: tuple[Exercise, ...]) -> Cells:
-        """Set-up first, exercises in their order; a reference comes after the cell that it stands in for."""
+    def _cells(self, helped: tuple[Exercise, ...], checked: Exercise | None) -> Cells:
+        """Set-up first, exercises in their order; a reference comes after the cell that it stands in for.
+
+        Before them come the student's own cells that `checked` uses, or that any exercise does where it is None.
+        """
         found: Cells = [[f"Set-up {k}", source] for k, source in enumerate(self._lab.setups, 1)]
+        helpers = self._helpers.of(checked)
 
         for exercise in self._lab.exercises:
+            found += helpers.pop(exercise.id, [])
             own = self._handed_in.sources[exercise.id]
             if own is None or exercise.id in self._fatal:
                 own = exercise.stub
@@ -164,16 +179,16 @@ class SubmissionMarking:
             found.append([exercise.title, own])
         return found
 
-    def _arena(self, helped: tuple[Exercise, ...], draws: random.Random | None = None) -> SandboxArena:
+    def _arena(self, cells: Cells, draws: random.Random | None = None) -> SandboxArena:
         # what a rank is told must not lead to what a check draws
-        return SandboxArena(self._sandbox, self._meter, self._cells(helped), derived(self._seed, "ranks"), draws)
+        return SandboxArena(self._sandbox, self._meter, cells, derived(self._seed, "ranks"), draws)
 
     # ---- one exercise ----------------------------------------------------------------------------
 
     def _exercise(self, exercise: Exercise) -> ExerciseRow:
         own_source = self._handed_in.sources[exercise.id]
         verdict, state, run = self._check(exercise, ())
-        row = _row(exercise, verdict, state, run)
+        row = replace(_row(exercise, verdict, state, run), left=self._helpers.left(exercise))
 
         if own_source is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
@@ -184,6 +199,8 @@ class SubmissionMarking:
         if row.state in ("pass", "not yet"):
             return row
 
+        if said := self._helpers.errors(exercise):
+            row = replace(row, mismatch=f"{row.mismatch}\n{said}")
         helped = self._needed(exercise)
         if not helped:
             return row
@@ -195,7 +212,7 @@ class SubmissionMarking:
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """The earlier exercises that did not pass and that this one, or one that it names, names."""
-        source = self._handed_in.sources[exercise.id] or ""
+        source = (self._handed_in.sources[exercise.id] or "") + self._helpers.text(exercise)
         found = []
         for earlier in reversed(self._failed):
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
@@ -207,7 +224,7 @@ class SubmissionMarking:
     def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, ExerciseState, int]:
         """The verdict, the exercise's state, and which run of the check was the last, where it has messages."""
         draws = random.Random(derived(self._seed, exercise.id))
-        arena = CountingArena(self._arena(helped, draws))
+        arena = CountingArena(self._arena(self._cells(helped, exercise), draws))
         functions = [Submitted(name) for name in exercise.functions]
         verdict = _verdict(exercise, arena, functions)
 
@@ -255,6 +272,7 @@ def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseR
         row,
         mismatch=f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {own.mismatch}",
         helped=tuple(e.id for e in helped),
+        left=own.left,
         ranks=own.ranks,
         messages=own.messages,
         run=own.run,

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.tamper import Tamper, tamper_from_json
+from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer
 
 GradeState = Literal["graded", "timeout", "crashed", "tampered", "ungradable"]
@@ -64,6 +65,7 @@ class ExerciseRow:
     ranks: int = 0
     messages: tuple[MessageRow, ...] = ()
     run: int = 0
+    left: tuple[LeftBehind, ...] = ()  # what it uses of other cells and the grader does not run
 
     @property
     def trace(self) -> Trace:
@@ -135,7 +137,10 @@ def from_dict(data: dict[str, Any]) -> GradeRow:
 def _exercise(data: dict[str, Any]) -> ExerciseRow:
     properties = tuple(PropertyRow(**one) for one in data["properties"])
     messages = tuple(MessageRow(*message) for message in data["messages"])
-    return ExerciseRow(**data | {"properties": properties, "messages": messages, "helped": tuple(data["helped"])})
+    left = tuple(LeftBehind(**one) for one in data.get("left", ()))
+    return ExerciseRow(
+        **data | {"properties": properties, "messages": messages, "helped": tuple(data["helped"]), "left": left}
+    )
 
 
 def read_all(out: Path) -> Iterator[GradeRow]:

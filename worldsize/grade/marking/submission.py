@@ -1,5 +1,5 @@
-"""A notebook read without trust: its exercise cells found and, where they lost their names, found again; what was
-tampered with is reported, and so is what stands in place of the release's set-up cells.
+"""A notebook read without trust: its exercise cells found and, where they lost their names, found again; what goes along
+with them of the student's own; what was tampered with, and what stands in place of the release's set-up cells.
 
 A notebook is data here: JSON with limits, nothing of it is compiled or run. Whatever is damaged is repaired from the
 release: a cell that is not there is the release's stub. Left out: whose it is (`submissions_folder`), and its worth (`marking`).
@@ -8,21 +8,27 @@ release: a cell that is not there is the release's stub. Left out: whose it is (
 from __future__ import annotations
 
 import hashlib
-import json
+import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from worldsize.engines.plain_values import text_of
+from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise, text
+from worldsize.grade.marking import notebook_stream
+from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell, found_cell, title_text
+from worldsize.grade.marking.notebook_stream import NoNotebook
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
-from worldsize.lab.graded_cells import defines, lines_of, setup_lines
+from worldsize.lab.graded_cells import SETUP, lines_of, setup_lines
+from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound
 from worldsize.titles import title_of
 
-MAX_BYTES = 20_000_000
+MAX_BYTES = 20_000_000  # of a file that is read as it is
+MAX_NOTEBOOK_BYTES = 1_000_000_000  # with its outputs, which are never held
 MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
 _SHOWN_CHARACTERS, _MOST_FOUND, _MOST_NAME = 60, 20, 200
@@ -33,42 +39,97 @@ class Ungradable(ValueError):
 
 
 @dataclass(frozen=True)
-class NotebookCell:
-    """A cell as far as it could be read. `grade_id` and `id` are "" where there is none."""
-
-    kind: str
-    source: str
-    id: str
-    grade_id: str
-    points: Any = None
-    graded: bool = False
-
-
-@dataclass(frozen=True)
 class Submission:
-    """The exercise cells of a notebook by exercise, None where one is missing, and the tamper report."""
+    """The exercise cells of a notebook by exercise, None where one is missing, and the tamper report.
+
+    `taken` is by exercise what goes along with it of the student's own cells, `places` the number of its cell among the
+    notebook's code cells.
+    """
 
     sources: dict[str, str | None]
     tamper: tuple[Tamper, ...]
+    taken: Mapping[str, TakenAlong] = field(default_factory=dict)
+    places: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NotebookFile:
+    """A notebook's file, read once. `digest` is of all its bytes, whatever it is."""
+
+    digest: str
+    found: tuple[NotebookCell, ...]
+    problem: str = ""
+
+    @property
+    def cells(self) -> list[NotebookCell]:
+        """Its cells. Raises Ungradable where this is no notebook."""
+        if self.problem:
+            raise Ungradable(self.problem)
+        return list(self.found)
 
 
 def read(path: Path) -> bytes:
-    """One submission's bytes, opened without trust: a plain file only, and not too large.
+    """A small file's bytes, opened without trust: a plain file only, and not too large.
 
     Raises Ungradable for links, devices, what is too large or cannot be read.
     """
+    with _opened(path, MAX_BYTES) as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def read_notebook(path: Path) -> NotebookFile:
+    """One submission's file, opened without trust and read as a stream: outputs of any size cost no memory.
+
+    Raises Ungradable for links, devices, what is too large or cannot be read.
+    """
+    with _opened(path, MAX_NOTEBOOK_BYTES) as file:
+        summed = _Summed(file)
+        found: tuple[NotebookCell, ...] = ()
+        problem = ""
+        try:
+            found = tuple(map(_cell, notebook_stream.rows(summed)))
+        except NoNotebook as error:
+            problem = str(error)
+        while summed.read(notebook_stream.CHUNK_BYTES):
+            pass
+        return NotebookFile(summed.digest(), found, problem)
+
+
+def _opened(path: Path, most_bytes: int) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise Ungradable(f"{path.name} cannot be read: {error.strerror}") from None
 
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise Ungradable(f"{path.name} is no plain file")
-        if about.st_size > MAX_BYTES:
-            raise Ungradable(f"{path.name} has {about.st_size / 1e6:.0f} MB: clear its outputs and hand it in again")
-        return file.read(MAX_BYTES + 1)
+    file = os.fdopen(descriptor, "rb")
+    about = os.fstat(descriptor)
+    problem = ""
+    if not stat.S_ISREG(about.st_mode):
+        problem = f"{path.name} is no plain file"
+    elif about.st_size > most_bytes:
+        problem = f"{path.name} has {about.st_size / 1e6:.0f} MB: clear its outputs and hand it in again"
+    if problem:
+        file.close()
+        raise Ungradable(problem)
+    return file
+
+
+class _Summed:
+    """A file whose bytes are counted and summed up as they are read; it ends where too many came."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._room = MAX_NOTEBOOK_BYTES
+        self._sum = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(min(size, self._room))
+        self._room -= len(data)
+        self._sum.update(data)
+        return data
+
+    def digest(self) -> str:
+        return self._sum.hexdigest()
 
 
 def digest(data: bytes) -> str:
@@ -81,37 +142,23 @@ def cells(data: bytes) -> list[NotebookCell]:
     Raises Ungradable where this is no notebook.
     """
     try:
-        notebook = json.loads(_decoded(data))
-    except (ValueError, RecursionError) as error:
-        what = "empty" if not data.strip() else f"no JSON ({type(error).__name__})"
-        raise Ungradable(f"the file is {what}: it is no notebook, or only a part of one") from None
-
-    rows = _object(notebook).get("cells")
-    if rows is None:  # formats before 4
-        sheets = _object(notebook).get("worksheets")
-        if isinstance(sheets, list) and sheets:
-            rows = _object(sheets[0]).get("cells")
-    if not isinstance(rows, list):
-        raise Ungradable("the file is JSON, but it has no list of cells: it is no notebook")
-    return [_cell(row) for row in rows if isinstance(row, dict)]
-
-
-def _decoded(data: bytes) -> str:
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16")
-    return data.decode("utf-8-sig", "replace")
+        return list(map(_cell, notebook_stream.rows(io.BytesIO(data))))
+    except NoNotebook as error:
+        raise Ungradable(str(error)) from None
 
 
 def _cell(row: dict[str, Any]) -> NotebookCell:
-    ours = _object(_object(row.get("metadata")).get("nbgrader"))
+    about = _object(row.get("metadata"))
+    ours = _object(about.get("nbgrader"))
     source = text_of(text(row) or text({"source": row.get("input", "")}), MAX_CELL_BYTES)
+    points = ours.get("points")
 
     return NotebookCell(
         kind=text_of(row.get("cell_type"), _MOST_NAME),
         source=source.replace("\r\n", "\n").replace("\0", ""),
-        id=text_of(row.get("id"), _MOST_NAME),
+        id=text_of(row.get("id") or about.get("id"), _MOST_NAME),  # Colab keeps it in the metadata
         grade_id=text_of(ours.get("grade_id"), _MOST_NAME),
-        points=ours.get("points"),
+        points=points if isinstance(points, (int, float, str, type(None))) else f"a {type(points).__name__}",
         graded=ours.get("grade") is True,
     )
 
@@ -125,7 +172,7 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
     names, titles = set(), set()
     for cell in found:
         names |= {cell.id, cell.grade_id}
-        titles.add(_title(cell.source))
+        titles.add(title_text(cell.source))
 
     def named(lab: CourseLab) -> int:
         return sum(e.id in names or e.title in titles for e in lab.exercises)
@@ -145,12 +192,18 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     Each exercise's own cell is found by its id, else by its title, else by its function.
     """
     tamper: list[Tamper] = []
-    sources = {exercise.id: _source(exercise, found, tamper) for exercise in lab.exercises}
+    code = [cell for cell in found if cell.kind == "code"]
     known = set()
     for exercise in lab.exercises:
         known |= {exercise.id, f"check_{exercise.id}"}
+
+    places = {}
+    for exercise in lab.exercises:
+        places[exercise.id] = found_cell(exercise, code, known)
+        tamper += _changes_of_exercise(exercise, places[exercise.id], found)
+    for exercise in lab.exercises:
         tamper += _changes_of_check(exercise, found)
-    tamper += setup_changes(lab.setups, [cell.source for cell in found if cell.kind == "code"])
+    tamper += setup_changes(lab.setups, [cell.source for cell in code])
 
     for cell in found:
         if cell.graded and cell.grade_id not in known:
@@ -159,41 +212,54 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     kept = tamper[:MOST_TAMPER]
     if len(tamper) > MOST_TAMPER:
         kept.append(Tamper("more", count=len(tamper) - MOST_TAMPER))
-    return Submission(sources, tuple(kept))
+    return Submission(
+        sources={name: cell.source for name, cell in places.items()},
+        tamper=tuple(kept),
+        taken=_taken_along(lab, code, places, known),
+        places={name: cell.parts[0] + 1 for name, cell in places.items() if cell.parts},
+    )
 
 
-def _source(exercise: Exercise, found: list[NotebookCell], tamper: list[Tamper]) -> str | None:
-    """What the exercise's own cell says, None where there is none; what is wrong with the cell goes to `tamper`."""
-    of_its_name = [cell for cell in found if exercise.id in (cell.grade_id, cell.id)]
-    own = [cell for cell in of_its_name if cell.kind == "code"]
-    if not own:
-        own = _without_its_name(exercise, [cell for cell in found if cell.kind == "code"])
-        if not own:
-            other = (of_its_name[0].kind or "no code")[:_MOST_FOUND] if of_its_name else ""
-            tamper.append(Tamper("exercise missing", exercise.title, exercise.id, found=other))
-            return None
-        tamper.append(Tamper("exercise without its name", exercise.title, exercise.id))
-
-    if len(own) > 1:
-        tamper.append(Tamper("exercise repeated", exercise.title, exercise.id, count=len(own)))
-    _, best = max(enumerate(own), key=lambda placed: _worth(exercise, *placed))
-    return best.source
+def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[NotebookCell]) -> Iterator[Tamper]:
+    if not cell.parts:
+        of_its_name = [one for one in found if exercise.id in (one.grade_id, one.id)]
+        other = (of_its_name[0].kind or "no code")[:_MOST_FOUND] if of_its_name else ""
+        yield Tamper("exercise missing", exercise.title, exercise.id, found=other)
+    if cell.by == "what it says":
+        yield Tamper("exercise without its name", exercise.title, exercise.id)
+    if len(cell.parts) > 1:
+        yield Tamper("exercise split", exercise.title, exercise.id, count=len(cell.parts))
+    if cell.copies:
+        yield Tamper("exercise repeated", exercise.title, exercise.id, count=len(cell.copies) + 1)
 
 
-def _without_its_name(exercise: Exercise, code: list[NotebookCell]) -> list[NotebookCell]:
-    titled = [cell for cell in code if _title(cell.source) == exercise.title]
-    return titled or [cell for cell in code if defines(cell.source, exercise.functions[0])]
+def _taken_along(
+    lab: CourseLab, code: list[NotebookCell], places: Mapping[str, FoundCell], known: set[str]
+) -> dict[str, TakenAlong]:
+    """By exercise, what goes along with it of cells that are neither set-up, exercise nor check."""
+    functions: dict[int, tuple[str, ...]] = {}
+    apart = set()
+    for exercise in lab.exercises:
+        cell = places[exercise.id]
+        apart |= {*cell.parts[1:], *cell.copies}
+        if cell.parts:
+            functions[cell.parts[0]] = functions.get(cell.parts[0], ()) + exercise.functions
+
+    sources = {cell.parts[0]: cell.source or "" for cell in places.values() if cell.parts}
+    rows = []
+    for k, cell in enumerate(code):
+        if k in functions:
+            rows.append(CellOfNotebook(k + 1, sources[k], functions[k]))
+        elif k not in apart and not {cell.id, cell.grade_id} & known and _is_own(cell):
+            rows.append(CellOfNotebook(k + 1, cell.source))
+
+    own = OwnCells(rows, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
+    return {exercise.id: own.taken_along(exercise.functions[0]) for exercise in lab.exercises}
 
 
-def _title(source: str) -> str:
-    title = title_of(source)
-    return str(title) if title else ""
-
-
-def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
-    """Of several cells, one that somebody worked on, then the one that is really it, then the last."""
-    worked_on = lines_of(cell.source) not in ([], lines_of(exercise.stub))
-    return worked_on, cell.id == exercise.id, place
+def _is_own(cell: NotebookCell) -> bool:
+    title = title_of(cell.source)
+    return title is None or title.kind not in (SETUP, "Exercise")
 
 
 def _changes_of_check(exercise: Exercise, found: list[NotebookCell]) -> Iterator[Tamper]:

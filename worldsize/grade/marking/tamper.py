@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 TamperKind = Literal[
     "set-up changed", "set-up missing", "set-up added",
-    "exercise missing", "exercise without its name", "exercise repeated",
+    "exercise missing", "exercise without its name", "exercise repeated", "exercise split",
     "check missing", "check repeated", "check changed", "check of other points",
     "points claimed",  # by a cell that the release does not have
     "more",  # than a row keeps
@@ -71,6 +71,8 @@ def sentence(one: Tamper) -> str:
             return f"{exercise}: its cell had lost its name and was found by what it says"
         case "exercise repeated":
             return f"{exercise}: {one.count} cells have its name"
+        case "exercise split":
+            return f"{exercise}: its cell was split into {one.count}, which were put together"
         case "check missing":
             return f"{check} is missing: {_OWN_USED}"
         case "check repeated":

@@ -57,12 +57,12 @@ def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
 
     Raises Ungradable where the file is not the one that was graded.
     """
-    data = submission.read(path)
-    if submission.digest(data) != row.digest:
+    file = submission.read_notebook(path)
+    if file.digest != row.digest:
         raise Ungradable(f"{path.name} is not the file that was graded: grade again, then write the books")
 
     try:
-        sources = submission.repair(submission.cells(data), lab).sources
+        sources = submission.repair(file.cells, lab).sources
     except Ungradable:  # then formgrader shows the release's stubs
         sources = {}
 

@@ -17,6 +17,7 @@ from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.tamper import sentence
 
 _MOST_LINES = 100
+_MOST_NAMES = 3
 _STEPS = {
     "fail": "{titles}: read the first thing that was not as expected, mend the cell, and run its check in the notebook. "
     "The check there tests the same properties, on fresh numbers each time.",
@@ -112,6 +113,9 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
     for state, told in _STEPS.items():
         if state in by_state:
             yield told.format(titles="; ".join(by_state[state]))
+    for e in row.exercises:
+        if e.state != "pass" and e.left:
+            yield f"{titles.get(e.id, e.title)}: " + " ".join(one.sentence for one in e.left[:_MOST_NAMES])
     if set(by_state) == {"pass"}:
         yield "Every exercise passed. There is nothing left to do in this lab."
 

@@ -152,7 +152,7 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
         try:
             if one.path.is_dir():
                 raise Ungradable(one.note)
-            cells = submission.cells(submission.read(one.path))
+            cells = submission.read_notebook(one.path).cells
             lab = labs.get(one.lab) or submission.lab_of(cells, labs.values())
             if lab is None:
                 raise Ungradable("it is of none of the course's labs")

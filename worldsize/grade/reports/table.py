@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from worldsize.grade.marking.batch import Batch
-from worldsize.grade.marking.rows import STATES, GradeRow
+from worldsize.grade.marking.rows import STATES, ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import SETUP_KINDS
 from worldsize.units import count, number
 
@@ -17,6 +17,7 @@ BAR_COLUMNS = 40
 BINS = 6
 _WAYS = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
 MOST_REMARK = 160
+_MOST_NAMES = 3
 
 
 def table(rows: Sequence[GradeRow]) -> str:
@@ -40,13 +41,19 @@ def _remark(row: GradeRow) -> str:
     remarks = [row.reason]
     for e in row.exercises:
         if e.state != "pass":
-            remarks.append(f"{e.id}: {e.state}")
+            remarks.append(f"{e.id}: {e.state}{_left(e)}")
     if row.tamper:
         remarks.append(f"changed: {_changed(row)}")
     if row.unsafe:
         remarks.append("UNSAFE: no sandbox")
     remarks.append(row.handed_in)
     return _shown("; ".join(filter(None, remarks)))[:MOST_REMARK]
+
+
+def _left(exercise: ExerciseRow) -> str:
+    """Why it may have passed in the notebook: what it uses of other cells, and the grader does not run."""
+    names = ", ".join(f"`{one.name}`" for one in exercise.left[:_MOST_NAMES])
+    return f" (uses {names} of a cell that does not count)" if names else ""
 
 
 def _changed(row: GradeRow) -> str:

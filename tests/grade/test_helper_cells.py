@@ -1,0 +1,96 @@
+"""Own cells in the sandbox: what fails costs what uses it, and what does not go along is named to whom it concerns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.grade.honest import RING, START, TITLE, notebook, ring, ring_notebook
+from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
+from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.reports import feedback_page, table
+from worldsize.lab.own_cells import LeftBehind
+
+pytestmark = pytest.mark.timeout(300)
+
+ALL_GATHER = ring().exercises[3]
+SCALED = TITLE + "def pass_right(fabric, x):\n    return x * scale\n"
+LIMITS = Limits(case_s=4, wall_s=60, cpu_s=60, memory_bytes=1_000_000_000)
+
+
+def using(name: str) -> dict[str, str]:
+    """Lab 06's all-gather, which uses a name."""
+    lines = ALL_GATHER.reference.splitlines()
+    place = next(k for k, line in enumerate(lines) if line.startswith("def "))
+    return {ALL_GATHER.id: "\n".join([*lines[: place + 1], f"    print({name})", *lines[place + 1 :]])}
+
+
+NOTEBOOKS = {
+    "never_ends": (RING, ring_notebook(using("K"), "K = 10**10**10")),
+    "beyond_memory": (RING, ring_notebook(using("K"), "K = 'a' * 10**12\nM = 3")),
+    "beside_one_that_is_used": (RING, ring_notebook(using("M"), "import einops_that_is_not_here as K\nM = 3\nprint(K)")),
+    "left_behind": (START, notebook(SCALED, above="for scale in range(3):\n    pass")),
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GradeRow]:
+    try:
+        best_mode()
+    except NoSandbox as refused:
+        pytest.skip(str(refused))
+
+    folder: Path = tmp_path_factory.mktemp("helpers")
+    for name, (lab, made) in NOTEBOOKS.items():
+        (folder / "submitted" / name).mkdir(parents=True)
+        (folder / "submitted" / name / f"{lab}.ipynb").write_text(json.dumps(made))
+    return {row.student: row for row in grade(folder / "submitted", folder / "out", limits=LIMITS).rows}
+
+
+@pytest.mark.parametrize("name", ["never_ends", "beyond_memory"])
+def test_a_constant_that_cannot_be_made_costs_the_exercise_that_uses_it(found, name):
+    row = found[name]
+    lost = [e for e in row.exercises if e.points < e.possible]
+    assert ([e.id for e in lost], row.points) == (["all_gather"], 5.0)
+    assert "It uses cell" in lost[0].mismatch
+
+
+def test_a_statement_that_fails_costs_nothing_beside_it(found):
+    assert found["beside_one_that_is_used"].points == 6.0
+
+
+def test_a_row_names_what_does_not_go_along(found):
+    row = found["left_behind"]
+    (exercise,) = row.exercises
+    (one,) = exercise.left
+    assert (one.name, one.maker, one.line) == ("scale", "loop", "for scale in range(3):")
+    assert rows.from_dict(json.loads(json.dumps(asdict(row)))) == row
+
+
+def test_the_page_of_feedback_says_what_to_do_about_it(found):
+    page = feedback_page.page(found["left_behind"], {}, {})
+    assert "<code>" not in "".join(feedback_page.steps(found["left_behind"], {}))
+    assert "made by a loop in another cell: the grader does not run it" in page
+
+
+def test_the_table_says_why_it_may_have_passed_in_the_notebook(found):
+    assert "uses `scale` of a cell that does not count" in table.table([found["left_behind"]])
+
+
+def test_a_row_of_a_version_that_named_nothing_is_read(found):
+    data = json.loads(json.dumps(asdict(found["left_behind"])))
+    for exercise in data["exercises"]:
+        del exercise["left"]
+    assert rows.from_dict(data).exercises[0].left == ()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("maker", ["loop", "nothing that is known"])
+def test_every_way_to_make_a_name_has_a_sentence(maker):
+    assert LeftBehind("scale", maker, 3).sentence.endswith("Define it in the exercise's cell.")

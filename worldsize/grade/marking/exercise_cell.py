@@ -1,0 +1,141 @@
+"""An exercise's own cell in a notebook that was handed in: found by its name, its title or its function, put together
+where it was split.
+
+Which cells belong together is decided by what parses and defines the exercise's functions. Left out: what else was
+changed (`submission`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from worldsize.grade.course import Exercise
+from worldsize.lab.graded_cells import defines, lines_of
+from worldsize.lab.statements import MAX_CELL_CHARACTERS, parsed, without_cell_magic
+from worldsize.titles import title_of
+
+_MOST_NEIGHBOURS = 3
+
+
+@dataclass(frozen=True)
+class NotebookCell:
+    """A cell as far as it could be read. `grade_id` and `id` are "" where there is none."""
+
+    kind: str
+    source: str
+    id: str
+    grade_id: str
+    points: object = None
+    graded: bool = False
+
+
+FoundBy = Literal["name", "what it says", "nothing"]
+
+
+@dataclass(frozen=True)
+class FoundCell:
+    """The cells, by their place among the notebook's code cells, that make up an exercise's; () where there is none.
+
+    `copies` have its name or its title too.
+    """
+
+    parts: tuple[int, ...]
+    source: str | None
+    by: FoundBy
+    copies: tuple[int, ...] = ()
+
+
+def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collection[str]) -> FoundCell:
+    """The exercise's cell among a notebook's `code` cells. `names` are those of every exercise and check of the lab."""
+    by: FoundBy = "name"
+    named = [k for k, cell in enumerate(code) if exercise.id in (cell.grade_id, cell.id)]
+    if not named:
+        by = "what it says"
+        named = _by_what_it_says(exercise, code)
+    if not named:
+        return FoundCell((), None, "nothing")
+
+    # the upper half of one that was split: it has the title, and the lower half the name
+    titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title and _is_free(cell, names)]
+    named = sorted({*named, *(k for k in titled if not defines(code[k].source, exercise.functions[0]))})
+    free = {k for k, cell in enumerate(code) if _is_free(cell, names) and not title_text(cell.source)} - set(named)
+    free |= set(titled) - set(named)
+    parts = _together(exercise, code, named, free)
+    if not _whole(exercise, _joined(code, parts)):
+        parts = _with_neighbours(exercise, code, parts, free)
+    parts = _with_what_goes_on(code, parts, free)
+    return FoundCell(tuple(parts), _joined(code, parts), by, tuple(k for k in named if k not in parts))
+
+
+def _by_what_it_says(exercise: Exercise, code: Sequence[NotebookCell]) -> list[int]:
+    titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title]
+    return titled or [k for k, cell in enumerate(code) if defines(cell.source, exercise.functions[0])]
+
+
+def title_text(source: str) -> str:
+    title = title_of(without_cell_magic(source))
+    return str(title) if title else ""
+
+
+def _is_free(cell: NotebookCell, names: Collection[str]) -> bool:
+    return not {cell.id, cell.grade_id} & set(names)
+
+
+def _together(exercise: Exercise, code: Sequence[NotebookCell], named: list[int], free: set[int]) -> list[int]:
+    """Of several cells of one name those that are halves of one; of copies the best."""
+    whole = [k for k in named if defines(code[k].source, exercise.functions[0])]
+    if len(named) > 1 and len(whole) <= 1 and _whole(exercise, _joined(code, named)):
+        return named
+    return [max(whole or named, key=lambda k: _worth(exercise, k, code[k]))]
+
+
+def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
+    """Of several cells, one that somebody worked on, then the one that is really it, then the last."""
+    worked_on = lines_of(cell.source) not in ([], lines_of(exercise.stub))
+    return worked_on, cell.id == exercise.id, place
+
+
+def _with_neighbours(exercise: Exercise, code: Sequence[NotebookCell], parts: list[int], free: set[int]) -> list[int]:
+    """With the fewest cells beside it that make it whole; as it is, where none do."""
+    after = _run_of(range(parts[-1] + 1, len(code)), free)
+    before = _run_of(range(parts[0] - 1, -1, -1), free)
+    ways = [(a, b) for a in range(len(after) + 1) for b in range(len(before) + 1)]
+    for a, b in sorted(ways, key=sum):
+        longer = [*before[:b][::-1], *parts, *after[:a]]
+        if _whole(exercise, _joined(code, longer)):
+            return longer
+    return parts
+
+
+def _with_what_goes_on(code: Sequence[NotebookCell], parts: list[int], free: set[int]) -> list[int]:
+    """With the cells below that are no Python by themselves, and are as the end of this one."""
+    for k in _run_of(range(parts[-1] + 1, len(code)), free):
+        source = code[k].source
+        goes_on = source.strip() and not _parses(source) and _parses(_joined(code, [*parts, k]))
+        if not goes_on:
+            break
+        parts = [*parts, k]
+    return parts
+
+
+def _run_of(places: range, free: set[int]) -> list[int]:
+    found = []
+    for k in places[:_MOST_NEIGHBOURS]:
+        if k not in free:
+            break
+        found.append(k)
+    return found
+
+
+def _joined(code: Sequence[NotebookCell], parts: Sequence[int]) -> str:
+    return "\n".join(code[k].source for k in parts)
+
+
+def _whole(exercise: Exercise, source: str) -> bool:
+    return _parses(source) and all(defines(source, name) for name in exercise.functions)
+
+
+def _parses(source: str) -> bool:
+    return len(source) > MAX_CELL_CHARACTERS or parsed(source) is not None

@@ -1,0 +1,313 @@
+"""What an exercise takes along from the student's own cells: one rule for the notebook's check and for a grade.
+
+Own cells are those that are neither set-up, exercise nor check. An exercise takes along the imports, functions, classes
+and constants that it uses, and those that these use; nothing else of an own cell is run. A name means what it means in
+the notebook from top to bottom: its last binding above the exercise counts, else the last one below. What is used and
+cannot go along is named. Left out: what a statement binds and uses (`statements`).
+"""
+
+from __future__ import annotations
+
+import builtins
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from worldsize.lab.statements import Statement, statements
+
+MOST_OWN_CHARACTERS = 1_000_000
+MOST_TAKEN = 1_000
+_MOST_LEFT, _SHOWN = 20, 60
+_EVERYWHERE = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "get_ipython", "In", "Out", "display"}
+_MADE_BY = {
+    "loop": "by a loop in another cell",
+    "with": "by a `with` block in another cell",
+    "call": "by a call in another cell",
+    "change": "or changed by an assignment in another cell",
+    "del": "and deleted in another cell",
+    "expression": "inside an expression in another cell",
+    "global": "by a function that says `global`",
+    "block": "by a statement of another cell that does more than define it",
+    "star": "by an `import *` in another cell",
+    "limit": "in another cell, and there are too many such names",
+}
+
+
+@dataclass(frozen=True)
+class CellOfNotebook:
+    """A code cell: `number` counts them from 1; `functions` are those of the exercise that it is the cell of."""
+
+    number: int
+    source: str
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OwnCell:
+    """What an exercise takes along of one own cell, in the cell's order."""
+
+    number: int
+    statements: tuple[Statement, ...]
+
+    @property
+    def title(self) -> str:
+        return f"cell {self.number}"
+
+    @property
+    def source(self) -> str:
+        """The statements as one cell, each on the lines on which it stands in the notebook."""
+        lines: list[str] = []
+        for one in self.statements:
+            texts = one.text.split("\n")
+            if len(lines) >= one.line:  # after another one's semicolon
+                lines[-1] += "; " + texts.pop(0)
+            else:
+                lines += [""] * (one.line - 1 - len(lines))
+            lines += texts
+        return "\n".join(lines)
+
+    def one_by_one(self) -> list[tuple[str, str]]:
+        """[(title, source)] of its statements, each as a cell of its own: one that fails does not cost the others."""
+        futures = tuple(one for one in self.statements if one.is_future)
+        found = []
+        for one in self.statements:
+            if not one.is_future:
+                cell = replace(self, statements=(*futures, one))
+                found.append((f"{self.title}, line {one.line}", cell.source))
+        return found
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """A name that an exercise uses and that cannot go along: what makes it, in which cell, and that cell's line."""
+
+    name: str
+    maker: str
+    cell: int
+    line: str = ""
+
+    @property
+    def sentence(self) -> str:
+        how = _MADE_BY.get(self.maker, "in another cell")
+        return f"`{self.name}` is made {how}: the grader does not run it. Define it in the exercise's cell."
+
+
+@dataclass(frozen=True)
+class TakenAlong:
+    """What goes along with an exercise, of each own cell, and what it uses that cannot."""
+
+    cells: tuple[OwnCell, ...] = ()
+    left: tuple[LeftBehind, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A statement and where it stands: (the cell's number, its own place in the cell)."""
+
+    place: tuple[float, int]
+    statement: Statement
+    functions: tuple[str, ...]
+
+
+class OwnCells:
+    """The names of a notebook's code cells, in the order in which they stand or ran.
+
+    `given` are the names of set-up cells, which always mean what those make. `ran`: the cells are those that ran, in
+    that order, so that the last binding counts, wherever the exercise was.
+    """
+
+    def __init__(self, cells: Iterable[CellOfNotebook], given: Iterable[str], ran: bool = False) -> None:
+        self._cells = tuple(cells)
+        self._given = frozenset(given)
+        self._ran = ran
+
+    def taken_along(self, function: str) -> TakenAlong:
+        """What goes along with the exercise whose function this is. Raises nothing, whatever the cells hold."""
+        return _Search(self, function).found()
+
+    @cached_property
+    def placed(self) -> dict[int, list[_Placed]]:
+        """The statements of each cell that can be read, by its number."""
+        found: dict[int, list[_Placed]] = {}
+        room = MOST_OWN_CHARACTERS
+        for cell in self._cells:
+            if not cell.functions:
+                room -= len(cell.source)
+            if room < 0 and not cell.functions:
+                continue
+            rows = statements(cell.source) or []
+            found[cell.number] = [_Placed((cell.number, k), row, cell.functions) for k, row in enumerate(rows)]
+        return found
+
+    @cached_property
+    def binders(self) -> dict[str, list[_Placed]]:
+        found: dict[str, list[_Placed]] = {}
+        for rows in self.placed.values():
+            for one in rows:
+                for name in one.statement.binds:
+                    found.setdefault(name, []).append(one)
+        return found
+
+    @cached_property
+    def by_global(self) -> dict[str, _Placed]:
+        every = [one for rows in self.placed.values() for one in rows if not one.functions]
+        return {name: one for one in every for name in one.statement.by_global}
+
+    @cached_property
+    def futures(self) -> dict[int, tuple[Statement, ...]]:
+        """`from __future__ import …` of each cell, which goes along with whatever does."""
+        found = {}
+        for number, rows in self.placed.items():
+            found[number] = tuple(row.statement for row in rows if row.statement.is_future)
+        return found
+
+    @cached_property
+    def functions(self) -> dict[str, CellOfNotebook]:
+        """The exercise's cell by each of its functions."""
+        return {name: cell for cell in self._cells for name in cell.functions}
+
+    @cached_property
+    def star(self) -> _Placed | None:
+        """The last import of unknown names in an own cell."""
+        every = [one for rows in self.placed.values() for one in rows if one.statement.star and not one.functions]
+        return every[-1] if every else None
+
+    def is_given(self, name: str) -> bool:
+        return name in self._given
+
+    def bound(self, name: str, above: tuple[float, int]) -> _Placed | None:
+        """The statement that binds a name for who stands at `above`: the last one above, else the last one."""
+        every = self.binders.get(name, [])
+        if self._ran:
+            return every[-1] if every else None
+        above_it = bisect_left(every, above, key=lambda one: one.place)
+        return every[(above_it or len(every)) - 1] if every else None
+
+    def dotted(self, name: str) -> list[_Placed]:
+        """The own statements `import name.more`, each of which brings a part of what `name` is."""
+        return [one for one in self.binders.get(name, []) if one.statement.dotted and not one.functions]
+
+    def first_line(self, one: _Placed) -> str:
+        line = one.statement.text.partition("\n")[0].strip()[:_SHOWN]
+        return "".join(c if c.isprintable() else "?" for c in line)
+
+
+class _Search:
+    """The search for what one exercise uses."""
+
+    def __init__(self, notebook: OwnCells, function: str) -> None:
+        self._notebook = notebook
+        self._function = function
+        self._taken: dict[tuple[float, int], _Placed] = {}
+        self._left: dict[str, LeftBehind] = {}
+        self._todo: list[tuple[str, tuple[float, int]]] = []
+        self._seen: set[tuple[str, tuple[float, int]]] = set()
+        self._exercises: set[int] = set()
+
+    def found(self) -> TakenAlong:
+        cell = self._notebook.functions.get(self._function)
+        if cell is not None:
+            self._enter(cell)
+        while self._todo:
+            self._find(*self._todo.pop())
+
+        numbers = sorted({int(place[0]) for place in self._taken})
+        cells = []
+        for number in numbers:
+            of_cell = sorted((one for one in self._taken.values() if one.place[0] == number), key=lambda one: one.place)
+            rows = dict.fromkeys([*self._notebook.futures[number], *(one.statement for one in of_cell)])
+            cells.append(OwnCell(number, tuple(rows)))
+        return TakenAlong(tuple(cells), tuple(self._left[name] for name in sorted(self._left)[:_MOST_LEFT]))
+
+    def _enter(self, cell: CellOfNotebook) -> None:
+        """All that an exercise's cell uses and does not make itself."""
+        if cell.number in self._exercises:
+            return
+        self._exercises.add(cell.number)
+
+        rows = self._notebook.placed.get(cell.number, [])
+        needed = _needed(rows, cell.functions)
+        bound_before: set[str] = set()
+        bound = {name for one in rows for name in one.statement.binds if one.statement.maker != "change"}
+        for one in rows:
+            if one.place in needed:
+                self._ask(one.statement.now - bound_before, one.place)
+                self._ask(one.statement.later - bound, (cell.number, -1))
+            bound_before |= one.statement.binds
+
+    def _ask(self, names: Iterable[str], above: tuple[float, int]) -> None:
+        for name in names:
+            if (name, above) not in self._seen:
+                self._seen.add((name, above))
+                self._todo.append((name, above))
+
+    def _find(self, name: str, above: tuple[float, int]) -> None:
+        notebook = self._notebook
+        for one in notebook.dotted(name):
+            self._take(one, above)
+        if notebook.is_given(name):
+            return
+        if name in notebook.functions:
+            self._enter(notebook.functions[name])
+            return
+
+        one = notebook.bound(name, above)
+        if one is None:
+            self._explain(name)
+        elif one.functions:
+            if one.place[0] != above[0]:
+                self._enter(notebook.functions[one.functions[0]])
+        elif one.statement.maker:
+            self._leave(name, one.statement.maker, one)
+        elif len(self._taken) >= MOST_TAKEN:
+            self._leave(name, "limit", one)
+        else:
+            self._take(one, above)
+
+    def _take(self, one: _Placed, above: tuple[float, int]) -> None:
+        if one.place not in self._taken and len(self._taken) < MOST_TAKEN:
+            self._taken[one.place] = one
+            self._ask(one.statement.now, one.place)
+            self._ask(one.statement.later - one.statement.binds, above)
+
+    def _explain(self, name: str) -> None:
+        """Of a name that no cell binds at its top: where it may be from."""
+        if name in self._notebook.by_global:
+            self._leave(name, "global", self._notebook.by_global[name])
+        elif self._notebook.star and name not in _EVERYWHERE:
+            self._leave(name, "star", self._notebook.star)
+
+    def _leave(self, name: str, maker: str, one: _Placed) -> None:
+        self._left[name] = LeftBehind(name, maker, int(one.place[0]), self._notebook.first_line(one))
+
+
+def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[float, int]]:
+    """The statements of an exercise's cell that its functions need; what runs before the last of them is among these.
+
+    A call below, to try the function out, is not: where it fails nothing is lost.
+    """
+    wanted = set(functions)
+    needed: set[tuple[float, int]] = set()
+    grows = True
+    while grows:
+        grows = False
+        for one in rows:
+            if one.place not in needed and one.statement.binds & wanted:
+                needed.add(one.place)
+                wanted |= one.statement.now | one.statement.later
+                grows = True
+
+    last = max(needed, default=(0, -1))
+    return needed | {one.place for one in rows if one.place < last}
+
+
+def names_bound(sources: Iterable[str], stars: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """The names that set-up cells make. `stars` has those of each module that may be imported with a star."""
+    for source in sources:
+        for one in statements(source) or []:
+            yield from one.binds
+            if one.star:
+                for module, names in stars.items():
+                    if one.text.startswith(f"from {module} import"):
+                        yield from names

@@ -1,0 +1,267 @@
+"""The statements at the top of a notebook's cell: which names each binds and uses, and whether it may go along.
+
+A cell is text here and nothing of it is run. What may go along is what only defines: imports, functions, classes, and
+constants, whose rule is `binds_plainly`'s. Left out: which of them an exercise takes (`own_cells`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import symtable
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+MAX_CELL_CHARACTERS = 100_000
+MOST_STATEMENTS = 2_000
+
+# Why a name does not go along: by what its value is made.
+Maker = Literal["loop", "with", "call", "change", "del", "expression", "global", "block"]
+
+# Calls that make a plain value, by the last part of their name. A name that begins with a capital is a class's.
+CONSTRUCTORS = frozenset(
+    "bool bytes complex dict float frozenset int list range set slice str tuple "
+    "abs divmod enumerate len max min pow round sorted sum zip "
+    "arange array device empty eye full linspace ones tensor zeros "
+    "attrgetter compile field itemgetter namedtuple partial".split()
+)
+_MAGIC = re.compile(r"^([ \t]*)([%!].*)$", re.MULTILINE)
+_CELL_MAGIC = re.compile(r"\A(\s*)%%(?:time|timeit|capture|prun)\b.*")
+_PLAIN = (
+    ast.Constant, ast.Name, ast.Lambda, ast.JoinedStr, ast.FormattedValue, ast.Attribute, ast.Subscript, ast.Slice,
+    ast.Starred, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.List, ast.Tuple, ast.Set, ast.Dict,
+    ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.keyword, ast.expr_context,
+    ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_MAKERS: dict[type[ast.AST], Maker] = {
+    ast.For: "loop", ast.AsyncFor: "loop", ast.While: "loop", ast.With: "with", ast.AsyncWith: "with",
+    ast.AugAssign: "change", ast.Delete: "del", ast.Expr: "expression",
+}  # fmt: skip
+_DOES_NOT_PARSE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement at the top of a cell. `line` is its first, counted from 1; `text` begins at its column 0.
+
+    `binds` are the names that it binds, or whose parts it changes; `by_global` those that its functions bind by `global`.
+    `now` are the names that it uses as it runs, `later` those that its functions use when they are called. `maker` is
+    None where it may go along.
+    """
+
+    line: int
+    text: str
+    binds: frozenset[str]
+    now: frozenset[str]
+    later: frozenset[str]
+    maker: Maker | None
+    by_global: frozenset[str] = frozenset()
+    star: bool = False  # an import of names that cannot be known
+    dotted: bool = False  # `import a.b`, which binds `a` and brings more than that
+
+    @property
+    def is_future(self) -> bool:
+        return self.text.startswith("from __future__ ")
+
+
+def without_magics(source: str) -> str:
+    """A cell with `%time` and `!ls`, the notebook's own, in which Python reads `pass`; lines stay where they are."""
+    return _MAGIC.sub(r"\1pass", source)
+
+
+def without_cell_magic(source: str) -> str:
+    """A cell that begins with `%%time` or such, which runs it as it is, without that line; lines stay where they are."""
+    return _CELL_MAGIC.sub(r"\1", source, count=1)
+
+
+def parsed(source: str) -> ast.Module | None:
+    """A cell's tree, the notebook's magics apart; None where Python cannot read it."""
+    for text in (source, without_magics(source)):
+        tree = _tree(text)
+        if tree is not None:
+            return tree
+    return None
+
+
+def _tree(source: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except _DOES_NOT_PARSE:
+        return None
+
+
+def statements(source: str) -> list[Statement] | None:
+    """The statements at the top of a cell; None of one that Python cannot read, or that is too long to be taken along."""
+    if len(source) > MAX_CELL_CHARACTERS:
+        return None
+
+    source = source.replace("\r\n", "\n").replace("\r", "\n").replace("\f", " ")
+    if _tree(source) is None:
+        source = without_magics(source)
+    tree = _tree(source)
+    if tree is None or len(tree.body) > MOST_STATEMENTS:
+        return None
+
+    lines = [line.encode("utf-8", "replace") for line in source.split("\n")]
+    return [one for node in tree.body if (one := _statement(node, lines))]
+
+
+def _statement(node: ast.stmt, lines: list[bytes]) -> Statement | None:
+    """None of one that Python can parse and no more, such as a `return` at the top."""
+    line, text = _text(node, lines)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            table = symtable.symtable(text, "<cell>", "exec")
+        maker = maker_of(node)
+    except _DOES_NOT_PARSE:
+        return None
+
+    binds, now, later = set(), set(), set()
+    for symbol in table.get_symbols():
+        if symbol.is_assigned() or symbol.is_imported():
+            binds.add(symbol.get_name())
+        if symbol.is_referenced():
+            now.add(symbol.get_name())
+
+    by_global = frozenset(_inner_names(table, later, now)) - binds
+    if isinstance(node, (*_DEFINITIONS, ast.Try, ast.If, ast.For, ast.While, ast.With)):
+        now -= binds  # it names itself, or what it has just bound
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        now.add(node.target.id)
+
+    return Statement(
+        line=line,
+        text=text,
+        binds=frozenset(binds.union(_changed(node))),
+        now=frozenset(now),
+        later=frozenset(later - now),
+        maker=maker,
+        by_global=by_global,
+        star=isinstance(node, ast.ImportFrom) and node.names[0].name == "*",
+        dotted=isinstance(node, ast.Import) and any("." in a.name and not a.asname for a in node.names),
+    )
+
+
+def _text(node: ast.stmt, lines: list[bytes]) -> tuple[int, str]:
+    """Its first line's number, decorators included, and its text."""
+    first = node.lineno
+    start = node.col_offset
+    for decorator in getattr(node, "decorator_list", ()):
+        if decorator.lineno <= first:
+            first, start = decorator.lineno, 0
+
+    piece = lines[first - 1 : node.end_lineno]
+    piece[-1] = piece[-1][: node.end_col_offset]
+    piece[0] = piece[0][start:]
+    return first, b"\n".join(piece).decode("utf-8", "replace")
+
+
+def _inner_names(table: symtable.SymbolTable, later: set[str], now: set[str]) -> Iterator[str]:
+    """Fills in the names of the cell that inner functions and classes use; yields those that they bind by `global`."""
+    todo = [(child, _runs_now(child)) for child in table.get_children()]
+    while todo:
+        inner, runs_now = todo.pop()
+        for symbol in inner.get_symbols():
+            if not symbol.is_global():
+                continue
+            if symbol.is_referenced():
+                (now if runs_now else later).add(symbol.get_name())
+            if symbol.is_declared_global() and symbol.is_assigned():
+                later.add(symbol.get_name())
+                yield symbol.get_name()
+        todo += [(child, runs_now and _runs_now(child)) for child in inner.get_children()]
+
+
+def _runs_now(table: symtable.SymbolTable) -> bool:
+    return table.get_type() != "function" or table.get_name() in ("listcomp", "setcomp", "dictcomp", "genexpr")
+
+
+def _changed(node: ast.stmt) -> Iterator[str]:
+    """The names whose parts an assignment changes: `table["a"] = 1`, `config.size = 2`."""
+    targets: Iterable[ast.expr] = ()
+    if isinstance(node, (ast.Assign, ast.Delete)):
+        targets = node.targets
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        targets = [node.target]
+
+    for target in targets:
+        part = target
+        while isinstance(part, (ast.Subscript, ast.Attribute)):
+            part = part.value
+        if part is not target and isinstance(part, ast.Name):
+            yield part.id
+
+
+# ---- what may go along -------------------------------------------------------------------------
+
+
+def maker_of(node: ast.stmt) -> Maker | None:
+    """None of a statement that only defines something; else what it does beside that."""
+    if isinstance(node, (ast.Import, *_DEFINITIONS, ast.Pass)) or type(node).__name__ == "TypeAlias":
+        return None
+    if isinstance(node, ast.ImportFrom):
+        return None if node.names[0].name != "*" else "block"
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return _maker_of_value(node)
+
+    if isinstance(node, (ast.If, ast.Try)):
+        return _maker_of_block(node)
+    return _MAKERS.get(type(node), "block")
+
+
+def _maker_of_value(node: ast.Assign | ast.AnnAssign) -> Maker | None:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    for target in targets:
+        if not all(isinstance(part, (ast.Name, ast.Tuple, ast.List, ast.Starred, ast.expr_context)) for part in ast.walk(target)):
+            return "change"
+    return None if node.value is None else plainly(node.value)
+
+
+def _maker_of_block(node: ast.If | ast.Try) -> Maker | None:
+    """`try: import …` and `if …:` around definitions alone."""
+    if isinstance(node, ast.If):
+        if plainly(node.test):
+            return "block"
+        inner = [*node.body, *node.orelse]
+    else:
+        inner = [*node.body, *node.orelse, *node.finalbody]
+        for handler in node.handlers:
+            inner += handler.body
+    return "block" if any(map(maker_of, inner)) else None
+
+
+def plainly(value: ast.expr) -> Maker | None:
+    """The rule of a constant: None where `value` is one, else what makes it.
+
+    A constant is made of literals, names, attributes, subscripts, operators, containers, comprehensions, f-strings and
+    lambdas, and of no calls but those of a class, whose name begins with a capital letter, and of `CONSTRUCTORS`. What
+    stands in a lambda runs only when it is called.
+    """
+    todo: list[ast.AST] = [value]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Lambda):
+            todo += [default for default in (*node.args.defaults, *node.args.kw_defaults) if default]
+            continue
+        if isinstance(node, ast.Call):
+            if not _makes_a_value(node.func):
+                return "call"
+        elif not isinstance(node, _PLAIN):
+            return "expression"
+        todo += ast.iter_child_nodes(node)
+    return None
+
+
+def _makes_a_value(function: ast.expr) -> bool:
+    name = ""
+    if isinstance(function, ast.Name):
+        name = function.id
+    elif isinstance(function, ast.Attribute):
+        name = function.attr
+    return name in CONSTRUCTORS or name[:1].isupper()
