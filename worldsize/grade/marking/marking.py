@@ -34,13 +34,17 @@ class BrokenRelease(RuntimeError):
 
 @dataclass(frozen=True)
 class MarkingTask:
-    """One file to mark. `lab` is "" where the file does not say of which one it is."""
+    """One file to mark. `lab` is "" where the file does not say of which one it is.
+
+    `sound`: its set-up cells have run here with nobody's code beside them (`try_setup`).
+    """
 
     student: str
     lab: str
     path: str  # of the file
     name: str  # in the folder of submissions
     note: str = ""
+    sound: bool = False
 
     def row(self, state: GradeState, reason: str, seed: int, unsafe: bool) -> GradeRow:
         """The row of this file where nothing came of marking it; `unsafe`: without a sandbox."""
@@ -55,6 +59,24 @@ class MarkingOrder:
     mode: SandboxMode
     seed: int
     limits: Limits
+
+
+def try_setup(lab: CourseLab, sandbox: Sandbox) -> None:
+    """Run the release's set-up cells alone: what fails later is a submission's. Raises BrokenRelease and SandboxLost."""
+    sandbox.preload(lab.modules)
+    try:
+        result = SandboxArena(sandbox, Meter(sandbox.limits), _setup_cells(lab), seed=0).try_cells()
+    finally:
+        sandbox.settle()
+
+    if result.state != "done":
+        raise BrokenRelease(f"the set-up cells of lab {lab.number} did not run: {result.message}")
+    for title, said in result.values[0]["errors"].items():
+        raise BrokenRelease(f"{title} of lab {lab.number} raised {said}")
+
+
+def _setup_cells(lab: CourseLab) -> Cells:
+    return [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
 
 
 def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
@@ -142,18 +164,29 @@ class SubmissionMarking:
                 return
 
             place = result.cells_begun - 1 - len(self._lab.setups)
-            if not 0 <= place < len(self._lab.exercises):
+            if self._meter.too_much(self._sandbox.processes()):
+                return  # no exercise runs any more, and each says so
+
+            blamed = self._blamed(place)
+            if blamed is None:  # no line of a submission had run yet
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
 
-            exercise = self._lab.exercises[place]
             message = result.message.splitlines()[0]
             state = result.incident or "crashed"
-            self._fatal[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {message}"
+            self._fatal[blamed.id] = state, f"the cell of {blamed.title} itself, before any call: {message}"
+
+    def _blamed(self, place: int) -> Exercise | None:
+        """Whose cell took the process along. A cell can claim that later ones had begun: then it is the last it can be."""
+        if place < 0:
+            return None
+
+        left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
+        claimed = [exercise for exercise in self._lab.exercises[place : place + 1] if exercise in left]
+        return next(iter(claimed + left[::-1]), None)
 
     def _cells(self, helped: tuple[Exercise, ...]) -> Cells:
         """Set-up first, exercises in their order; a reference comes after the cell that it stands in for."""
-        found: Cells = [[f"Set-up {k}", source] for k, source in enumerate(self._lab.setups, 1)]
-
+        found = _setup_cells(self._lab)
         for exercise in self._lab.exercises:
             own = self._handed_in.sources[exercise.id]
             if own is None or exercise.id in self._fatal:
