@@ -79,6 +79,7 @@ NO_RESULTS = {
     "a tensor of text": framed({"value": ["f", ["tensor", "x"]], "as_text": []}),
     "a tensor of an odd type": framed({"value": ["f", ["tensor", ["a", "<O", [1], 0]]], "as_text": []}, bytes(8)),
     "bytes beyond the end": framed({"value": ["a", "<f8", [2], 0], "as_text": []}, bytes(8)),
+    "arrays that share their bytes": framed({"value": ["l", *[["a", "|u1", [8], 0]] * 2], "as_text": []}, bytes(8)),
     "an absurd shape": framed({"value": ["a", "<f8", [2**30] * 12, 0], "as_text": []}, bytes(8)),
     "a bfloat16 of half its bytes": framed({"value": ["f", ["bfloat16", ["a", "|u1", [1], 0]]], "as_text": []}, b"x"),
     "types that are none": framed({"value": 1, "as_text": "x" * 1000}),

@@ -75,70 +75,83 @@ def _array(kind: ValueKind, array: np.ndarray, blob: bytearray) -> Any:
     return [kind, array.dtype.str, list(array.shape), start]
 
 
-def decode(value: Any, blob: bytes, callable_of: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
+def decode(value: Any, blob: bytes, callable_of: Callable[[Any], Any] | None = None) -> Any:
     """The value that a frame holds, as `encode` put it there: plain from JSON, arrays from the bytes in `blob`.
 
+    All arrays together have at most as many bytes as `blob`, as `encode` makes them: none of it is there twice.
     Raises BadFrame for anything that `encode` cannot have made.
     """
-    if depth > MAX_DEPTH:
-        raise BadFrame(f"expected at most {MAX_DEPTH} lists in each other")
-    if isinstance(value, str):
-        return text_of(value, MAX_TEXT)
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if not isinstance(value, list) or not value or not isinstance(value[0], str):
-        raise BadFrame("expected a value with its kind")
-
-    kind, *rest = value
-    if kind in ("l", "t"):
-        items = [decode(v, blob, callable_of, depth + 1) for v in rest]
-        return items if kind == "l" else tuple(items)
-    if kind == "d":
-        return _dict(rest, blob, callable_of, depth)
-    if kind in ("a", "g"):
-        return _of_bytes(kind, rest, blob)
-    if kind == "f" and callable_of is not None and len(rest) == 1:
-        return callable_of(rest[0])
-    raise BadFrame(f"expected a kind of value, got {text_of(kind, 20)!r}")
+    return _Decoder(blob, callable_of).value(value, 0)
 
 
-def _dict(rows: list, blob: bytes, callable_of: Callable | None, depth: int) -> dict:
-    found = {}
-    for row in rows:
-        if not isinstance(row, list) or len(row) != 2:
-            raise BadFrame("expected pairs in a dict")
+class _Decoder:
+    def __init__(self, blob: bytes, callable_of: Callable[[Any], Any] | None) -> None:
+        self._blob = blob
+        self._left_bytes = len(blob)
+        self._callable_of = callable_of
 
-        key = decode(row[0], blob, callable_of, depth + 1)
-        value = decode(row[1], blob, callable_of, depth + 1)
+    def value(self, value: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise BadFrame(f"expected at most {MAX_DEPTH} lists in each other")
+        if isinstance(value, str):
+            return text_of(value, MAX_TEXT)
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        if not isinstance(value, list) or not value or not isinstance(value[0], str):
+            raise BadFrame("expected a value with its kind")
+
+        kind, *rest = value
+        if kind in ("l", "t"):
+            items = [self.value(v, depth + 1) for v in rest]
+            return items if kind == "l" else tuple(items)
+        if kind == "d":
+            return self._dict(rest, depth + 1)
+        if kind in ("a", "g"):
+            return self._array(kind, rest)
+        if kind == "f" and self._callable_of is not None and len(rest) == 1:
+            return self._callable_of(rest[0])
+        raise BadFrame(f"expected a kind of value, got {text_of(kind, 20)!r}")
+
+    def _dict(self, rows: list, depth: int) -> dict:
+        found = {}
+        for row in rows:
+            if not isinstance(row, list) or len(row) != 2:
+                raise BadFrame("expected pairs in a dict")
+
+            key = self.value(row[0], depth)
+            value = self.value(row[1], depth)
+            try:
+                found[key] = value
+            except TypeError:
+                raise BadFrame("expected plain keys in a dict") from None
+        return found
+
+    def _array(self, kind: ValueKind, rest: list) -> Any:
+        if len(rest) != 3 or not isinstance(rest[0], str) or rest[0] not in _DTYPES:
+            raise BadFrame("expected an array's dtype, shape and place")
+        if not sides(rest[1]) or type(rest[2]) is not int:
+            raise BadFrame("expected an array's dtype, shape and place")
+
+        dtype, shape, start = _DTYPES[rest[0]], tuple(rest[1]), rest[2]
+        count = math.prod(shape)
+        if start < 0 or start + count * dtype.itemsize > len(self._blob):
+            raise BadFrame("expected an array's bytes within its frame")
+
+        self._left_bytes -= count * dtype.itemsize
+        if self._left_bytes < 0:
+            raise BadFrame("expected arrays whose bytes lie beside each other, got some that share them")
+
         try:
-            found[key] = value
-        except TypeError:
-            raise BadFrame("expected plain keys in a dict") from None
-    return found
+            if count:
+                array = np.frombuffer(self._blob, dtype, count, start).reshape(shape).copy()
+            else:
+                array = np.empty(shape, dtype)
+        except ValueError:  # no bytes at all, and sides too long for NumPy
+            raise BadFrame("expected sides that NumPy can hold") from None
 
-
-def _of_bytes(kind: ValueKind, rest: list, blob: bytes) -> Any:
-    if len(rest) != 3 or not isinstance(rest[0], str) or rest[0] not in _DTYPES:
-        raise BadFrame("expected an array's dtype, shape and place")
-    if not sides(rest[1]) or type(rest[2]) is not int:
-        raise BadFrame("expected an array's dtype, shape and place")
-
-    dtype, shape, start = _DTYPES[rest[0]], tuple(rest[1]), rest[2]
-    count = math.prod(shape)
-    if start < 0 or start + count * dtype.itemsize > len(blob):
-        raise BadFrame("expected an array's bytes within its frame")
-
-    try:
-        if count:
-            array = np.frombuffer(blob, dtype, count, start).reshape(shape).copy()
-        else:
-            array = np.empty(shape, dtype)
-    except ValueError:  # no bytes at all, and sides too long for NumPy
-        raise BadFrame("expected sides that NumPy can hold") from None
-
-    if kind == "g" and count == 1:
-        return array.reshape(-1)[0]
-    return array
+        if kind == "g" and count == 1:
+            return array.reshape(-1)[0]
+        return array
 
 
 def sides(shape: Any) -> bool:

@@ -17,11 +17,9 @@ import torch
 import torch.distributed as dist
 
 from worldsize.fabric.interface import SMALL_BYTES, Arrival, PeerLost, Pending
+from worldsize.fabric.tensor_kinds import DTYPE_NAMES, kind_mismatch, kind_text
 
-DTYPES = [
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
-    torch.uint8, torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
-]  # fmt: skip
+DTYPES = [getattr(torch, name) for name in DTYPE_NAMES]
 CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _MAX_DIMS = 12
 _HEADER = struct.Struct(f"={3 + _MAX_DIMS}q")  # stamp in ns, dtype, number of dimensions, shape
@@ -107,7 +105,7 @@ class GlooWire:
         if not _fits(kind, out):
             if payload is not None:
                 self._unmet.append(payload)
-            raise ValueError(mismatch(kind, out, self.rank, frm, tag))
+            raise ValueError(_mismatch(kind, out, self.rank, frm, tag))
 
         if out.nbytes <= SMALL_BYTES:
             raw(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
@@ -162,14 +160,7 @@ def _fits(kind: list[int], out: torch.Tensor) -> bool:
     return DTYPES[dtype] == out.dtype and tuple(shape[:dims]) == out.shape
 
 
-def mismatch(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> str:
+def _mismatch(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> str:
     dtype, dims, *shape = kind
-    return (
-        f"recv on rank {rank} from rank {frm} (tag {tag}): expected {_kind(out.dtype, list(out.shape))}, which is "
-        f"what `out` is, got {_kind(DTYPES[dtype], shape[:dims])}. Receive into a tensor like the one that "
-        f"rank {frm} sends."
-    )
-
-
-def _kind(dtype: torch.dtype, shape: list[int]) -> str:
-    return f"{str(dtype).removeprefix('torch.')}{shape}"
+    expected = kind_text(str(out.dtype), out.shape)
+    return kind_mismatch(rank, frm, tag, expected, kind_text(str(DTYPES[dtype]), shape[:dims]))

@@ -13,11 +13,11 @@ from typing import Any, Literal
 from worldsize.engines.plain_values import BadFrame
 
 JobMode = Literal["call", "ranks", "group", "tensorflow", "cells"]  # what a rank is asked for
-FabricOp = Literal["post", "wait", "take", "compute", "computed"]  # what a rank's frame says to the broker
+FabricOp = Literal["post", "wait", "take", "compute"]  # what a rank's frame says to the broker
 RankOp = Literal["done", "failed", "cell", "call"]  # what it says to the run
 
 HEADER = struct.Struct("!II")
-MAX_JSON_BYTES = 8_000_000
+MAX_JSON_BYTES = 4_000_000
 MAX_BLOB_BYTES = 64_000_000
 
 
@@ -32,6 +32,11 @@ class Reader:
 
     def __init__(self) -> None:
         self._data = bytearray()
+        self.frame_bytes = 0  # of the frame before
+
+    @property
+    def kept_bytes(self) -> int:
+        return len(self._data)
 
     def feed(self, data: bytes) -> None:
         self._data += data
@@ -43,16 +48,19 @@ class Reader:
 
         json_bytes, blob_bytes = HEADER.unpack_from(self._data)
         if json_bytes > MAX_JSON_BYTES or blob_bytes > MAX_BLOB_BYTES:
-            raise BadFrame(f"expected at most {MAX_BLOB_BYTES} bytes, got {json_bytes} and {blob_bytes}")
+            most = f"{MAX_JSON_BYTES / 1e6:g} MB of JSON and {MAX_BLOB_BYTES / 1e6:g} MB of arrays"
+            raise BadFrame(f"expected at most {most} at once, got {json_bytes} and {blob_bytes} bytes")
 
         start = HEADER.size + json_bytes
         stop = start + blob_bytes
         if len(self._data) < stop:
             return None
 
-        text = bytes(self._data[HEADER.size : start])
-        blob = bytes(self._data[start:stop])
+        with memoryview(self._data) as data:
+            text = bytes(data[HEADER.size : start])
+            blob = bytes(data[start:stop])
         del self._data[:stop]
+        self.frame_bytes = stop
         return _object(text), blob
 
 

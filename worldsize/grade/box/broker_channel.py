@@ -1,4 +1,4 @@
-"""A rank's channel to the broker: requests and their answers over one socket.
+"""A rank's channel to the broker: requests and their answers over one line.
 
 The same code serves a submission's rank in its sandbox and a rank that the check plays in the grader. Several
 threads of a rank may wait at once: whoever reads hands the others their answers. Left out: the wire that the fabric
@@ -7,14 +7,13 @@ sees on it (`broker_wire`), and what is true (`broker`).
 
 from __future__ import annotations
 
-import socket
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from worldsize.grade.frames import Reader, pack
-
-_CHUNK = 1 << 18
+from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
 class ChannelLost(ConnectionError):
@@ -24,8 +23,8 @@ class ChannelLost(ConnectionError):
 class BrokerChannel:
     """Frames to the broker and back. `is_alone` says whether no other thread of this rank could send meanwhile."""
 
-    def __init__(self, channel: socket.socket, is_alone: Callable[[], bool]) -> None:
-        self._channel = channel
+    def __init__(self, line: PipeEnds, is_alone: Callable[[], bool]) -> None:
+        self._line = line
         self._is_alone = is_alone
         self._reader = Reader()
         self._writing = threading.Lock()
@@ -35,8 +34,10 @@ class BrokerChannel:
         self._reading = False
 
     def tell(self, message: dict[str, Any], blob: Any = b"") -> None:
+        left = memoryview(pack(message, blob))
         with self._writing:
-            self._channel.sendall(pack(message, blob))
+            while left:
+                left = left[os.write(self._line.writes, left) :]
 
     def ask(self, message: dict[str, Any], blob: Any = b"") -> tuple[dict, bytes]:
         """The broker's answer, whenever it comes."""
@@ -70,7 +71,7 @@ class BrokerChannel:
     def read(self) -> tuple[dict, bytes]:
         """The next frame. Raises ChannelLost."""
         while (frame := self._reader.next()) is None:
-            data = self._channel.recv(_CHUNK)
+            data = os.read(self._line.reads, CHUNK)
             if not data:
                 raise ChannelLost("the run is over")
             self._reader.feed(data)

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from worldsize.fabric.gloo import CODES, mismatch, raw
+from worldsize.fabric.gloo import CODES, raw
 from worldsize.fabric.interface import Arrival
+from worldsize.fabric.tensor_kinds import TensorKind, kind_mismatch
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import MAX_BLOB_BYTES
 
@@ -56,16 +57,15 @@ class BrokerWire:
 
         source = answer["source"]
         if "dtype" in answer:
-            kind = [answer["dtype"], len(answer["shape"]), *answer["shape"]]
-            raise ValueError(mismatch(kind, out, self.rank, source, tag))
+            expected = TensorKind(CODES[out.dtype], tuple(out.shape))
+            got = TensorKind(answer["dtype"], tuple(answer["shape"]))
+            raise ValueError(kind_mismatch(self.rank, source, tag, str(expected), str(got)))
         if blob:
             raw(out).copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
         return Arrival(source, out.nbytes, 0.0)
 
     def compute(self, seconds: float) -> None:
-        self._channel.tell({"op": "compute", "seconds": float(seconds)})
-        time.sleep(seconds)
-        self._channel.tell({"op": "computed"})
+        self._channel.ask({"op": "compute", "seconds": float(seconds)})
 
 
 def _kind(x: torch.Tensor) -> dict[str, Any]:

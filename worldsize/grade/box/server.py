@@ -1,8 +1,8 @@
 """The server inside a sandbox: it imports torch, or TensorFlow, before any byte of a submission comes, then forks a rank
 at a time.
 
-It never sees a submission itself. The grader hands it the far end of a rank's socket; a process is
-forked, the first of its own PID namespace, which enters namespaces of its own and only then reads from that socket. Orders come
+It never sees a submission itself. The grader hands it the far ends of a rank's line; a process is
+forked, the first of its own PID namespace, which enters namespaces of its own and only then reads from that line. Orders come
 as JSON over a packet socket. Left out: what a rank does (`rank`), and what is mounted here (`bubblewrap`).
 """
 
@@ -19,18 +19,19 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize.engines import libc
 from worldsize.grade.box import stub_front
 from worldsize.grade.isolation import limits, namespaces, privileges
+from worldsize.grade.pipes import PipeEnds
 
 if TYPE_CHECKING:
     from worldsize.grade.isolation.bubblewrap import Framework
 
 MAX_ORDER_BYTES = 65536
-_MOST_SOCKETS = 64
+_MOST_DESCRIPTORS = 128
 _FAILED = 70  # what a rank's process exits with where it does not come to its job
 
 _FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
@@ -88,30 +89,30 @@ class _Server:
                 return
 
     def _obey(self) -> bool:
-        data, sockets, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, _MOST_SOCKETS)
+        data, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, _MOST_DESCRIPTORS)
         if not data:
             return False
 
         order = json.loads(data)
         if order["op"] == "spawn":
-            self._spawn(order, sockets)
+            self._spawn(order, list(map(PipeEnds, descriptors[::2], descriptors[1::2])))
         elif order["op"] == "kill":
             self._kill(order["number"])
         elif order["op"] == "import":
             _preload(order["modules"])
 
-        for descriptor in sockets:
+        for descriptor in descriptors:
             os.close(descriptor)
         return True
 
-    def _spawn(self, order: dict, sockets: Sequence[int]) -> None:
+    def _spawn(self, order: dict, lines: Sequence[PipeEnds]) -> None:
         gc.freeze()  # so that a collection in a rank does not copy the server's memory
         if self._pid_namespace is None:
             process = os.fork()
         else:
             process = self._pid_namespace.fork()
         if process == 0:
-            _enter(order, sockets, self._pid_namespace is not None)
+            _enter(order, lines, self._pid_namespace is not None)
         self._ranks[process] = order["number"]
 
     def _kill(self, number: int) -> None:
@@ -149,7 +150,7 @@ def _preload(modules: Sequence[str]) -> None:
 # ---- a rank's process ------------------------------------------------------------------------
 
 
-def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoReturn:
+def _enter(order: dict, lines: Sequence[PipeEnds], own_namespaces: bool) -> NoReturn:
     """A rank's process, from the fork on: isolation, then the job."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
@@ -161,7 +162,7 @@ def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoRetur
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
 
-        _close_all_but(sockets)
+        _close_all_but(lines)
         rank.silence_output()
 
         address_bytes = limits.size_bytes() + order["memory_bytes"]
@@ -178,26 +179,26 @@ def _enter(order: dict, sockets: Sequence[int], own_namespaces: bool) -> NoRetur
             limits.limit(**kept)
 
         if order["together"]:
-            _group(sockets)
-        rank.serve(BrokerChannel(socket.socket(fileno=sockets[0]), rank.is_only_thread))
+            _group(lines)
+        rank.serve(BrokerChannel(lines[0], rank.is_only_thread))
     finally:
         os._exit(_FAILED)
 
 
-def _group(sockets: Sequence[int]) -> NoReturn:
+def _group(lines: Sequence[PipeEnds]) -> NoReturn:
     """Ranks that share these namespaces, because they share a process group; this process only waits for them."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
 
-    kept = [_bound() for _ in sockets]  # an address for each, which nobody else is given
+    kept = [_bound() for _ in lines]  # an address for each, which nobody else is given
     addresses = [f"127.0.0.1:{bound.getsockname()[1]}" for bound in kept]
 
-    for descriptor in sockets:
+    for line in lines:
         if os.fork() == 0:
-            _close_all_but([descriptor])
-            rank.serve(BrokerChannel(socket.socket(fileno=descriptor), rank.is_only_thread), addresses)
+            _close_all_but([line])
+            rank.serve(BrokerChannel(line, rank.is_only_thread), addresses)
 
-    _close_all_but([bound.fileno() for bound in kept])
+    _close_all_but([], *(bound.fileno() for bound in kept))
     with suppress(ChildProcessError):
         while True:
             os.wait()
@@ -212,10 +213,10 @@ def _bound() -> socket.socket:
     return bound
 
 
-def _close_all_but(kept: Sequence[int]) -> None:
+def _close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:
     """Every descriptor above stderr, but these."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    edges = [2, *sorted(kept), most]
+    edges = [2, *sorted([*chain.from_iterable(lines), *others]), most]
     for below, above in pairwise(edges):
         os.closerange(below + 1, above)
 

@@ -1,6 +1,6 @@
 """The servers of a job (`box.server`), each in its sandbox: started ahead of need, given orders, heard, ended.
 
-Left out: what crosses a rank's own socket (`broker`).
+Left out: what crosses a rank's own line (`broker`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
+from worldsize.grade.pipes import PipeEnds, pipe_line
 
 _END_S = 5.0
 # where a sandbox serves one rank, or the tasks of one cluster: how many of them are started ahead
@@ -76,9 +78,10 @@ class Server:
 
         self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
 
-    def order(self, message: dict, sockets: Sequence[socket.socket] = ()) -> None:
+    def order(self, message: dict, lines: Sequence[PipeEnds] = ()) -> None:
+        """Hand the server an order, with copies of the descriptors of `lines`. Raises SandboxLost."""
         try:
-            socket.send_fds(self.control, [json.dumps(message).encode()], [s.fileno() for s in sockets])
+            socket.send_fds(self.control, [json.dumps(message).encode()], list(chain.from_iterable(lines)))
         except OSError as error:
             raise SandboxLost(f"a sandbox is gone: {error}") from None
 
@@ -139,8 +142,8 @@ class Sandbox:
 
     def spawn(
         self, count: int = 1, framework: Framework = "torch", together: bool = False
-    ) -> tuple[int, list[socket.socket]]:
-        """A rank in namespaces of its own, or `count` ranks `together` in the same: its number, and a socket each."""
+    ) -> tuple[int, list[PipeEnds]]:
+        """A rank in namespaces of its own, or `count` ranks `together` in the same: its number, and a line to each."""
         server = self._server(self._framework(framework))
         self._latest += 1
         order = {
@@ -151,10 +154,12 @@ class Sandbox:
         if server.framework == "tensorflow":
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
 
-        pairs = [socket.socketpair() for _ in range(count)]
-        server.order(order, [theirs for _, theirs in pairs])
-        for _, theirs in pairs:
-            theirs.close()
+        pairs = [pipe_line() for _ in range(count)]
+        try:
+            server.order(order, [theirs for _, theirs in pairs])
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
 
         self._server_of[self._latest] = server
         return self._latest, [ours for ours, _ in pairs]

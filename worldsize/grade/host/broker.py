@@ -2,7 +2,8 @@
 
 A `send` is a rendezvous, as on every fabric. All frames are read by one thread, so who waits for whom is known exactly,
 and a deadlock at once. A rank can lie only about what it sends: who it is, to whom a message goes, how large it is and
-when it was taken are seen here. Left out: the ranks' processes (`boxes`), and what a run was for (`arena`).
+when it was taken are seen here, and the record is made when a message is handed over, whether or not it fits. A frame costs the
+same however many messages wait. Left out: the ranks' processes (`boxes`), and what a run was for (`arena`).
 The matching rules are MPI's (MPI 4.1, section 3.5).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,27 +20,16 @@ from typing import Any, Literal, NamedTuple
 
 from worldsize.engines.deadlock import RankMessages, deadlock
 from worldsize.engines.plain_values import BadFrame, sides
+from worldsize.fabric.tensor_kinds import DTYPE_NAMES, TensorKind, kind_mismatch
 from worldsize.failures import Wait
 from worldsize.grade.frames import FabricOp
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link, LinkClock
-from worldsize.trace import END_S, KIND, PEER, TAG, EventRow, Trace, merge, record
+from worldsize.trace import END_S, PEER, TAG, EventRow, Trace, merge, record
 
-ITEM_BYTES = (4, 8, 2, 2, 8, 4, 2, 1, 1, 1, 8, 16, 1, 1)  # of gloo.DTYPES, which would need torch
 _MOST_MESSAGES = 50_000
 _QUIET_S = 1.0  # so long a rank with several threads may be silent before it counts as waiting
-
-
-class TensorKind(NamedTuple):
-    """What a message is made of: the number of its dtype, and its shape."""
-
-    dtype: int
-    shape: tuple[int, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return ITEM_BYTES[self.dtype] * math.prod(self.shape)
 
 
 @dataclass
@@ -58,6 +48,7 @@ class PostedMessage:
     left_s: float
     event: EventRow
     taken_s: float | None = None
+    waiters: list[PendingRequest] = field(default_factory=list)  # until it is taken
 
 
 @dataclass
@@ -68,16 +59,9 @@ class PendingRequest:
     peer: int | None
     tag: int
     ask: int
+    order: int
     began_s: float
     kind: TensorKind | None = None  # that fits; of a "recv"
-    message: PostedMessage | None = None
-    matched: bool = False
-
-    def takes(self, src: int, tag: int) -> bool:
-        """Whether it is still open for a message of this tag from rank `src`."""
-        if self.op != "recv" or self.matched:
-            return False
-        return self.tag == tag and self.peer in (None, src)
 
 
 @dataclass
@@ -87,8 +71,11 @@ class RankState:
     events: list[EventRow] = field(default_factory=list)
     spans: list[tuple] = field(default_factory=list)
     waiting: dict[int, PendingRequest] = field(default_factory=dict)
+    takers: dict[tuple[int | None, int], deque[PendingRequest]] = field(default_factory=dict)  # by (from, tag)
     posted: dict[int, PostedMessage] = field(default_factory=dict)
-    computes_since_s: float | None = None
+    counts: dict[str, Counter] = field(default_factory=lambda: {"send": Counter(), "recv": Counter()})
+    computes_until_s: float = 0.0
+    misfit: str = ""  # what is wrong with the first message that it took and that did not fit
     alone: bool = True
     heard_s: float = 0.0
     done: bool = False
@@ -109,10 +96,10 @@ class Broker:
         self._peers = peers
         self._meter = meter
         self.rank_states = [RankState() for _ in peers]
-        self._queues: dict[tuple[int, int, int], list[PostedMessage]] = defaultdict(list)  # (from, to, tag)
+        self._queues: dict[tuple[int, int, int], deque[PostedMessage]] = {}  # (from, to, tag)
         self._orders = count()
         self._due: list[DueAct] = []
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._clocks = [LinkClock(link) for _ in peers]
         self._origin_s = time.monotonic()
 
@@ -121,8 +108,7 @@ class Broker:
     def take_in(self, rank: int, frame: dict, blob: bytes) -> bool:
         """Act on a frame of the fabric; False where it is another kind of frame. Raises BadFrame."""
         acts: dict[FabricOp, Callable[[int, RankState, dict, bytes], None]] = {
-            "post": self._post, "wait": self._wait, "take": self._take,
-            "compute": self._compute, "computed": self._computed,
+            "post": self._post, "wait": self._wait, "take": self._take, "compute": self._compute,
         }  # fmt: skip
         op = frame.get("op")
         act = acts.get(op) if isinstance(op, str) else None
@@ -146,24 +132,21 @@ class Broker:
         if len(state.posted) >= _MOST_MESSAGES:
             raise BadFrame(f"rank {rank} sent more than {_MOST_MESSAGES} messages")
 
-        self._held_bytes += len(blob)
-        if self._held_bytes > self._meter.limits.held_bytes:
-            raise BadFrame(f"more than {self._meter.limits.held_bytes / 1e6:g} MB are on their way and nobody takes them")
-
+        self.held_bytes += len(blob)
         leaves_s, left_s = self._clocks[rank].leave(len(blob), state.heard_s)
-        event = ["send", to, tag, len(blob), state.heard_s, state.heard_s]
         message = PostedMessage(
-            src=rank, number=number, order=next(self._orders), kind=kind, blob=blob,
-            leaves_s=leaves_s, left_s=left_s, event=event,
+            src=rank, number=number, order=next(self._orders), kind=kind, blob=blob, leaves_s=leaves_s, left_s=left_s,
+            event=["send", to, tag, len(blob), state.heard_s, state.heard_s],
         )  # fmt: skip
-        state.events.append(event)
+        state.events.append(message.event)
+        state.counts["send"][to, tag] += 1
         state.posted[number] = message
-        self._queues[rank, to, tag].append(message)
 
-        for request in list(self.rank_states[to].waiting.values()):
-            if request.takes(rank, tag):
-                self._match(to, request)
-                break
+        request = self._taker(self.rank_states[to], rank, tag)
+        if request is None:
+            self._queues.setdefault((rank, to, tag), deque()).append(message)
+        else:
+            self._hand_over(to, request, message)
 
     def _wait(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
         number = frame.get("post")
@@ -171,31 +154,45 @@ class Broker:
         if message is None:
             raise BadFrame("expected a message that was posted")
 
-        request = PendingRequest(
-            op="send", peer=message.event[PEER], tag=message.event[TAG],
-            ask=_ask(frame), began_s=state.heard_s, message=message,
-        )  # fmt: skip
-        state.waiting[request.ask] = request
-
-        if message.taken_s is not None:
-            self._sent(rank, request)
+        request = self._asked(state, frame, "send", message.event[PEER], message.event[TAG])
+        if message.taken_s is None:
+            message.waiters.append(request)
+        else:
+            self._sent(rank, request, message)
 
     def _take(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
         frm = frame.get("from")
         peer = None if frm is None else self._peer_of(rank, frm)
-        request = PendingRequest(
-            op="recv", peer=peer, tag=_tag(frame), ask=_ask(frame), began_s=state.heard_s, kind=_kind(frame)
-        )
-        state.waiting[request.ask] = request
-        self._match(rank, request)
+        request = self._asked(state, frame, "recv", peer, _tag(frame), _kind(frame))
+
+        message = self._oldest(rank, request)
+        if message is None:
+            state.takers.setdefault((peer, request.tag), deque()).append(request)
+        else:
+            self._hand_over(rank, request, message)
+
+    def _asked(self, state: RankState, frame: dict, op: Literal["send", "recv"], *about: Any) -> PendingRequest:
+        """A new request of a rank, which waits from now on; `about` it: peer, tag and, of a "recv", kind."""
+        ask = _ask(frame)
+        if ask in state.waiting or len(state.waiting) >= _MOST_MESSAGES:
+            raise BadFrame("expected a number to answer to that no other request has")
+
+        peer, tag, *kind = about
+        request = PendingRequest(op, peer, tag, ask, next(self._orders), state.heard_s, *kind)
+        state.waiting[ask] = request
+        return request
 
     def _compute(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
-        state.computes_since_s = state.heard_s
+        """Declared work takes its time from now on, or from the end of what was declared before: a rank has one device."""
+        seconds = frame.get("seconds")
+        if type(seconds) not in (int, float) or not 0 <= seconds <= self._meter.limits.wall_s:
+            raise BadFrame("expected the seconds of declared work")
 
-    def _computed(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
-        if state.computes_since_s is not None:
-            state.spans.append(("compute", state.computes_since_s, state.heard_s, "declared"))
-        state.computes_since_s = None
+        ask = _ask(frame)
+        start_s = max(state.heard_s, state.computes_until_s)
+        state.computes_until_s = start_s + seconds
+        state.spans.append(("compute", start_s, state.computes_until_s, f"{seconds:g} s declared"))
+        self._when(state.computes_until_s, lambda: self._peers[rank].answer({"to": ask}))
 
     def _peer_of(self, rank: int, peer: Any) -> int:
         if type(peer) is not int or not 0 <= peer < len(self._peers) or peer == rank:
@@ -204,43 +201,47 @@ class Broker:
 
     # ---- matching ------------------------------------------------------------------------------
 
-    def _match(self, rank: int, request: PendingRequest) -> None:
+    def _taker(self, state: RankState, src: int, tag: int) -> PendingRequest | None:
+        """The oldest request that takes a message of this tag from rank `src`; it is none of those that wait any more."""
+        queues = filter(None, (state.takers.get((src, tag)), state.takers.get((None, tag))))
+        oldest = min(queues, key=lambda queue: queue[0].order, default=None)
+        return None if oldest is None else oldest.popleft()
+
+    def _oldest(self, rank: int, request: PendingRequest) -> PostedMessage | None:
+        """The oldest message that the request takes; it is none of those that lie here any more."""
         sources = range(len(self._peers)) if request.peer is None else [request.peer]
-        queues = [self._queues.get((src, rank, request.tag)) for src in sources]
-        oldest = min(filter(None, queues), key=lambda queue: queue[0].order, default=None)
-        if oldest is not None:
-            self._hand_over(rank, request, oldest.pop(0))
+        queues = filter(None, (self._queues.get((src, rank, request.tag)) for src in sources))
+        oldest = min(queues, key=lambda queue: queue[0].order, default=None)
+        return None if oldest is None else oldest.popleft()
 
     def _hand_over(self, rank: int, request: PendingRequest, message: PostedMessage) -> None:
-        size_bytes = len(message.blob)
-        request.matched = True
-        self._held_bytes -= size_bytes
+        state = self.rank_states[rank]
         message.taken_s = time.monotonic()
-        there_s = self._clocks[rank].arrive(size_bytes, message.leaves_s)
+        there_s = self._clocks[rank].arrive(len(message.blob), message.leaves_s)
+        row = ["recv", message.src, request.tag, len(message.blob), request.began_s, max(there_s, message.taken_s)]
+        state.events.append(row)
+        state.counts["recv"][message.src, request.tag] += 1
+
+        answer = {"to": request.ask, "source": message.src}
+        if message.kind != request.kind:
+            answer |= {"dtype": message.kind.dtype, "shape": list(message.kind.shape)}
+            said = kind_mismatch(rank, message.src, request.tag, str(request.kind), str(message.kind))
+            state.misfit = state.misfit or said
 
         def arrive() -> None:
-            answer = {"to": request.ask, "source": message.src}
             taken, message.blob = message.blob, b""
-            state = self.rank_states[rank]
-            if message.kind == request.kind:
-                row = ["recv", message.src, request.tag, size_bytes, request.began_s, time.monotonic()]
-                state.events.append(row)
-            else:
-                answer |= {"dtype": message.kind.dtype, "shape": list(message.kind.shape)}
-                taken = b""
-
+            self.held_bytes -= len(taken)
+            row[END_S] = time.monotonic()
             state.waiting.pop(request.ask, None)
-            self._peers[rank].answer(answer, taken)
+            self._peers[rank].answer(answer, b"" if message.kind != request.kind else taken)
 
         self._when(there_s, arrive)
 
-        for waiting in list(self.rank_states[message.src].waiting.values()):
-            if waiting.message is message:
-                self._sent(message.src, waiting)
+        waiters, message.waiters = message.waiters, []
+        for waiter in waiters:
+            self._sent(message.src, waiter, message)
 
-    def _sent(self, rank: int, request: PendingRequest) -> None:
-        message = request.message
-
+    def _sent(self, rank: int, request: PendingRequest, message: PostedMessage) -> None:
         def leave() -> None:
             message.event[END_S] = time.monotonic()
             self.rank_states[rank].waiting.pop(request.ask, None)
@@ -282,10 +283,7 @@ class Broker:
         return state.alone or time.monotonic() - state.heard_s > _QUIET_S
 
     def _messages(self, rank: int) -> RankMessages:
-        counts: dict[str, Counter] = {"send": Counter(), "recv": Counter()}
-        for event in self.rank_states[rank].events:
-            counts[event[KIND]][event[PEER], event[TAG]] += 1
-
+        counts = self.rank_states[rank].counts
         return RankMessages(wait=self.wait(rank), posted=counts["send"], taken=counts["recv"])
 
     def wait(self, rank: int) -> Wait | None:
@@ -305,7 +303,7 @@ class Broker:
 
 def _kind(frame: dict) -> TensorKind:
     dtype, shape = frame.get("dtype"), frame.get("shape")
-    if type(dtype) is not int or not 0 <= dtype < len(ITEM_BYTES) or not sides(shape):
+    if type(dtype) is not int or not 0 <= dtype < len(DTYPE_NAMES) or not sides(shape):
         raise BadFrame("expected a message's dtype and shape")
     return TensorKind(dtype, tuple(shape))
 

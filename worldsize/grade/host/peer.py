@@ -1,32 +1,35 @@
-"""A rank as the grader sees it: a socket that nobody has to wait for, in frames, and how it ended.
+"""A rank as the grader sees it: two pipes that nobody has to wait for, in frames, and how it ended.
 
 Left out: what the frames mean (`broker`, `run`).
 """
 
 from __future__ import annotations
 
-import socket
+import os
 from typing import Any
 
 from worldsize.failures import Failure
 from worldsize.grade.frames import Reader, pack
-
-_CHUNK = 1 << 18
-_MOST_UNREAD_BYTES = 300_000_000
+from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
 class Peer:
-    """One rank: its socket, what is still to be written to it, what came of its job or how it failed."""
+    """One rank: its line, what is still to be written to it, what came of its job or how it failed.
 
-    def __init__(self, rank: int, channel: socket.socket, number: int | None) -> None:
-        channel.setblocking(False)
+    `open` is False once the rank has closed its end: then no more comes from it, and nothing reaches it.
+    """
+
+    def __init__(self, rank: int, line: PipeEnds, number: int | None) -> None:
+        for descriptor in line:
+            os.set_blocking(descriptor, False)
         self.rank = rank
-        self.channel = channel
+        self.line = line
         self.number = number
         self.read_bytes = 0
         self.result: dict[str, Any] | None = None
         self.failure: Failure | None = None
         self.open = True
+        self._closed = False
         self._reader = Reader()
         self._unsent = bytearray()
 
@@ -38,26 +41,38 @@ class Peer:
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
+    @property
+    def frame_bytes(self) -> int:
+        """The size of the frame that came last."""
+        return self._reader.frame_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """What lies here on its way from or to the rank."""
+        return len(self._unsent) + self._reader.kept_bytes
+
     def answer(self, message: dict[str, Any], blob: bytes | bytearray = b"") -> None:
         """Put a frame on its way; it goes as fast as the rank reads."""
-        if self.open and len(self._unsent) < _MOST_UNREAD_BYTES:
+        if self.open:
             self._unsent += pack(message, blob)
             self.write()
 
     def write(self) -> None:
+        sent = 0
         try:
-            while self._unsent:
-                sent = self.channel.send(self._unsent[:_CHUNK])
-                del self._unsent[:sent]
+            while sent < len(self._unsent):
+                with memoryview(self._unsent) as data:
+                    sent += os.write(self.line.writes, data[sent : sent + CHUNK])
         except BlockingIOError:
-            return
-        except OSError:
-            self.close()
+            pass
+        except OSError:  # nobody will read it; what the rank had said before can still be heard
+            sent = len(self._unsent)
+        del self._unsent[:sent]
 
     def read(self) -> None:
-        """Take in what has come; `open` is False once the rank has closed its end."""
+        """Take in what has come."""
         try:
-            data = self.channel.recv(_CHUNK)
+            data = os.read(self.line.reads, CHUNK)
         except BlockingIOError:
             return
         except OSError:
@@ -74,4 +89,7 @@ class Peer:
 
     def close(self) -> None:
         self.open = False
-        self.channel.close()
+        self._unsent.clear()
+        if not self._closed:
+            self._closed = True
+            self.line.close()

@@ -1,13 +1,13 @@
 """One run of a submission's function: ranks started, frames served, ended as soon as it is known how it ends.
 
-Limits are looked at ten times a second. The ranks that a check plays are threads of the grader: the check's code, on
-the same broker. Left out: what a check asks for (`arena`), and the messages themselves (`broker`).
+A thread looks at the limits ten times a second, however busy the broker is. The ranks that a check plays are threads of
+the grader: the check's code, on the same broker. Left out: what a check asks for (`arena`), and the messages themselves
+(`broker`).
 """
 
 from __future__ import annotations
 
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,7 +34,8 @@ from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.broker import Broker
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.bubblewrap import Framework
-from worldsize.grade.isolation.limits import Meter, usage
+from worldsize.grade.isolation.limits import LimitsWatch, Meter, usage
+from worldsize.grade.pipes import PipeEnds, pipe_line
 from worldsize.links import Link
 from worldsize.trace import Trace
 
@@ -65,7 +66,7 @@ class RunResult:
 
 @dataclass
 class GradedRun:
-    """The ranks of one run: `jobs[rank]`, or `played[rank](channel)` for those that the check plays.
+    """The ranks of one run: `jobs[rank]`, or `played[rank](line)` for those that the check plays.
 
     `alone` is what the one process is called where it is no rank.
     """
@@ -74,7 +75,7 @@ class GradedRun:
     meter: Meter
     jobs: list[RankJob]
     link: Link | None = None
-    played: Mapping[int, Callable[[socket.socket], None]] = field(default_factory=dict)
+    played: Mapping[int, Callable[[PipeEnds], None]] = field(default_factory=dict)
     together: bool = False
     framework: Framework = "torch"
     tasks: TaskNames = ()  # names of the ranks, where they have any
@@ -87,6 +88,7 @@ class GradedRun:
         self._failed_s = 0.0
         self._frames_read = 0
         self._cells_begun = 0
+        self._result_bytes = 0
 
     def go(self) -> RunResult:
         """Raises SandboxLost where a sandbox ends by itself."""
@@ -98,27 +100,28 @@ class GradedRun:
             self._peers = self._start()
         self._broker = Broker(self._peers, self.meter, self.link)
         try:
-            for peer, job in zip(self._peers, self.jobs, strict=True):
-                if peer.number is not None:
-                    peer.answer(*job)
-            return self._follow()
+            with LimitsWatch(self.meter, self.sandbox.processes) as self._watch:
+                for peer, job in zip(self._peers, self.jobs, strict=True):
+                    if peer.number is not None:
+                        peer.answer(*job)
+                return self._follow()
         finally:
             self._end()
 
     def _start(self) -> list[Peer]:
         if self.together:
-            number, channels = self.sandbox.spawn(len(self.jobs), self.framework, together=True)
-            return [Peer(rank, channel, number) for rank, channel in enumerate(channels)]
+            number, lines = self.sandbox.spawn(len(self.jobs), self.framework, together=True)
+            return [Peer(rank, line, number) for rank, line in enumerate(lines)]
 
         peers = []
         for rank in range(len(self.jobs)):
             if rank in self.played:
-                ours, theirs = socket.socketpair()
+                ours, theirs = pipe_line()
                 threading.Thread(target=self.played[rank], args=(theirs,), daemon=True).start()
                 peers.append(Peer(rank, ours, None))
             else:
-                number, (channel,) = self.sandbox.spawn()
-                peers.append(Peer(rank, channel, number))
+                number, (line,) = self.sandbox.spawn()
+                peers.append(Peer(rank, line, number))
         return peers
 
     def _end(self) -> None:
@@ -139,16 +142,12 @@ class GradedRun:
         if self.framework == "tensorflow":
             case_s *= _SLOW
         deadline_s = time.monotonic() + case_s
-        look_s = 0.0
 
         while True:
             next_s = self._broker.act_on_time()
             now_s = time.monotonic()
-            if now_s >= look_s:
-                look_s = now_s + _LOOK_S
-                message = self.meter.too_much(self.sandbox.processes())
-                if message:
-                    return self._over_limit(message)
+            if self._watch.message:
+                return self._over_limit(self._watch.message)
 
             result = self._known(now_s)
             if result is not None:
@@ -160,13 +159,13 @@ class GradedRun:
 
     def _known(self, now_s: float) -> RunResult | None:
         """How it ended, once that is known."""
-        failures = [peer.failure for peer in self._peers if peer.failure]
-        if failures:
+        misfits = {rank: state.misfit for rank, state in enumerate(self._broker.rank_states) if state.misfit}
+        if misfits or any(peer.failure for peer in self._peers):
             self._failed_s = self._failed_s or now_s
             busy = any(not peer.over and not self._broker.waiting(peer.rank) for peer in self._peers)
             if busy and now_s < self._failed_s + _SETTLE_S:  # whoever is about to fail too may do so
                 return None
-            return self._failed(failures)
+            return self._failed(misfits)
 
         if all(peer.over for peer in self._peers):
             return self._result("done", values=tuple(peer.result for peer in self._peers))
@@ -177,40 +176,45 @@ class GradedRun:
         return None
 
     def _serve(self, wait_s: float) -> None:
-        channels = {peer.channel: peer for peer in self._peers if peer.open}
+        reads = {peer.line.reads: peer for peer in self._peers if peer.open}
+        writes = {peer.line.writes: peer for peer in self._peers if peer.open and peer.has_unsent}
         servers = self.sandbox.channels()
-        writes = [channel for channel, peer in channels.items() if peer.has_unsent]
-        ready, free, _ = select.select([*channels, *servers], writes, [], max(0.0, wait_s))
+        ready, free, _ = select.select([*reads, *servers], writes, [], max(0.0, wait_s))
 
-        for channel in free:
-            channels[channel].write()
+        for descriptor in free:
+            writes[descriptor].write()
 
-        for channel in ready:
-            if channel in servers:
-                ended = self.sandbox.heard(servers[channel])
+        for descriptor in ready:
+            if descriptor in servers:
+                ended = self.sandbox.heard(servers[descriptor])
                 self.meter.cpu_s += ended.cpu_s
                 self._codes[ended.number] = ended.code
-            elif channels[channel].open:
-                self._read(channels[channel])
+            else:
+                self._read(reads[descriptor])
         self._look_for_lost()
 
     def _read(self, peer: Peer) -> None:
         before = peer.read_bytes
-        peer.read()
-        self.meter.carried_bytes += peer.read_bytes - before
-
         try:
+            peer.read()
+            self.meter.carried_bytes += peer.read_bytes - before
             while not peer.over and (frame := peer.frame()):
                 self._frames_read += 1
                 if self._frames_read > _MOST_FRAMES:
                     raise BadFrame(f"more than {_MOST_FRAMES} frames in one run")
                 self._take_in(peer, *frame)
-        except (BadFrame, RecursionError) as error:
-            message = text_of(str(error), 300)
-            peer.failure = Failure(
-                rank=peer.rank, kind="raised", at_s=time.monotonic(), type="ProtocolError", message=message
-            )
+            self._expect_room()
+        except (BadFrame, RecursionError, MemoryError) as error:
+            peer.result = None
+            peer.failure = _raised(peer.rank, "ProtocolError", text_of(str(error), 300) or type(error).__name__)
         self._broker.rank_states[peer.rank].done = peer.over
+
+    def _expect_room(self) -> None:
+        """Raises BadFrame where too much lies here: messages and frames on their way, and results."""
+        on_their_way = self._broker.held_bytes + sum(peer.kept_bytes for peer in self._peers)
+        most_bytes = self.meter.limits.held_bytes
+        if on_their_way > most_bytes:
+            raise BadFrame(f"more than {most_bytes / 1e6:g} MB are on their way and nobody takes them")
 
     def _take_in(self, peer: Peer, frame: dict, blob: bytes) -> None:
         if self._broker.take_in(peer.rank, frame, blob):
@@ -218,6 +222,7 @@ class GradedRun:
 
         op: RankOp | Any = frame.get("op")
         if op == "done":
+            self._expect_small_results(peer)
             peer.result = {name: decode(frame[name], blob) for name in _TOLD if name in frame}
         elif op == "failed":
             peer.failure = failure_of(peer.rank, frame)
@@ -227,6 +232,13 @@ class GradedRun:
             peer.answer(*self._called(frame, blob))
         else:
             raise BadFrame("expected a frame that the grader knows")
+
+    def _expect_small_results(self, peer: Peer) -> None:
+        """Raises BadFrame where the results of all ranks together have more bytes than they may."""
+        self._result_bytes += peer.frame_bytes
+        most_bytes = self.meter.limits.result_bytes
+        if self._result_bytes > most_bytes:
+            raise BadFrame(f"the results of all ranks are more than {most_bytes / 1e6:g} MB")
 
     def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
         """The check's own answer to a call, or the error that it raised."""
@@ -275,7 +287,16 @@ class GradedRun:
         message = unfinished_line(limit_s, len(self._peers), standings, self.tasks, self.alone)
         return self._result("timeout", message, "timeout")
 
-    def _failed(self, failures: list[Failure]) -> RunResult:
+    def _failed(self, misfits: dict[int, str]) -> RunResult:
+        """Ended by ranks that failed; `misfits` says of some that they took what did not fit, whatever they said then."""
+        failures = {peer.rank: peer.failure for peer in self._peers if peer.failure}
+        for rank, message in misfits.items():
+            told = failures.get(rank)
+            frames = told.frames if told else ()
+            failures[rank] = replace(_raised(rank, "ValueError", message), frames=frames, at_s=self._failed_s)
+        return self._ended_by(list(failures.values()))
+
+    def _ended_by(self, failures: list[Failure]) -> RunResult:
         first = first_failure(failures)
         if first.not_yet:
             return self._result("not yet", first.message)
@@ -283,6 +304,10 @@ class GradedRun:
         message = failed_text(failures, len(self._peers), self.tasks, self.alone)
         incident: Incident = "" if first.kind == "raised" else "crashed"
         return self._result("raised", message, incident, failure=first)
+
+
+def _raised(rank: int, type: str, message: str) -> Failure:
+    return Failure(rank=rank, kind="raised", at_s=time.monotonic(), type=type, message=message)
 
 
 def _left(rank: int, code: int | None) -> Failure:
@@ -333,18 +358,21 @@ def _stack_frame(row: Any) -> Frame | None:
     return replace(frame, file=f"<{frame.file}>")
 
 
-def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[socket.socket], None]:
+def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[PipeEnds], None]:
     """In a graded run, a rank that the check itself plays: work for a thread of the grader.
 
     The thread calls `fn(fabric, *args)` as rank `rank`.
     """
 
-    def work(channel: socket.socket) -> None:
+    def work(line: PipeEnds) -> None:
         from worldsize.grade.box.broker_channel import BrokerChannel
         from worldsize.grade.box.rank import play_rank, tell_end
 
-        broker = BrokerChannel(channel, lambda: True)
-        with channel, suppress(OSError):
-            tell_end(broker, rank, lambda: play_rank(broker, rank, world_size, fn, args))
+        broker = BrokerChannel(line, lambda: True)
+        try:
+            with suppress(OSError):
+                tell_end(broker, rank, lambda: play_rank(broker, rank, world_size, fn, args))
+        finally:
+            line.close()
 
     return work

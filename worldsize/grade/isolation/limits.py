@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_LOOK_S = 0.1
 MOST_PROCESSES = 128  # of one rank
 
 
@@ -30,7 +34,8 @@ class Limits:
     memory_bytes: int = 2_000_000_000
     processes: int = 150
     carried_bytes: int = 400_000_000  # messages, results and calls, together
-    held_bytes: int = 200_000_000  # messages that nobody has taken yet
+    held_bytes: int = 128_000_000  # messages that nobody has taken yet, and frames on their way
+    result_bytes: int = 64_000_000  # of all ranks of one run
     tmp_bytes: int = 64_000_000
 
 
@@ -72,6 +77,39 @@ class Meter:
         if self.cpu_s + used.cpu_s > limits.cpu_s:
             return f"more than {limits.cpu_s:g} s of processor time"
         return ""
+
+
+class LimitsWatch:
+    """While it is entered, a thread that looks at the limits and ends every process below the `servers` when one is broken.
+
+    `message` says then which one; it is "" until then.
+    """
+
+    def __init__(self, meter: Meter, servers: Callable[[], Sequence[int]]) -> None:
+        self._meter = meter
+        self._servers = servers
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.message = ""
+
+    def __enter__(self) -> LimitsWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.is_set():
+            servers = self._servers()
+            self.message = self._meter.too_much(servers)
+            if self.message:
+                for process in chain.from_iterable(map(descendants, servers)):
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(process, signal.SIGKILL)
+                return
+            self._over.wait(_LOOK_S)
 
 
 @dataclass(frozen=True)

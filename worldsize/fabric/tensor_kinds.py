@@ -1,0 +1,44 @@
+"""What a message is made of, a dtype and a shape: as numbers, in words, and what is said where two do not fit.
+
+No torch is needed here: a grader that routes messages has none. Left out: the tensors (`gloo`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# a dtype's number is its place; the bytes of an element
+_ITEM_BYTES = {
+    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+DTYPE_NAMES = tuple(_ITEM_BYTES)
+
+
+class TensorKind(NamedTuple):
+    """The number of a message's dtype, and its shape."""
+
+    dtype: int
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return _ITEM_BYTES[DTYPE_NAMES[self.dtype]] * math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return kind_text(DTYPE_NAMES[self.dtype], self.shape)
+
+
+def kind_text(dtype: str, shape: Sequence[int]) -> str:
+    """`float32[4, 2]`, of a dtype's name and a shape."""
+    return f"{dtype.removeprefix('torch.')}{list(shape)}"
+
+
+def kind_mismatch(rank: int, frm: int, tag: int, expected: str, got: str) -> str:
+    """The words of the ValueError where rank `rank` receives what does not fit, of two `kind_text`s."""
+    return (
+        f"recv on rank {rank} from rank {frm} (tag {tag}): expected {expected}, which is what `out` is, got {got}. "
+        f"Receive into a tensor like the one that rank {frm} sends."
+    )
