@@ -20,7 +20,7 @@ from worldsize.engines.plain_values import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
-from worldsize.grade.isolation.bubblewrap import UNSAFE, SandboxMode
+from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, PropertyRow, messages_of
@@ -254,7 +254,7 @@ def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted
     """The check's verdict; values that the check itself stumbles over earn nothing."""
     try:
         return run_check(exercise.id, arena, *functions)
-    except SandboxLost:
+    except (SandboxLost, NoSandbox, OSError):  # the grader's own
         raise
     except Exception as error:
         message = f"the check could not read what came back ({type(error).__name__}: {text_of(str(error), 200)})"
