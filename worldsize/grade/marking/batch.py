@@ -25,6 +25,7 @@ from pathlib import Path
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
+from worldsize.files import remove_parts
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import bubblewrap
@@ -88,6 +89,7 @@ def grade(
 
     out.mkdir(parents=True, exist_ok=True)
     with _locked(out):
+        remove_parts(out / "rows")
         seed = _seed(out, seed)
         order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
         batch = _Batch(folder, out, labs, order, progress)

@@ -256,6 +256,9 @@ def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted
         return run_check(exercise.id, arena, *functions)
     except (SandboxLost, NoSandbox, OSError):  # the grader's own
         raise
+    except MemoryError:
+        arena.incidents.append("crashed")
+        return Verdict(exercise.id, "fail", (), "what came back does not fit into the memory that the grader has for it")
     except Exception as error:
         message = f"the check could not read what came back ({type(error).__name__}: {text_of(str(error), 200)})"
         return Verdict(exercise.id, "fail", (), message)
