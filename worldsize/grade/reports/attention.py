@@ -19,11 +19,16 @@ def unsure(rows: Iterable[GradeRow]) -> Iterator[str]:
             why = f"no mark, the grader lost it: {row.reason}. `worldsize grade` tries again"
         elif row.unsafe:
             why = "graded without a sandbox"
-        elif row.state == "ungradable" or row.tamper:
+        elif row.state == "ungradable" or row.tamper or _without_exercises(row):
             why = row.reason or "; ".join(map(sentence, row.tamper)) or row.state
         else:
             continue
         yield f"{row.student}, {row.lab or row.path}: {why}"
+
+
+def _without_exercises(row: GradeRow) -> bool:
+    """It took the grader along, or an earlier version of the grader called its own loss so."""
+    return row.state in ("crashed", "timeout") and not row.exercises
 
 
 def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
