@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,15 +21,19 @@ from filelock import FileLock
 from typer.testing import CliRunner
 
 from tests.grade.cheats import CASES, LAB, RIGHT, ROOT, TITLE, cell, with_cell
+from tests.support.processes import below
 from worldsize import cli
 from worldsize.grade import course
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.marking import batch as batch_module
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.marking import MarkingTask, mark
+from worldsize.grade.marking.releases import releases
 from worldsize.grade.marking.rows import GradeRow
 
 for kind in ("honest", "damaged"):
@@ -172,14 +178,39 @@ def test_a_row_has_the_digest_of_the_bytes_that_were_marked(tmp_path):
     assert (row.state, row.digest) == ("ungradable", submission.digest(b"{}"))
 
 
-def test_a_file_that_its_worker_did_not_survive_is_not_tried_again_as_it_is(tmp_path, monkeypatch):
-    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
-    monkeypatch.setattr("worldsize.grade.marking.batch._Worker.mark", lambda worker, task: None)
+def test_another_release_grades_again(tmp_path, monkeypatch):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
+    (folder / "carl").mkdir()
+    (folder / "carl" / f"{LAB}.ipynb").write_text("{}")
     first = grade(folder, tmp_path / "out", root=ROOT)
-    assert (first.graded, first.rows[0].digest) == (1, submission.digest((folder / "anna" / f"{LAB}.ipynb").read_bytes()))
+    assert {r.release for r in first.rows} == {releases(course.load(ROOT))[LAB]}
+    monkeypatch.setattr(batch_module, "releases", lambda labs: {lab: "mended" for lab in [*labs, ""]})
+    again = grade(folder, tmp_path / "out", root=ROOT)
+    assert (again.graded, {r.release for r in again.rows}) == (3, {"mended"})
     assert grade(folder, tmp_path / "out", root=ROOT).graded == 0
-    (folder / "anna" / f"{LAB}.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
-    assert grade(folder, tmp_path / "out", root=ROOT).graded == 1
+
+
+def test_a_row_of_a_version_that_kept_no_release_is_graded_again(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    grade(folder, tmp_path / "out", root=ROOT)
+    (path,) = (tmp_path / "out" / "rows").iterdir()
+    old = json.loads(path.read_text())
+    for name in ("release", "host", "attempt"):
+        del old[name]
+    path.write_text(json.dumps(old))
+    (tmp_path / "out" / "grading.json").write_text(json.dumps({"seed": old["seed"]}))
+    assert [r.release for r in read_graded(tmp_path / "out").rows] == [""]
+    again = grade(folder, tmp_path / "out", root=ROOT)
+    assert (again.graded, again.rows[0].release != "", again.rows[0].host, again.seed) == (1, True, platform.node(), old["seed"])
+
+
+def test_a_damaged_record_of_a_grading_is_a_mistake_with_the_next_step(tmp_path):
+    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
+    for damaged in ("", "[]", "{}", '{"seed": "x"}', '{"seed": 1, "paths": []}', '{"seed": 1, "more": 2}'):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / "grading.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"grading.json: expected the seed and the files.*delete this file"):
+            grade(folder, tmp_path / "out", root=ROOT, mode="own")
 
 
 def test_a_link_to_a_folder_is_a_file_that_cannot_be_read(tmp_path):
@@ -239,53 +270,106 @@ def start(folder: Path, out: Path) -> subprocess.Popen:
 
 
 def kept(out: Path) -> dict[str, tuple]:
-    """Which rows are there, and which file each is: a row that was written again is another file."""
-    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in (out / "rows").glob("*.json")}
+    """Which rows are there to stay, and which file each is: a row that was written again is another file."""
+    found = [out / "rows" / made.file_name for made in row.read_all(out) if made.state != "lost"]
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
 
 
-def kill_and_go_on(folder: Path, out: Path, kills: int, chance: random.Random) -> None:
-    """Kill the grader `kills` times at random moments; what had its row by then keeps it as it is."""
-    done = 0
-    while done < kills:
+def workers(grader: subprocess.Popen) -> set[int]:
+    with suppress(psutil.NoSuchProcess):
+        return {process.pid for process in below("worldsize.grade.marking.worker", pid=grader.pid)}
+    return set()
+
+
+class Kill:
+    """Of a worker, the grader or the whole, as soon as a worker has started or a row is there, as chance has it."""
+
+    def __init__(self, target: str, grader: subprocess.Popen, out: Path, chance: random.Random) -> None:
+        self._target = target
+        self._grader, self._out, self._chance = grader, out, chance
+        self._event = chance.choice(["worker", "row"])
+        self._before = self._seen()
+        self.tree: list[psutil.Process] = []
+
+    def _seen(self) -> set:
+        if self._event == "worker":
+            return workers(self._grader)
+        return set((self._out / "rows").glob("*.json"))
+
+    def strike(self) -> bool:
+        """Wait for the event and kill; False where there was nothing to kill any more."""
+        while not self._seen() - self._before:
+            with suppress(subprocess.TimeoutExpired):
+                self._grader.wait(0.01)
+                return False
+
+        self.tree = psutil.Process(self._grader.pid).children(recursive=True)
+        victims = [self._grader.pid]
+        if self._target == "worker":
+            alive = sorted(workers(self._grader))
+            victims = self._chance.sample(alive, min(1, len(alive)))
+        elif self._target == "whole":
+            victims += [process.pid for process in self.tree]
+
+        for victim in self._chance.sample(victims, len(victims)):
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        return bool(victims)
+
+
+def one_run(folder: Path, out: Path, targets: list[str], chance: random.Random) -> tuple[list[str], bool]:
+    """A grading with the first of these kills, until one ends it: which there were, and whether it came to its own end."""
+    struck: list[str] = []
+    tree: list[psutil.Process] = []
+    grader = start(folder, out)
+    while len(struck) < len(targets) and set(struck) <= {"worker"}:
+        target = targets[len(struck)]
+        kill = Kill(target, grader, out, chance)
+        if not kill.strike():
+            break
+        struck.append(target)
+        tree += kill.tree
+
+    whole = grader.wait(300) == 0
+    assert whole == (set(struck) <= {"worker"})
+    _, alive = psutil.wait_procs(tree, timeout=30)
+    assert alive == [], "processes outlived the grader"
+    return struck, whole
+
+
+def kill_and_go_on(folder: Path, out: Path, targets: list[str], chance: random.Random) -> None:
+    """Grade with these kills, and then to the end; what had its row at a kill keeps it as it is."""
+    while targets:
         before = kept(out)
-        running = start(folder, out)
-        below = psutil.Process(running.pid)
-        try:
-            running.wait(chance.uniform(0.3, 9.0))
-        except subprocess.TimeoutExpired:
-            workers = below.children(recursive=True)
-            running.send_signal(signal.SIGKILL)
-            running.wait()
-            done += 1
-            _, alive = psutil.wait_procs(workers, timeout=5)
-            assert alive == [], "processes outlived the grader"
-        else:
-            assert running.returncode == 0
-            shutil.rmtree(out)  # it came to its end: begin anew
-            continue
+        struck, whole = one_run(folder, out, targets, chance)
+        targets = targets[len(struck) :]
         after = kept(out)
         assert {name: after[name] for name in before} == before, "a row was made twice"
+        if whole and targets:
+            shutil.rmtree(out)  # it came to its end: begin anew
     assert start(folder, out).wait(300) == 0
 
 
-def as_undisturbed(tmp_path: Path, count: int, kills: int) -> None:
+def as_undisturbed(tmp_path: Path, count: int, targets: list[str], chance: random.Random) -> None:
     folder = many(tmp_path / "submitted", count)
     undisturbed = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
-    kill_and_go_on(folder, tmp_path / "killed", kills, random.Random(count))
+    kill_and_go_on(folder, tmp_path / "killed", targets, chance)
     found = tuple(row.read_all(tmp_path / "killed"))
     assert results(found) == results(undisturbed.rows)
     assert len(found) == count
     assert [p.name for p in (tmp_path / "killed" / "rows").iterdir() if p.suffix != ".json"] == []
 
 
-def test_two_kills_change_nothing(tmp_path):
-    as_undisturbed(tmp_path, 12, 2)
+def test_kills_of_a_worker_the_grader_and_the_whole_change_nothing(tmp_path):
+    as_undisturbed(tmp_path, 8, ["worker", "grader", "whole"], random.Random(3))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_thirty_kills_change_nothing(tmp_path):
-    as_undisturbed(tmp_path, 40, 30)
+@pytest.mark.parametrize("seed", range(3))
+def test_ten_kills_change_nothing(tmp_path, seed):
+    chance = random.Random(seed)
+    as_undisturbed(tmp_path, 40, chance.choices(["worker", "worker", "grader", "whole"], k=10), chance)
 
 
 # ---- no sandbox ------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -101,3 +102,57 @@ def test_a_lab_that_nobody_handed_in_is_refused():
 def test_a_folder_without_a_grading_is_refused():
     with pytest.raises(ValueError, match="got none. Give the folder that `worldsize grade` wrote"):
         csv_export.canvas([])
+
+
+# ---- one line a number, and no mark that is none -----------------------------------------------
+
+DOUBLED = [
+    ([("eve_4711", RING), ("victim_4711", RING)], "number 4711 is that of 'eve_4711' and of 'victim_4711'"),
+    ([("eve_04711", RING), ("victim_4711", START)], "number 4711 is that of 'eve_04711' and of 'victim_4711'"),
+    ([("eve_0", RING), ("victim_00", RING)], "number 0 is that of 'eve_0' and of 'victim_00'"),
+    ([(f"eve_{'9' * 200}", RING), (f"victim_{'9' * 200}", RING)], f"number {'9' * 200} is that of"),
+    ([("Eve_7", RING), ("eve_7", RING)], "number 7 is that of 'Eve_7' and of 'eve_7'"),
+    ([("eve_7", RING), ("eve_7", RING)], f"number 7 is that of 'eve_7' (twice {RING})"),
+    ([("e\nve_7", RING), ("eve_7", RING)], "number 7 is that of 'e\\nve_7' and of 'eve_7'"),
+]
+
+
+@pytest.mark.parametrize(("students", "words"), DOUBLED)
+@pytest.mark.parametrize("lab", ["", RING])
+def test_a_number_that_two_have_is_in_no_line_and_is_named_with_the_next_step(students, words, lab):
+    rows = [*(row(student, of, k) for k, (student, of) in enumerate(students)), row("doe_12")]
+    if lab:
+        rows = [replace(one, lab=RING) for one in rows]
+    sheet = csv_export.moodle(rows, lab) if lab else csv_export.canvas(rows)
+    names = [line[1] if lab else line[0] for line in lines(sheet)[1 if lab else 2 :]]
+    assert names == ["doe"]
+    (told,) = sheet.doubled
+    assert told.startswith(words) and told.endswith("and grade again") or lab
+
+
+def test_a_number_that_two_have_in_other_labs_is_one_students_in_moodles_sheet_of_one_lab():
+    sheet = csv_export.moodle([row("jane_7", START), row("janet_7", RING)], RING)
+    assert (lines(sheet)[-1][1], sheet.doubled) == ("janet", ())
+
+
+def test_one_with_several_labs_is_not_doubled():
+    assert csv_export.canvas([row("jane_7", START), row("jane_7", RING), row("jane_7", "")]).doubled == ()
+
+
+@pytest.mark.parametrize("points", [0, 4.5])
+def test_what_the_grader_lost_is_no_mark_in_any_sheet_and_is_named(points):
+    lost = row("doe_12", points=points, state="lost", reason="it was killed")
+    canvas, moodle = csv_export.canvas([lost]), csv_export.moodle([lost], RING)
+    assert (lines(canvas)[-1][5], lines(moodle)[-1][2]) == ("", "")
+    for sheet in (canvas, moodle):
+        assert sheet.unsure == (f"doe_12, {RING}: no mark, the grader lost it: it was killed. `worldsize grade` tries again",)
+
+
+@pytest.mark.parametrize("name", ["\u202eeoD", "Do\ne", "Zoë 2", "=1+1"])
+def test_every_line_of_a_sheet_has_all_its_columns_whatever_a_name_says(name):
+    sheet = csv_export.canvas([row(f"{name}_1"), row("doe_12")])
+    assert {len(line) for line in lines(sheet)} == {6}
+
+
+def test_a_number_in_other_digits_is_none():
+    assert csv_export.canvas([row("eve_\u0664\u0667")]).unknown == ("eve_\u0664\u0667",)

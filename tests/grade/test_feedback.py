@@ -112,8 +112,20 @@ def test_what_could_not_be_graded_says_why():
 
 
 def test_where_the_grader_itself_failed_the_student_has_nothing_to_do():
-    given = GradeRow("anna", RING, "anna/x.ipynb", "crashed", reason="the grader itself failed, which is not the student's fault")
+    given = GradeRow("anna", RING, "anna/x.ipynb", "lost", reason="the grader itself failed")
     assert "Nothing: the grader failed, not your notebook" in Read(html(given)).text
+
+
+def test_one_that_took_the_graders_memory_is_told_what_to_look_for():
+    text = Read(html(GradeRow("eve", RING, "eve/x.ipynb", "crashed", reason="what it sent does not fit"))).text
+    assert "what it sent does not fit" in text and "lists or tensors that grow without end" in text
+    assert "not your notebook" not in text
+
+
+def test_what_the_grader_lost_has_no_page(tmp_path):
+    lost = GradeRow("ben", RING, f"ben/{RING}.ipynb", "lost", reason="it was killed")
+    written = feedback.write([row(), lost], tmp_path / "pages", LABS, tmp_path)
+    assert written == [tmp_path / "pages" / "anna" / f"{RING}.html"]
 
 
 def test_an_exercise_that_was_helped_says_how_it_was_checked():

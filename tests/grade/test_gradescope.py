@@ -20,9 +20,10 @@ from worldsize.authoring import build
 from worldsize.grade import course
 from worldsize.grade.gradescope.bundle import NAMED, autograder
 from worldsize.grade.gradescope.results import memory_bytes, result
+from worldsize.grade.gradescope.results import results as results_of
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.batch import Batch, grade
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 
 for kind in ("honest", "endings", "damaged"):
@@ -262,6 +263,15 @@ def test_a_submission_may_use_half_of_the_container_s_memory(tmp_path):
 def test_a_score_is_never_more_than_there_is_nor_less_than_nothing(points):
     row = GradeRow("anna", LAB, "x", "graded", points, 4.0, (ExerciseRow("x", "Exercise 0.1", "pass", points, 4.0),))
     assert 0 <= result(row, "own")["score"] <= 4
+
+
+def test_what_the_grader_lost_is_nothing_graded_and_not_a_mark(tmp_path, monkeypatch, capsys):
+    lost = GradeRow("submission", LAB, "x", "lost", possible=4.0, reason="it was killed")
+    monkeypatch.setattr("worldsize.grade.marking.batch.grade", lambda *_, **__: Batch((lost,), 1, 7, "own"))
+    (tmp_path / "submission").mkdir()
+    found = results_of(ROOT, LAB, tmp_path / "submission", unsafe=True)
+    assert (found["score"], found["tests"]) == (0, []) and found["output"].startswith("Nothing was graded: the grader itself")
+    assert "it was killed" in capsys.readouterr().err
 
 
 def test_points_without_an_exercise_do_not_count():

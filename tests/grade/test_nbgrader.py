@@ -105,6 +105,15 @@ def test_what_could_not_be_graded_has_no_score_rather_than_zero(path):
     assert {grade["auto_score"] for grade in grades(path, "anna").values()} == {None}
 
 
+def test_what_the_grader_lost_leaves_the_gradebook_as_it_was_and_is_named(path):
+    enter(path, row("anna"))
+    before = dump(path)
+    lost = [GradeRow(name, RING, f"{name}/x.ipynb", "lost", reason="it was killed") for name in ("anna", "ben")]
+    written = enter(path, *lost)
+    assert (dump(path), written.changed, written.placed) == (before, 0, ())
+    assert written.left_out[1] == f"ben, {RING}: no score, the grader lost it: it was killed. `worldsize grade` tries again"
+
+
 def test_what_a_person_has_looked_at_does_not_come_up_again(path):
     enter(path, row("anna", state="timeout"))
     by_hand(path, "anna", "needs_manual_grade = 0")

@@ -78,7 +78,7 @@ def test_a_student_without_a_notebook_is_there_too(tmp_path):
     (tmp_path / "anna").mkdir()
     (tmp_path / "anna" / "work.zip").write_bytes(b"PK")
     (one,) = submissions_folder.find(tmp_path, LABS)
-    assert (one.student, one.lab) == ("anna", "") and "no notebook" in one.note
+    assert (one.student, one.lab) == ("anna", "") and "no notebook" in one.refused
 
 
 def test_no_folder_is_a_mistake_with_the_next_step(tmp_path):

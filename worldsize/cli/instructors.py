@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def grade(
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from worldsize.grade.marking.batch import grade as grade_folder
-    from worldsize.grade.reports import table
+    from worldsize.grade.reports import attention, table
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with one_paragraph(), bar(*shown) as step:
@@ -41,7 +42,14 @@ def grade(
             progress=lambda done, total, row: step(done, total, f"{row.student[:30]!a} {row.state}"),
         )  # fmt: skip
     typer.echo(table.table(batch.rows))
-    typer.echo(f"\n{table.summary(batch.rows)}\n\n{table.closing_line(batch, out)}")
+    typer.echo(f"\n{table.summary(batch.rows)}\n")
+    _look_at(attention.needs_a_person(batch.rows, batch.gone))
+    typer.echo(table.closing_line(batch, out))
+
+
+def _look_at(lines: Iterable[str]) -> None:
+    for words in lines:
+        typer.echo(f"look at this one: {words!a}", err=True)
 
 
 @app.command(rich_help_panel=GROUP)
@@ -51,19 +59,20 @@ def export(
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
     from worldsize.files import PRIVATE, write_whole
-    from worldsize.grade.marking import rows
-    from worldsize.grade.reports import csv_export
+    from worldsize.grade.marking.grading_record import read_graded
+    from worldsize.grade.reports import attention, csv_export
 
     with one_paragraph():
-        graded = rows.read_graded(grades)
-        sheet = csv_export.moodle(graded, lab) if lab else csv_export.canvas(graded)
+        graded = read_graded(grades)
+        sheet = csv_export.moodle(graded.rows, lab) if lab else csv_export.canvas(graded.rows)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 
     for student in sheet.unknown:
         typer.echo(f"left out, no number in the name: {student!a}", err=True)
-    for words in sheet.unsure:
-        typer.echo(f"look at this one: {words!a}", err=True)
+    for words in [*sheet.doubled, *attention.gone(graded.gone)]:
+        typer.echo(f"left out: {words!a}", err=True)
+    _look_at(sheet.unsure)
     typer.echo(f"wrote {path}")
 
 
@@ -76,10 +85,12 @@ def books(
 ) -> None:
     """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
     from worldsize.grade import course as release
-    from worldsize.grade.marking import rows, submissions_folder
+    from worldsize.grade.marking import submissions_folder
+    from worldsize.grade.marking.grading_record import read_graded
+    from worldsize.grade.reports import attention
 
     with one_paragraph():
-        graded = rows.read_graded(grades)
+        graded = read_graded(grades)
         need_folder_of(gradebook)
         if submissions:
             submissions_folder.need(submissions)
@@ -89,15 +100,14 @@ def books(
     with one_paragraph(), Console(stderr=True).status("writing scores …"):
         root = (course or release.default_root()).resolve()
         labs = release.load(root)
-        times = scores.handed_in(graded, submissions) if submissions else {}
-        done = scores.write(graded, gradebook, labs, root, times)
+        times = scores.handed_in(graded.rows, submissions) if submissions else {}
+        done = scores.write(graded.rows, gradebook, labs, root, times)
         folder = gradebook.parent / "autograded"
         written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
 
-    for words in [*done.left_out, *written[1]]:
+    for words in [*done.left_out, *written[1], *attention.gone(graded.gone)]:
         typer.echo(f"left out: {words!a}", err=True)
-    for words in done.to_look_at:
-        typer.echo(f"look at this one: {words!a}", err=True)
+    _look_at([*done.to_look_at, *dict.fromkeys(attention.doubled(graded.rows).values())])
     if submissions:
         typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
 
@@ -122,18 +132,23 @@ def feedback(
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade.marking import rows, submissions_folder
+    from worldsize.grade.marking import submissions_folder
+    from worldsize.grade.marking.grading_record import read_graded
+    from worldsize.grade.reports import attention
     from worldsize.grade.reports import feedback as pages
 
     with one_paragraph(), bar(MofNCompleteColumn(), BarColumn(), TimeRemainingColumn()) as step:
-        graded = rows.read_graded(grades)
+        graded = read_graded(grades)
         if submissions:
             submissions_folder.need(submissions)
         labs = release.load((course or release.default_root()).resolve())
         places = pages.write(
-            graded, to, labs, grades / "expected", seed, submissions=submissions,
+            graded.rows, to, labs, grades / "expected", seed, submissions=submissions,
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
+    for words in attention.gone(graded.gone):
+        typer.echo(f"left out: {words!a}", err=True)
+    _look_at(attention.needs_a_person(graded.rows, ()))
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 

@@ -90,7 +90,11 @@ def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed
         )  # fmt: skip
 
     of_lab = [made for made in batch.rows if made.lab == lab]
-    return result((of_lab or list(batch.rows))[0], mode)
+    made = (of_lab or list(batch.rows))[0]
+    if made.state == "lost":
+        print(f"lost: {made.reason}", file=sys.stderr)  # for instructors
+        return nothing_graded("the grader itself failed")
+    return result(made, mode)
 
 
 def _mode(unsafe: bool) -> SandboxMode:

@@ -1,13 +1,16 @@
 """The batch: a folder of submissions in, a row for each out, with as many workers as there are jobs.
 
 What has a row for the same file, seed and release is not graded again, so a batch that was killed goes on where it
-was. Only this process writes, one file a row. Left out: marking (`worker`), and the table at the end (`table`).
+was. What the grader itself loses (a worker that is killed, or fails, or does not end) is tried again, each time with a
+fresh worker; then its row is "lost", which is no mark, and the next run tries once more. Only this process writes, one
+file a row. Left out: marking (`worker`), and the table at the end (`table`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import queue
 import secrets
 import select
@@ -22,30 +25,37 @@ from pathlib import Path
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
-from worldsize.files import PRIVATE, write_whole
+from worldsize.files import remove_parts
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE, SandboxMode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows, submission, submissions_folder
+from worldsize.grade.marking.grading_record import GradingRecord, read_record, sorted_out, write_record
 from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
-from worldsize.grade.marking.rows import GradeRow, GradeState
+from worldsize.grade.marking.releases import releases
+from worldsize.grade.marking.rows import GradeRow, file_name
 from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, GradeRow], None]
 _START_S, _FRESH_S = 120.0, 900.0
 _GRACE_S = 30.0
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What came of a call of `grade`: all rows, and how many of them this call made."""
+    """What came of a call of `grade`: a row of every file there is, and how many of them this call made.
+
+    `gone` are rows from before, of files that are not there any more.
+    """
 
     rows: tuple[GradeRow, ...]
     graded: int
     seed: int
     mode: SandboxMode
+    gone: tuple[GradeRow, ...] = ()
 
 
 def grade(
@@ -79,13 +89,14 @@ def grade(
 
     out.mkdir(parents=True, exist_ok=True)
     with _locked(out):
+        remove_parts(out / "rows")
         seed = _seed(out, seed)
         order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
         batch = _Batch(folder, out, labs, order, progress)
         batch.run(_settled(found, labs), max(1, jobs))
 
-    made = tuple(row for row in rows.read_all(out) if row.path in batch.names)
-    return Batch(made, batch.graded, seed, mode)
+    made = sorted_out(rows.read_all(out), read_record(out))
+    return Batch(made.rows, batch.graded, seed, mode, made.gone)
 
 
 def _locked(out: Path) -> AcquireReturnProxy:
@@ -98,22 +109,15 @@ def _locked(out: Path) -> AcquireReturnProxy:
 
 def _seed(out: Path, given: int | None) -> int:
     """The batch's seed: the one given, else the one kept in `out`, else a new one."""
-    path = out / "grading.json"
-    kept = json.loads(path.read_text())["seed"] if path.is_file() else None
-
-    seed = given
-    if seed is None:
-        seed = kept
-    if seed is None:
-        seed = secrets.randbits(62)
-    if seed != kept:
-        write_whole(path, json.dumps({"seed": seed}), PRIVATE, durable=True)
-    return seed
+    kept = read_record(out)
+    if given is not None:
+        return given
+    return kept.seed if kept else secrets.randbits(62)
 
 
 def _looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
     """The one reading of a file here: its digest and, where its name says no lab, the lab that its cells are of."""
-    if one.without_notebook:
+    if one.refused:
         return one
 
     try:
@@ -150,7 +154,9 @@ class _Batch:
         self._order = order
         self._progress = progress
 
-        self.names: set[str] = set()
+        self._releases = releases(labs)
+        self._paths: dict[str, str] = {}  # of submissions, by the name of their row's file
+        self._sound: set[str] = set()  # labs whose set-up cells run here
         self._todo: queue.SimpleQueue[tuple[HandedIn, MarkingTask]] = queue.SimpleQueue()
         self._errors: list[BaseException] = []
         self._writing = threading.Lock()
@@ -166,46 +172,55 @@ class _Batch:
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.2)
+
+        self._record()
         if self._errors:
             raise self._errors[0]
 
     def _sort_out(self, found: list[HandedIn]) -> None:
-        kept = {row.path: row for row in rows.read_all(self._out)}
-        self._all = len(found)
+        kept = {row.file_name: row for row in rows.read_all(self._out)}
+        tasks = [(one, self._task(one)) for one in found]
+        self._paths = {file_name(task.student, task.lab, task.name): task.name for _, task in tasks}
+        self._record()
 
-        for one in found:
-            task = self._task(one)
-            self.names.add(task.name)
-            before = kept.get(task.name)
-            if before and self._still_holds(before, one):
+        self._all = len(found)
+        for one, task in tasks:
+            before = kept.get(file_name(task.student, task.lab, task.name))
+            if before and self._still_holds(before, one, task):
                 self._count(before)
-            elif one.without_notebook:
-                self._write(self._row_without_points(task, "ungradable", one.note))
+            elif one.refused:
+                self._write(task.row("ungradable", one.refused, self._order.seed, self._unsafe), task)
             else:
                 self._todo.put((one, task))
 
+    def _record(self) -> None:
+        """Keep which rows are of files that are there; it is also what makes `out` remember its seed."""
+        record = GradingRecord(self._order.seed, self._paths)
+        if record != read_record(self._out):
+            write_record(self._out, record)
+
     def _task(self, one: HandedIn) -> MarkingTask:
         name = str(one.path.relative_to(self._folder)).encode("utf-8", "replace").decode()
-        student = one.student.encode("utf-8", "replace").decode()
-        return MarkingTask(student=student, lab=one.lab, path=str(one.path), name=name, note=one.note)
+        return MarkingTask(student=one.student, lab=one.lab, path=str(one.path), name=name, note=one.note)
 
-    def _still_holds(self, before: GradeRow, one: HandedIn) -> bool:
-        if (before.seed, before.unsafe) != (self._order.seed, self._order.mode == UNSAFE):
+    @property
+    def _unsafe(self) -> bool:
+        return self._order.mode == UNSAFE
+
+    def _still_holds(self, before: GradeRow, one: HandedIn, task: MarkingTask) -> bool:
+        """Whether marking once more would say the same: the same file, seed and release, with as much of a sandbox."""
+        if before.state == "lost" or (before.path, before.seed, before.unsafe) != (task.name, self._order.seed, self._unsafe):
             return False
-        if one.without_notebook:
-            return before.state == "ungradable"
+        if before.release != self._releases.get(before.lab):
+            return False
+        if one.refused:
+            return before.reason == one.refused
+        return before.digest == one.digest
 
-        # a row without a digest is of a file that could not be read, or of a grader that failed and should try again
-        could_be_read = one.digest != ""
-        return before.digest == one.digest and (could_be_read or before.state == "ungradable")
-
-    def _row_without_points(self, task: MarkingTask, state: GradeState, reason: str) -> GradeRow:
-        return task.row(state, reason, self._order.seed, unsafe=self._order.mode == UNSAFE)
-
-    # ---- one worker ------------------------------------------------------------------------------
+    # ---- one desk --------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        worker = None
+        desk = _Desk(self._order)
         try:
             while True:
                 try:
@@ -213,38 +228,69 @@ class _Batch:
                 except queue.Empty:
                     return
 
-                if worker is None:
-                    worker = _Worker(self._order)
-                made = worker.mark(task)
-                if made is None:  # it is gone, or too late
-                    made = self._lost(one, task, was_running=worker.close())
-                    worker = None
-                self._write(made)
+                made = desk.mark(replace(task, sound=task.lab in self._sound))
+                possible = self._labs[task.lab].possible if task.lab in self._labs else 0.0
+                made = replace(made, possible=made.possible or possible, digest=made.digest or one.digest)
+                self._write(made, task)
         except BaseException as error:
             self._errors.append(error)
         finally:
-            if worker is not None:
-                worker.close()
+            desk.close()
 
-    def _lost(self, one: HandedIn, task: MarkingTask, was_running: bool) -> GradeRow:
-        """The row of a file whose worker gave none."""
-        if was_running:
-            made = self._row_without_points(task, "timeout", "the process that marked it did not come to an end")
-        else:
-            made = self._row_without_points(task, "crashed", "the process that marked it ended before it had a row")
-        possible = self._labs[task.lab].possible if task.lab in self._labs else 0.0
-        return replace(made, possible=possible, digest=one.digest)
-
-    def _write(self, made: GradeRow) -> None:
+    def _write(self, made: GradeRow, task: MarkingTask) -> None:
+        made = replace(made, release=self._releases.get(made.lab, ""), host=platform.node())
         with self._writing:
             rows.write(made, self._out / "rows")
             self.graded += 1
+            if made.exercises:
+                self._sound.add(made.lab)
+
+            # a file that was handed in again meanwhile may be of another lab
+            del self._paths[file_name(task.student, task.lab, task.name)]
+            self._paths[made.file_name] = task.name
             self._count(made)
 
     def _count(self, made: GradeRow) -> None:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._all, made)
+
+
+class _Desk:
+    """A place to mark at, with one worker at a time: after one that lost a submission comes a fresh one."""
+
+    def __init__(self, order: MarkingOrder) -> None:
+        self._order = order
+        self._worker: _Worker | None = None
+
+    def mark(self, task: MarkingTask) -> GradeRow:
+        """The task's row, of the first attempt that was not lost, or of the last one."""
+        for attempt in range(1, ATTEMPTS):
+            made = self._attempt(task, attempt)
+            if made.state != "lost":
+                return made
+        return self._attempt(task, ATTEMPTS)
+
+    def _attempt(self, task: MarkingTask, attempt: int) -> GradeRow:
+        if self._worker is None:
+            self._worker = _Worker(self._order)
+
+        try:
+            made = self._worker.mark(task)
+        except _WorkerLost as error:
+            made = task.row("lost", str(error), self._order.seed, unsafe=self._order.mode == UNSAFE)
+        if made.state == "lost":
+            self.close()
+        return replace(made, attempt=attempt)
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+
+
+class _WorkerLost(RuntimeError):
+    """A worker that gave no row; the message says why, for a person."""
 
 
 class _Worker:
@@ -262,43 +308,37 @@ class _Worker:
         )  # fmt: skip
         self._send(asdict(order))
 
-    def mark(self, task: MarkingTask) -> GradeRow | None:
-        """The task's row; None where the process ended or took too long."""
+    def mark(self, task: MarkingTask) -> GradeRow:
+        """The task's row. Raises _WorkerLost where the process ended or took too long."""
         limit_s = self._limit_s
         if self._first:
             limit_s += _START_S
             self._first = False
-        if not self._send(asdict(task)):
-            return None
+        self._send(asdict(task))
 
         deadline_s = time.monotonic() + limit_s
         heard = bytearray()
         while not heard.endswith(b"\n"):
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not select.select([self._process.stdout], [], [], left_s)[0]:
-                return None
+                raise _WorkerLost(f"the process that marked it had no row after {limit_s:g} s")
 
             data = os.read(self._process.stdout.fileno(), 1 << 20)
             if not data:
-                return None
+                raise _WorkerLost("the process that marked it ended before it had a row")
             heard += data
         return rows.from_dict(json.loads(heard))
 
-    def _send(self, message: dict) -> bool:
-        try:
+    def _send(self, message: dict) -> None:
+        """What is gone is noticed when it is heard."""
+        with suppress(OSError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
-        except OSError:
-            return False
-        return True
 
-    def close(self) -> bool:
-        """End it and its sandbox, and say whether it had still been running."""
-        running = self._process.poll() is None
-
+    def close(self) -> None:
+        """End it and its sandbox."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             with suppress(OSError):
                 stream.close()
-        return running

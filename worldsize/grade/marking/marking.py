@@ -20,7 +20,8 @@ from worldsize.engines.plain_values import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
-from worldsize.grade.isolation.bubblewrap import UNSAFE, SandboxMode
+from worldsize.grade.host.run import RunResult
+from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.helper_cells import HelperCells
@@ -35,13 +36,17 @@ class BrokenRelease(RuntimeError):
 
 @dataclass(frozen=True)
 class MarkingTask:
-    """One file to mark. `lab` is "" where the file does not say of which one it is."""
+    """One file to mark. `lab` is "" where the file does not say of which one it is.
+
+    `sound`: its set-up cells have run here with nobody's code beside them (`try_setup`).
+    """
 
     student: str
     lab: str
     path: str  # of the file
     name: str  # in the folder of submissions
     note: str = ""
+    sound: bool = False
 
     def row(self, state: GradeState, reason: str, seed: int, unsafe: bool) -> GradeRow:
         """The row of this file where nothing came of marking it; `unsafe`: without a sandbox."""
@@ -56,6 +61,24 @@ class MarkingOrder:
     mode: SandboxMode
     seed: int
     limits: Limits
+
+
+def try_setup(lab: CourseLab, sandbox: Sandbox) -> None:
+    """Run the release's set-up cells alone: what fails later is a submission's. Raises BrokenRelease and SandboxLost."""
+    sandbox.preload(lab.modules)
+    try:
+        result = SandboxArena(sandbox, Meter(sandbox.limits), _setup_cells(lab), seed=0).try_cells()
+    finally:
+        sandbox.settle()
+
+    if result.state != "done":
+        raise BrokenRelease(f"the set-up cells of lab {lab.number} did not run: {result.message}")
+    for title, said in result.values[0]["errors"].items():
+        raise BrokenRelease(f"{title} of lab {lab.number} raised {said}")
+
+
+def _setup_cells(lab: CourseLab) -> Cells:
+    return [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
 
 
 def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
@@ -144,28 +167,37 @@ class SubmissionMarking:
             if result.state == "done":
                 self._helpers.note_errors(result.values[0].get("errors"))
                 return
-            if self._meter.left_s <= 0:  # no time is left for any check either
-                return
+            if self._meter.too_much(self._sandbox.processes()):
+                return  # no exercise runs any more, and each says so
 
             place = result.cells_begun - 1
-            if not len(self._lab.setups) <= place < len(cells):
+            if place < len(self._lab.setups):  # no line of a submission had run yet
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
 
-            title, _ = cells[place]
-            message = result.message.splitlines()[0]
-            exercise = next((e for e in self._lab.exercises if e.title == title), None)
-            if exercise is None:
-                self._helpers.drop(title, message)
-            else:
-                state = result.incident or "crashed"
-                self._fatal[exercise.id] = state, f"the cell of {exercise.title} itself, before any call: {message}"
+            title, _ = cells[min(place, len(cells) - 1)]
+            self._blame(title, result)
+
+    def _blame(self, title: str, result: RunResult) -> None:
+        """Leave out whose cell took the process along. A cell can claim that later ones had begun: then it is the last."""
+        message = result.message.splitlines()[0]
+        if all(exercise.title != title for exercise in self._lab.exercises):
+            self._helpers.drop(title, message)
+            return
+
+        left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
+        blamed = next(iter([e for e in left if e.title == title] + left[::-1]), None)
+        if blamed is None:
+            raise BrokenRelease(f"lab {self._lab.number} as it was given out does not run: {result.message}")
+
+        state = result.incident or "crashed"
+        self._fatal[blamed.id] = state, f"the cell of {blamed.title} itself, before any call: {message}"
 
     def _cells(self, helped: tuple[Exercise, ...], checked: Exercise | None) -> Cells:
         """Set-up first, exercises in their order; a reference comes after the cell that it stands in for.
 
         Before them come the student's own cells that `checked` uses, or that any exercise does where it is None.
         """
-        found: Cells = [[f"Set-up {k}", source] for k, source in enumerate(self._lab.setups, 1)]
+        found = _setup_cells(self._lab)
         helpers = self._helpers.of(checked)
 
         for exercise in self._lab.exercises:
@@ -238,8 +270,11 @@ def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted
     """The check's verdict; values that the check itself stumbles over earn nothing."""
     try:
         return run_check(exercise.id, arena, *functions)
-    except SandboxLost:
+    except (SandboxLost, NoSandbox, OSError):  # the grader's own
         raise
+    except MemoryError:
+        arena.incidents.append("crashed")
+        return Verdict(exercise.id, "fail", (), "what came back does not fit into the memory that the grader has for it")
     except Exception as error:
         message = f"the check could not read what came back ({type(error).__name__}: {text_of(str(error), 200)})"
         return Verdict(exercise.id, "fail", (), message)

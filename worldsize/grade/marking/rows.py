@@ -19,9 +19,11 @@ from worldsize.grade.marking.tamper import Tamper, tamper_from_json
 from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer
 
-GradeState = Literal["graded", "timeout", "crashed", "tampered", "ungradable"]
+# "lost" is the grader's own: what it could not mark in any of its attempts, and will try again in the next run
+GradeState = Literal["graded", "timeout", "crashed", "tampered", "ungradable", "lost"]
 ExerciseState = Literal["pass", "fail", "not yet", "missing", "timeout", "crashed"]
 STATES: tuple[GradeState, ...] = get_args(GradeState)
+NO_MARK: tuple[GradeState, ...] = ("ungradable", "lost")  # their points say nothing, not even 0
 MOST_MESSAGES = 2000
 
 
@@ -74,7 +76,11 @@ class ExerciseRow:
 
 @dataclass(frozen=True)
 class GradeRow:
-    """What came of one submission. `seed` replays it; `digest` is of the bytes that were marked."""
+    """What came of one submission. `seed` replays it; `digest` is of the bytes that were marked.
+
+    `release` is a digest over what decides a mark (`release`), "" in rows of a version that kept none. `host` is the
+    machine that graded, at which `attempt` of as many as the grader makes.
+    """
 
     student: str
     lab: str
@@ -89,26 +95,38 @@ class GradeRow:
     digest: str = ""
     unsafe: bool = False
     seconds: float = 0.0
+    release: str = ""
+    host: str = field(default="", compare=False)
+    attempt: int = field(default=1, compare=False)
     handed_in: str = field(default="", compare=False)  # a note on the files, such as a copy that does not count
 
     @property
     def result(self) -> tuple:
-        """All but what differs from run to run: seconds, and the moments of messages."""
+        """All but what differs from run to run: host and attempt, seconds, and the moments of messages."""
         exercises = [(e.id, e.state, e.points, e.possible, e.properties, e.mismatch, e.helped) for e in self.exercises]
-        return (self.student, self.lab, self.path, self.state, self.points, tuple(exercises), self.tamper, self.reason)
+        about = (self.student, self.lab, self.path, self.release)
+        return (*about, self.state, self.points, tuple(exercises), self.tamper, self.reason)
+
+    @property
+    def file_name(self) -> str:
+        return file_name(self.student, self.lab, self.path)
 
 
-def file_name(student: str, lab: str) -> str:
-    """The name of a row's JSON file: no student's name can steer it, and no two rows share it."""
+def file_name(student: str, lab: str, path: str = "") -> str:
+    """The name of a row's JSON file: no student's name can steer it, and no two rows share it.
+
+    The `path` in the folder of submissions counts where nobody knows the `lab`, which is "" then.
+    """
     plain_student = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
     plain_lab = re.sub(r"[^0-9a-z_]+", "-", lab)[:60] or "unknown"
-    mark = hashlib.blake2b(f"{student}\0{lab}".encode("utf-8", "replace"), digest_size=5).hexdigest()
+    parts = [student, lab] if lab else [student, lab, path]
+    mark = hashlib.blake2b("\0".join(parts).encode("utf-8", "backslashreplace"), digest_size=10).hexdigest()
     return f"{plain_student}.{plain_lab}.{mark}.json"
 
 
 def write(row: GradeRow, folder: Path) -> Path:
     """Put a submission's row into its JSON file in `folder`, or leave the one that is there."""
-    path = folder / file_name(row.student, row.lab or row.path)
+    path = folder / row.file_name
     write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1), PRIVATE, durable=True)
     return path
 
@@ -147,20 +165,6 @@ def read_all(out: Path) -> Iterator[GradeRow]:
     """Every row in a folder of grades, by student and lab."""
     found = [read(path) for path in sorted((out / "rows").glob("*.json"))]
     yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))
-
-
-def read_graded(out: Path) -> list[GradeRow]:
-    """Every row in a folder that a grading wrote. Raises ValueError where it is none."""
-    found = list(read_all(out))
-    if found:
-        return found
-
-    got = "nothing of that name"
-    if out.is_dir():
-        got = "a folder without its rows/"
-    elif out.exists():
-        got = "a file"
-    raise ValueError(f"{out}: expected the folder that `worldsize grade` wrote with --out, got {got}. Name that one, or grade.")
 
 
 def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:

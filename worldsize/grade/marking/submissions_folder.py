@@ -1,22 +1,38 @@
 """What was handed in: the notebooks in a folder, whose they are and of which lab.
 
-Three layouts: `<student>/<lab>.ipynb`, nbgrader's `<student>/<assignment>/<lab>.ipynb`, and a flat folder of files as
-Canvas and Moodle export them. Links are not followed, and what is no plain file is not opened. Left out: what is in a
-notebook (`submission`).
+The layout is decided once a folder, from the names of all its entries: students' folders (also nbgrader's
+`<student>/<assignment>/<lab>.ipynb`) and plain files, or what Canvas or Moodle exported. An LMS writes a student's
+number before whatever the student named the file, so the leftmost number of its form says whose a file is, and nothing
+in the file's own name or below an unpacked folder does. What is not named as the others are gets a row without points.
+Links are not followed, and what is no plain file is not opened. Left out: what is in a notebook (`submission`).
+
+The forms are those of Canvas's `lib/content_zipper.rb`, and of Moodle's `mod/assign`, which writes a name's underscores
+as spaces.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-# "doejane_LATE_123_456_06_ring_all_reduce-2.ipynb", "Jane Doe_4711_assignsubmission_file_06_ring_all_reduce.ipynb"
-_CANVAS = re.compile(r"(?P<name>[^_]+(?:_[^_\d][^_]*)*?)(?:_LATE)?_(?P<id>\d+)_\d+_(?P<file>.+)", re.IGNORECASE)
-_MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_?(?P<file>.*)", re.IGNORECASE)
-_AGAIN = re.compile(r"-(\d+)$")
+FolderLayout = Literal["plain", "canvas", "moodle"]
+_FILES: dict[FolderLayout, re.Pattern] = {
+    # doejane_LATE_123_456_06_ring_all_reduce-2.ipynb
+    "canvas": re.compile(r"(?P<name>.+?)(?:_LATE)?_(?P<id>[0-9]+)_[0-9]+_(?P<file>.+)", re.DOTALL),
+    # Jane Doe_4711_assignsubmission_file_06_ring_all_reduce.ipynb
+    "moodle": re.compile(r"(?P<name>.+?)_(?P<id>[0-9]+)_assignsubmission_(?:file|onlinetext)_?(?P<file>.*)", re.DOTALL),
+}
+# "Jane Doe_4711_assignsubmission_file_": all of it is Moodle's, so the number is the one at its end
+_MOODLE_FOLDER = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)_assignsubmission_(?:file|onlinetext)_?(?P<file>)", re.DOTALL)
+_FROM: dict[FolderLayout, str] = {"plain": "no LMS", "canvas": "Canvas", "moodle": "Moodle"}
+_AGAIN = re.compile(r"-([0-9]+)$")
+_NUMBERED = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)", re.DOTALL)
+_GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
 _SKIPPED = ("__MACOSX", "__pycache__")
 
 
@@ -24,7 +40,8 @@ _SKIPPED = ("__MACOSX", "__pycache__")
 class HandedIn:
     """A notebook of a student. `lab` is the stem of the release's notebook, "" where the name does not say.
 
-    `digest` is of the file's bytes, "" until somebody has read them, and where they cannot be read.
+    `digest` is of the file's bytes, "" until somebody has read them, and where they cannot be read. `refused` says why
+    nobody can grade it: a folder without a notebook, or a name that does not say whose it is.
     """
 
     student: str
@@ -32,15 +49,14 @@ class HandedIn:
     path: Path
     note: str = ""
     digest: str = ""
-
-    @property
-    def without_notebook(self) -> bool:
-        """Whether this is a student's folder that has none in it; a link to a folder is a file that cannot be read."""
-        return self.path.is_dir() and not self.path.is_symlink()
+    refused: str = ""
 
 
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
-    """What there is to grade under `folder`, one a student and lab, in order. Raises ValueError for no folder."""
+    """What there is to grade under `folder`, one a student and lab, in order.
+
+    Raises ValueError for no folder, and for one whose layout cannot be told.
+    """
     need(folder)
 
     labs = sorted(labs)
@@ -61,23 +77,89 @@ def need(folder: Path) -> None:
         )
 
 
+def numbered(student: str) -> tuple[str, str] | None:
+    """A student's name and the number by which an LMS knows them, None where the name has none."""
+    found = _NUMBERED.fullmatch(student)
+    if found is None or found["name"] == _GRADESCOPE:
+        return None
+    return found["name"], found["id"]
+
+
+# ---- the layout --------------------------------------------------------------------------------
+
+
+def _layout(folder: Path, entries: Iterable[Path]) -> FolderLayout:
+    """The one that most entries are named for."""
+    votes = Counter(map(_vote, entries))
+    if not votes:
+        return "plain"
+
+    (best, most), *others = votes.most_common()
+    if others and others[0][1] == most:
+        counts = ", ".join(f"{_FROM[layout]}: {count}" for layout, count in sorted(votes.items()))
+        raise ValueError(
+            f"{folder}: expected entries named in one way, as Canvas or Moodle exports them or as students' folders, got as "
+            f"many of one as of another ({counts}). Put each kind into a folder of its own, and grade each."
+        )
+    return best
+
+
+def _vote(entry: Path) -> FolderLayout:
+    """For which layout an entry's name speaks: that whose number comes first in it."""
+    found = {layout: match for layout in _FILES if (match := _form(entry, layout))}
+    return min(found, key=lambda layout: found[layout].start("id"), default="plain")
+
+
+def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
+    """The parts of a name that an LMS wrote, None where it did not write this one."""
+    if layout == "plain":
+        return None
+    if layout == "moodle" and _is_folder(entry):
+        return _MOODLE_FOLDER.fullmatch(entry.name)
+
+    found = _FILES[layout].fullmatch(entry.name if _is_folder(entry) else entry.stem)
+    if found and layout == "canvas" and any(re.fullmatch("[0-9]+", part) for part in found["name"].split("_")):
+        return None  # Canvas puts a name's numbers between hyphens, so that it can find the student again
+    return found
+
+
+def _is_folder(entry: Path) -> bool:
+    """A link to a folder is a file that cannot be read."""
+    return entry.is_dir() and not entry.is_symlink()
+
+
+# ---- entries -----------------------------------------------------------------------------------
+
+
 def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
-    for entry in sorted(folder.iterdir()):
-        if _skipped(entry.name):
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            yield from _below(entry, labs)
-        elif entry.suffix.lower() == ".ipynb":
-            yield _flat(entry, labs)
+    entries = [entry for entry in sorted(folder.iterdir()) if _counts(entry)]
+    layout = _layout(folder, entries)
+
+    for entry in entries:
+        if _vote(entry) != layout and not _form(entry, layout):
+            why = f"it is not named as the others here are ({_FROM[layout]}), so nobody knows whose it is: rename it"
+            yield HandedIn(_told(entry.name), "", entry, refused=why)
+        elif _is_folder(entry):
+            yield from _below(entry, layout, labs)
+        else:
+            yield _flat(entry, layout, labs)
 
 
-def _below(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
-    student = _student(folder.name)
+def _counts(entry: Path) -> bool:
+    if _skipped(entry.name):
+        return False
+    return _is_folder(entry) or entry.suffix.lower() == ".ipynb"
+
+
+def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[HandedIn]:
+    form = _form(folder, layout)
+    student = _student(form) if form else _told(folder.name)
+
     found = list(notebooks(folder))
     for path in found:
         yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path)
     if not found:
-        yield HandedIn(student, "", folder, note="no notebook was handed in: the .ipynb file itself is needed")
+        yield HandedIn(student, "", folder, refused="no notebook was handed in: the .ipynb file itself is needed")
 
 
 def notebooks(folder: Path) -> Iterator[Path]:
@@ -93,21 +175,23 @@ def _skipped(name: str) -> bool:
     return name.startswith(".") or name in _SKIPPED
 
 
-def _flat(path: Path, labs: list[str]) -> HandedIn:
+def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
+    form = _form(path, layout)
+    if form:
+        return HandedIn(_student(form), _lab(form["file"], labs), path)
+
     lab = _lab(path.stem, labs)
-
-    for pattern in (_MOODLE, _CANVAS):
-        found = pattern.fullmatch(path.stem)
-        if found:
-            return HandedIn(f"{found['name']}_{found['id']}", lab, path)
-
     student = path.stem.partition(lab)[0] if lab else path.stem
-    return HandedIn(student.strip("_- ") or path.stem, lab, path)
+    return HandedIn(_told(student.strip("_- ") or path.stem), lab, path)
 
 
-def _student(folder: str) -> str:
-    found = _MOODLE.fullmatch(folder)
-    return f"{found['name']}_{found['id']}" if found else folder
+def _student(form: re.Match) -> str:
+    return _told(f"{form['name']}_{form['id']}")
+
+
+def _told(name: str) -> str:
+    """A name as text; where its bytes are no text, as Python writes them. No two names become one."""
+    return name.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode()
 
 
 def _lab(name: str, labs: list[str]) -> str:
@@ -116,9 +200,9 @@ def _lab(name: str, labs: list[str]) -> str:
     if whole:
         return max(whole, key=len)
 
-    numbers = set(re.findall(r"(?:^|[^0-9a-z]|lab)(\d\d)(?=[^0-9]|$)", name.lower()))
-    numbered = [lab for lab in labs if lab[:2] in numbers]
-    return numbered[0] if len(numbered) == 1 else ""
+    numbers = set(re.findall(r"(?:^|[^0-9a-z]|lab)([0-9]{2})(?=[^0-9]|$)", name.lower()))
+    numbered_labs = [lab for lab in labs if lab[:2] in numbers]
+    return numbered_labs[0] if len(numbered_labs) == 1 else ""
 
 
 def _best(group: list[HandedIn]) -> HandedIn:

@@ -1,30 +1,35 @@
 """A process that marks: it takes tasks from its standard input, one a line, and answers with a row for each.
 
 It holds one sandbox, reads files without trust, and runs the checks; it can be killed at any moment. Its end comes
-with the end of its input. Left out: which tasks there are, and what happens to rows (`batch`).
+with the end of its input. Its memory has a limit of its own, so that nothing that a submission sends takes the machine's:
+what does not fit costs the submission, not the machine. What is the grader's own failure is a row that is "lost". Left
+out: which tasks there are, and what is tried again (`batch`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
-from worldsize.grade.host.boxes import Sandbox, SandboxLost
+from worldsize.grade.host.boxes import Sandbox, SandboxLost, Server
 from worldsize.grade.isolation import privileges
-from worldsize.grade.isolation.bubblewrap import UNSAFE
+from worldsize.grade.isolation.bubblewrap import UNSAFE, Framework
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import marking
 from worldsize.grade.marking.marking import BrokenRelease, MarkingOrder, MarkingTask
-from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.rows import GradeRow, GradeState
 
-_TRIES = 2
+ROOM_BYTES = 200_000_000  # beside what a worker has before its first task: a few times what an honest submission needs
 
 
 def main() -> None:
@@ -37,7 +42,8 @@ def main() -> None:
 
     order = _order(sys.stdin.readline())
     labs = course.load(Path(order.course))
-    sandbox = Sandbox(order.mode, order.limits)
+    sandbox = WorkerSandbox(order.mode, order.limits)
+    limit_memory()
     try:
         serve(sys.stdin, answers, labs, sandbox, order.seed)
     finally:
@@ -50,25 +56,64 @@ def _order(line: str) -> MarkingOrder:
 
 
 def serve(tasks: TextIO, answers: TextIO, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> None:
-    for line in tasks:
-        row = _row(MarkingTask(**json.loads(line)), labs, sandbox, seed)
+    for number, line in enumerate(tasks):
+        row = _row(MarkingTask(**json.loads(line)), labs, sandbox, seed, fresh=number == 0)
         answers.write(json.dumps(asdict(row)) + "\n")
         answers.flush()
 
 
-def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
-    """The row, whatever happens; a sandbox that was lost is tried again once, with a new one."""
-    reason = ""
-    for _ in range(_TRIES):
-        try:
-            return marking.mark(task, labs, sandbox, seed)
-        except (SandboxLost, BrokenRelease) as error:
-            reason = str(error)
-        except Exception as error:
-            reason = f"the grader itself failed, which is not the student's fault: {type(error).__name__}: {error}"
-        sandbox.renew()
+def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, fresh: bool) -> GradeRow:
+    """The row, whatever happens. In a `fresh` worker there is nothing in memory but what this submission put there."""
+    state: GradeState = "lost"
+    try:
+        if task.lab in labs and not task.sound:
+            marking.try_setup(labs[task.lab], sandbox)
+        return marking.mark(task, labs, sandbox, seed)
+    except MemoryError:
+        reason = f"what it sent does not fit into the {ROOM_BYTES / 1e6:g} MB that the grader has for a submission"
+        if fresh:
+            state = "crashed"
+    except (SandboxLost, BrokenRelease) as error:
+        reason = str(error)
+    except Exception as error:
+        reason = f"the grader itself failed: {type(error).__name__}: {error}"
 
-    return task.row("crashed", reason, seed, unsafe=sandbox.mode == UNSAFE)
+    sandbox.renew()
+    return task.row(state, reason, seed, unsafe=sandbox.mode == UNSAFE)
+
+
+# ---- the worker's own memory -------------------------------------------------------------------
+
+
+class WorkerSandbox(Sandbox):
+    """A sandbox whose servers have no part in the worker's limit on memory: they have their own."""
+
+    def _new(self, framework: Framework) -> Server:
+        with _without_limit():
+            return super()._new(framework)
+
+
+def limit_memory(room_bytes: int = ROOM_BYTES) -> None:
+    """From now on this process may have `room_bytes` more of data than it has with all that checks import."""
+    import torch  # noqa: F401 - the largest of it
+
+    found = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = 1024 * int(found[1]) + room_bytes
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+@contextmanager
+def _without_limit() -> Iterator[None]:
+    """What is started meanwhile inherits the limit that this process had from others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 if __name__ == "__main__":

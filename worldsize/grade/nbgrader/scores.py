@@ -83,6 +83,8 @@ def write(
 
 
 def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Complaint:
+    if row.state == "lost":
+        return f"no score, the grader lost it: {row.reason}. `worldsize grade` tries again"
     if row.lab not in labs:
         return row.reason or "the course has no such lab"
 

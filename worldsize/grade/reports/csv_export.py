@@ -2,8 +2,9 @@
 
 Every field is quoted, and one that a spreadsheet would take for a formula gets an apostrophe before it (OWASP, "CSV
 Injection"): students choose their own names. Canvas and Moodle know a student by the number in the name of the file
-that they exported (`submissions_folder`); a student without one is named in `MarkSheet.unknown` and left out. Left
-out: nbgrader's gradebook and feedback.
+that they exported (`submissions_folder`); a student without one is named in `MarkSheet.unknown` and left out, and so
+are those who share one, in `MarkSheet.doubled`: never two lines for one number. Left out: nbgrader's gradebook and
+feedback.
 
 The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet.
 """
@@ -12,25 +13,28 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from worldsize.grade.marking.rows import GradeRow
-from worldsize.grade.marking.tamper import sentence
+from worldsize.grade.marking.rows import NO_MARK, GradeRow
+from worldsize.grade.marking.submissions_folder import numbered
+from worldsize.grade.reports.attention import doubled, unsure
 
-_GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True)
 class MarkSheet:
-    """A CSV's text; `unknown` are students whose number is not in their name, `unsure` those to look at by hand."""
+    """A CSV's text; `unknown` are students whose number is not in their name, `unsure` those to look at by hand.
+
+    `doubled` are words for each number that more than one student has, none of whom is in the text.
+    """
 
     text: str
     unknown: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
 
 
 def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
@@ -84,7 +88,7 @@ def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
 
 
 def _mark(row: GradeRow) -> str:
-    if row.state == "ungradable":
+    if row.state in NO_MARK:
         return ""
     return f"{row.points:g}"
 
@@ -94,15 +98,17 @@ def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, st
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     writer.writerows(heads)
 
+    shared = doubled(rows)
     unknown = []
     for student in sorted({row.student for row in rows}):
-        name, _, id = student.rpartition("_")
-        if name in ("", _GRADESCOPE) or not re.fullmatch("[0-9]+", id):
+        known = numbered(student)
+        if known is None:
             unknown.append(student)
-            continue
-        writer.writerow(map(_safe, line(student, name, id)))
+        elif student not in shared:
+            writer.writerow(map(_safe, line(student, *known)))
 
-    return MarkSheet(file.getvalue(), tuple(unknown), tuple(_unsure(rows)))
+    words = dict.fromkeys(shared.values())
+    return MarkSheet(file.getvalue(), tuple(unknown), tuple(unsure(rows)), tuple(words))
 
 
 def _safe(text: str) -> str:
@@ -123,15 +129,3 @@ def _comment(row: GradeRow) -> str:
     for e in row.exercises:
         lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip())
     return "\n".join(filter(None, lines))
-
-
-def _unsure(rows: Iterable[GradeRow]) -> Iterator[str]:
-    """A person should see these before the marks go out."""
-    for row in rows:
-        if row.unsafe:
-            why = "graded without a sandbox"
-        elif row.state == "ungradable" or row.tamper:
-            why = row.reason or "; ".join(map(sentence, row.tamper)) or row.state
-        else:
-            continue
-        yield f"{row.student}, {row.lab or row.path}: {why}"

@@ -38,6 +38,8 @@ def write(
 ) -> list[Path]:  # fmt: skip
     """Put the feedback for all students below `to`, a page for every row, and return where.
 
+    A row that is "lost" says nothing of a student's work, and has no page.
+
     `kept` keeps the expected messages for the next time. What nbgrader's `release_feedback` wants to find beside a page
     is taken from the folder `submissions`.
     """
@@ -46,6 +48,7 @@ def write(
         raise ValueError("feedback: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
 
     written = []
+    every = [row for row in every if row.state != "lost"]
     with Expected(dict(labs), kept) as expected:
         for row, place in placed(every):
             path = to / place

@@ -98,8 +98,11 @@ def notes(row: GradeRow) -> Iterator[str]:
 
 def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
     """On a feedback page, what to do next: one line for each kind of thing, what is furthest along first."""
-    if row.state == "crashed" and not row.exercises:
+    if row.state == "lost":
         yield "Nothing: the grader failed, not your notebook. Your instructor grades it again."
+        return
+    if row.state == "crashed" and not row.exercises:
+        yield "Look for lists or tensors that grow without end, mend the cell, and hand in again."
         return
     if not row.exercises:
         yield "Open your notebook in Jupyter, see that it is whole, save it, and hand in the .ipynb file itself."

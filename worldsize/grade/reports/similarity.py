@@ -148,19 +148,18 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
     papers: dict[str, dict[str, dict]] = {}
     unread = []
     for one in submissions_folder.find(folder, labs):
-        student = one.student.encode("utf-8", "replace").decode()
         try:
-            if one.path.is_dir():
-                raise Ungradable(one.note)
+            if one.refused:
+                raise Ungradable(one.refused)
             cells = submission.read_notebook(one.path).cells
             lab = labs.get(one.lab) or submission.lab_of(cells, labs.values())
             if lab is None:
                 raise Ungradable("it is of none of the course's labs")
         except Ungradable as error:
-            unread.append(f"{student}: {error}")
+            unread.append(f"{one.student}: {error}")
             continue
 
-        papers.setdefault(lab.stem, {}).setdefault(student, submission.repair(cells, lab).sources)
+        papers.setdefault(lab.stem, {}).setdefault(one.student, submission.repair(cells, lab).sources)
     return papers, unread
 
 

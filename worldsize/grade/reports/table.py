@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from worldsize.grade.marking.batch import Batch
-from worldsize.grade.marking.rows import STATES, ExerciseRow, GradeRow
+from worldsize.grade.marking.rows import NO_MARK, STATES, ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import SETUP_KINDS
 from worldsize.units import count, number
 
@@ -94,7 +94,7 @@ def _of_lab(lab: str, rows: list[GradeRow]) -> str:
     head = f"{lab or 'no lab'}: {count(len(rows), 'submission')} ({', '.join(told)})"
 
     possible = max(row.possible for row in rows)
-    counted = [row.points for row in rows if row.state != "ungradable"]
+    counted = [row.points for row in rows if row.state not in NO_MARK]
     if not (counted and possible):
         return head
 

@@ -1,0 +1,91 @@
+"""What needs a person: every command names the lost, the doubled, the gone and the ungradable, and marks none of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.grade.cheats import LAB, ROOT
+from tests.support.gradebook import row
+from worldsize import cli
+from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grading_record import GradingRecord, write_record
+from worldsize.grade.marking.rows import GradeRow, write
+from worldsize.grade.reports import attention
+
+NAMES = {
+    "lost": "the grader lost it: it was killed",
+    "doubled": "number 7 is that of",
+    "gone": "carl_3, 06_ring_all_reduce: carl_3/x.ipynb was not there in the last grading",
+    "ungradable": "no notebook was handed in",
+}
+
+
+@pytest.fixture
+def grades(tmp_path: Path) -> Path:
+    lost = GradeRow("lea_5", "06_ring_all_reduce", "lea_5/x.ipynb", "lost", reason="it was killed")
+    nothing = GradeRow("noa_6", "", "noa_6", "ungradable", reason="no notebook was handed in")
+    here = [row("anna_1"), row("eve_7"), row("victim_07"), lost, nothing]
+    for one in [*here, row("carl_3", path="carl_3/x.ipynb")]:
+        write(one, tmp_path / "grades" / "rows")
+    write_record(tmp_path / "grades", GradingRecord(7, {one.file_name: one.path for one in here}))
+    return tmp_path / "grades"
+
+
+def said(*words: object) -> Result:
+    answer = CliRunner().invoke(cli.app, [str(word) for word in words])
+    assert answer.exit_code == 0, answer.output
+    return answer
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "command",
+    [["export", "GRADES"], ["books", "GRADES", "--gradebook", "TMP/gradebook.db"], ["feedback", "GRADES", "--to", "TMP/pages"]],
+    ids=lambda command: command[0],
+)
+def test_a_command_names_what_needs_a_person(grades, command, name):
+    words = [word.replace("GRADES", str(grades)).replace("TMP", str(grades.parent)) for word in command]
+    assert NAMES[name] in said(*words, *(["--course", ROOT] if command[0] != "export" else [])).stderr
+
+
+def test_none_of_them_has_a_mark_or_a_page(grades):
+    said("export", grades)
+    said("feedback", grades, "--to", grades.parent / "pages", "--course", ROOT)
+    sheet = (grades / "canvas.csv").read_text()
+    assert [name in sheet for name in ("anna", "eve", "victim", "carl")] == [True, False, False, False]
+    assert '"lea","5","","","",""' in sheet
+    pages = {path.parent.name for path in (grades.parent / "pages").rglob("*.html")}
+    assert "anna_1" in pages and not {"carl_3", "lea_5"} & pages
+
+
+def test_grading_ends_with_what_needs_a_person(grades, tmp_path):
+    for student in ("eve_7", "victim_07"):
+        (tmp_path / "submitted" / student).mkdir(parents=True)
+        (tmp_path / "submitted" / student / f"{LAB}.ipynb").write_text("{}")
+    words = said("grade", tmp_path / "submitted", "--out", grades, "--course", ROOT, "--unsafe")
+    assert NAMES["doubled"] in words.stderr and NAMES["gone"] in words.stderr
+    assert words.stderr.count("carl_3,") == 1
+
+
+def test_a_row_of_a_version_that_called_its_own_loss_a_crash_is_named():
+    old = GradeRow("anna_1", LAB, "anna_1/x.ipynb", "crashed", reason="the process that marked it ended before it had a row")
+    assert list(attention.unsure([old])) == [f"anna_1, {LAB}: {old.reason}"]
+
+
+def test_one_who_comes_back_is_not_gone_any_more(tmp_path):
+    folder = tmp_path / "submitted"
+    for student in ("anna", "ben"):
+        (folder / student).mkdir(parents=True)
+        (folder / student / f"{LAB}.ipynb").write_text(json.dumps({"cells": 3}))
+    away = tmp_path / "away"
+    counts = []
+    for frm, to in ((None, None), (folder / "ben", away), (away, folder / "ben")):
+        if frm:
+            frm.rename(to)
+        batch = grade(folder, tmp_path / "out", root=ROOT, unsafe=True)
+        counts.append((len(batch.rows), [one.student for one in batch.gone]))
+    assert counts == [(2, []), (1, ["ben"]), (2, [])]

@@ -1,0 +1,87 @@
+"""What a folder of grades is of: its seed, and which row belongs to a file that was there in the last grading.
+
+A row outlives its file, and a student who withdrew, or whose file has another name now, is in no table, export, book or
+page. Left out: the rows themselves (`rows`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from worldsize.files import PRIVATE, write_whole
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.rows import GradeRow
+
+_NAME = "grading.json"
+
+
+@dataclass(frozen=True)
+class GradingRecord:
+    """Of the last grading into a folder. `paths` has, by the name of a row's file, the submission's path.
+
+    None where a version wrote the record that kept no paths: then no row is gone.
+    """
+
+    seed: int
+    paths: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class GradedFolder:
+    """Every row whose file was there in the last grading, and the rows of files that are `gone`."""
+
+    rows: tuple[GradeRow, ...]
+    gone: tuple[GradeRow, ...] = ()
+
+
+def read_record(out: Path) -> GradingRecord | None:
+    """The record in a folder of grades, None where there is none. Raises ValueError for a damaged one."""
+    path = out / _NAME
+    if not path.is_file():
+        return None
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        record = GradingRecord(**data)
+        if type(record.seed) is not int or not isinstance(record.paths, dict | None):
+            raise TypeError("expected a number as its seed, and paths by name")
+        return record
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path}: expected the seed and the files of a grading, got what cannot be read ({error}). Take the seed from "
+            f"any row in {out / 'rows'}, delete this file, and grade again with --seed."
+        ) from None
+
+
+def write_record(out: Path, record: GradingRecord) -> None:
+    data = {"seed": record.seed, "paths": record.paths}
+    write_whole(out / _NAME, json.dumps(data, indent=1), PRIVATE, durable=True)
+
+
+def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> GradedFolder:
+    """Which rows count, and which are of files that are gone. One that a newer row of the same file replaced is neither."""
+    every = tuple(found)
+    if record is None or record.paths is None:
+        return GradedFolder(every)
+
+    there = set(record.paths.values())
+    here = tuple(row for row in every if row.file_name in record.paths)
+    gone = tuple(row for row in every if row.file_name not in record.paths and row.path not in there)
+    return GradedFolder(here, gone)
+
+
+def read_graded(out: Path) -> GradedFolder:
+    """Every row in a folder that a grading wrote. Raises ValueError where it is none."""
+    found = list(rows.read_all(out))
+    if found:
+        return sorted_out(found, read_record(out))
+
+    got = "nothing of that name"
+    if out.is_dir():
+        got = "a folder without its rows/"
+    elif out.exists():
+        got = "a file"
+    raise ValueError(f"{out}: expected the folder that `worldsize grade` wrote with --out, got {got}. Name that one, or grade.")
