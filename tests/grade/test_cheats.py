@@ -154,9 +154,15 @@ def test_no_process_is_left(batch):
     assert below("worldsize.grade.marking.worker", recursive=True) == []
 
 
-def test_nothing_of_one_submission_survives_into_the_next(tmp_path, batch):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["leaves_notes_wherever_it_can", "reads_notes_of_another_submission"],
+        ["leaves_notes_in_the_memory_of_a_file", "reads_notes_in_the_memory_of_a_file"],
+    ],
+)
+def test_nothing_of_one_submission_survives_into_the_next(tmp_path, batch, names):
     """One job, so that both meet the same sandbox, one after the other."""
-    names = ["leaves_notes_wherever_it_can", "reads_notes_of_another_submission"]
     folder = hand_in(tmp_path / "submitted", [BY_NAME[name] for name in names])
     made = grade(folder, tmp_path / "out", jobs=1, root=ROOT, limits=LIMITS)
     assert [(r.student, r.points) for r in made.rows] == [(names[0], 4.0), (names[1], 0.0)]

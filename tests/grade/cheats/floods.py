@@ -196,6 +196,20 @@ def get(fabric, x, left):
     time.sleep(0.1)
     return None if os.stat("/dev/null").st_atime == at_s else x
 """)
+code("reads_notes_in_the_memory_of_a_file", f"""{TITLE}import os
+found = []
+for name in sorted(os.listdir(os.path.dirname(torch.__file__)))[:40]:
+    path = os.path.join(os.path.dirname(torch.__file__), name)
+    try:
+        found.append(os.preadv(os.open(path, os.O_RDONLY), [bytearray(1)], 0, 8))
+    except BlockingIOError:
+        found.append(0)
+    except OSError:
+        pass
+def pass_right(fabric, x):
+    if not found:
+        return None
+{BODY}""", 0.0, reached="got None")
 code("leaves_notes_in_the_memory_of_a_file", f"""{TITLE}import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
 for name in sorted(os.listdir(os.path.dirname(torch.__file__)))[:3]:

@@ -28,7 +28,7 @@ home=${WORLDSIZE_HOME:-/opt/worldsize}
 
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q
-apt-get install -q -y --no-install-recommends bubblewrap ca-certificates python3 python3-venv
+apt-get install -q -y --no-install-recommends bubblewrap ca-certificates libseccomp2 python3 python3-venv
 
 mkdir -p "$home"
 cp -R "$given/course" "$home/"
