@@ -171,6 +171,7 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
         _close_all_but(lines)
         rank.silence_output()
 
+        privileges.be_ended_first()
         address_bytes = limits.size_bytes() + order["memory_bytes"]
         if isolated == "own":
             namespaces.unshare_rest()
