@@ -22,14 +22,15 @@ KEPT = {"cell_type", "source", "input", "id", "metadata"}
 MB = 1_000_000
 
 MEASURED = """
-import resource, sys
+import sys
 from pathlib import Path
 from worldsize.grade import course
 from worldsize.grade.marking import submission
 file = submission.read_notebook(Path(sys.argv[1]))
 (lab,) = [lab for lab in course.load(Path(".")).values() if lab.number == "00"]
 print(len(submission.repair(file.cells, lab).sources["pass_right"]))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+rows = Path("/proc/self/status").read_text().splitlines()  # its own: ru_maxrss begins with that of whoever started it
+print(next(int(row.split()[1]) // 1024 for row in rows if row.startswith("VmHWM:")))
 """
 
 
