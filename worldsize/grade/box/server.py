@@ -75,7 +75,7 @@ class _Server:
     def __init__(self, control: socket.socket, isolated: Isolation) -> None:
         self._control = control
         self._isolated = isolated
-        self._pid_namespace = namespaces.PidNamespace() if isolated == "own" else None
+        self._pid_namespace = namespaces.PidNamespace() if isolated != "unsafe" else None
         self._ranks: dict[int, int] = {}  # process: number
         self._wakes, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -171,6 +171,7 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
         _close_all_but(lines)
         rank.silence_output()
 
+        privileges.be_ended_first()
         address_bytes = limits.size_bytes() + order["memory_bytes"]
         if isolated == "own":
             namespaces.unshare_rest()

@@ -20,6 +20,7 @@ from itertools import chain
 
 from worldsize.grade.isolation import bubblewrap, seccomp
 from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
+from worldsize.grade.isolation.cgroups import SandboxCgroup
 from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
 from worldsize.grade.pipes import PipeEnds, pipe_line
 
@@ -124,6 +125,7 @@ class Sandbox:
         self._server_of: dict[int, Server] = {}  # by the number of what runs in it
         self._latest = 0  # of those numbers
         self._modules: tuple[str, ...] = ()
+        self.cgroup = SandboxCgroup(limits)
         self._spares = [self._new("torch")]
 
     def _new(self, framework: Framework) -> Server:
@@ -179,6 +181,8 @@ class Sandbox:
 
         server = self._spare(framework)
         server.wait_ready()
+        if self.mode != UNSAFE:
+            self.cgroup.take_in(server.pid)  # what it has by now is not the submission's
         self._servers.append(server)
         self._have_imported(server)
         return server
@@ -248,3 +252,4 @@ class Sandbox:
             server.close()
         self._servers, self._spares = [], []
         self._server_of.clear()
+        self.cgroup.close()

@@ -99,12 +99,16 @@ class GradedRun:
         with self.meter.paused():
             self._peers = self._start()
         self._broker = Broker(self._peers, self.meter, self.link)
+        self.sandbox.cgroup.ran_out_of_memory()  # of what was before nobody asks
         try:
             with LimitsWatch(self.meter, self.sandbox.processes) as self._watch:
                 for peer, job in zip(self._peers, self.jobs, strict=True):
                     if peer.number is not None:
                         peer.answer(*job)
-                return self._follow()
+                result = self._follow()
+            if result.state != "done" and self.sandbox.cgroup.ran_out_of_memory():
+                return self._over_limit(self.meter.too_much_memory())
+            return result
         finally:
             self._end()
 

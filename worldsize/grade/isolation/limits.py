@@ -1,4 +1,4 @@
-"""What a submission may use, and who looks: time, processor, memory, processes and bytes, for all of its ranks together.
+"""What a submission may use, and who looks: time, processor, memory, processes, threads and bytes, for all of its ranks together.
 
 The kernel keeps some limits for each process (`privileges`); a submission as a whole is metered here, from outside, because
 many processes within their limits are still too much. Memory is what a process has of its own (RssAnon and RssShmem):
@@ -33,6 +33,7 @@ class Limits:
     cpu_s: float = 150.0
     memory_bytes: int = 2_000_000_000
     processes: int = 150
+    threads: int = 3_000  # a cluster of TensorFlow has some hundreds
     carried_bytes: int = 400_000_000  # messages, results and calls, together
     held_bytes: int = 64_000_000  # messages that nobody has taken yet, and frames on their way
     result_bytes: int = 48_000_000  # of all ranks of one run
@@ -72,11 +73,17 @@ class Meter:
         used = sum(map(usage, servers), Usage())
         if used.processes > limits.processes:
             return f"more than {limits.processes} processes at once"
+        if used.threads > limits.threads:
+            return f"more than {limits.threads} threads at once"
         if used.own_bytes > limits.memory_bytes:
-            return f"more than {limits.memory_bytes / 1e9:g} GB of memory"
+            return self.too_much_memory()
         if self.cpu_s + used.cpu_s > limits.cpu_s:
             return f"more than {limits.cpu_s:g} s of processor time"
         return ""
+
+    def too_much_memory(self) -> str:
+        """The words for it, whoever saw it: the watch, or the kernel (`cgroups`)."""
+        return f"more than {self.limits.memory_bytes / 1e9:g} GB of memory"
 
 
 class LimitsWatch:
@@ -117,24 +124,32 @@ class Usage:
     """What the processes below a server have together."""
 
     processes: int = 0
+    threads: int = 0
     own_bytes: int = 0
     cpu_s: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            self.processes + other.processes, self.own_bytes + other.own_bytes, self.cpu_s + other.cpu_s
+            processes=self.processes + other.processes,
+            threads=self.threads + other.threads,
+            own_bytes=self.own_bytes + other.own_bytes,
+            cpu_s=self.cpu_s + other.cpu_s,
         )
 
 
 def usage(server: int) -> Usage:
-    """What counts against the limits: processes, memory and CPU time of all that runs below `server` now.
+    """What counts against the limits: processes, threads, memory and CPU time of all that runs below `server` now.
 
     A process that ends meanwhile counts as nothing.
     """
-    base = _own_bytes(server)
+    base, _ = _memory_and_threads(server)
     below = descendants(server)
-    own = sum(max(0, _own_bytes(process) - base) for process in below)
-    return Usage(len(below), own, sum(map(_cpu_s, below)))
+    own_bytes = threads = 0
+    for process in below:
+        its_bytes, its_threads = _memory_and_threads(process)
+        own_bytes += max(0, its_bytes - base)
+        threads += its_threads
+    return Usage(len(below), threads, own_bytes, sum(map(_cpu_s, below)))
 
 
 def descendants(process: int) -> list[int]:
@@ -162,12 +177,15 @@ def _children_files(process: int) -> Iterator[Path]:
     return (threads / name / "children" for name in os.listdir(threads))
 
 
-def _own_bytes(process: int) -> int:
+def _memory_and_threads(process: int) -> tuple[int, int]:
+    """How many bytes of memory are the process' own, and how many threads it has."""
     try:
         rows = (_PROC / str(process) / "status").read_text().splitlines()
     except OSError:
-        return 0
-    return sum(1024 * int(row.split()[1]) for row in rows if row.startswith(("RssAnon:", "RssShmem:")))
+        return 0, 0
+    kept = dict(row.split(":", 1) for row in rows if row.startswith(("RssAnon:", "RssShmem:", "Threads:")))
+    kilobytes = [int(kept.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem")]
+    return 1024 * sum(kilobytes), int(kept.get("Threads", "0"))
 
 
 def _cpu_s(process: int) -> float:

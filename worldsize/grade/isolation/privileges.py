@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+from contextlib import suppress
 
 from worldsize.engines.libc import demand, libc
 from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
@@ -38,6 +39,12 @@ def make_undumpable() -> None:
 def end_with_parent() -> None:
     """A process, in namespaces of its own or not, is killed when the process that started it ends."""
     _prctl(_SET_PDEATHSIG, _SIGKILL)
+
+
+def be_ended_first() -> None:
+    """Where memory runs out, the kernel ends this process and its children before any other; while /proc can be seen."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST_PROCESSES) -> None:

@@ -28,7 +28,7 @@ from filelock import AcquireReturnProxy, FileLock, Timeout
 from worldsize.files import remove_parts
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
-from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation import bubblewrap, cgroups
 from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE, SandboxMode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows, submission, submissions_folder
@@ -41,6 +41,7 @@ from worldsize.grade.marking.submissions_folder import HandedIn
 OnProgress = Callable[[int, int, GradeRow], None]
 _START_S, _FRESH_S = 120.0, 900.0
 _GRACE_S = 30.0
+_LEAVE_S = 2.0  # a sandbox ends with its worker, a little later
 ATTEMPTS = 3
 
 
@@ -343,6 +344,7 @@ class _Worker:
         """End it and its sandbox."""
         self._process.kill()
         self._process.wait()
+        cgroups.remove_left_behind(_LEAVE_S)
         for stream in (self._process.stdin, self._process.stdout):
             with suppress(OSError):
                 stream.close()

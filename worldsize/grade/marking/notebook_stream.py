@@ -20,16 +20,19 @@ _MOST_STEPS = 8_000_000  # through lists in lists: no notebook has as many, and 
 _MOST_KEY_BYTES = 400
 _MOST_BYTES = {"cell_type": 2_000, "id": 2_000, "metadata": 200_000, "source": 4_000_000, "input": 4_000_000}
 
-_INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'  # of a string, up to its end or the chunk's
+# CPython before 3.11.5 leaves what is repeated possessively in the middle of its last, failed turn (gh-106052); a last way
+# that fails at once takes it back to where that turn began
+_BACK = rb"|(?!)"
+_INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+' + _BACK + rb")*+"  # of a string, up to its end or the chunk's
 _STRING = rb'"' + _INSIDE + rb'"'
 _PLAIN = rb'[^"\[\]{}]++|' + _STRING
 
 
 def _with_lists(inside: bytes) -> bytes:
-    return rb"(?:" + _PLAIN + rb"|[\[{]" + inside + rb"[\]}])*+"
+    return rb"(?:" + _PLAIN + rb"|[\[{]" + inside + rb"[\]}]" + _BACK + rb")*+"
 
 
-_FLAT = rb"(?:" + _PLAIN + rb")*+"
+_FLAT = rb"(?:" + _PLAIN + _BACK + rb")*+"
 _PASSED = re.compile(rb"(?s)" + _with_lists(_with_lists(_with_lists(_FLAT))))  # lists up to three deep in one step
 _OPENED = re.compile(rb"[\[{]++")
 _CLOSED = re.compile(rb"[\]}]++")

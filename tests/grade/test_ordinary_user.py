@@ -1,0 +1,63 @@
+"""An ordinary user who grades: a submission has the same number of a user as the grader, and can harm itself alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import other_user
+
+GRADES = """
+import sys
+from tests.support.graded_arena import arena_of
+from worldsize.grade.host.arena import Submitted
+from worldsize.grade.host.boxes import Sandbox, SandboxLost
+from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
+from worldsize.grade.isolation.limits import Limits
+
+try:
+    best_mode()
+except NoSandbox as refused:
+    sys.exit(print("refused", refused))
+box = Sandbox(sys.argv[1], Limits(case_s=20))
+try:
+    ended = arena_of(box, sys.argv[2]).call(Submitted("tries"))
+    print(ended.state, ended.returned)
+except SandboxLost as lost:
+    print("lost", lost)
+finally:
+    box.close()
+"""
+KILLS = """
+import contextlib, os, time
+def tries():
+    tried = 0
+    for process in (-1, os.getppid(), 2, 3, 4):
+        with contextlib.suppress(OSError):
+            os.kill(process, 9)
+        tried += 1
+    time.sleep(1)  # a server that was killed is gone by then
+    return tried
+"""
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[tuple[str, str]]:
+    """A folder of that user's, and a Python there."""
+    if why_not := other_user.why_not():
+        pytest.skip(why_not)
+    with other_user.home() as folder:
+        python = other_user.own_python(folder)
+        if not python:
+            pytest.skip("no Python here that another user may use without its variables")
+        yield folder, python
+
+
+@pytest.mark.parametrize("mode", ["own", "fresh"])
+def test_a_rank_cannot_end_the_server_that_it_came_from(theirs, mode):
+    folder, python = theirs
+    said = other_user.run_as(python, GRADES, mode, KILLS, home=folder)
+    if said.startswith("refused"):
+        pytest.skip(said)
+    assert said == "done (5,)\n"

@@ -1,0 +1,268 @@
+"""A cgroup for what a submission runs (cgroups(7)): the kernel itself keeps its memory and its tasks within the limits.
+
+Where one can be made: below this process' own cgroup, and only where that is this machine's root, a container's, or one
+that was handed over to this user; the cgroups of a service or a session have another keeper, and nothing is made there.
+With version 1 each controller is asked for by itself. A server is put in when it is warm, so that what it has by then
+counts elsewhere, and from then on all that it forks counts here. Left out: the words for a limit that is met, and the watch
+that looks at it everywhere (`limits`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from worldsize.grade.isolation.limits import Limits, descendants
+
+_SELF = Path("/proc/self")
+_NAME = re.compile(r"worldsize-(\d+)-(\d+)-\d+")  # whose it is: a process, and when that started
+_LEAF = "worldsize-grader"  # where processes go that may not be beside cgroups with limits
+_NEWER = ("memory", "pids")  # controllers of version 2
+_ROOM = 1.5  # the watch, which knows the words, comes first; and pages that a rank copies from its server count here alone
+_ROOM_TASKS = 500  # of the servers themselves
+_EMPTY_S = 2.0
+
+CgroupVersion = Literal[1, 2]
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """One tree of cgroups: `home` is where in it cgroups may be made, `controllers` what they limit."""
+
+    version: CgroupVersion
+    home: Path
+    controllers: tuple[str, ...]
+
+
+class SandboxCgroup:
+    """The cgroup of a sandbox: one folder in every hierarchy, made when the first process is put in; none where none can
+    be made."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, limits: Limits, hierarchies: Callable[[], tuple[Hierarchy, ...]] | None = None) -> None:
+        self._limits = limits
+        self._hierarchies = hierarchies or available
+        self._folders: list[tuple[Hierarchy, Path]] = []
+        self._asked = False
+        self._kills = 0
+
+    def take_in(self, process: int) -> None:
+        """Put a process here, with all that it starts from now on."""
+        if not self._asked:
+            self._asked = True
+            self._make()
+        for _, folder in self._folders:
+            with suppress(OSError):
+                (folder / "cgroup.procs").write_text(str(process))
+
+    def _make(self) -> None:
+        remove_left_behind()
+        name = f"worldsize-{os.getpid()}-{_started(os.getpid())}-{next(self._numbers)}"
+        for hierarchy in self._hierarchies():
+            folder = hierarchy.home / name
+            try:
+                folder.mkdir()
+                self._folders.append((hierarchy, folder))
+                self._set_limits(hierarchy, folder)
+            except OSError:  # the watch is there in any case
+                continue
+
+    def _set_limits(self, hierarchy: Hierarchy, folder: Path) -> None:
+        memory_bytes = int(self._limits.memory_bytes * _ROOM)
+        if "pids" in hierarchy.controllers:
+            (folder / "pids.max").write_text(str(self._limits.threads + _ROOM_TASKS))
+        if "memory" in hierarchy.controllers:
+            limit, with_swap, swap_bytes = _MEMORY_FILES[hierarchy.version]
+            (folder / limit).write_text(str(memory_bytes))
+            with suppress(OSError):  # a kernel that does not count what is swapped out
+                (folder / with_swap).write_text(str(memory_bytes if swap_bytes is None else swap_bytes))
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has ended a process here, for its memory, since this was asked for last."""
+        before, self._kills = self._kills, sum(itertools.starmap(_kills, self._folders))
+        return self._kills > before
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that there was at once, None where the kernel does not count it."""
+        for hierarchy, folder in self._folders:
+            with suppress(OSError):
+                return int((folder / _PEAK[hierarchy.version]).read_text())
+        return None
+
+    def close(self) -> None:
+        """Remove it, once what was in it has ended."""
+        for _, folder in self._folders:
+            _remove(folder, _EMPTY_S)
+        self._folders = []
+        self._asked = False
+        self._kills = 0
+
+
+# of memory: the limit, the limit with or of what is swapped out, and its value where it is not the same
+_MEMORY_FILES: dict[CgroupVersion, tuple[str, str, int | None]] = {
+    1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", None),
+    2: ("memory.max", "memory.swap.max", 0),
+}
+_PEAK: dict[CgroupVersion, str] = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
+_EVENTS: dict[CgroupVersion, str] = {1: "memory.oom_control", 2: "memory.events"}
+
+
+def _kills(hierarchy: Hierarchy, folder: Path) -> int:
+    try:
+        rows = (folder / _EVENTS[hierarchy.version]).read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(row.split()[1]) for row in rows if row.startswith("oom_kill "))
+
+
+# ---- what there is on this machine -----------------------------------------------------------
+
+
+@cache
+def available() -> tuple[Hierarchy, ...]:
+    """The hierarchies where this process, which marks, may make cgroups with limits; asked for once.
+
+    With version 2 its parent's processes may have to be put into a leaf for that (`_can_limit`).
+    """
+    return tuple(found for found in homes() if found.version == 1 or _can_limit(found.home))
+
+
+@cache
+def homes() -> tuple[Hierarchy, ...]:
+    """Where cgroups of this grading are, if there are any; nothing changes."""
+    return tuple(_found())
+
+
+def _found() -> Iterator[Hierarchy]:
+    try:
+        paths = _own_paths()
+        mounts = (_SELF / "mountinfo").read_text().splitlines()
+    except OSError:
+        return
+
+    for row in mounts:
+        fields, _, more = row.partition(" - ")
+        root, folder = fields.split()[3:5]
+        kind, _, options = more.split()[:3]
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+
+        version: CgroupVersion = 2 if kind == "cgroup2" else 1
+        controllers = tuple(name for name in _NEWER if version == 2 or name in options.split(","))
+        path = paths.get(controllers[0] if version == 1 and controllers else "", "")
+        home = _handed_over(Path(folder), root, path)
+        if home is not None and controllers:
+            yield Hierarchy(version, home, controllers)
+
+
+def _own_paths() -> dict[str, str]:
+    """This process' place in each hierarchy, by controller; that of version 2 by ""."""
+    paths = {}
+    for row in (_SELF / "cgroup").read_text().splitlines():
+        _, controllers, path = row.split(":", 2)
+        paths |= dict.fromkeys(controllers.split(","), path)
+    return paths
+
+
+def _handed_over(mount: Path, root: str, path: str) -> Path | None:
+    """The own cgroup's folder, where this process may keep cgroups in it; else None."""
+    if path == root:
+        home = mount
+    elif Path(path).is_relative_to(root):
+        home = mount / Path(path).relative_to(root)
+    else:
+        return None
+
+    if home.name == _LEAF:
+        home = home.parent
+    if not os.access(home, os.W_OK) or not os.access(home / "cgroup.procs", os.W_OK):
+        return None
+    if home == mount or _is_delegated(home):
+        return home
+    return None
+
+
+def _is_delegated(home: Path) -> bool:
+    """A user's own folder is theirs to keep; of root's it is said in an attribute (systemd's `Delegate=`)."""
+    if os.getuid() != 0:
+        return home.stat().st_uid == os.getuid()
+    for name in ("user.delegate", "trusted.delegate"):
+        with suppress(OSError):
+            return os.getxattr(home, name) == b"1"
+    return False
+
+
+def _can_limit(home: Path) -> bool:
+    """Whether cgroups in `home` can have limits, of version 2: for that no process may be beside them.
+
+    Those of this grading alone are put into a leaf of their own; where there are others, nothing is moved.
+    """
+    try:
+        if not set(_NEWER) <= set((home / "cgroup.controllers").read_text().split()):
+            return False
+        if set(_NEWER) <= set((home / "cgroup.subtree_control").read_text().split()) or _enable(home):
+            return True
+
+        beside = {int(word) for word in (home / "cgroup.procs").read_text().split()}
+        if not beside <= {os.getppid(), *descendants(os.getppid())}:
+            return False
+        (home / _LEAF).mkdir(exist_ok=True)
+        for process in beside:
+            (home / _LEAF / "cgroup.procs").write_text(str(process))
+    except OSError:
+        return False
+    return _enable(home)
+
+
+def _enable(home: Path) -> bool:
+    try:
+        (home / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _NEWER))
+    except OSError:
+        return False
+    return True
+
+
+# ---- what was left behind --------------------------------------------------------------------
+
+
+def remove_left_behind(wait_s: float = 0.0) -> None:
+    """Remove the cgroups of processes that have ended without it; `wait_s` for what ends there now."""
+    for hierarchy in homes():
+        for folder in hierarchy.home.glob("worldsize-*-*-*"):
+            name = _NAME.fullmatch(folder.name)
+            if name and _started(int(name[1])) != int(name[2]):
+                _remove(folder, wait_s)
+
+
+def _remove(folder: Path, wait_s: float) -> None:
+    """Remove a cgroup, as soon as it is empty; it stays where it does not come to that."""
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() >= until_s:
+                return
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _started(process: int) -> int:
+    """When a process started, in ticks since the machine did; -1 where there is none, or only what is left of it."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return int(fields[19]) if fields[0] not in "ZX" else -1
