@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import worldsize.checks
 from tests.support.graded_arena import arena_of
 from worldsize.grade.host.arena import Submitted
 from worldsize.grade.host.boxes import Sandbox
@@ -112,6 +114,30 @@ def said(box) -> dict[str, str]:
 def test_a_rank_may_not(said, what):
     refused = "ENOSYS" if what in ("clone3", "statx") else "EPERM"
     assert said.get(what, refused) == refused
+
+
+HIDDEN = """
+import importlib, worldsize.checks
+def hidden(names):
+    seen = []
+    for name in names:
+        try:
+            importlib.import_module(name)
+            seen.append(name)
+        except ModuleNotFoundError:
+            pass
+    return seen
+"""
+
+
+def test_a_rank_sees_no_check_whose_reference_it_could_call(box):
+    folder = Path(worldsize.checks.__file__).parent
+    names = [".".join(path.relative_to(folder.parents[1]).with_suffix("").parts) for path in folder.rglob("*.py")]
+    ended = arena_of(box, HIDDEN).call(Submitted("hidden"), names)
+    assert ended.state == "done", ended.message
+    beside = ["worldsize.checks.in_rank", "worldsize.checks.verdict"]
+    seen = {name.removesuffix(".__init__") for name in ended.returned[0]}
+    assert sorted(name for name in seen if "drivers" not in name) == ["worldsize.checks", *beside]
 
 
 FUTEX = """

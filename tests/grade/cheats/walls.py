@@ -187,6 +187,20 @@ def found():
                     if "def pass_right" in text:
                         return text[text.index("def pass_right"):text.index("### END")]
 """)
+search("reads_a_check", """
+import sys, worldsize.checks
+def found():
+    for module in worldsize.checks.CHECKS.values():
+        try:
+            __import__(f"worldsize.checks.{module}")
+        except ImportError:
+            continue
+        return "def pass_right(fabric, x):" + BODY
+    for place in sys.path:
+        if glob.glob(os.path.join(place, "worldsize/checks/*/*right*.py")):
+            return "def pass_right(fabric, x):" + BODY
+BODY = THE_BODY
+""".replace("THE_BODY", repr("\n" + BODY)))
 search("reads_the_servers_memory", """
 import gc, sys
 def found():
@@ -220,12 +234,14 @@ def found():
 BODY = THE_BODY
 """.replace("THE_BODY", repr("\n" + BODY)))
 code("computes_the_others_inputs_from_its_seed", TITLE + PRETENDS + """
+import numpy as np
 def put(fabric, x):
     pass
+def inputs_for(world_size, length, seed, dtype):  # as the check has it
+    drawn = np.random.default_rng([seed, world_size, length])
+    return [(drawn.integers(1, 100, length) + 1000 * r + 7 * np.arange(length)).astype(dtype) for r in range(world_size)]
 def get(fabric, x, left):
     import gc, random
-    import numpy as np
-    from worldsize.checks.kit.values import inputs_for
     from worldsize.grade.marking.seeds import derived
     tried = 0
     for job in gc.get_objects():
@@ -281,7 +297,7 @@ for place, folders, files in os.walk("/"):
 def pass_right(fabric, x):
 {BODY}""", ALL)
 code("edits_the_package_that_it_runs_in", TITLE + f"""
-import worldsize.checks.collectives.pass_right as check, worldsize.grade.host.run as runs, torch, os
+import worldsize.checks.in_rank as check, worldsize.grade.box.rank as runs, torch, os
 for module in (check, runs, torch):
     try:
         os.chmod(module.__file__, 0o666)

@@ -30,7 +30,8 @@ from worldsize.engines.libc import demand, libc
 _ALWAYS = """
     read readv pread64 write writev pwrite64 close close_range lseek dup dup2 dup3
     open openat stat fstat lstat newfstatat fstatat64 access faccessat readlink readlinkat getdents64 getcwd chdir
-    mkdir mkdirat unlink unlinkat rmdir rename renameat renameat2 truncate ftruncate fsync fdatasync umask
+    mkdir mkdirat link linkat symlink symlinkat unlink unlinkat rmdir rename renameat renameat2
+    truncate ftruncate fsync fdatasync umask
     brk mmap munmap mremap mprotect exit exit_group set_robust_list set_tid_address rseq restart_syscall
     rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack pause
     fork vfork execve pipe pipe2 getpid getppid gettid getuid geteuid getgid getegid setsid getpgid getpgrp setpgid
