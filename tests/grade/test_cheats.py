@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.batch import Batch, grade
+from worldsize.grade.marking.rows import GradeRow
 
-for kind in ("honest", "endings", "walls", "forged", "damaged", "helpers"):
+for kind in ("honest", "endings", "walls", "forged", "damaged", "helpers", "floods"):
     import_module(f"tests.grade.cheats.{kind}")
 
 pytestmark = pytest.mark.timeout(900)
@@ -62,8 +64,18 @@ def batch(course_folder: Path) -> tuple[Batch, dict, dict]:
     watched = [course_folder, ROOT / "worldsize" / "grade", ROOT / "worldsize" / "checks", ROOT / "datasets"]
     before = {folder: fingerprint(folder) for folder in watched}
     out = course_folder.parent / f"{course_folder.name}-grades"
-    made = grade(course_folder / "submitted", out, jobs=2, root=ROOT, limits=LIMITS)
+    made = grade(course_folder / "submitted", out, jobs=2, root=ROOT, limits=LIMITS, progress=note_memory)
     return made, before, {folder: fingerprint(folder) for folder in watched}
+
+
+LARGEST: dict[str, int] = {}  # resident bytes of the largest worker so far, at a student's row
+
+
+def note_memory(done: int, total: int, row: GradeRow) -> None:
+    for worker in below("worldsize.grade.marking.worker"):
+        with suppress(OSError):
+            words = Path(f"/proc/{worker.pid}/status").read_text().split()
+            LARGEST[row.student] = max(LARGEST.get(row.student, 0), 1024 * int(words[words.index("VmHWM:") + 1]))
 
 
 BROKEN = re.compile(r"\b(AttributeError|ImportError|ModuleNotFoundError|TypeError|KeyError|AssertionError)\b|is not defined")
@@ -114,6 +126,16 @@ def test_the_code_of_a_submission_came_as_far_as_its_trick(batch, name):
     (found,) = [r for r in batch[0].rows if r.student == name]
     said = " ".join([found.reason, *(e.mismatch for e in found.exercises)])
     assert not BROKEN.search(said) and re.search(BY_NAME[name].reached, said), said
+
+
+def test_no_worker_needs_more_than_512_megabytes(batch):
+    assert len(LARGEST) >= len(CASES) - 2 and max(LARGEST.values()) < 512_000_000, max(LARGEST.items(), key=lambda x: x[1])
+
+
+def test_no_submission_takes_much_longer_than_it_may(batch):
+    """10 s for what a worker does besides; it is no matter of chance on a busy machine."""
+    late = {r.student: r.seconds for r in batch[0].rows if r.seconds > LIMITS.wall_s + 10}
+    assert late == {}
 
 
 def test_every_submission_has_one_row(batch):

@@ -25,7 +25,7 @@ from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import batch, marking, submission, worker
 from worldsize.grade.marking.batch import grade
 from worldsize.grade.marking.grading_record import read_graded
-from worldsize.grade.marking.marking import MarkingTask
+from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.reports import csv_export
 
@@ -138,12 +138,12 @@ def answer(monkeypatch: pytest.MonkeyPatch, error: Exception, fresh: bool = True
     tasks = [TASK] if fresh else [MarkingTask("anna", LAB, "x.ipynb", "anna.ipynb", sound=True), TASK]
     lines = io.StringIO("".join(json.dumps(vars(task)) + "\n" for task in tasks))
     answers = io.StringIO()
-    worker.serve(lines, answers, LABS, FINE, 7)
+    worker.serve(lines, answers, LABS, FINE, 7, is_full=lambda: False)
     return worker_row(answers.getvalue().splitlines()[-1])
 
 
 def worker_row(line: str) -> GradeRow:
-    return batch.rows.from_dict(json.loads(line))
+    return batch.rows.from_dict(json.loads(line)["row"])
 
 
 @pytest.mark.quick
@@ -261,7 +261,7 @@ def pass_right(fabric, x):
     line.tell({"op": "done", "returned": much, "input": None}, bytes(20_000_000))
     return x
 """,
-    "returns_as_much_as_a_frame_holds": TITLE + "def pass_right(fabric, x):\n    return torch.ones(15_500_000)\n",
+    "returns_as_much_as_a_frame_holds": TITLE + "def pass_right(fabric, x):\n    return torch.ones(7_900_000)\n",
     "returns_very_many_lists": TITLE + """
 def pass_right(fabric, x):
     fabric._wire._channel.tell({"op": "done", "returned": ["l", *[["l"]] * 500_000], "input": None})
@@ -308,6 +308,24 @@ def test_a_worker_has_no_more_memory_than_its_limit(tmp_path):
     program = "from worldsize.grade.marking.worker import limit_memory\nlimit_memory(50_000_000)\nx = bytearray(60_000_000)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.strip().endswith("MemoryError")
+
+
+@pytest.mark.quick
+def test_a_worker_that_says_that_it_is_full_marks_no_more(monkeypatch):
+    marked = []
+
+    def mark(self: batch._Worker, task: MarkingTask) -> GradeRow:
+        marked.append(id(self))
+        self.is_full = len(marked) == 2
+        return task.row("graded", "", 7, unsafe=False)
+
+    monkeypatch.setattr(batch._Worker, "mark", mark)
+    desk = batch._Desk(MarkingOrder(course=str(ROOT), mode="own", seed=7, limits=LIMITS))
+    try:
+        kept = [desk.mark(TASK) and desk._worker for _ in range(4)]
+    finally:
+        desk.close()
+    assert kept[0] is not None and kept[1] is None and kept[2] is kept[3] is not kept[0]
 
 
 @needs_sandbox

@@ -18,7 +18,7 @@ RankOp = Literal["done", "failed", "cell", "call"]  # what it says to the run
 
 HEADER = struct.Struct("!II")
 MAX_JSON_BYTES = 4_000_000
-MAX_BLOB_BYTES = 64_000_000
+MAX_BLOB_BYTES = 32_000_000
 
 
 def pack(message: dict[str, Any], blob: bytes | bytearray | memoryview = b"") -> bytes:

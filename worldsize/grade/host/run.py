@@ -204,9 +204,9 @@ class GradedRun:
                     raise BadFrame(f"more than {_MOST_FRAMES} frames in one run")
                 self._take_in(peer, *frame)
             self._expect_room()
-        except (BadFrame, RecursionError, MemoryError) as error:
+        except (BadFrame, RecursionError) as error:
             peer.result = None
-            peer.failure = _raised(peer.rank, "ProtocolError", text_of(str(error), 300) or type(error).__name__)
+            peer.failure = _raised(peer.rank, "ProtocolError", text_of(str(error), 300))
         self._broker.rank_states[peer.rank].done = peer.over
 
     def _expect_room(self) -> None:

@@ -34,8 +34,8 @@ class Limits:
     memory_bytes: int = 2_000_000_000
     processes: int = 150
     carried_bytes: int = 400_000_000  # messages, results and calls, together
-    held_bytes: int = 128_000_000  # messages that nobody has taken yet, and frames on their way
-    result_bytes: int = 64_000_000  # of all ranks of one run
+    held_bytes: int = 64_000_000  # messages that nobody has taken yet, and frames on their way
+    result_bytes: int = 48_000_000  # of all ranks of one run
     tmp_bytes: int = 64_000_000
 
 

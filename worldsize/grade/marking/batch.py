@@ -257,7 +257,7 @@ class _Batch:
 
 
 class _Desk:
-    """A place to mark at, with one worker at a time: after one that lost a submission comes a fresh one."""
+    """A place to mark at, with one worker at a time: after one that lost a submission, or is full, comes a fresh one."""
 
     def __init__(self, order: MarkingOrder) -> None:
         self._order = order
@@ -279,7 +279,7 @@ class _Desk:
             made = self._worker.mark(task)
         except _WorkerLost as error:
             made = task.row("lost", str(error), self._order.seed, unsafe=self._order.mode == UNSAFE)
-        if made.state == "lost":
+        if made.state == "lost" or self._worker.is_full:
             self.close()
         return replace(made, attempt=attempt)
 
@@ -301,6 +301,7 @@ class _Worker:
         if order.mode == FRESH:
             self._limit_s += _FRESH_S
         self._first = True
+        self.is_full = False  # of what submissions left in its memory
         self._process = subprocess.Popen(
             [sys.executable, "-s", "-P", "-m", "worldsize.grade.marking.worker", str(os.getpid())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -327,7 +328,10 @@ class _Worker:
             if not data:
                 raise _WorkerLost("the process that marked it ended before it had a row")
             heard += data
-        return rows.from_dict(json.loads(heard))
+
+        answer = json.loads(heard)
+        self.is_full = answer["full"]
+        return rows.from_dict(answer["row"])
 
     def _send(self, message: dict) -> None:
         """What is gone is noticed when it is heard."""

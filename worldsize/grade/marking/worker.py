@@ -8,17 +8,19 @@ out: which tasks there are, and what is tried again (`batch`).
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
 import resource
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
+from worldsize.engines.libc import libc
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 from worldsize.grade.host.boxes import Sandbox, SandboxLost, Server
@@ -29,6 +31,7 @@ from worldsize.grade.marking import marking
 from worldsize.grade.marking.marking import BrokenRelease, MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow, GradeState
 
+_LEAST_ROOM = 0.6  # of the room, for the next submission
 ROOM_BYTES = 200_000_000  # beside what a worker has before its first task: a few times what an honest submission needs
 
 
@@ -43,9 +46,9 @@ def main() -> None:
     order = _order(sys.stdin.readline())
     labs = course.load(Path(order.course))
     sandbox = WorkerSandbox(order.mode, order.limits)
-    limit_memory()
+    most_bytes = limit_memory()
     try:
-        serve(sys.stdin, answers, labs, sandbox, order.seed)
+        serve(sys.stdin, answers, labs, sandbox, order.seed, lambda: most_bytes - data_bytes() < ROOM_BYTES * _LEAST_ROOM)
     finally:
         sandbox.close()
 
@@ -55,10 +58,14 @@ def _order(line: str) -> MarkingOrder:
     return MarkingOrder(**data | {"limits": Limits(**data["limits"])})
 
 
-def serve(tasks: TextIO, answers: TextIO, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> None:
+def serve(
+    tasks: TextIO, answers: TextIO, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, is_full: Callable[[], bool]
+) -> None:
+    """Answer each task with its row and whether this process should mark no more: its memory stays too full for another."""
     for number, line in enumerate(tasks):
         row = _row(MarkingTask(**json.loads(line)), labs, sandbox, seed, fresh=number == 0)
-        answers.write(json.dumps(asdict(row)) + "\n")
+        _give_memory_back()
+        answers.write(json.dumps({"row": asdict(row), "full": is_full()}) + "\n")
         answers.flush()
 
 
@@ -93,16 +100,28 @@ class WorkerSandbox(Sandbox):
             return super()._new(framework)
 
 
-def limit_memory(room_bytes: int = ROOM_BYTES) -> None:
-    """From now on this process may have `room_bytes` more of data than it has with all that checks import."""
+def limit_memory(room_bytes: int = ROOM_BYTES) -> int:
+    """From now on this process may have `room_bytes` more of data than it has with all that checks import: how many in all."""
     import torch  # noqa: F401 - the largest of it
 
-    found = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = 1024 * int(found[1]) + room_bytes
+    most = data_bytes() + room_bytes
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    return most
+
+
+def data_bytes() -> int:
+    """The data of this process now, as its limit counts them."""
+    found = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return 1024 * int(found[1])
+
+
+def _give_memory_back() -> None:
+    gc.collect()
+    with suppress(AttributeError):  # another C library
+        libc.malloc_trim(0)
 
 
 @contextmanager
