@@ -92,6 +92,9 @@ lab.predict(
 # Given: `all_reduce(fabric, t)` leaves the sum of all ranks' t in t, and returns it. Cut with `tensor_split`, which also
 # copes with sizes that do not divide.
 #
+# On a real machine a rank holds its part and nothing else. The check sees to that: all tensors have the shape of the
+# whole, but what belongs to other ranks is NaN in them. Whoever computes with it gets NaN; even zero times NaN is NaN.
+#
 # <details><summary>Hint 1</summary>This rank's rows: <code>weight.tensor_split(n)[rank]</code>. Its columns of
 # <code>grad</code>: the same with <code>dim=1</code>.</details>
 # <details><summary>Hint 2</summary>Each rank can work out its rows' contribution to the gradient of x. What makes the
@@ -100,8 +103,9 @@ lab.predict(
 # %% tags=["exercise:column_parallel"]
 # Exercise 12.1: a column-parallel layer
 def column_parallel(fabric, given):
-    """This rank's columns of y = x weightᵀ + bias, from its own part of weight and bias; grad is that of the whole y.
+    """This rank's columns of y = x weightᵀ + bias, from its own part of weight, bias and grad, the gradient of y.
 
+    x is whole. In the check the other ranks' parts of weight, bias and grad are NaN.
     Returns its columns of y, the gradient of x (whole, on every rank), and those of its rows of weight and bias.
     """
     x, weight, bias, grad = given
@@ -155,7 +159,8 @@ figures.messages(run)
 # product has the shape of the whole output, but it is only one summand of it.
 
 # %% [markdown]
-# Here x is already this rank's own columns; weight, bias and grad are whole. Mind the bias: it is in the output once.
+# Here x is already this rank's own columns; bias and grad are whole. Of weight each rank uses its own columns alone: in
+# the check the others are NaN. Mind the bias: it is in the output once.
 #
 # <details><summary>Hint 1</summary>This rank's columns of weight: <code>tensor_split</code> with
 # <code>dim=1</code>.</details>
@@ -165,8 +170,9 @@ figures.messages(run)
 # %% tags=["exercise:row_parallel"]
 # Exercise 12.2: a row-parallel layer
 def row_parallel(fabric, given):
-    """The whole y = x weightᵀ + bias on every rank; x is this rank's columns of it, weight, bias and grad are whole.
+    """The whole y = x weightᵀ + bias on every rank, from this rank's columns of weight; x is its columns already.
 
+    bias and grad are whole. In the check the other ranks' columns of weight are NaN.
     Returns y, and the gradients of this rank's columns of x, of its columns of weight, and of bias (whole).
     """
     x, weight, bias, grad = given
@@ -219,8 +225,9 @@ lab.predict("pair", "x [32, 64], hidden 256, 4 ranks, float64. How many kB does 
 # %% tags=["exercise:parallel_mlp"]
 # Exercise 12.3: two layers, two all-reduces
 def parallel_mlp(fabric, given):
-    """y = relu(x upᵀ) downᵀ, up [hidden, width] cut by its rows, down [width, hidden] by its columns; all are given whole.
+    """y = relu(x upᵀ) downᵀ, up [hidden, width] cut by its rows, down [width, hidden] by its columns.
 
+    x and grad are whole. In the check the other ranks' parts of up and down are NaN.
     Returns y, the gradient of x (both whole, on every rank), and those of this rank's parts of up and down.
     """
     x, up, down, grad = given
@@ -330,7 +337,8 @@ lab.predict(
 
 # %% [markdown]
 # `gradients` yields this rank's gradient for one step after the other, each at the weights as they are by then. So change
-# the weights **in place**.
+# the weights **in place**. A rank takes no step with another rank's part of the weights, and so has no use for its old
+# values: in the check they are NaN at the start, and all weights have to be there after the gather.
 #
 # <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view: when it changes, weights
 # change.</details>
@@ -342,7 +350,8 @@ lab.predict(
 def sharded_adam(fabric, replica, learning_rate):
     """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
 
-    Each rank keeps the state of its own part of the weights alone. Returns that state.
+    Each rank keeps the state of its own part of the weights alone. Returns that state. In the check the other ranks'
+    parts of `weights` are NaN at the start.
     """
     weights, gradients = replica
     ### BEGIN SOLUTION

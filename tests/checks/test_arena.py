@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from worldsize.arrays import plain
 from worldsize.checks import run_check
-from worldsize.checks.arena import LaunchArena
+from worldsize.checks.arena import ByRank, LaunchArena
 from worldsize.errors import NotYet
 from worldsize.launch import last_run, launch
 from worldsize.links import Link
@@ -192,6 +192,11 @@ def test_the_callers_arrays_stay_as_they_were(arena):
 def test_further_arguments_go_to_every_rank(arena):
     ended = arena.ranks(scales, inputs(), 2, [1, 2])
     assert [got.tolist() for got in ended.returned] == [[3, 5, 7], [23, 25, 27]]
+
+
+def test_an_argument_by_rank_is_each_ranks_own(arena):
+    ended = arena.ranks(scales, inputs(), 2, ByRank(([1], [5])))
+    assert [got.tolist() for got in ended.returned] == [[1, 3, 5], [25, 27, 29]]
 
 
 def test_messages_are_recorded(arena):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.graded_arena import arena_of
+from worldsize.checks.arena import ByRank
 from worldsize.grade.host.arena import Submitted
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
@@ -120,6 +121,11 @@ def test_inputs_come_back_as_the_function_left_them(arena):
 def test_further_arguments_go_to_every_rank(arena):
     ended = arena.ranks(Submitted("scales"), inputs(), 2, [1, 2])
     assert [got.tolist() for got in ended.returned] == [[1, 3, 5], [21, 23, 25]]
+
+
+def test_an_argument_by_rank_is_each_ranks_own(arena):
+    ended = arena.ranks(Submitted("scales"), inputs(), 2, ByRank(([1], [5])))
+    assert [got.tolist() for got in ended.returned] == [[1, 3, 5], [25, 27, 29]]
 
 
 def test_messages_are_recorded(arena):

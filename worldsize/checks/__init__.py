@@ -1,6 +1,9 @@
 """The checks of exercises, one module a topic. A check is open: a property over fresh inputs and recorded messages.
 
-A check is `check(arena, fn, …) -> Verdict`; `CHECKS` names them by exercise. They hold no answers.
+A check is `check(arena, fn, …) -> Verdict`; `CHECKS` names them by exercise. None holds the code of a solution, but many
+hold what to compare with: formulas, a reference in NumPy, what slips would give. That is kept from a submission by the
+sandbox: of this package it shows a rank `__init__`, `verdict`, `in_rank` and `drivers`, and a check hands in only inputs.
+In a notebook all of it can be read.
 """
 
 from __future__ import annotations

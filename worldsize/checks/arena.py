@@ -50,6 +50,18 @@ class ArenaResult:
     failure: Failure | None = None
 
 
+@dataclass(frozen=True)
+class ByRank:
+    """In the place of an argument that all ranks share: `values[rank]` is a rank's own, and no other rank has it."""
+
+    values: tuple[Any, ...]
+
+
+def of_rank(more: Iterable[Any], rank: int) -> list[Any]:
+    """The arguments that this rank gets."""
+    return [value.values[rank] if isinstance(value, ByRank) else value for value in more]
+
+
 class Arena(Protocol):
     draws: random.Random
     """Where a check's random numbers come from, so that a grading can be replayed."""
@@ -61,7 +73,8 @@ class Arena(Protocol):
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
     ) -> ArenaResult:
-        """`fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks, with the record of their messages.
+        """`fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks, with the record of their messages. A `ByRank` among
+        `more` holds what differs from rank to rank.
 
         The check plays the ranks in `played`: `played[rank](fabric, inputs[rank], *more)` runs there instead.
         """
@@ -194,7 +207,8 @@ def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> Arena
 
 
 def _over_fabric(fabric: Any, fn: Callable, inputs: list, more: tuple, played: dict) -> tuple[Any, Any]:
-    return in_rank.over_fabric(fabric, played.get(fabric.rank, fn), inputs[fabric.rank], more)
+    own = of_rank(more, fabric.rank)
+    return in_rank.over_fabric(fabric, played.get(fabric.rank, fn), inputs[fabric.rank], own)
 
 
 def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:

@@ -35,11 +35,30 @@ def gathers_the_output(fabric, given):
     return x @ weight.T + bias, all_reduce(fabric, grad @ mine), grad.T @ x, grad.sum(0)
 
 
-@answers.is_wrong("no message passed through the fabric", "Each rank is to use its own part of the weights alone")
+@answers.is_wrong("(the gradient of x), got nan", "The check puts NaN in what belongs to other ranks, and rank 0")
 def computes_the_whole_gradient_of_x(fabric, given):
     x, weight, bias, grad = given
     mine, part = own(fabric, weight), own(fabric, grad, 1)
     return x @ mine.T + own(fabric, bias), grad @ weight, part.T @ x, part.sum(0)
+
+
+@answers.is_wrong("(the gradient of x), got nan", "The check puts NaN in what belongs to other ranks, and rank 0")
+def computes_it_all_and_adds_up_zeros(fabric, given):
+    """The whole layer on every rank, and the messages of one that is cut."""
+    x, weight, bias, grad = given
+    y, inward, turned, of_bias = x @ weight.T + bias, grad @ weight, grad.T @ x, grad.sum(0)
+    all_reduce(fabric, torch.zeros_like(inward))
+    return own(fabric, y, 1), inward, own(fabric, turned), own(fabric, of_bias)
+
+
+@answers.is_wrong("(the gradient of x), got nan", "cut its own part out (NaN times 0 is NaN)")
+def blanks_what_is_not_its_own(fabric, given):
+    x, weight, bias, grad = given
+    mask = torch.zeros_like(bias)
+    own(fabric, mask).fill_(1)
+    y, turned, of_bias = x @ weight.T + bias, grad.T @ x, grad.sum(0)
+    inward = all_reduce(fabric, (grad * mask) @ (weight * mask[:, None]))
+    return own(fabric, y, 1), inward, own(fabric, turned), own(fabric, of_bias)
 
 
 @answers.is_wrong("the gradient of its rows of weight", "These were added up over the ranks")
@@ -91,6 +110,14 @@ def lets_autograd_do_it(fabric, given):
     y.backward(own(fabric, grad, 1))
     all_reduce(fabric, x.grad)
     return y, x.grad, weight.grad, bias.grad
+
+
+@answers.is_right
+def takes_its_parts_of_the_whole_products(fabric, given):
+    """The whole products where each number needs one row alone; its own part where all come together."""
+    x, weight, bias, grad = given
+    inward = all_reduce(fabric, own(fabric, grad, 1) @ own(fabric, weight))
+    return own(fabric, x @ weight.T + bias, 1), inward, own(fabric, grad.T @ x), own(fabric, grad.sum(0))
 
 
 @answers.is_right

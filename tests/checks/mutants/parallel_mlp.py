@@ -80,12 +80,35 @@ def takes_the_values_before_relu(fabric, given):
     return y, back, for_up, grad.T @ hidden
 
 
-@answers.is_wrong("cannot do with less", "Did a rank compute with weights that are not its own?")
+@answers.is_wrong("(y), got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
 def computes_the_whole_forwards(fabric, given):
     x, up, down, grad = given
     y = (x @ up.T).relu() @ down.T
     up, down = parts(fabric, up, down)
     return y, *backward(fabric, x, up, down, grad, x @ up.T)
+
+
+@answers.is_wrong("(y), got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
+def computes_it_all_and_adds_up_zeros(fabric, given):
+    """The whole MLP on every rank, and the messages of one that is cut."""
+    x, up, down, grad = given
+    hidden = x @ up.T
+    inward = (grad @ down) * (hidden > 0)
+    y, back = hidden.relu() @ down.T, inward @ up
+    all_reduce(fabric, torch.zeros_like(y))
+    all_reduce(fabric, torch.zeros_like(back))
+    return y, back, parts(fabric, inward.T @ x, down)[0], parts(fabric, up, grad.T @ hidden.relu())[1]
+
+
+@answers.is_wrong("(y), got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
+def adds_up_halves_of_the_whole(fabric, given):
+    """The whole MLP on every rank again; the sum over the ranks of the n-th part of it is right, too."""
+    x, up, down, grad = given
+    hidden = x @ up.T
+    inward = (grad @ down) * (hidden > 0)
+    y = all_reduce(fabric, hidden.relu() @ down.T / fabric.world_size)
+    back = all_reduce(fabric, inward @ up / fabric.world_size)
+    return y, back, parts(fabric, inward.T @ x, down)[0], parts(fabric, up, grad.T @ hidden.relu())[1]
 
 
 @answers.is_right

@@ -38,7 +38,7 @@ def updates_with_the_local_gradient(fabric, replica, learning_rate):
     return state
 
 
-@answers.is_wrong("Only this rank's part has moved: the parts of the others have to be gathered")
+@answers.is_wrong("Only this rank's part has moved", "after every step gather the weights of all parts")
 def forgets_to_gather(fabric, replica, learning_rate):
     weights, gradients = replica
     mine = own(fabric, weights)
@@ -91,7 +91,7 @@ def gathers_once_at_the_end(fabric, replica, learning_rate):
     return state
 
 
-@answers.is_wrong("Weights were averaged, not gradients")
+@answers.is_wrong("got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
 def averages_the_weights(fabric, replica, learning_rate):
     weights, gradients = replica
     state = new_state(weights)
@@ -99,6 +99,29 @@ def averages_the_weights(fabric, replica, learning_rate):
         adam(weights, gradient, state, learning_rate)
         all_reduce(fabric, weights).div_(fabric.world_size)
     return {name: own(fabric, state[name]) for name in ("mean", "square")}
+
+
+@answers.is_wrong("(the weights), got nan", "Only this rank's part has moved", "gather the weights of all parts")
+def steps_everywhere_and_returns_a_part(fabric, replica, learning_rate):
+    """The whole of Adam on every rank: as many bytes as ZeRO's, the same weights, and all of the state."""
+    weights, gradients = replica
+    state = new_state(weights)
+    for gradient in gradients:
+        adam(weights, all_reduce(fabric, gradient) / fabric.world_size, state, learning_rate)
+    return {name: own(fabric, state[name]).clone() for name in ("mean", "square")}
+
+
+@answers.is_wrong("(the weights), got nan", "gather the weights of all parts, not what changed in them")
+def gathers_the_changes(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights).clone()
+    state = new_state(mine)
+    for gradient in gradients:
+        changes, before = torch.zeros_like(weights), mine.clone()
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        own(fabric, changes).copy_(mine - before)
+        weights += all_gather(fabric, changes)
+    return state
 
 
 @answers.is_wrong("on every rank the weights are as they were: change them in place")

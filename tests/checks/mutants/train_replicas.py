@@ -133,6 +133,64 @@ def averages_the_first_share_only(fabric, weights, x, y, batch_size, epochs, lea
     return train(fabric, weights, x, y, batch_size, epochs, learning_rate, take=same)
 
 
+def whole_batches(count, batch_size, seed, rank, n):
+    return shards(count, batch_size, seed, 0, 1)
+
+
+@answers.is_wrong("with other numbers on each rank", "every rank trained on the whole batch by itself")
+def trains_on_everything_everywhere(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    """From one start and by one seed, all ranks walk the same way, and need nobody."""
+    return train(
+        fabric, weights, x, y, batch_size, epochs, learning_rate, average=lambda f, s, c: None, take=whole_batches
+    )
+
+
+@answers.is_wrong("every rank trained on the whole batch by itself, whatever it sent")
+def trains_on_everything_and_adds_up_zeros(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    def zeros(fabric, slopes, counts):
+        for slope in slopes:
+            slope += all_reduce(fabric, torch.zeros_like(slope))
+
+    return train(fabric, weights, x, y, batch_size, epochs, learning_rate, average=zeros, take=whole_batches)
+
+
+@answers.is_wrong("every rank trained on the whole batch by itself, whatever it sent")
+def averages_the_weights_at_the_end(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    history = trains_on_everything_everywhere(fabric, weights, x, y, batch_size, epochs, learning_rate)
+    for weight in weights:
+        all_reduce(fabric, weight).div_(fabric.world_size)
+    history[-1] = flat(weights) if len(history) > 1 else history[-1]
+    return history
+
+
+@answers.is_wrong("all did all the work", "Each rank is to take its share of the batch")
+def averages_gradients_of_the_whole_batch(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    return train(fabric, weights, x, y, batch_size, epochs, learning_rate, take=whole_batches)
+
+
+@answers.is_wrong("the step is that of rank 0 alone, which took the whole batch")
+def one_rank_trains_and_tells(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    history = []
+    begin(fabric, weights)
+    for epoch in range(epochs):
+        for batch in shards(len(x), batch_size, epoch, 0, 1):
+            if fabric.rank == 0:
+                for weight, slope in zip(weights, gradients(weights, x[batch], y[batch]), strict=True):
+                    weight -= learning_rate * slope
+            begin(fabric, weights)
+            history.append(flat(weights))
+    return torch.stack(history)
+
+
+@answers.is_wrong("The ranks hold different weights, and not by the same amount at every step: are gradients averaged?")
+def averages_the_weights_of_shares_at_the_end(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    history = train(fabric, weights, x, y, batch_size, epochs, learning_rate, average=lambda f, s, c: None)
+    for weight in weights:
+        all_reduce(fabric, weight).div_(fabric.world_size)
+    history[-1] = flat(weights)
+    return history
+
+
 @answers.is_right
 def plain(fabric, weights, x, y, batch_size, epochs, learning_rate):
     return train(fabric, weights, x, y, batch_size, epochs, learning_rate)
@@ -154,3 +212,31 @@ def contiguous_shares_and_averaged_weights(fabric, weights, x, y, batch_size, ep
             line = line - learning_rate * all_reduce(fabric, step)
             history.append(line)
     return torch.stack(history)
+
+
+@answers.is_right
+def averages_weights_after_every_step(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    """From the same weights, the mean of the ranks' next weights is the next of the mean gradient; sums where none is taken."""
+    begin(fabric, weights)
+    history = []
+    for epoch in range(epochs):
+        everyone = [shards(len(x), batch_size, epoch, rank, fabric.world_size) for rank in range(fabric.world_size)]
+        for step, mine in enumerate(everyone[fabric.rank]):
+            size = sum(len(steps[step]) for steps in everyone)
+            slopes = gradients(weights, x[mine], y[mine]) if mine else [torch.zeros_like(weight) for weight in weights]
+            for weight, slope in zip(weights, slopes, strict=True):
+                moved = (weight - learning_rate * slope) * len(mine) / size
+                weight.copy_(all_reduce(fabric, moved))
+            history.append(flat(weights))
+    return torch.stack(history)
+
+
+@answers.is_right
+def deals_the_last_ranks_more(fabric, weights, x, y, batch_size, epochs, learning_rate):
+    """Blocks from the end of the batch on."""
+
+    def from_the_end(count, batch_size, seed, rank, n):
+        batches = shards(count, batch_size, seed, 0, 1)
+        return [torch.tensor(batch).flip(0).tensor_split(n)[n - 1 - rank].tolist() for batch in batches]
+
+    return train(fabric, weights, x, y, batch_size, epochs, learning_rate, take=from_the_end)

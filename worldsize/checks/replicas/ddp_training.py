@@ -1,8 +1,9 @@
 """The check of a training with DistributedDataParallel and a DistributedSampler, epoch for epoch.
 
 The model is a line, so that the training of one process on the ranks' shares is a few rows of NumPy: that is what the
-weights are held against, and slips are told by the weights that they lead to. Left out: what travelled, which happens
-inside the submission's own process group. S. Li et al., "PyTorch Distributed", VLDB 2020.
+weights are held against, and slips are told by the weights that they lead to. Every rank has numbers of its own in y, so
+that none can work out the others' gradients by itself. Left out: what travelled, which happens inside the submission's
+own process group. S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Inputs = list[dict[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class DdpTrainingRun:
-    """One training: every rank has all examples, and weights of its own to begin with."""
+    """One training: every rank has all examples, with y and weights of its own to begin with."""
 
     inputs: Inputs
     batch_size: int
@@ -59,7 +60,7 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
 
     `train_ddp(data, epochs, batch_size, rate)` returns the weights after each epoch, [weight…, bias] each.
 
-    data has "weight" [1, inputs] and "bias" [1], which differ by rank, and "x" [count, inputs] and "y" [count, 1].
+    data has "weight" [1, inputs], "bias" [1] and "y" [count, 1], which differ by rank, and "x" [count, inputs].
     """
     return judge("train_ddp", POINTS, _cases(arena, fn))
 
@@ -77,10 +78,11 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(count, INPUTS))
-    y = x @ generator.normal(size=(INPUTS, 1)) + generator.normal(size=(count, 1))
+    line = generator.normal(size=(INPUTS, 1))
 
     inputs = []
     for rank in range(n):
+        y = x @ line + generator.normal(size=(count, 1)) - rank
         weight, bias = generator.normal(size=(1, INPUTS)) + rank, generator.normal(size=1)
         inputs.append({"weight": weight, "bias": bias, "x": x, "y": y})
 
@@ -90,22 +92,28 @@ def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
 # ---- what should come out --------------------------------------------------------------------
 
 
-def history(lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: bool = False) -> np.ndarray:
+def history(
+    lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: bool = False,
+    owners: Sequence[int] | None = None,
+) -> np.ndarray:  # fmt: skip
     """What training with DDP must come to, computed in NumPy.
 
     The weights after each epoch, [epochs, inputs + 1], where each step takes the mean of the ranks' mean gradients.
 
-    Gradients are multiplied by `scale`; with `keep` they are never set to zero and add up.
+    Gradients are multiplied by `scale`; with `keep` they are never set to zero and add up. `owners`: whose y each share is
+    taken from; else its own rank's.
     """
+    owners = range(lesson.n) if owners is None else owners
     given = lesson.inputs[start]
     weights = np.append(given["weight"], given["bias"])
-    table, y = np.c_[given["x"], np.ones(lesson.count)], given["y"][:, 0]
+    table = np.c_[given["x"], np.ones(lesson.count)]
+    every_y = [lesson.inputs[rank]["y"][:, 0] for rank in owners]
     told, kept = [], 0.0
 
     for shares in orders:
         for first in range(0, len(shares[0]), lesson.batch_size):
             batches = [share[first : first + lesson.batch_size] for share in shares]
-            slopes = [2 * table[b].T @ (table[b] @ weights - y[b]) / len(b) for b in batches]
+            slopes = [2 * table[b].T @ (table[b] @ weights - y[b]) / len(b) for b, y in zip(batches, every_y, strict=True)]
             step = scale * np.mean(slopes, axis=0) + (kept if keep else 0.0)
             weights = weights - lesson.rate * step
             kept = step
@@ -126,12 +134,15 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         return [history(lesson, *more, **ways)] * n
 
     def alone(start: Callable[[int], int], taken: Sequence) -> list[np.ndarray]:
-        return [history(lesson, [[shares[r]] for shares in taken], start(r)) for r in range(n)]
+        return [history(lesson, [[shares[r]] for shares in taken], start(r), owners=[r]) for r in range(n)]
+
+    def by_itself() -> list[np.ndarray]:
+        return [history(lesson, orders, owners=[r] * n) for r in range(n)]
 
     return {
         "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": alike(lesson.orders(False)),
         "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": alike(in_order),
-        "Every rank took all examples: give the loader the sampler, sampler=….": alike([[every]] * EPOCHS),
+        "Every rank took all examples: give the loader the sampler, sampler=….": alike([[every] * n] * EPOCHS),
         "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": alike(orders, keep=True),
         f"The steps are {n} times as long: DDP has divided by the number of ranks already, and by nothing else.": alike(
             orders, scale=n
@@ -142,6 +153,7 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         "The ranks began alike and then each trained on its share alone: call the wrapped model. Its forward arms the "
         "hooks; ddp.module goes round it.": alone(lambda r: 0, orders),
         "Each rank trained on all examples by itself, from weights of its own.": alone(lambda r: r, [[every] * n] * EPOCHS),
+        "Each rank worked out the gradients of all shares by itself: let DDP average, each has its share.": by_itself(),
     }
 
 

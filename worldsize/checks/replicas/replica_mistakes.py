@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -185,7 +185,7 @@ def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nda
     They differ from `expected`, [steps, 2]; None for that looks at the shape alone.
     """
     for rank, got in enumerate(returned):
-        complaint = _no_history(got, lesson, rank)
+        complaint = no_history(got, lesson, rank)
         if complaint or expected is None:
             return complaint
 
@@ -199,7 +199,15 @@ def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nda
     return None
 
 
-def _no_history(got: Any, lesson: TrainingRun, rank: int) -> Complaint:
+class HasSteps(Protocol):
+    """A training of so many steps."""
+
+    @property
+    def steps(self) -> int: ...
+
+
+def no_history(got: Any, lesson: HasSteps, rank: int) -> Complaint:
+    """Words for what is no tensor of the line's two weights after each step."""
     shape = [lesson.steps, 2]
     came = kind_in_words(got)
     if isinstance(got, np.ndarray):

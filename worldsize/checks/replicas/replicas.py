@@ -17,6 +17,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.replicas import replica_mistakes
 from worldsize.checks.replicas.replica_mistakes import TrainingRun
+from worldsize.checks.replicas.shares_taken import SharesStep
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
 
@@ -95,7 +96,7 @@ def train_replicas(arena: Arena, fn: Callable) -> Verdict:
 
     `train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate)`: the model is a line, `weights` its
     [slope] and [intercept], which differ by rank at the start; the loss is the mean squared error. x and y have shape
-    [examples].
+    [examples]; in one of the cases y differs by rank.
     """
     return judge("train_replicas", TRAIN, _trainings(arena, fn, arena.draws.getrandbits(32)))
 
@@ -165,7 +166,10 @@ def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> Complaint
 
 
 def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
-    """Whole batches first, whose result is known; then batches, which are compared with a rank that is alone."""
+    """Whole batches first, whose result is known; then batches, which are compared with a rank that is alone.
+
+    Among the first is a step on which the ranks have examples of their own: it shows who took which.
+    """
     descent, replicas, growth = TRAIN
     few = TrainingRun(seed, world_size=2, count=11, batch_size=11)
     many = replace(few, count=41, batch_size=41)
@@ -180,13 +184,18 @@ def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
 
         return found
 
+    def whole_batches(lesson: TrainingRun) -> Case:
+        return Case(f"{lesson}", lambda: lesson.run(arena, fn, lesson.world_size), lambda ended: examine(lesson, ended))
+
     one = TrainingRun(seed, world_size=1, count=12, batch_size=12)
-    for lesson in (one, replace(one, world_size=3), few, many):
-        yield Case(
-            f"{lesson}",
-            lambda lesson=lesson: lesson.run(arena, fn, lesson.world_size),
-            lambda ended, lesson=lesson: examine(lesson, ended),
-        )
+    yield whole_batches(one)
+    yield whole_batches(replace(one, world_size=3))
+
+    shares = SharesStep()
+    yield Case(f"{shares}", lambda: shares.run(arena, fn), lambda ended: {replicas: shares.wrong_step(ended.returned)})
+
+    yield whole_batches(few)
+    yield whole_batches(many)
 
     for count, batch_size in ((21, 8), (18, 16)):
         lesson = TrainingRun(seed, world_size=4, count=count, batch_size=batch_size)

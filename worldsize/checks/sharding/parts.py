@@ -1,4 +1,7 @@
-"""Parts of tensors that are spread over the ranks: what each rank should hold, and which slip gives what came instead."""
+"""Parts of tensors that are spread over the ranks: what each rank should hold, and which slip gives what came instead.
+
+What is not a rank's part it is given as NaN: whoever computes with it gets NaN, whatever messages are sent besides.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,15 @@ def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
     return np.array_split(x, n, axis)
 
 
+def own_alone(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
+    """What the ranks are given of a tensor that is spread over them: its shape, with NaN in what is not the rank's part."""
+    given = [np.full_like(x, np.nan) for _ in range(n)]
+    for rank, part in enumerate(cut(x, n, axis)):
+        cut(given[rank], n, axis)[rank][...] = part
+
+    return given
+
+
 def wrong_part(held: Sequence[Any], part: Part) -> Complaint:
     """Words for wrong values: the first rank that does not hold the part that it should of a tensor spread over ranks.
 
@@ -42,10 +54,28 @@ def wrong_part(held: Sequence[Any], part: Part) -> Complaint:
     for rank, got in enumerate(held):
         complaint = first_difference(got, part.expected[rank], rank, part.name)
         if complaint:
-            slip = first_slip(lambda given, got=got, rank=rank: same(got, given[rank]), part.slips)
-            return f"{complaint}. {slip}".rstrip()
+            slip = first_slip(lambda given, got=got, rank=rank: _same_but_for_nan(got, given[rank]), part.slips)
+            return f"{complaint}. {slip or _foreign(got, rank)}".rstrip()
 
     return None
+
+
+def _same_but_for_nan(got: Any, given: np.ndarray) -> bool:
+    """Whether a slip gives what came; where the slip would need what the rank was not given, NaN came."""
+    if not isinstance(got, np.ndarray) or got.shape != given.shape:
+        return False
+
+    unknown = np.isnan(got)
+    return not unknown.all() and same(np.where(unknown, given, got), given)
+
+
+def _foreign(got: Any, rank: int) -> str:
+    if not isinstance(got, np.ndarray) or not np.isnan(got).any():
+        return ""
+    return (
+        f"The check puts NaN in what belongs to other ranks, and rank {rank} has computed with it: cut its own part out "
+        f"(NaN times 0 is NaN), and let the ranks add up or gather what they have."
+    )
 
 
 def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> Complaint:

@@ -1,7 +1,8 @@
 """The check of `sharded_adam`: Adam whose state is cut into one part a rank, ZeRO's first stage.
 
 The weights must be those of Adam on one rank with the mean of the gradients, after every step's worth of messages;
-what a rank returns as its state must be that of its own part, no larger.
+what a rank returns as its state must be that of its own part, no larger. A rank is given NaN in the other ranks' parts of
+the weights: it has no step to take there, and no state for one.
 S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam", arXiv:1412.6980, 2015.
 """
 
@@ -14,8 +15,8 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.kit.values import all_same, has_keys
-from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
+from worldsize.checks.kit.values import has_keys
+from worldsize.checks.sharding.parts import Part, cut, own_alone, what_came, wrong_part
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count, times
 
@@ -38,8 +39,8 @@ def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
 
     `sharded_adam(fabric, (weights, gradients), learning_rate)` returns this rank's state.
 
-    weights has shape [count], gradients are so many of the same shape as there are steps; the state is a dict with
-    "mean" and "square", each of the shape of the rank's part.
+    weights has shape [count], with NaN in the parts of other ranks; gradients are so many of the same shape as there are
+    steps; the state is a dict with "mean" and "square", each of the shape of the rank's part.
     """
     return judge("sharded_adam", POINTS, _cases(arena, fn))
 
@@ -56,7 +57,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _case(name: str, arena: Arena, fn: Callable, weights: np.ndarray, gradients: list, rate: float) -> Case:
     """`gradients[rank][step]`."""
-    inputs = [(weights, own) for own in gradients]
+    inputs = list(zip(own_alone(weights, len(gradients)), gradients, strict=True))
     return Case(name, lambda: arena.ranks(fn, inputs, rate), lambda ended: _examine(ended, weights, gradients, rate))
 
 
@@ -69,11 +70,14 @@ def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: flo
     part = Part("the weights", [right[0]] * n, _slips(weights, gradients, averages, rate))
     wrong = _still_the_start(held, weights) or wrong_part(held, part)
 
-    return {
+    found = {
         WEIGHTS: wrong,
         STATE: _wrong_state(ended.returned, right, n),
         MESSAGES: _wrong_messages(ended, n, steps, weights.nbytes, wrong is None),
     }
+    if _too_large(ended.returned, right, n):  # who keeps it all need not hear first what that did to the weights
+        return {STATE: found.pop(STATE), **found}
+    return found
 
 
 def adam(weights: np.ndarray, gradients: Sequence[np.ndarray], rate: float) -> History:
@@ -95,7 +99,8 @@ def adam(weights: np.ndarray, gradients: Sequence[np.ndarray], rate: float) -> H
 
 
 def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> Complaint:
-    if all_same(held, weights):
+    n = len(held)
+    if all(np.array_equal(got, start, equal_nan=True) for got, start in zip(held, own_alone(weights, n), strict=True)):
         return "on every rank the weights are as they were: change them in place, weights[…] -= … or a view of them."
     return None
 
@@ -121,14 +126,12 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
         return held
 
     return {
-        "Only this rank's part has moved: the parts of the others have to be gathered after the step.": ungathered([right] * n),
+        "Only this rank's part has moved. The other ranks' parts are NaN when the check begins: after every step gather the "
+        "weights of all parts, not what changed in them.": ungathered([right] * n),
         "Each part was updated with the gradient of one rank alone, not with the mean over the ranks.": [pieced] * n,
         "It was updated with this rank's own gradient alone, and nothing was gathered.": ungathered(local),
         "Every rank took a step with its own gradient: the gradients have to be averaged first.": local,
         "Every step began with a new state: the state has to last from step to step.": [anew] * n,
-        "Weights were averaged, not gradients: Adam divides by the gradient's size, so that is not the same.": [
-            np.mean(local, axis=0)
-        ] * n,
     }  # fmt: skip
 
 
@@ -140,13 +143,9 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
         if not has_keys(got, *NAMES):
             return f'rank {rank}: expected its state, a dict with "mean" and "square", got {what_came(got)}'
 
-        whole, own = 2 * len(right[0]), 2 * len(cut(right[0], n)[rank])
-        numbers = _numbers_held(got)
-        if numbers > own:
-            everything = ""
-            if numbers >= whole > own:
-                everything = ", as large as for all weights: nothing is saved"
-            return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
+    complaint = _too_large(returned, right, n)
+    if complaint:
+        return complaint
 
     for k, name in enumerate(NAMES, 1):
         summed = {"It was made from the sum of the gradients: divide by the number of ranks.": cut(right[k] * n**k, n)}
@@ -154,6 +153,20 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
         complaint = wrong_part([got[name] for got in returned], part)
         if complaint:
             return complaint
+
+    return None
+
+
+def _too_large(returned: Sequence[Any], right: History, n: int) -> Complaint:
+    whole = 2 * len(right[0])
+    for rank, got in enumerate(returned):
+        own = 2 * len(cut(right[0], n)[rank])
+        numbers = _numbers_held(got) if isinstance(got, dict) else 0
+        if numbers > own:
+            everything = ""
+            if numbers >= whole > own:
+                everything = ", as large as for all weights: nothing is saved"
+            return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
 
     return None
 

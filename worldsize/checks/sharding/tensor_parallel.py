@@ -1,7 +1,8 @@
 """The checks of tensor parallelism: a linear layer cut by columns, one cut by rows, and the pair as an MLP.
 
 Every part of the output and of the gradients must be that of the whole layer on one rank; the messages must be no more
-than the all-reduces that cannot be done without.
+than the all-reduces that cannot be done without. A rank is given NaN in the parts of weights, and of gradients, that
+other ranks hold: with the whole layer on every rank nothing would have to be sent.
 M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3. Weights have shape [outputs, inputs], as torch's: the
 "columns" of the paper, which writes x A, are their rows.
 """
@@ -16,7 +17,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.sharding.parts import Part, cut, not_a_tuple, wrong_part
+from worldsize.checks.sharding.parts import Part, cut, not_a_tuple, own_alone, wrong_part
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
 
@@ -46,11 +47,13 @@ WHOLE = "This is the whole: a rank keeps its own part alone."
 def column_parallel(arena: Arena, fn: Callable) -> Verdict:
     """Check of tensor parallelism, a linear layer cut by columns.
 
-    `column_parallel(fabric, (x, weight, bias, grad))`: every rank is given all; y = x weightᵀ + bias.
+    `column_parallel(fabric, (x, weight, bias, grad))`: y = x weightᵀ + bias. x is whole; of the others a rank has its rows of
+    weight, its part of bias and its columns of grad, and NaN elsewhere.
     """
 
     def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
-        return [(x, weight, bias, grad)] * n
+        own = zip(own_alone(weight, n), own_alone(bias, n), own_alone(grad, n, 1), strict=True)
+        return [(x, *parts) for parts in own]
 
     return judge("column_parallel", COLUMN, _cases(arena, fn, inputs, _column_parts, COLUMN))
 
@@ -58,11 +61,13 @@ def column_parallel(arena: Arena, fn: Callable) -> Verdict:
 def row_parallel(arena: Arena, fn: Callable) -> Verdict:
     """Check of tensor parallelism, a linear layer cut by rows.
 
-    `row_parallel(fabric, (x, weight, bias, grad))`: x is this rank's columns, the others are whole.
+    `row_parallel(fabric, (x, weight, bias, grad))`: x is this rank's columns, weight has NaN in the columns of other ranks,
+    bias and grad are whole.
     """
 
     def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
-        return [(own.copy(), weight, bias, grad) for own in cut(x, n, 1)]
+        own = zip(cut(x, n, 1), own_alone(weight, n, 1), strict=True)
+        return [(columns.copy(), weights, bias, grad) for columns, weights in own]
 
     return judge("row_parallel", ROW, _cases(arena, fn, inputs, _row_parts, ROW))
 
@@ -70,7 +75,8 @@ def row_parallel(arena: Arena, fn: Callable) -> Verdict:
 def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
     """Check of tensor parallelism, two layers with one all-reduce each way.
 
-    `parallel_mlp(fabric, (x, up, down, grad))`: y = relu(x upᵀ) downᵀ; every rank is given all.
+    `parallel_mlp(fabric, (x, up, down, grad))`: y = relu(x upᵀ) downᵀ; x and grad are whole, up has NaN in the rows of other
+    ranks, and down in their columns.
     """
     return judge("parallel_mlp", MLP, _mlp_cases(arena, fn))
 
@@ -108,14 +114,15 @@ def _mlp_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         shapes = ((batch, width), (hidden, width), (width, hidden), (batch, width))
         given = tuple(generator.normal(size=shape) for shape in shapes)
-        yield _mlp_case(_name(n, batch, width, hidden), arena, fn, [given] * n)
+        yield _mlp_case(_name(n, batch, width, hidden), arena, fn, n, given)
 
 
-def _mlp_case(name: str, arena: Arena, fn: Callable, inputs: list[tuple]) -> Case:
+def _mlp_case(name: str, arena: Arena, fn: Callable, n: int, given: tuple[np.ndarray, ...]) -> Case:
     values, messages = MLP
-    n, given = len(inputs), inputs[0]
+    x, up, down, grad = given
+    inputs = [(x, own_up, own_down, grad) for own_up, own_down in zip(own_alone(up, n), own_alone(down, n, 1), strict=True)]
     parts = _mlp_parts(n, *given)
-    needed_bytes = 2 * 2 * (n - 1) * given[0].nbytes
+    needed_bytes = 2 * 2 * (n - 1) * x.nbytes
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         found = {values: _wrong(ended, MLP_NAMES, parts), messages: _wrong_bytes(ended, needed_bytes, TWO)}

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs
+from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs, of_rank
 from worldsize.engines.cluster import Cluster, serving
 from worldsize.engines.plain_values import encode
 from worldsize.failures import TaskNames
@@ -92,11 +92,12 @@ class SandboxArena:
         players = {}
         jobs: list[RankJob] = []
         for rank, x in enumerate(inputs):
+            own = [x, *of_rank(more, rank)]
             if rank in played:
-                players[rank] = play(played[rank], rank, n, [x, *more])
+                players[rank] = play(played[rank], rank, n, own)
                 jobs.append(({}, b""))
             else:
-                jobs.append(self._job("ranks", rank, n, [fn, x, *more]))
+                jobs.append(self._job("ranks", rank, n, [fn, *own]))
         return _ended(self._run(jobs, link=link, played=players))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
