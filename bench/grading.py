@@ -177,7 +177,7 @@ def grows(lab: course.CourseLab, options: argparse.Namespace, note: str) -> None
     report.target("cost of the most / of the fewest", most["wall s"] / least["wall s"], at_most=1.1)
     for what, name in (("memory_mb", "memory"), ("files", "open files"), ("processes", "processes")):
         grown = report.quotient(most[f"{what}, late"], most[f"{what}, early"])
-        report.target(f"{name}, late / early", grown, at_most=1.1)
+        report.target(f"{name}, late / early", grown, at_most=1.05)
     report.keep(options.out / "grading_flat.json", {"conditions": note, "batches": rows})
 
 
