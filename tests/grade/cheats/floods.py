@@ -75,8 +75,9 @@ def floods(fabric):
 flood("says_the_same_number_twice", """
 def floods(fabric):
     if fabric.world_size > 1:
+        message = {"op": "take", "from": (fabric.rank + 1) % fabric.world_size, "tag": 9, "ask": 77, "alone": False}
         for _ in range(2):
-            tell({"op": "take", "from": (fabric.rank + 1) % fabric.world_size, "tag": 9, "dtype": 0, "shape": [1], "ask": 77})
+            tell(message | {"dtype": 0, "shape": [1]})
         time.sleep(60)
 """, "ProtocolError.*no other request")
 code("hands_the_grader_a_descriptor", TITLE + LINE + f"""

@@ -260,15 +260,19 @@ class GradedRun:
             return answer | {"error": [type(error).__name__, str(error)[:300]]}, bytearray()
 
     def _look_for_lost(self) -> None:
-        """A rank that closed its line and told nothing has failed; its exit code may come a little later."""
+        """A rank that closed its line and told nothing has failed; its exit code, or that its sandbox ended, is heard later.
+
+        Of ranks that run together no exit codes come.
+        """
         now_s = time.monotonic()
+        wait_s = _SETTLE_S if self.together else _LEAVE_S
         for peer in self._peers:
             if peer.open or peer.over:
                 continue
 
             lost_s = self._lost_s.setdefault(peer.rank, now_s)
             code = None if self.together else self._codes.get(peer.number)
-            if code is not None or self.together or now_s > lost_s + _LEAVE_S:
+            if code is not None or now_s > lost_s + wait_s:
                 peer.failure = _left(peer.rank, code)
                 self._broker.rank_states[peer.rank].done = True
 
