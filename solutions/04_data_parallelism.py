@@ -325,9 +325,8 @@ for name, average in (("mean of means", mean_of_means), ("yours", average_gradie
 # takes the step. The start (`begin`) and the average are parameters, so that we can put in wrong ones later. After every step
 # note the weights: `flat(weights)` makes one vector of the list, a copy.
 #
-# All examples lie on every rank, so a rank *could* take the whole batch, and come to the same weights without the
-# others. That is no data parallelism: all would do all the work. In one of its trainings the check gives every rank
-# numbers of its own in y, and sees from the weights who took which example.
+# Every rank has all examples, and *could* take the whole batch alone. That is no data parallelism: in one training the check
+# gives each rank a y of its own, and sees who took which example.
 #
 # <details><summary>Hint</summary>The shares of all ranks, for the counts:
 # <code>[shards(…, r, fabric.world_size) for r in range(fabric.world_size)]</code>. The epoch's number is a fine

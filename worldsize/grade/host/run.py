@@ -180,7 +180,7 @@ class GradedRun:
         return None
 
     def _serve(self, wait_s: float) -> None:
-        reads = {peer.line.reads: peer for peer in self._peers if peer.open}
+        reads = {peer.line.reads: peer for peer in self._peers if peer.open and not peer.over}
         writes = {peer.line.writes: peer for peer in self._peers if peer.open and peer.has_unsent}
         servers = self.sandbox.channels()
         ready, free, _ = select.select([*reads, *servers], writes, [], max(0.0, wait_s))
