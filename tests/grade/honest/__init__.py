@@ -14,21 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.grade import cheats
+from tests.grade.cheats import TITLE
 from worldsize.grade import course
 
 ROOT = Path(__file__).resolve().parents[3]
 START, RING = "00_start_here", "06_ring_all_reduce"
 POINTS = {START: 4.0, RING: 6.0}
-TITLE = "# Exercise 0.1: pass a tensor to the right\n"
-BODY = """\
-    if fabric.world_size == 1:
-        return x.clone()
-    received = torch.empty_like(x)
-    handle = fabric.isend(x, to=(fabric.rank + 1) % fabric.world_size)
-    fabric.recv(received, frm=(fabric.rank - 1) % fabric.world_size)
-    handle.wait()
-    return received
-"""
+BODY = cheats.RIGHT.split("\n", 2)[2]
 RIGHT = TITLE + "def pass_right(fabric, x):\n" + BODY
 HELPED = TITLE + "def pass_right(fabric, x):\n    return exchange(fabric, x)\n"
 HELPER = "def exchange(fabric, x):\n" + BODY
