@@ -228,13 +228,19 @@ def test_a_run_that_did_not_end_well_earns_nothing(state):
     assert (verdict.state, verdict.points, verdict.mismatch) == ("fail", 0, "3 ranks: it broke")
 
 
+def test_an_isend_that_nobody_waited_for_loses_the_first_property_in_the_words_of_launch():
+    verdict = judge("ring", POINTS, [_case("2 ranks", ended=ArenaResult("done", unwaited=(1,)))])
+    assert (verdict.state, [p.passed for p in verdict.properties]) == ("fail", [False, True])
+    assert verdict.mismatch == "2 ranks: rank 1 ended with an isend that nobody waited for: call its wait()."
+
+
 def test_a_deadlock_of_sends_alone_says_what_to_do():
     ended = ArenaResult("deadlock", "nobody goes on", waits=(Wait(0, "send", 1), Wait(1, "send", 0)))
-    assert "Begin with isend" in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
+    assert "Receive before you wait" in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 
 def test_a_deadlock_of_receives_gives_no_advice_about_sends():
-    ended = ArenaResult("deadlock", "nobody goes on", waits=(Wait(0, "recv", 1), Wait(1, "send", 0)))
+    ended = ArenaResult("deadlock", "nobody goes on", waits=(Wait(0, "recv", 1), Wait(1, "recv", 0)))
     assert "isend" not in judge("ring", POINTS, [_case("2 ranks", ended=ended)]).mismatch
 
 
