@@ -12,17 +12,18 @@
 # ![Space-time diagram of 4 ranks: every message goes from a rank to the next one (rank + 1), round a …](../labs/covers/00.png)
 
 # %% [markdown]
-# Run the next two cells first. The second loads the course's tools and starts a helper process, which imports PyTorch.
-# New processes are then made as copies of that helper: it is a **fork server** (to fork is to copy a running process).
-# That is why the launches below take a fraction of a second. The cell is folded, as are others that only set something
-# up; click its three dots to read it.
-
-# %%
-print("the next cell imports PyTorch: once, and it takes some seconds")
+# Run the next cell first. It loads the course's tools and starts a helper process, which imports PyTorch. New processes
+# are then made as copies of that helper: it is a **fork server** (to fork is to copy a running process). That is why the
+# launches below take a fraction of a second. The cell is folded, as are others that only set something up; click its
+# three dots to read it.
 
 # %%
 # Set-up: the tools of this lab
 import os
+import sys
+
+if "torch" not in sys.modules:
+    print("importing PyTorch: once, and it takes some seconds")
 
 import torch
 import torch.distributed as dist

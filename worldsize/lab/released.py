@@ -2,7 +2,7 @@
 
 # digests of its set-up cells, by which a check knows a changed one
 SETUPS = {
-    "00": ("05388107f5e3",),
+    "00": ("086d62ec8196",),
     "01": ("689f2a7a9cee",),
     "02": ("bb097a27874a",),
     "03": ("aef8660eda2b",),
