@@ -126,8 +126,9 @@ print("the ranks' lists have", run.results, "entries; the notebook's has", len(v
 # %% [markdown]
 # ## One message
 #
-# A function whose first parameter is called `fabric` gets a connection to the other ranks. It can do three things:
-# `send`, `isend` and `recv`. `recv` writes into a tensor that you give it.
+# A function whose first parameter is called `fabric` gets a connection to the other ranks. It knows `fabric.rank` and
+# `fabric.world_size`, and it can do three things: `send`, `isend` and `recv`. `recv` writes into a tensor that you give
+# it: one of the shape and dtype of what comes.
 
 # %%
 def one_message(fabric):
@@ -263,8 +264,8 @@ lab.measure("swapped", len(last_run().trace.transfers))
 # Each waits for the other to receive, and neither does: a **deadlock**. The launcher saw that nobody could ever go on
 # and said so at once. Remember the shape of this message. You will meet it again.
 #
-# Elsewhere a plain send may return early, when a small message was copied. Then the same program passes its test and
-# hangs later, with larger tensors.
+# Elsewhere, in MPI for one, a plain send may return early, when a small message was copied. Then the same program passes
+# its test and hangs later, with larger tensors.
 
 # %% [markdown]
 # A launch that goes on for a second or more shows its ranks while they run; at the end its picture takes that place. If
@@ -345,7 +346,7 @@ def plain_ring():
     dist.recv(received, src=(rank - 1) % n)
     request.wait()
     print(f"rank {rank} of {n} received {received.tolist()}")
-    dist.destroy_process_group()
+    dist.destroy_process_group()  # closes the connections
 
 # %% [markdown]
 # `torchrun` starts a file, so the next cell writes one: a few imports, the cell above, and a call. The first line is for
@@ -388,7 +389,8 @@ lab.measure("torchrun", time.monotonic() - began_s)
 # address of the rendezvous. But it has no fork server. Every process starts Python and imports PyTorch anew.
 #
 # And your own function? It wants a `fabric`. `over_group()` makes one from the process group that is there. The `timeout`
-# ends a wait that nobody answers: `torchrun` does not notice a deadlock.
+# ends a wait that nobody answers: `torchrun` does not notice a deadlock. The file gets your exercise's cell alone, so keep
+# helpers of yours in it.
 
 # %%
 CALL = """\
