@@ -17,6 +17,7 @@ import queue
 import statistics
 import threading
 import time
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -297,7 +298,7 @@ def utilization(sizes):
         return size / timed(step)
 
     squares = {n: torch.randn(n, n) for n in (256, 512, 1024)}
-    peak = max(2 * n**3 / timed(lambda: x @ x) for n, x in squares.items())
+    peak = max(2 * n**3 / timed(partial(torch.matmul, x, x)) for n, x in squares.items())
     mlp, cnn = models.mlp(widths, seed=0), models.small_cnn(seed=0)
     return peak, [images_per_s(mlp, flat_images, s) for s in sizes], [images_per_s(cnn, images, s) for s in sizes]
 
@@ -1157,7 +1158,9 @@ for n in (8, 1024):
 # %%
 def tokens_needed(n, allowed=0.1):
     """The fewest tokens a card and step for which the all-reduce is small enough; None while not yet written."""
-    compute_s = lambda tokens: tokens / tokens_per_s
+    def compute_s(tokens):
+        return tokens / tokens_per_s
+
     return said(smallest_batch, compute_s, 10**6, n, 2 * weights, 10e-6, 50e9, allowed)
 
 for n in (2, 8, 64, 1024):
