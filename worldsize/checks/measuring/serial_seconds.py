@@ -36,7 +36,7 @@ LOW_S, HIGH_S = 0.1, 0.4  # what the measurements say in turn
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredJobs:
     """What the function is handed: `one_s[k]` of one worker, `many_s[k]` of `workers[k]`."""
 
     workers: tuple[int, ...]
@@ -80,14 +80,14 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     yield from _every_say(arena, fn)
     yield _exact(arena, fn, BOUNDS, _following((1, 2, 4), [draw(1.5, 3.0)] * 3, 0.0), 0.0)
-    yield _bound(arena, fn, Measured((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 0.9, 0.45)), 0.0, "more than n times as fast")
-    yield _bound(arena, fn, Measured((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 2.4, 2.7)), 2.0, "slower than one worker")
-    yield _bound(arena, fn, Measured((1, 2, 4), (1.5, 2.0, 3.0), (1.5, 2.5, 3.4)), 1.5, "slower than one worker")
+    yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 0.9, 0.45)), 0.0, "more than n times as fast")
+    yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 2.4, 2.7)), 2.0, "slower than one worker")
+    yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (1.5, 2.0, 3.0), (1.5, 2.5, 3.4)), 1.5, "slower than one worker")
 
 
-def _following(workers: tuple[int, ...], one_s: list[float], serial_s: float) -> Measured:
+def _following(workers: tuple[int, ...], one_s: list[float], serial_s: float) -> MeasuredJobs:
     many_s = tuple(serial_s + (t - serial_s) / n for n, t in zip(workers, one_s, strict=True))
-    return Measured(workers, tuple(one_s), many_s)
+    return MeasuredJobs(workers, tuple(one_s), many_s)
 
 
 def _every_say(arena: Arena, fn: Callable) -> Iterator[Case]:
@@ -110,15 +110,15 @@ def _every_say(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield _moved(arena, fn, _saying(jobs_s, changed), place, before)
 
 
-def _saying(jobs_s: list[float], says: list[float]) -> Measured:
+def _saying(jobs_s: list[float], says: list[float]) -> MeasuredJobs:
     rows = zip(SAY_WORKERS, jobs_s, says, strict=True)
-    return Measured(SAY_WORKERS, tuple(jobs_s), tuple(s + (t - s) / n for n, t, s in rows))
+    return MeasuredJobs(SAY_WORKERS, tuple(jobs_s), tuple(s + (t - s) / n for n, t, s in rows))
 
 
 Examine = Callable[[ArenaResult], dict[str, Complaint]]
 
 
-def _case(arena: Arena, fn: Callable, name: str, measured: Measured, examine: Examine) -> Case:
+def _case(arena: Arena, fn: Callable, name: str, measured: MeasuredJobs, examine: Examine) -> Case:
     handed = [list(measured.workers), list(measured.one_s), list(measured.many_s)]
     return Case(f"{measured}{name}", lambda: _with_advice(arena.call(fn, *handed)), examine)
 
@@ -138,7 +138,7 @@ _NUMPY_DIVIDED_BY_ZERO = re.compile("divide by zero|invalid value")
 _ALONE = "One worker tells nothing of s (1 − 1/n is 0): do not divide there, or leave n = 1 out"
 
 
-def _exact(arena: Arena, fn: Callable, what: str, measured: Measured, serial_s: float) -> Case:
+def _exact(arena: Arena, fn: Callable, what: str, measured: MeasuredJobs, serial_s: float) -> Case:
     near_s = EXACT * measured.shortest_s
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
@@ -156,7 +156,7 @@ def _exact(arena: Arena, fn: Callable, what: str, measured: Measured, serial_s: 
     return _case(arena, fn, f", of which {serial_s:.6f} s are serial", measured, examine)
 
 
-def _between(arena: Arena, fn: Callable, measured: Measured, before: list[float]) -> Case:
+def _between(arena: Arena, fn: Callable, measured: MeasuredJobs, before: list[float]) -> Case:
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
         if isinstance(got, str) or not LOW_S - ROUNDING <= got <= HIGH_S + ROUNDING:
@@ -168,7 +168,7 @@ def _between(arena: Arena, fn: Callable, measured: Measured, before: list[float]
     return _case(arena, fn, "", measured, examine)
 
 
-def _moved(arena: Arena, fn: Callable, measured: Measured, place: int, before: list[float]) -> Case:
+def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, place: int, before: list[float]) -> Case:
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
         if isinstance(got, str) or math.isnan(got):
@@ -186,7 +186,7 @@ def _moved(arena: Arena, fn: Callable, measured: Measured, place: int, before: l
     return _case(arena, fn, "", measured, examine)
 
 
-def _bound(arena: Arena, fn: Callable, measured: Measured, expected: float, complaint: str) -> Case:
+def _bound(arena: Arena, fn: Callable, measured: MeasuredJobs, expected: float, complaint: str) -> Case:
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
         if not isinstance(got, str) and close(got, expected):
@@ -206,7 +206,7 @@ def _came(got: float | str) -> str:
 # ---- what slips would have given ---------------------------------------------------------------
 
 
-def _mistakes(measured: Measured, serial_s: float) -> dict[str, Callable[[], float]]:
+def _mistakes(measured: MeasuredJobs, serial_s: float) -> dict[str, Callable[[], float]]:
     points = measured.points()
     first_job_s = measured.one_s[0]
     n, one_s, _ = points[-1]

@@ -32,7 +32,7 @@ MOST = 4096
 
 
 @dataclass(frozen=True)
-class Compute:
+class ScriptedCompute:
     """Seconds of a step: `fixed_s`, and `each_s` for every example; examples are filled up to a multiple of `tile`."""
 
     fixed_s: float
@@ -44,13 +44,13 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Job:
+class LinkedTraining:
     """What is trained on what: `n` ranks, gradients of `size_bytes`, each rank's `link`, at most `most` examples a rank."""
 
     n: int
     size_bytes: int
     link: Link
-    compute: Compute
+    compute: ScriptedCompute
     most: int
     share: float = 0.0
 
@@ -62,7 +62,7 @@ class Job:
         """The part of a step of `batch` examples a rank that is communication."""
         return self.all_reduce_s / (self.all_reduce_s + self.compute.seconds(batch))
 
-    def asking_for(self, batch: int) -> Job:
+    def asking_for(self, batch: int) -> LinkedTraining:
         """The same job with a share for which `batch` is the smallest that is enough."""
         return replace(self, share=(self.share_at(batch - 1) + self.share_at(batch)) / 2)
 
@@ -84,10 +84,10 @@ class Job:
 
 
 @dataclass
-class Measurements:
+class ScriptedMeasurement:
     """The measurement that the function is handed, and the batches that it was asked for."""
 
-    compute: Compute
+    compute: ScriptedCompute
     most: int
     asked: list[Any] = field(default_factory=list)
 
@@ -139,18 +139,18 @@ def _between(arena: Arena, low: int, high: int) -> int:
     return arena.draws.randint(low, high)
 
 
-def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = MOST) -> Job:
+def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = MOST) -> LinkedTraining:
     """An all-reduce of 20 to 60 ms, `latency_part` of it latency; a step of some 100 examples takes as long."""
     rounds, all_reduce_s = 2 * (n - 1), arena.draws.uniform(0.02, 0.06)
     size_bytes = 4 * arena.draws.randint(250_000, 750_000)
     bandwidth = rounds * size_bytes / n / ((1 - latency_part) * all_reduce_s)
     link = Link(bandwidth, latency_part * all_reduce_s / rounds)
-    compute = Compute(arena.draws.uniform(0.001, 0.002), arena.draws.uniform(1e-4, 3e-4), tile)
-    return Job(n, size_bytes, link, compute, most)
+    compute = ScriptedCompute(arena.draws.uniform(0.001, 0.002), arena.draws.uniform(1e-4, 3e-4), tile)
+    return LinkedTraining(n, size_bytes, link, compute, most)
 
 
-def _case(arena: Arena, fn: Callable, job: Job, what: str, name: str) -> Case:
-    measured = Measurements(job.compute, job.most)
+def _case(arena: Arena, fn: Callable, job: LinkedTraining, what: str, name: str) -> Case:
+    measured = ScriptedMeasurement(job.compute, job.most)
     numbers = (job.most, job.n, job.size_bytes, job.link.latency_s, job.link.bandwidth_bytes_per_s, job.share)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
@@ -171,7 +171,7 @@ def _too_many(asked: int) -> Complaint:
     )
 
 
-def _wrong_batch(got: Any, job: Job) -> Complaint:
+def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
     expected = job.smallest(job.all_reduce_s)
     if got is None and expected is None:
         return None
@@ -190,7 +190,7 @@ def _wrong_batch(got: Any, job: Job) -> Complaint:
     return f"expected {expected}, got {found:g}{_beside(found, job, expected)}{_slip(found, job)}"
 
 
-def _beside(got: float, job: Job, expected: int) -> str:
+def _beside(got: float, job: LinkedTraining, expected: int) -> str:
     if got != int(got) or not 1 <= got <= job.most:
         return f". Expected a whole number from 1 to most, {job.most}"
     batch = int(got)
@@ -200,7 +200,7 @@ def _beside(got: float, job: Job, expected: int) -> str:
     return words
 
 
-def _slip(got: float | None, job: Job) -> str:
+def _slip(got: float | None, job: LinkedTraining) -> str:
     """The first slip that would have given this batch, as ". …"; empty where none does."""
     n, m = job.n, job.size_bytes
     alpha_s, bandwidth = job.link.latency_s, job.link.bandwidth_bytes_per_s
