@@ -213,6 +213,8 @@ def products(sizes):
 sizes = [128, 256, 512, 1024]
 run = launch(products, 1, args=(sizes,), device="cpu")
 early, finished = zip(*run[0]) if run.state == "done" else ([None] * len(sizes),) * 2
+
+# %%
 figures.curves(
     [
         figures.Curve("clock read too early", list(zip(sizes, early))),
@@ -223,9 +225,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# A timer that is wrong in this way flatters, and most where there is most work. You will meet it in blogs and in pull
-# requests. Printing a loss, `.item()` and `.cpu()` synchronize too, since they need the number: then the wait is billed
-# to whoever asks first. Where a CUDA device is, the next cell repeats it there.
+# A timer that is wrong in this way flatters, and most where there is most work. Printing a loss, `.item()` and `.cpu()`
+# synchronize too, since they need the number: then the wait is billed to whoever asks first. Where a CUDA device is, the
+# next cell repeats it there; elsewhere it says that it measured nothing.
 
 # %%
 def on_cuda(size=4096):
@@ -234,8 +236,7 @@ def on_cuda(size=4096):
     return {name: seconds_per_step(lambda: x @ x, time.perf_counter, wait, 3, 9) for name, wait in ways.items()}
 
 if torch.cuda.is_available():
-    run = launch(on_cuda, 1, device="cuda")
-    for name, seconds in (run[0] or {}).items():
+    for name, seconds in (launch(on_cuda, 1, device="cuda")[0] or {}).items():
         print(f"{name}: {1e3 * seconds:.3f} ms, as if {2 * 4096**3 / seconds / 1e12:,.0f} TFLOP/s")
 else:
     print("no CUDA device here: this cell has measured nothing")
@@ -273,8 +274,8 @@ cnn_flops = counted(models.small_cnn(seed=0), images[:64]) // 64
 print(f"a step of one image: MLP {by_hand(widths, 1):,} FLOPs, CNN {cnn_flops:,}")
 
 # %% [markdown]
-# The **peak** is what the device does at best: on a GPU the data sheet says it, here we measure the largest product that
-# your timer can find. **MFU**, model FLOPs utilization, is the step's FLOPs a second over the peak (Chowdhery and others,
+# The **peak** is what the device does at best: on a GPU the data sheet says it, here we take the fastest matrix product
+# that your timer finds. **MFU**, model FLOPs utilization, is the step's FLOPs a second over the peak (Chowdhery and others,
 # *PaLM*, 2022, appendix B).
 
 # %%
@@ -312,6 +313,7 @@ peak, mlp_rate, cnn_rate = run[0] if run.state == "done" else (None, nobody, nob
 def mfu(rates, flops):
     return [rate and 100 * rate * flops / peak for rate in rates]
 
+# %%
 mlp_mfu, cnn_mfu = mfu(mlp_rate, by_hand(widths, 1)), mfu(cnn_rate, cnn_flops)
 lab.measure("utilized", mlp_mfu[0])
 lab.measure("larger", mlp_rate[0] and mlp_rate[-1] / mlp_rate[0])
@@ -336,14 +338,17 @@ figures.curves(
 # a second device.</details>
 
 # %% [markdown]
-# What do others reach? Published, on GPUs, with the peak of dense bfloat16 or float16 products:
+# What do others reach? Published figures, of the peak that the data sheet gives for dense 16-bit products:
 #
 # | who | MFU | source |
 # | --- | --- | --- |
-# | Megatron-LM, 1,008 billion weights, 3,072 A100 | 52 % of 312 TFLOP/s | [arXiv:2104.04473](https://arxiv.org/abs/2104.04473) |
-# | PaLM, 540 billion, 6,144 TPU v4 | 46 % | [arXiv:2204.02311](https://arxiv.org/abs/2204.02311) |
+# | GPT-3, 175 billion weights, V100 | 21 % | PaLM, table 3 |
+# | PaLM, 540 billion, 6,144 TPU v4 | 46 % | [arXiv:2204.02311](https://arxiv.org/abs/2204.02311), table 3 |
 # | MegaScale, 175 billion, 12,288 GPUs | 55 % | [arXiv:2402.15627](https://arxiv.org/abs/2402.15627) |
-# | Llama 3, 405 billion, 16,384 H100 | 38 to 43 % | [arXiv:2407.21783](https://arxiv.org/abs/2407.21783) |
+# | Llama 3, 405 billion, up to 16,384 H100 | 38 to 43 % | [arXiv:2407.21783](https://arxiv.org/abs/2407.21783) |
+#
+# Look twice at what was counted. Megatron-LM's 52 % ([arXiv:2104.04473](https://arxiv.org/abs/2104.04473)) counts work that
+# is done again to save memory: that is *hardware* utilization, HFU.
 
 # %% [markdown]
 # ## More workers on the same batch
@@ -679,8 +684,8 @@ for n in (1, 2, 8, 64):
 # ## Your decision
 #
 # You are asked: *at most a fifth of a step may go into communication; how large must the batch be?* You have a function
-# that **measures** a step's compute at any batch. A measurement costs seconds, and a GPU's time grows in stairs (its
-# tiles are filled up), so a line through two of them will not do. But it never falls as the batch grows.
+# that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as a
+# GPU's does, which works in blocks of a fixed size: a line through two measurements will not do. But it never falls as the batch grows.
 #
 # <details><summary>Hint</summary>Communication that takes T of a step of T + compute. Try the largest batch first: is
 # it enough? Then halve what is left.</details>
@@ -1119,9 +1124,9 @@ if need:
     print(f"of which activations {held['activations'] / 1e9:.1f} GB, as before")
 
 # %% [markdown]
-# That is the second reason to distribute, and for large models it comes first. There are other cuts: by layers (lab 03), or
-# tensor by tensor (lab 12), and these divide activations too. ZeRO's paper treats activations apart, as *residual states*:
-# they are divided only together with such a cut (Rajbhandari and others, section 6).
+# That is the second reason to distribute, and for large models it comes first. There are other cuts: by layers (lab 03) and
+# tensor by tensor (lab 12), and these divide activations too, in part. ZeRO's paper treats them apart, as *residual
+# states*, and shares them out only among ranks that cut the model's tensors as well (section 6).
 #
 # **In one sentence:** which of the four parts could you make smaller on one device, and at what price?
 #
@@ -1149,6 +1154,8 @@ tokens_per_s = card_mfu * card_peak / (6 * weights)
 years = corpus / tokens_per_s / (365 * 24 * 3600)
 lab.measure("years", years)
 print(f"one card: {tokens_per_s:,.0f} tokens/s, {years:.0f} years for {corpus / 1e12:.0f} trillion tokens")
+
+# %%
 for n in (8, 1024):
     print(f"{n:5} cards, were the rest free: {n * tokens_per_s:12,.0f} tokens/s, {365 * years / n:8,.0f} days")
 
@@ -1180,10 +1187,8 @@ for n in (2, 8, 64, 1024):
 lab.summary()
 
 # %% [markdown]
-# **Further reading.** Amdahl, *Validity of the single processor approach to achieving large scale computing capabilities*
-# (AFIPS 1967). Gustafson, *Reevaluating Amdahl's law* (CACM 1988). PyTorch, *CUDA semantics: asynchronous execution*.
-# Chowdhery and others, *PaLM* ([arXiv:2204.02311](https://arxiv.org/abs/2204.02311)): MFU. Kaplan and others, *Scaling laws*
-# ([arXiv:2001.08361](https://arxiv.org/abs/2001.08361)): 6 FLOPs a weight and token. Patarasuk and Yuan (JPDC 2009): the
-# ring. Coleman and others, *DAWNBench* (2017): time to accuracy. Goyal and others, *Accurate, large minibatch SGD* ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677)).
-# Rajbhandari and others, *ZeRO* ([arXiv:1910.02054](https://arxiv.org/abs/1910.02054), 2020): sixteen bytes a weight, and
-# how to share them. Karp and Flatt (CACM 1990): the serial fraction as a tool to find out what is slow.
+# **Further reading.** Amdahl (AFIPS 1967), Gustafson (CACM 1988), and Karp and Flatt (CACM 1990): the serial fraction as a
+# tool. PyTorch, *CUDA semantics: asynchronous execution*. Chowdhery and others, *PaLM*: MFU. Kaplan and others, *Scaling
+# laws* ([arXiv:2001.08361](https://arxiv.org/abs/2001.08361)). Patarasuk and Yuan (JPDC 2009): the ring. Coleman and others,
+# *DAWNBench* (2017): time to accuracy. Goyal and others ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677)): large batches.
+# Rajbhandari and others, *ZeRO* ([arXiv:1910.02054](https://arxiv.org/abs/1910.02054)): sixteen bytes a weight, shared.
