@@ -683,9 +683,10 @@ for n in (1, 2, 8, 64):
 # %% [markdown]
 # ## Your decision
 #
-# You are asked: *at most a fifth of a step may go into communication; how large must the batch be?* You have a function
-# that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as a
-# GPU's does, which works in blocks of a fixed size: a line through two measurements will not do. But it never falls as the batch grows.
+# You are asked: *at most so large a share of a step may go into communication; how large must the batch be?* You have a
+# function that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as a
+# GPU's does, which works in blocks of a fixed size: a line through two measurements will not do. But it never falls as the
+# batch grows.
 #
 # <details><summary>Hint</summary>Communication that takes T of a step of T + compute. Try the largest batch first: is
 # it enough? Then halve what is left.</details>
