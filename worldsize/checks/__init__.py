@@ -15,8 +15,8 @@ from worldsize.checks.verdict import Verdict
 CHECKS = {
     "pass_right": "collectives.pass_right",
     "seconds_per_step": "measuring.timer",
-    "amdahl_fit": "measuring.speedup_fits",
-    "gustafson_fit": "measuring.speedup_fits",
+    "serial_seconds": "measuring.serial_seconds",
+    "smallest_batch": "measuring.smallest_batch",
     "training_bytes": "measuring.memory",
     "tree_broadcast": "collectives.trees",
     "tree_reduce": "collectives.trees",
