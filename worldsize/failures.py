@@ -308,6 +308,11 @@ def deadlock_line(waits: Sequence[Wait]) -> str:
     return f"deadlock: {', '.join(map(wait_in_short, waits))}"
 
 
+def unwaited_line(ranks: Sequence[int]) -> str:
+    """What is said of ranks that ended with an isend on its way: "rank 2 ended with an isend that nobody waited for …"."""
+    return f"{names(ranks)} ended with an isend that nobody waited for: call its wait()."
+
+
 def wait_in_short(wait: Wait) -> str:
     """ "rank 0 waits for 3 (recv, tag 1), which has ended"."""
     whom = "anyone" if wait.peer is None else str(wait.peer)

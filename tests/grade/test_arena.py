@@ -27,6 +27,17 @@ def swaps(fabric, x):
     handle.wait()
     return got
 
+def forgets_to_wait(fabric, x):
+    if fabric.rank == 1:
+        fabric.isend(x, 0)
+    else:
+        fabric.recv(x, 1)
+
+def changes_what_it_sends(fabric, x):
+    handle = fabric.isend(x, 1 - fabric.rank)
+    fabric.recv(x, 1 - fabric.rank)
+    handle.wait()
+
 def doubles(fabric, x):
     x *= 2
 
@@ -107,6 +118,15 @@ def answers_with_three_times(fabric, x):
     asked = torch.empty_like(x)
     fabric.recv(asked, frm=0)
     fabric.send(3 * asked, to=0)
+
+
+def test_a_rank_that_waited_for_no_isend_is_seen_from_outside(arena):
+    assert arena.ranks(Submitted("forgets_to_wait"), inputs()).unwaited == (1,)
+    assert arena.ranks(Submitted("swaps"), inputs()).unwaited == ()
+
+
+def test_a_tensor_that_changes_while_it_is_sent_is_an_error(arena):
+    assert "changed the tensor of its isend to rank" in arena.ranks(Submitted("changes_what_it_sends"), inputs()).message
 
 
 def test_what_ranks_return_comes_back_as_arrays(arena):

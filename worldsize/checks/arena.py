@@ -37,8 +37,8 @@ class ArenaResult:
     """How a student's function ended on all ranks. Arrays are NumPy's, by rank.
 
     `message` says what happened where it is not "done", `waits` who waits for whom in a deadlock, `failure` what a plain
-    function raised. `returned[r]` is what
-    rank r returned, `inputs[r]` its input array afterwards (a function may work in place).
+    function raised. `returned[r]` is what rank r returned, `inputs[r]` its input array afterwards (a function may work in
+    place). `unwaited` are the ranks that ended with an isend for whose handle nobody waited.
     """
 
     state: ArenaState
@@ -48,6 +48,7 @@ class ArenaResult:
     trace: Trace = field(default_factory=lambda: Trace(0))
     waits: tuple[Wait, ...] = ()
     failure: Failure | None = None
+    unwaited: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,8 @@ def _ended(run: Run) -> ArenaResult:
         return ArenaResult("not yet", run.not_yet or "", trace=run.trace)
 
     returned, after = zip(*((result or (None, None))[:2] for result in run.results), strict=True)
-    return ArenaResult("done", returned=returned, inputs=after, trace=run.trace)
+    unwaited = tuple(sorted(rank for rank, how in run.outcome.returned.items() if how.unwaited))
+    return ArenaResult("done", returned=returned, inputs=after, trace=run.trace, unwaited=unwaited)
 
 
 def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> ArenaResult:

@@ -136,6 +136,12 @@ class Fabric:
             raise ValueError(f"compute on rank {self.rank}: expected a time of 0 s or more, got {seconds!r}")
         self._wire.compute(seconds)
 
+    def guard_sends(self) -> None:
+        """From now on a `wait()` raises RuntimeError where its tensor has changed since `isend`. Costs a copy a message."""
+        from worldsize.fabric.guarded import GuardedWire
+
+        self._wire = GuardedWire(self._wire)
+
     def unwaited(self) -> int:
         """How many `isend` handles nobody has waited for."""
         return sum(not h.waited for h in self._handles)

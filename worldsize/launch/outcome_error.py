@@ -49,7 +49,7 @@ def notes_of(outcome: Outcome) -> list[str]:
             f"Return it instead, and read run.results."
         )
     if unwaited:
-        notes.append(f"{failures.names(unwaited)} ended with an isend that nobody waited for: call its wait().")
+        notes.append(failures.unwaited_line(unwaited))
     return notes
 
 

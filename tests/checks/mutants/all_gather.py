@@ -92,7 +92,7 @@ def gathers_and_broadcasts(fabric, x, bounds):
                 fabric.recv(x[slice(*part)], 0)
 
 
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send)", "Begin with isend")
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send)", "Receive before you wait")
 def sends_first_everywhere(fabric, x, bounds):
     n, rank = fabric.world_size, fabric.rank
     for step in range(n - 1):

@@ -37,7 +37,7 @@ def passes_to_the_left(fabric, x):
     return received
 
 
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send)", "Begin with isend")
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send)", "Receive before you wait")
 def sends_first_everywhere(fabric, x):
     received = x.clone()
     if fabric.world_size > 1:

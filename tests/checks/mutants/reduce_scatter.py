@@ -134,7 +134,7 @@ def averages(fabric, x):
     return own
 
 
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send)", "Begin with isend")
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send)", "Receive before you wait")
 def sends_first_everywhere(fabric, x):
     n, rank = fabric.world_size, fabric.rank
     bounds = slices(len(x), n)

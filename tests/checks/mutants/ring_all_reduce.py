@@ -185,7 +185,7 @@ def leaves_it_to_the_framework_behind_dummies(fabric, x):
 
 @answers.is_wrong(
     "deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send), rank 2 waits for 0 (send)",
-    "Begin with isend",
+    "Receive before you wait",
 )
 def sends_first_everywhere(fabric, x):
     reduce_scatter.sends_first_everywhere(fabric, x)

@@ -66,7 +66,7 @@ def clears_the_gradients_before_each_backward(fabric, part, schedules):
     return [p.grad for p in layers.parameters()]
 
 
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)", "Begin with isend")
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)", "Receive before you wait")
 def waits_in_every_send(fabric, part, schedules):
     layers, kept, last = build(part), {}, fabric.rank == fabric.world_size - 1
     for way, k in schedules[fabric.rank]:

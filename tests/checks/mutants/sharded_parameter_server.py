@@ -123,7 +123,7 @@ def puts_the_sums_in_the_wrong_places(fabric, x):
     return torch.cat([*chunks[1:], chunks[0]])
 
 
-@answers.is_wrong("deadlock", "(send)", "Begin with isend")
+@answers.is_wrong("deadlock", "(send)", "Receive before you wait")
 def everyone_sends_first(fabric, x):
     chunks = x.tensor_split(fabric.world_size)
     for k in others(fabric):

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from worldsize import failures
 from worldsize.checks.arena import ArenaResult
+from worldsize.checks.kit.deadlock_advice import deadlock_advice
 from worldsize.checks.verdict import Complaint, Property, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count
@@ -30,7 +32,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
     """The judging that checks share: runs case after case, and gives points for every property that held.
 
     It must hold in all cases up to and with the first that failed. A run that breaks off earns nothing: what it would
-    have shown was not reached.
+    have shown was not reached. Where a rank did not wait for an isend, the first of the properties is lost.
     """
     tried: dict[str, bool] = {}
     for case in cases:
@@ -38,7 +40,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
         if ended.state == "not yet":
             return _verdict(exercise, "not yet", points, {}, ended.message, ended.trace)
         if ended.state != "done":
-            complaint = f"{case.name}: {ended.message}{_advice(ended)}"
+            complaint = "\n".join(filter(None, [f"{case.name}: {ended.message}", deadlock_advice(ended.waits)]))
             return _verdict(exercise, "fail", points, {}, complaint, ended.trace)
 
         try:
@@ -51,17 +53,13 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
             tried[name] = tried.get(name, True) and complaint is None
 
         first = first_complaint(found.values())
+        if not first and ended.unwaited:
+            first = failures.unwaited_line(ended.unwaited)
+            tried[next(iter(points))] = False  # a message that nobody waits for may not have arrived
         if first:
             return _verdict(exercise, "fail", points, tried, f"{case.name}: {first}", ended.trace)
 
     return _verdict(exercise, "pass", points, tried)
-
-
-def _advice(ended: ArenaResult) -> str:
-    """The next step where all ranks send to each other and none receives."""
-    if ended.waits and all(wait.op == "send" for wait in ended.waits):
-        return "\nEvery rank waits in a send and nobody receives. Begin with isend, then recv, then wait for the handle."
-    return ""
 
 
 def _verdict(

@@ -165,7 +165,7 @@ def _ended(result: RunResult) -> ArenaResult:
 
     returned = tuple(values.get("returned") for values in result.values)
     inputs = tuple(values.get("input") for values in result.values)
-    return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace)
+    return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace, unwaited=result.unwaited)
 
 
 # ---- which run of a check it is ---------------------------------------------------------------

@@ -48,6 +48,7 @@ class PostedMessage:
     left_s: float
     event: EventRow
     taken_s: float | None = None
+    waited: bool = False
     waiters: list[PendingRequest] = field(default_factory=list)  # until it is taken
 
 
@@ -154,6 +155,7 @@ class Broker:
         if message is None:
             raise BadFrame("expected a message that was posted")
 
+        message.waited = True
         request = self._asked(state, frame, "send", message.event[PEER], message.event[TAG])
         if message.taken_s is None:
             message.waiters.append(request)
@@ -273,6 +275,11 @@ class Broker:
             return ()
 
         return deadlock({rank: self._messages(rank) for rank in range(len(self.rank_states))}, live)
+
+    def unwaited(self) -> tuple[int, ...]:
+        """The ranks that sent a message and have not asked until it was taken."""
+        sent = enumerate(state.posted.values() for state in self.rank_states)
+        return tuple(rank for rank, messages in sent if not all(message.waited for message in messages))
 
     def waiting(self, rank: int) -> bool:
         return bool(self.rank_states[rank].waiting)

@@ -62,6 +62,7 @@ class RunResult:
     cells_begun: int = 0
     waits: tuple[Wait, ...] = ()
     failure: Failure | None = None
+    unwaited: tuple[int, ...] = ()
 
 
 @dataclass
@@ -172,7 +173,8 @@ class GradedRun:
             return self._failed(misfits)
 
         if all(peer.over for peer in self._peers):
-            return self._result("done", values=tuple(peer.result for peer in self._peers))
+            values = tuple(peer.result for peer in self._peers)
+            return self._result("done", values=values, unwaited=self._broker.unwaited())
 
         waits = self._broker.deadlock()
         if waits:

@@ -1,0 +1,88 @@
+"""The next step where ranks wait for each other for ever, from their waits: who has ended, who was left out, who sends to whom.
+
+Left out: that it is a deadlock, and each rank's wait in words (`failures.deadlock_line`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worldsize.failures import Wait
+
+
+def deadlock_advice(waits: Sequence[Wait]) -> str:
+    """One or two sentences on the waits of a deadlock: the ranks that have not ended, each with the call that blocks it.
+
+    Empty where there are no waits.
+    """
+    for advice in (_left_out, _other_tag, _all_send, _all_receive, _circle):
+        words = advice(waits)
+        if words:
+            return words
+    return ""
+
+
+def _left_out(waits: Sequence[Wait]) -> str:
+    for wait in waits:
+        if not wait.peer_ended:
+            continue
+        if wait.op == "recv":
+            missing = f"sent rank {wait.rank} fewer messages than rank {wait.rank} wants"
+        else:
+            missing = f"took fewer messages from rank {wait.rank} than rank {wait.rank} sent"
+        return f"Rank {wait.peer} has ended: it {missing}. Was rank {wait.rank} left out, or one of its messages?"
+    return ""
+
+
+def _other_tag(waits: Sequence[Wait]) -> str:
+    sends = {(wait.rank, wait.peer): wait for wait in waits if wait.op == "send"}
+    for wait in waits:
+        sent = sends.get((wait.peer, wait.rank))
+        if wait.op == "recv" and sent and sent.tag != wait.tag:
+            return (
+                f"Rank {sent.rank} sends to rank {wait.rank} with tag {sent.tag}, and rank {wait.rank} receives with tag "
+                f"{wait.tag}: a message goes only to a recv of its own tag."
+            )
+    return ""
+
+
+def _all_send(waits: Sequence[Wait]) -> str:
+    if not waits or any(wait.op != "send" for wait in waits):
+        return ""
+    return (
+        f"Every rank waits until its message is taken, and nobody receives: {_pairs(waits)}. "
+        f"Receive before you wait: isend, then recv, then wait for the handle."
+    )
+
+
+def _all_receive(waits: Sequence[Wait]) -> str:
+    if not waits or any(wait.op != "recv" for wait in waits):
+        return ""
+    return f"Every rank waits for a message, and none is on its way: {_pairs(waits)}. Somebody has to send first."
+
+
+def _circle(waits: Sequence[Wait]) -> str:
+    waiting = {wait.rank: wait for wait in waits}
+    rank, seen = next(iter(waiting), None), []
+    while rank in waiting and rank not in seen:
+        seen.append(rank)
+        rank = waiting[rank].peer
+
+    if rank not in seen:  # someone waits for anyone
+        return ""
+    round_ = [waiting[r] for r in seen[seen.index(rank) :]]
+    return (
+        f"They wait in a circle: {_pairs(round_)}. One of them has to make its other step first, "
+        f"or begin to send with isend and wait later."
+    )
+
+
+def _pairs(waits: Sequence[Wait]) -> str:
+    return ", ".join(map(_pair, waits))
+
+
+def _pair(wait: Wait) -> str:
+    whom = "anyone" if wait.peer is None else str(wait.peer)
+    if wait.op == "send":
+        return f"rank {wait.rank} sends to {whom}"
+    return f"rank {wait.rank} receives from {whom}"

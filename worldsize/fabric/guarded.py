@@ -1,0 +1,46 @@
+"""A wire that sees whether a tensor changes while it is being sent: between `isend` and its `wait()`.
+
+On a real wire such a change may or may not arrive, as luck has it; here it is an error, at every size and every time. The
+rule is MPI's for the buffer of a nonblocking send (MPI 4.1, section 3.7.2). It costs a copy of each message: for checks.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from worldsize.fabric.gloo import raw
+from worldsize.fabric.interface import Arrival, Pending, Wire
+
+
+class _GuardedPending:
+    def __init__(self, inner: Pending, sent: torch.Tensor, words: str) -> None:
+        self._inner = inner
+        self._sent = sent
+        self._before = raw(sent).clone()
+        self._words = words
+
+    def wait(self) -> None:
+        if not torch.equal(raw(self._sent), self._before):
+            raise RuntimeError(self._words)
+        self._inner.wait()
+
+
+class GuardedWire:
+    """The wire it wraps, but that the `wait()` of a message raises RuntimeError where its tensor has changed since."""
+
+    def __init__(self, inner: Wire) -> None:
+        self.rank = inner.rank
+        self.world_size = inner.world_size
+        self.now = inner.now
+        self.compute = inner.compute
+        self._inner = inner
+
+    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
+        words = (
+            f"rank {self.rank} changed the tensor of its isend to rank {to} before wait(): what arrives is then a matter of "
+            f"luck. Wait first, or receive into another tensor."
+        )
+        return _GuardedPending(self._inner.post(x, to, tag, stamp_s), x, words)
+
+    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
+        return self._inner.take(out, frm, tag)
