@@ -97,7 +97,7 @@ def pairs_that_take_turns(fabric, x):
 # ---- waits and buffers -----------------------------------------------------------------------
 
 
-@answers.is_wrong("deadlock")
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send)", "Receive before you wait")
 def sends_before_it_receives(fabric, x):
     n, me, out = fabric.world_size, fabric.rank, x.clone()
     for offset in range(1, n):
@@ -114,6 +114,43 @@ def a_buffer_of_floats(fabric, x):
     for offset in range(1, n):
         handle = fabric.isend(x[(me + offset) % n], to=(me + offset) % n)
         fabric.recv(out[(me - offset) % n], frm=(me - offset) % n)
+        handle.wait()
+    return out
+
+
+@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
+def waits_for_the_last_one_alone(fabric, x):
+    n, me, out = fabric.world_size, fabric.rank, x.clone()
+    for offset in range(1, n):
+        handle = fabric.isend(x[(me + offset) % n], to=(me + offset) % n)
+        fabric.recv(out[(me - offset) % n], frm=(me - offset) % n)
+    if n > 1:
+        handle.wait()
+    return out
+
+
+@answers.is_wrong("changed the tensor of its isend to rank", "before wait()")
+def swaps_in_place(fabric, x):
+    n = fabric.world_size
+    if n & (n - 1):
+        return shifted(fabric, x, range(1, n))
+    for bits in range(1, n):
+        partner = fabric.rank ^ bits
+        handle = fabric.isend(x[partner], to=partner)
+        fabric.recv(x[partner], frm=partner)
+        handle.wait()
+    return x
+
+
+@answers.is_wrong("changed the tensor of its isend to rank", "before wait()")
+def one_buffer_for_all_sends(fabric, x):
+    n, me, out = fabric.world_size, fabric.rank, x.clone()
+    buffer, handles = torch.empty_like(x[0]), []
+    for offset in range(1, n):
+        buffer.copy_(x[(me + offset) % n])
+        handles.append(fabric.isend(buffer, to=(me + offset) % n))
+        fabric.recv(out[(me - offset) % n], frm=(me - offset) % n)
+    for handle in handles:
         handle.wait()
     return out
 

@@ -167,6 +167,34 @@ def a_partner_beyond_the_last_rank_is_taken_modulo_n(fabric, x, root):
         step *= 2
 
 
+@answers.is_wrong("ended with an isend that nobody waited for: call its wait()", harmless_at=())
+def never_waits(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step and me + step < n:
+            fabric.isend(x, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+        step *= 2
+
+
+@answers.is_wrong("rank 0 changed the tensor of its isend to rank 1 before wait()", harmless_at=())
+def clears_x_while_it_is_sent(fabric, x, root):
+    n, step, handles, copy = fabric.world_size, 1, [], x.clone()
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step and me + step < n:
+            handles.append(fabric.isend(copy, to=real(me + step)))
+        elif step <= me < 2 * step:
+            fabric.recv(copy, frm=real(me - step))
+            x.copy_(copy)
+        step *= 2
+    copy.zero_()
+    for handle in handles:
+        handle.wait()
+
+
 @answers.is_right
 def doubling(fabric, x, root):
     down(fabric, x, root, *from_root(fabric, root))

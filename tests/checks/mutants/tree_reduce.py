@@ -186,6 +186,38 @@ def sends_and_keeps_going(fabric, x, root):
         step *= 2
 
 
+@answers.is_wrong("ended with an isend that nobody waited for: call its wait()", harmless_at=())
+def never_waits(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.isend(x, to=real(me - step))
+            return
+        if me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
+@answers.is_wrong("rank 1 changed the tensor of its isend to rank 0 before wait()", harmless_at=())
+def clears_x_while_it_is_sent(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me % (2 * step) == step:
+            handle = fabric.isend(x, to=real(me - step))
+            x.zero_()
+            handle.wait()
+            return
+        if me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
 @answers.is_right
 def pairs(fabric, x, root):
     up(fabric, x, root, *from_root(fabric, root))
