@@ -167,7 +167,6 @@ def one_takes_another_branch(fabric):
         fabric.recv(torch.zeros(3), frm=0)  # the others never come here
     dist.barrier()
 
-# %%
 try:
     launch(one_takes_another_branch, 3, timeout_s=2)
 except RunTimedOut as error:
@@ -353,7 +352,8 @@ figures.replay(
 # %% [markdown]
 # As many messages, as many bytes; but in the tree several ranks send at once. By the formulas: a star
 # $\alpha+(n-1)\frac mB$, a tree $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks
-# start together, and the time counts until the last one is done.
+# start together, and the time counts until the last one is done. Of a few tries the *fastest* counts: whatever else this
+# machine does meanwhile can only add time.
 
 # %%
 # Helper: a stopwatch on every rank
@@ -372,10 +372,6 @@ def stopwatch(fabric, collectives, sizes, tries):
     for collective in collectives:
         lap(fabric, collective, 64)  # warms up
     return [[[lap(fabric, f, size) for _ in range(tries)] for f in collectives] for size in sizes]
-
-# %% [markdown]
-# The slowest rank counts, for it is the one that all wait for. Of a few tries the *fastest* counts: whatever else this
-# machine does meanwhile can only add time.
 
 # %%
 # Helper: race collectives over a link
@@ -662,7 +658,7 @@ check.all_to_all(all_to_all)
 # %%
 lab.predict(
     "all_to_all",
-    f"{n} ranks, tables of {tensor_bytes / 1e3:g} kB: how many times as long as yours does it take, one served after the other?",
+    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours does it take, one served after the other?",
     "times",
 )
 
@@ -674,17 +670,18 @@ def of_tables(exchange):
     return contestant
 
 exchanges = {"one after the other": of_tables(one_after_the_other), "all at once": of_tables(all_to_all)}
-laps = {n: race(n, exchanges, [tensor_bytes], slow) for n in worlds}
+table = 4 * tensor_bytes
+laps = {n: race(n, exchanges, [table], slow) for n in worlds}
 lab.measure("all_to_all", times(laps[n]["one after the other"][0], laps[n]["all at once"][0]))
 bars = [
-    figures.Timing(name, laps[n][name][0], cost.all_to_all(n, tensor_bytes, slow) if name == "all at once" else None, n)
+    figures.Timing(name, laps[n][name][0], cost.all_to_all(n, table, slow) if name == "all at once" else None, n)
     for n in worlds
     for name in exchanges
 ]
 figures.race(bars, "An all-to-all: does the order matter, and does it depend on the number of ranks?")
 
 # %%
-run = launch(of_tables(all_to_all), min(4, n), args=(torch.ones(tensor_bytes // 4), 0), link=slow)
+run = launch(of_tables(all_to_all), min(4, n), args=(torch.ones(table // 4), 0), link=slow)
 figures.messages(run)
 
 # %% [markdown]
@@ -723,7 +720,6 @@ def ping_pong(fabric, sizes, tries):
         best[size] = min(best[size], (time.monotonic() - start) / 2)
     return best
 
-# %%
 fitted = [100, 1_000, 10_000, 100_000, 1_000_000]
 left_out = [300, 3_000, 30_000, 300_000, 600_000]
 measured = quiet_launch(ping_pong, 2, args=(fitted + left_out, 5), link=hidden)[0]
@@ -870,25 +866,25 @@ figures.residuals(bare, [yours], "The bare machine: how far off is your line, an
 lab.predict("switch", f"{SMALL_BYTES:,} bytes, then one byte more: how many times as long does that take?", "times")
 
 # %%
-near = [SMALL_BYTES + more for more in (-2000, -1000, 0, 1, 1000, 2000)]
+near = [16_000, 32_000, 64_000, 96_000, SMALL_BYTES - 1000, SMALL_BYTES, SMALL_BYTES + 1, SMALL_BYTES + 1000]
 around = launch(ping_pong, 2, args=(near, 60))[0]
-lab.measure("switch", times(around[SMALL_BYTES + 1], around[SMALL_BYTES]))
+apart = around[SMALL_BYTES + 1]  # the first that is not copied
+lab.measure("switch", times(apart, around[SMALL_BYTES]))
 for size in near:
-    print(f"{size:,} bytes: {1e6 * around[size]:4.0f} us")
+    print(f"{size:>7,} bytes: {1e6 * around[size]:4.0f} us")
 
-copied = line("copied", fit_alpha_beta, bare, [size for size in bare if 4_000 <= size <= SMALL_BYTES])
-apart = line("apart", fit_alpha_beta, bare, [size for size in bare if SMALL_BYTES < size <= 1_000_000])
-for side in (copied, apart):
-    if side.alpha_bandwidth:
-        print(f"{side.name}: α = {1e6 * side.alpha_bandwidth[0]:.0f} us, B = {side.alpha_bandwidth[1] / 1e9:.2f} GB/s")
+longer = [size for size in near if size <= SMALL_BYTES and around[size] > apart]
+if longer:
+    print(f"copied messages take longer than the first that is not copied from {longer[0]:,} bytes on")
+else:
+    print("no copied message takes longer than the first that is not copied")
 
 # %% [markdown]
-# If one byte more is *quicker*, the switch comes too late for this machine: two copies of 128 KiB take longer than a
-# second message. If it is slower, it comes too early. **In one sentence:** at which size would you put it?
+# If copied messages take longer than the first one that is not, the switch comes too late for this machine: the copies
+# cost more than the second message that they save. **In one sentence:** where would you put it?
 #
-# <details><summary>Compare</summary>Where the lines of the two sides meet: the difference of their α, divided by the
-# difference of their 1/B. No single line can follow the step between them. So a fit is good for the range in which it was
-# measured, and no further.</details>
+# <details><summary>Compare</summary>Below the size from which copied messages take longer. Wherever it is, no single line
+# follows the step there. So a fit is good for the range in which it was measured, and no further.</details>
 
 # %% [markdown]
 # ### Memory is no line either (optional)
@@ -943,62 +939,40 @@ figures.bandwidth_ladder(measured_here + [figures.Bandwidth(*row) for row in dat
 # ## The framework's names
 #
 # PyTorch has all of these. Each rank calls the same function; `src` and `dst` name the root. `broadcast` and `reduce`
-# work in place, like yours. `all_to_all_single` takes one table and fills another.
+# work in place, like yours; of a reduce the root's result alone counts. `all_to_all_single` fills another table. Do they
+# leave what yours leave?
 
 # %%
-def their_broadcast(fabric, x, root):
-    dist.broadcast(x, src=root)
-    return x
+def both_broadcasts(fabric, mine, theirs):
+    tree_broadcast(fabric, mine, 0)
+    dist.broadcast(theirs, src=0)
 
-def their_reduce(fabric, x, root):
-    dist.reduce(x, dst=root)
-    return x if fabric.rank == root else None
+def both_reduces(fabric, mine, theirs):
+    tree_reduce(fabric, mine, 0)
+    dist.reduce(theirs, dst=0)
 
-def their_all_to_all(fabric, x, root):
-    table = x.view(fabric.world_size, -1)
-    out = torch.empty_like(table)
-    dist.all_to_all_single(out, table)
-    return out
+def both_all_to_alls(fabric, mine, theirs):
+    mine.copy_(all_to_all(fabric, mine.view(fabric.world_size, -1)).flatten())
+    dist.all_to_all_single(theirs, theirs.clone())
 
-# %%
-def in_place(collective, on_root_only=False):
-    """Your collective, returning what it leaves in x."""
-    def returning(fabric, x, root):
-        collective(fabric, x, root)
-        return x if fabric.rank == root or not on_root_only else None
-    return returning
-
-def your_all_to_all(fabric, x, root):
-    return all_to_all(fabric, x.view(fabric.world_size, -1))
-
-pairs = {
-    "broadcast": (in_place(tree_broadcast), their_broadcast),
-    "reduce": (in_place(tree_reduce, on_root_only=True), their_reduce),
-    "all_to_all": (your_all_to_all, their_all_to_all),
-}
-
-# %%
-# Helper: compare yours with PyTorch's
-def alike(fabric, pairs, length):
-    """{name: whether this rank gets the same from both}; None for what is not written yet."""
+def alike(fabric, both):
+    """Whether yours and PyTorch's leave this rank the same; None where yours is not written yet."""
     dist.init_process_group("gloo")
-    found = {}
-    for name, (ours, theirs) in pairs.items():
-        x = torch.arange(length) + 100.0 * fabric.rank
-        expected = theirs(fabric, x.clone(), 0)
-        try:
-            got = ours(fabric, x.clone(), 0)
-            found[name] = (got is None) if expected is None else torch.equal(got, expected)
-        except NotYet:
-            found[name] = None
-    return found
+    mine = torch.arange(2 * fabric.world_size) + 100 * fabric.rank
+    theirs = mine.clone()
+    try:
+        both(fabric, mine, theirs)
+    except NotYet:
+        return None
+    return torch.equal(mine, theirs)
 
 # %%
-run = launch(alike, n, args=(pairs, 2 * n))
-for name in pairs:
-    answers = {run[rank][name] for rank in range(n)}
-    said = {True: "equal on every rank", None: "not yet"}.get(answers.pop() if len(answers) == 1 else False, "not equal")
-    print(f"dist.{name + ':':<12} {said}")
+for name, both in {"broadcast": both_broadcasts, "reduce": both_reduces, "all_to_all_single": both_all_to_alls}.items():
+    answers = launch(alike, n, args=(both,)).results
+    if None in answers:
+        print(f"dist.{name}: not yet")
+    else:
+        print(f"dist.{name}: the same as yours on ranks", *[rank for rank in range(n) if answers[rank]])
 
 # %% [markdown]
 # ### One tensor for all blocks
