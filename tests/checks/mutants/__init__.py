@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-
 Words = str | tuple[str, ...]  # a verdict says it, or one of these
 
 
