@@ -97,7 +97,7 @@ def grid_sums(fabric):
     return over_row.item(), over_column.item()
 
 # %%
-lab.predict("column", "Rank r brings 10^r: 1, 10, 100, 1000. `all_reduce` is the sum, on every rank. What has rank 2 over its column?", "")
+lab.predict("column", "`all_reduce` leaves the sum on every rank. Rank r brings 10^r. What has rank 2 over its column?", "")
 
 # %%
 run = launch(grid_sums, 4)
@@ -658,7 +658,7 @@ check.all_to_all(all_to_all)
 # %%
 lab.predict(
     "all_to_all",
-    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours does it take, one served after the other?",
+    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours takes one after the other?",
     "times",
 )
 

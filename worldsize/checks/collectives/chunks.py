@@ -180,7 +180,8 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
 def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | None:
     """Of which ranks' inputs a wrong chunk was added up: how often each went in, 0, 1 or 2 times; None if none fits.
 
-    Of more than 8 ranks each went in once or not at all. A plain sum is found first, if there is one that gives `got`; `inputs` is cut like the chunk.
+    Of more than 8 ranks each went in once or not at all. A plain sum is found first, if there is one that gives `got`;
+    `inputs` is cut like the chunk.
     """
     if not len(got) or len(inputs) > _MAX_RANKS_TRIED:
         return None
