@@ -89,12 +89,18 @@ def exchange(n, rounds):
     return messages
 
 
+def shifts(n, size):
+    """An all-to-all: in round k every rank sends to the one that is k further on."""
+    return exchange(n, [[(r, (r + k) % n, size / n) for r in range(n)] for k in range(1, n)])
+
+
 EXACT = [
     (cost.parameter_server, server),
     (cost.sharded_parameter_server, sharded),
     (cost.reduce_scatter, lambda n, m: ring(n, m, n - 1)),
     (cost.all_gather, lambda n, m: ring(n, m, n - 1)),
     (cost.ring_all_reduce, lambda n, m: ring(n, m, 2 * (n - 1))),
+    (cost.all_to_all, shifts),
 ]
 SENT = [
     (cost.bytes_parameter_server, server),
