@@ -823,16 +823,18 @@ print(f"(a + b) + c = {(a + b) + c:g}, a + (b + c) = {a + (b + c):g}")
 lab.predict("order", f"{ranks} ranks: in how many % of its places does chunk 1 of the sum differ from chunk 0?", "%")
 
 # %%
-def summed(fabric, all_reduce, dtype=torch.float32, repeats=1):
+def summed(fabric, all_reduce, repeats=1):
     """The sum over all ranks of random numbers, the same ones in every chunk."""
     torch.manual_seed(fabric.rank)
-    return all_reduce(fabric, torch.randn(20_000, dtype=torch.float64).to(dtype).repeat(repeats))
+    x = torch.randn(20_000).repeat(repeats)
+    total = all_reduce(fabric, x)
+    return x if total is None else total
 
 def differ(one, other):
     """Per cent of the places in which two tensors differ."""
     return 100 * (one != other).double().mean().item()
 
-run = launch(summed, ranks, args=(ring_all_reduce, torch.float32, ranks))
+run = launch(summed, ranks, args=(ring_all_reduce, ranks))
 if run.state == "done":
     first, second, *_ = run.results[0].view(ranks, -1)
     lab.measure("order", differ(first, second))
@@ -843,14 +845,12 @@ if run.state == "done":
 # and one server, which adds in the order of the ranks. Say it for each before you run the cell.
 
 # %%
-def on_rank_0(all_reduce):
-    return launch(summed, ranks, args=(all_reduce,)).results
-
-once, again, server = map(on_rank_0, [ring_all_reduce, ring_all_reduce, parameter_server])
-pairs = {"rank 0 and the last rank": (once, once and once[::-1]), "once more": (once, again), "one server": (once, server)}
-for name, (one, other) in pairs.items():
-    if one and other and one[0] is not None and other[0] is not None:
-        print(f"your ring, {name}: {differ(one[0], other[0]):.0f} % of the places differ")
+runs = [launch(summed, ranks, args=(f,)) for f in (ring_all_reduce, ring_all_reduce, parameter_server)]
+if all(run.state == "done" for run in runs):
+    once, again, server = (run.results for run in runs)
+    print(f"rank 0 and the last rank: {differ(once[0], once[-1]):.0f} % differ")
+    print(f"once and once more:       {differ(once[0], again[0]):.0f} % differ")
+    print(f"your ring and one server: {differ(once[0], server[0]):.0f} % differ")
 
 # %% [markdown]
 # A finished sum is only copied on, so all ranks hold the same bits; and a fixed order gives the same bits every time. What
@@ -867,21 +867,26 @@ for name, (one, other) in pairs.items():
 lab.predict("bf16", f"{max(worlds)} ranks: how many times as large is the error if every step rounds to bfloat16?", "times")
 
 # %%
-def error(n, dtype, all_reduce=ring_all_reduce):
-    """The sum's error in % of its size, against the same sum in float64; None where it is not written yet."""
-    exact = launch(summed, n, args=(ring_all_reduce, torch.float64)).results
-    got = launch(summed, n, args=(all_reduce, dtype)).results
-    if exact and exact[0] is not None:
-        return 100 * ((got[0].double() - exact[0]).norm() / exact[0].norm()).item()
-
-def rounded_once(fabric, x):
-    return ring_all_reduce(fabric, x.float()).to(torch.bfloat16)
-
-each = [(n, error(n, torch.bfloat16)) for n in worlds]
-once = [(n, error(n, torch.bfloat16, rounded_once)) for n in worlds]
-lab.measure("bf16", times(each[-1][1], once[-1][1]))
+def errors(fabric):
+    """The error of two sums of bfloat16, in % of the sum: rounded at every step, and once at the end."""
+    torch.manual_seed(fabric.rank)
+    x = torch.randn(20_000, dtype=torch.float64)
+    each = x.to(torch.bfloat16)
+    once = each.float()
+    for tensor in (x, each, once):
+        ring_all_reduce(fabric, tensor)
+    once = once.to(torch.bfloat16)
+    return [100 * ((total.double() - x).norm() / x.norm()).item() for total in (each, once)]
 
 # %%
+each, once = [], []
+for n in worlds:
+    run = launch(errors, n)
+    if run.state == "done":
+        each.append((n, run.results[0][0]))
+        once.append((n, run.results[0][1]))
+if each:
+    lab.measure("bf16", times(each[-1][1], once[-1][1]))
 figures.curves(
     [figures.Curve("rounded at every step", each), figures.Curve("rounded once", once)],
     "Does the error of a sum in bfloat16 grow with the number of ranks?",
