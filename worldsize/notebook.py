@@ -20,6 +20,7 @@ from worldsize.lab.verdict_view import verdict_html
 from worldsize.launch import Run, last_run, launch, quiet_launch, warm
 from worldsize.launch.run import observe
 from worldsize.links import Link
+from worldsize.live.cell_clock import CellClock, RunsSaid, clock_of
 from worldsize.live.text import TextLines
 from worldsize.live.view import LiveView
 from worldsize.report import report, span
@@ -41,17 +42,26 @@ def open_lab(number: str) -> tuple[Lab, Checker]:
     Predictions and points are kept in a file.
     """
     lab = Lab(number)
-    return lab, Checker(lab)
+    if _CLOCK is None:
+        return lab, Checker(lab)
+    return lab, Checker(lab, says=_CLOCK.says)
 
 
-def _wire() -> None:
+def _wire() -> CellClock | None:
     warm()
     shell = notebook_shell()
     live = hasattr(shell, "kernel") and os.environ.get("WORLDSIZE_HEADLESS") != "1"
-    observe(LiveView() if live else TextLines())
+    clock = None
+    if live:
+        clock = clock_of(shell)
+        observe(RunsSaid(clock))
+        observe(LiveView(clock.heard))
+    else:
+        observe(TextLines())
     if shell is not None:
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
         shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
+    return clock
 
 
-_wire()
+_CLOCK = _wire()

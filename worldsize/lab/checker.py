@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from worldsize.checks import CHECKS, run_check
-from worldsize.checks.arena import LaunchArena
+from worldsize.checks.arena import Arena, LaunchArena
 from worldsize.checks.verdict import Verdict
 from worldsize.failures import UNTITLED
 from worldsize.lab import graded_cells
@@ -25,14 +25,17 @@ from worldsize.lab.released import EXERCISES, SETUPS
 from worldsize.lab.statements import without_cell_magic
 from worldsize.launch.execute import cell_sources
 from worldsize.titles import Title, title_of
+from worldsize.units import count
 
 
 class Checker:
     """`check.<exercise>(fn)`: run the check, keep its points in the lab, and show the verdict."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, says: Callable[[str], None] | None = None) -> None:
+        """`says` is told in words what is being run, before each run."""
         self._lab = lab
         self._arena = LaunchArena()
+        self._says = says
 
     def __dir__(self) -> list[str]:
         return sorted(CHECKS)
@@ -53,9 +56,35 @@ class Checker:
         title = title_of(EXERCISES.get(self._lab.number, {}).get(exercise, ""))
         titles = {name: title_of(line) for name, line in EXERCISES.get(self._lab.number, {}).items()}
         handed_in = [_as_handed_in(each, title, titles) for each in (fn, *more)]
-        verdict = run_check(exercise, self._arena, *handed_in)
+        arena: Arena = self._arena
+        if self._says:
+            arena = ToldArena(arena, self._says)
+        verdict = run_check(exercise, arena, *handed_in)
         self._lab.record(verdict)
         return verdict
+
+
+class ToldArena:
+    """`arena`, which says before each run of a check what it is: "run 3 of the check, 5 ranks"."""
+
+    def __init__(self, arena: Arena, says: Callable[[str], None]) -> None:
+        self._arena = arena
+        self._says = says
+        self._runs = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._arena, name)
+        if not callable(found):
+            return found
+        return functools.partial(self._told, found)
+
+    def _told(self, way: Callable, fn: Callable, *args: Any, **more: Any) -> Any:
+        self._runs += 1
+        ranks = ""
+        if way.__name__ != "call":
+            ranks = f", {count(len(args[0]), 'rank')}"
+        self._says(f"run {self._runs} of the check{ranks}")
+        return way(fn, *args, **more)
 
 
 def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title | None]) -> Callable:

@@ -36,7 +36,8 @@ LOADING_S = 1.5  # messages that come before the browser has loaded live.js are 
 class LiveView(TextLines):
     """Holds each run's lines back while the view shows them, and prints them when it has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
+        self._heard = heard  # called while a run is followed: the cell needs no other sign of life
         self._window: LiveWindow | None = None
         self._held: list[str] = []
         self._of: Run | None = None
@@ -87,6 +88,7 @@ class LiveView(TextLines):
 
     def ticked(self, run: Run) -> None:
         self._begin(run)
+        self._heard()
         if not run.setup or self._broken or time.monotonic() - self._began_s < OPEN_AFTER_S:
             return
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+Words = str | tuple[str, ...]  # a verdict says it, or one of these
+
 
 @dataclass
 class Answers:
     """An exercise's answers. `wrong` holds (function, words that name the mistake, world sizes where it is harmless)."""
 
     exercise: str
-    wrong: list[tuple[Callable, tuple[str, ...], tuple[int, ...]]] = field(default_factory=list)
+    wrong: list[tuple[Callable, tuple[Words, ...], tuple[int, ...]]] = field(default_factory=list)
     right: list[Callable] = field(default_factory=list)
     chance: set[Callable] = field(default_factory=set)
 
     def is_wrong(
-        self, *words: str, harmless_at: tuple[int, ...] = (), chance: bool = False
+        self, *words: Words, harmless_at: tuple[int, ...] = (), chance: bool = False
     ) -> Callable[[Callable], Callable]:
         """`chance`: what it does differs from run to run, and so do the numbers in its verdict."""
 

@@ -1,0 +1,130 @@
+"""A line under a cell that works for a while and says nothing: what it does, and for how long.
+
+A second is how long a person goes on without feedback (J. Nielsen, Usability Engineering, 1993). What has a view of its own
+(`view`), or puts out something itself, needs no line. Left out: what the work is; whoever knows it calls `says`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from worldsize.launch.run import Observer, Run
+from worldsize.units import count
+
+FIRST_S = 0.8
+SILENCE_S = 4.0  # after some output
+SOON_S = 0.2
+AGAIN_S = 1.0
+
+
+class CellClock:
+    """`show(text)` makes a line and returns what puts another text in its place."""
+
+    def __init__(self, show: Callable[[str], Callable[[str], None]], now: Callable[[], float] = time.monotonic) -> None:
+        self._show = show
+        self._now = now
+        self._change: Callable[[str], None] | None = None
+        self._doing = ""
+        self._runs = 0
+        self._began_s = self._heard_s = now()
+        self._has_said = False
+        self._ended = threading.Event()
+        self._ended.set()
+
+    def begins(self, soon: bool = False) -> None:
+        """A cell begins. A thread of its own looks after the line until `ends`; `soon` for one that began before."""
+        self.restart()
+        if soon:
+            self._heard_s -= FIRST_S
+        look_on = threading.Thread(target=self._look_on, args=(self._ended,), name="worldsize-cell-clock", daemon=True)
+        look_on.start()
+
+    def restart(self) -> None:
+        self._ended.set()
+        self._ended = threading.Event()
+        self._began_s = self._heard_s = self._now()
+        self._change, self._doing, self._runs, self._has_said = None, "", 0, False
+
+    def ends(self) -> None:
+        """The cell has ended: its line, where there is one, says how long it took."""
+        self._ended.set()
+        if self._change is not None:
+            self._change(f"took {self._now() - self._began_s:.1f} s")
+
+    def says(self, doing: str) -> None:
+        """What the cell does now, in some words."""
+        self._doing = doing
+
+    def runs(self, ranks: str) -> None:
+        """The cell begins one more run, on `ranks`."""
+        self._runs += 1
+        self._doing = f"run {self._runs}, {ranks}"
+
+    def heard(self) -> None:
+        """The cell has put something out."""
+        self._has_said = True
+        self._heard_s = self._now()
+
+    def look(self) -> None:
+        """Make the line, or renew it, where it is time to."""
+        silent_s = self._now() - self._heard_s
+        if self._change is None and silent_s < (SILENCE_S if self._has_said else FIRST_S):
+            return
+
+        doing = f": {self._doing}" if self._doing else ""
+        text = f"at work for {self._now() - self._began_s:.0f} s{doing}"
+        if self._change is None:
+            self._change = self._show(text)
+        else:
+            self._change(text)
+
+    def _look_on(self, ended: threading.Event) -> None:
+        wait_s = SOON_S
+        while not ended.wait(wait_s):
+            self.look()
+            if self._change is not None:
+                wait_s = AGAIN_S
+
+
+class RunsSaid(Observer):
+    """Tells a cell's clock of every run, those too that belong to a picture."""
+
+    hears_all = True
+
+    def __init__(self, clock: CellClock) -> None:
+        self._clock = clock
+
+    def started(self, run: Run) -> None:
+        self._clock.runs(count(run.world_size, "rank"))
+
+
+def clock_of(shell: Any) -> CellClock:
+    """A clock for the cells of an IPython kernel, from the running one on."""
+    from IPython.display import display
+
+    def show(text: str) -> Callable[[str], None]:
+        handle = display({"text/plain": text}, raw=True, display_id=True)
+        return lambda later: handle.update({"text/plain": later}, raw=True)
+
+    clock = CellClock(show)
+
+    def hear(message: Any) -> Any:
+        clock.heard()
+        return message
+
+    write = sys.stdout.write
+
+    def heard_write(text: str) -> Any:
+        clock.heard()
+        return write(text)
+
+    shell.display_pub.register_hook(hear)
+    sys.stdout.write = heard_write  # its own hooks are called in another thread
+    shell.events.register("pre_run_cell", lambda *_: clock.begins())
+    shell.events.register("post_run_cell", lambda *_: clock.ends())
+    clock.begins(soon=True)
+    return clock
