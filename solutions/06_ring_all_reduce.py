@@ -117,8 +117,8 @@ figures.messages(run)
 
 # %% [markdown]
 # The workers all start at once. Do their arrows end at once? They queue at the server's card. This is the
-# **fan-in**; the way back has the same queue. The model for it: a message of $m$ bytes takes $\alpha+\frac mB$, with
-# latency $\alpha$ and bandwidth $B$, and $n-1$ of them share one card. Both ways together:
+# **fan-in**; the way back has the same queue. The **alpha-beta** model: a message of $m$ bytes takes $\alpha+\frac mB$,
+# with latency $\alpha$ and bandwidth $B$, and here $n-1$ of them share one card. Both ways together:
 # $2\left(\alpha+(n-1)\frac mB\right)$.
 
 # %% [markdown]
@@ -162,7 +162,8 @@ print(split(8, 4), split(7, 3), split(2, 3), sep="\n")
 #
 # <details><summary>Hint 1</summary>Start all <code>isend</code>s, then receive and add, then wait for the handles. Do
 # this twice: once for the chunks, once for the sums.</details>
-# <details><summary>Hint 2</summary>Do not change a chunk before its handle was waited for: add up in a copy.</details>
+# <details><summary>Hint 2</summary>Do not change a chunk before its handle was waited for: add up in a copy, and receive
+# the sums into new tensors (or wait first).</details>
 # <details><summary>Hint 3</summary>The ranks to send to: <code>[(rank + k) % n for k in range(1, n)]</code>. Receive in
 # the reversed order: who sends to you first comes first.</details>
 
@@ -311,6 +312,9 @@ check.all_gather(all_gather)
 # %% [markdown]
 # Put the two together. The only question left: which slice does each rank own after *your* reduce-scatter? You know
 # your own from what it returns; for the others, use the rule by which you chose it. Then look at the marks again.
+#
+# <details><summary>Hint</summary>If you followed the hints of 6.3, rank r ends with chunk (r + 1) mod n. So
+# <code>bounds[r]</code> is what <code>split</code> gives for that chunk.</details>
 
 # %% tags=["exercise:ring_all_reduce"]
 # Exercise 6.5: the ring all-reduce
@@ -337,7 +341,8 @@ figures.contributions(run)
 # %% [markdown]
 # Those are the marks at the end. To see them travel, hand your function a *watched* fabric: it notes, at every
 # message, what the tensor holds. Then step through the two halves. In each rank a column is a chunk; a row is filled
-# where that rank's number is in it. When do the first whole sums appear, and on which rank is each?
+# where that rank's number is in it; on an arrow stands the chunk that it carries. When do the first whole sums appear,
+# and on which rank is each?
 
 # %%
 from worldsize.fabric.watched import Watched
@@ -423,8 +428,8 @@ figures.replay({"your ring": ringed, "in turns": turned})
 
 # %% [markdown]
 # The second mistake: a `wait` in the wrong place. This is the first half once more, with one buffer for all that is
-# sent. Nobody waits before the next sum goes into that buffer, only at the end. Rank 1 is a little late in each step,
-# as a rank is that has more work.
+# sent. The next sum goes into that buffer before anybody has waited: the waits stand at the end. Rank 1 is a little
+# late in each step, as a rank is that has more work.
 
 # %%
 def waits_too_late(fabric, length):
@@ -453,10 +458,10 @@ for size_bytes in (4_000, 4_000_000):
 lab.measure("late_wait", sum(wrong) / ranks)
 
 # %% [markdown]
-# Nothing failed, and a test with a small tensor passes. A small message is copied when it is posted; a large one leaves
-# when its receiver takes it, and by then the buffer holds the next sum. Where that limit lies, every library decides
-# for itself (MPI calls it the *eager limit*). So: wait first, then change. The checks of this course look at the tensor
-# again at `wait()`. Move the `wait` into the loop and run both cells again.
+# No rank raised an error, and a test with a small tensor passes. A small message is copied when it is posted; a large
+# one leaves when its receiver takes it, and by then the buffer holds the next sum. Where that limit lies, every library
+# decides for itself (MPI, the standard on supercomputers, calls it the *eager limit*). So: wait first, then change. The
+# checks of this course look at the tensor again at `wait()`. Move the `wait` into the loop, and run both cells again.
 
 # %% [markdown]
 # ## What each rank sends
@@ -590,8 +595,8 @@ figures.predicted(lab, ["race"])
 #
 # NVIDIA's benchmark `nccl-tests` prints two bandwidths for every time $t$. The *algorithm bandwidth* is $\frac mt$: it
 # falls with more ranks, though the cards stay the same. So it prints the **bus bandwidth** too,
-# $\frac mt\cdot\frac{2(n-1)}{n}$: what the busiest card had to carry, by the time it took
-# ([PERFORMANCE.md](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)).
+# $\frac mt\cdot\frac{2(n-1)}{n}$: the least that a card has to send, by the time it took. On any number of ranks it can
+# be held against the card itself ([PERFORMANCE.md](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)).
 
 # %%
 n = max(worlds)
@@ -712,9 +717,10 @@ knobs(
 # (Sanders, Speck and Träff, 2009).
 
 # %% [markdown]
-# And switches can add up. NVIDIA's SHARP does so in InfiniBand switches, NVLS (NVLink SHARP) in those between the GPUs of
-# a node. Then each rank sends its tensor once and receives the sum once: about half of what a ring sends. This bus
-# bandwidth comes out *above* the card's. None of it was run here: it takes GPUs and such a switch.
+# And switches can add up. NVIDIA's SHARP does so in the switches of InfiniBand, a network for clusters; NVLS (NVLink
+# SHARP) in those between the GPUs of a node. Then each rank sends its tensor once and receives the sum once: about half
+# of what a ring sends, so that the bus bandwidth comes out *above* the card's. None of this was run here: trees of NCCL
+# take GPUs, and SHARP such a switch.
 
 # %% [markdown]
 # ## Two levels
@@ -747,10 +753,10 @@ lab.measure("levels", one_ring / two_level)
 print(f"our gradient, by the formulas: one ring {1e3 * one_ring:.1f} ms, two levels {1e3 * two_level:.1f} ms")
 
 # %% [markdown]
-# ## Half the rest in each round (optional)
+# ## Rabenseifner's all-reduce (optional)
 #
-# Can one have few steps *and* few bytes? **Rabenseifner's all-reduce** (2004): first exchange *half* the tensor with the
-# rank $\frac n2$ away, and add; then half of that half with the one $\frac n4$ away, and so on. After $\log_2 n$ rounds each
+# Can one have few steps *and* few bytes? Rolf Rabenseifner said how in 2004. First exchange *half* the tensor with the rank
+# $\frac n2$ away, and add; then half of that half with the one $\frac n4$ away, and so on. After $\log_2 n$ rounds each
 # rank owns one chunk. Then the same rounds backwards, without adding:
 # $$2\log_2 n\;\alpha+\frac{2(n-1)}{n}\,\frac mB$$
 
@@ -802,8 +808,8 @@ figures.curves(
 #
 # <details><summary>Compare</summary>In its first round all ranks send half their tensor to the other half of the
 # machine at once, across the middle of the network, which seldom carries that. A ring's messages go to the next rank
-# alone. And n must be a power of two, or further steps are needed. MPICH uses it for large tensors (Thakur and
-# others, 2005).</details>
+# alone. And n must be a power of two, or further steps are needed. MPICH, a library of MPI, uses it for large tensors
+# (Thakur and others, 2005).</details>
 
 # %% [markdown]
 # ## The last digits
@@ -841,8 +847,8 @@ if run.state == "done":
     print(f"{differ(first, second):.0f} % differ, by at most {(first - second).abs().max():.1g}")
 
 # %% [markdown]
-# Which of these agree to the last bit? Your ring on rank 0 and on the last rank; your ring today and once more; your ring
-# and one server, which adds in the order of the ranks. Say it for each before you run the cell.
+# Which of these agree to the last bit? Your ring on rank 0 and on the last rank; your ring and your ring once more; your
+# ring and one server, which adds in an order of its own. Say it for each before you run the cell.
 
 # %%
 runs = [launch(summed, ranks, args=(f,)) for f in (ring_all_reduce, ring_all_reduce, parameter_server)]
