@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import all_same, differing, first_difference, same
+from worldsize.checks.kit.values import TOLERANCE, all_same, differing, first_difference, same
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
@@ -82,13 +82,13 @@ def is_like(got: Any, expected: np.ndarray) -> bool:
     return isinstance(got, np.ndarray) and (got.shape, got.dtype) == (expected.shape, expected.dtype)
 
 
-def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice) -> str:
+def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice, tolerance: float = TOLERANCE) -> str:
     """Words for the first wrong value in a chunk: which element, what was expected there, and what it holds.
 
-    The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ".
+    The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ". `tolerance` is relative.
     """
-    i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)])[0])
-    return f"{where}: expected {expected[i]:.10g} in element {i}, got {got[i]:.10g}. "
+    i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)], tolerance)[0])
+    return f"{where}: expected {expected[i]:.14g} in element {i}, got {got[i]:.14g}. "
 
 
 def _chunk(number: int, inputs: Sequence[np.ndarray], part: Slice) -> str:
@@ -102,6 +102,8 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
         return "A rank that is alone has the sum already."
+    if all(_is_rounded(got, expected, inputs) for got in held):
+        return "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
     if all_same(held, expected / n):
         return "This is the mean, not the sum: nothing is to be divided."
     if all(map(same, held, inputs)):
@@ -138,6 +140,15 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
             return f"{complaint}Rank {other} has the whole sum of this chunk, but it did not get to rank {rank}."
 
     return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
+
+
+def _is_rounded(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
+    """Whether sums of float64 differ from the expected ones by no more than adding them up in float32 explains."""
+    if expected.dtype != np.float64:
+        return False
+
+    spacing = np.spacing(np.abs(inputs).max().astype("float32"))
+    return bool(np.abs(got - expected).max(initial=0.0) <= len(inputs) * spacing)
 
 
 def _other_chunk(got: np.ndarray, part: Slice, expected: np.ndarray, parts: int) -> str:
