@@ -20,7 +20,7 @@ CHECKS = {
     "training_bytes": "measuring.memory",
     "tree_broadcast": "collectives.trees",
     "tree_reduce": "collectives.trees",
-    "tree_gather": "collectives.trees",
+    "all_to_all": "collectives.all_to_all",
     "fit_alpha_beta": "measuring.alpha_beta_fit",
     "run_stage": "pipeline.run_stage",
     "gpipe": "pipeline.schedules",
