@@ -881,6 +881,8 @@ lab.predict("worst", "One worker, 300 steps: what recall has the class that it k
 
 # %%
 print(f"one worker {plans[0][1]} steps, the team {plans[1][1]} …", flush=True)
+from sklearn.metrics import accuracy_score, average_precision_score, recall_score
+
 run = launch(learn, 2, device="cpu")
 (one_curve, one_said), (team_curve, team_said) = run.results
 
@@ -889,8 +891,6 @@ run = launch(learn, 2, device="cpu")
 # the steps.
 
 # %%
-from sklearn.metrics import accuracy_score, average_precision_score, recall_score
-
 def scores(said):
     """Accuracy; recall and average precision of each class, as scikit-learn computes them."""
     truth, named = test_labels.numpy(), said.argmax(1)
