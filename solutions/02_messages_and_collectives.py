@@ -687,8 +687,7 @@ figures.messages(run)
 
 # %% [markdown]
 # By the formula your order takes $(n-1)\left(\alpha+\frac{m}{nB}\right)$ for tables of m bytes. With more ranks the
-# blocks get smaller, and the whole hardly takes longer: each card sends $\frac{n-1}{n}m$ bytes, just under a table. That
-# is why models with many experts can do it in every layer.
+# blocks get smaller, and the whole hardly takes longer: each card sends $\frac{n-1}{n}m$ bytes, just under a table.
 
 # %% [markdown]
 # ## Two numbers for a link
@@ -978,7 +977,8 @@ for name, both in {"broadcast": both_broadcasts, "reduce": both_reduces, "all_to
 # %% [markdown]
 # ### One tensor for all blocks
 #
-# `gather` and `all_gather` want a list with a tensor for each rank. Newer functions take one tensor for all blocks:
+# An **all-gather** gives every rank the blocks of all. `all_gather` wants a list with a tensor for each. Newer functions
+# take one tensor for all blocks:
 # `all_gather_single`, `reduce_scatter_single`, `all_to_all_single`. Older code calls the first two
 # `all_gather_into_tensor` and `reduce_scatter_tensor`. A **reduce-scatter** adds up the tables of all ranks and leaves
 # each rank one row of the sum. **Before you run it:** 4 ranks bring 8 numbers each. How many does each get from each of
