@@ -13,7 +13,8 @@ def pass_right(fabric, x):
     warnings.warn("again", DeprecationWarning)
 {BODY}""", ALL)
 code("prints_100_megabytes", TITLE + f"""
-print("x" * 100_000_000)
+for _ in range(5):
+    print("x" * 20_000_000)
 def pass_right(fabric, x):
     print("y" * 30_000_000)
 {BODY}""", ALL)
