@@ -89,6 +89,11 @@ def exchange(n, rounds):
     return messages
 
 
+<<<<<<< HEAD
+def shifts(n, size):
+    """An all-to-all: in round k every rank sends to the one that is k further on."""
+    return exchange(n, [[(r, (r + k) % n, size / n) for r in range(n)] for k in range(1, n)])
+=======
 def halving_and_doubling(n, size):
     """Rabenseifner's: partners half the ranks away first, with half the tensor; then the same rounds backwards."""
     rounds, part, step = [], size / 2, n // 2
@@ -105,6 +110,7 @@ def up_and_down_a_tree(n, size):
         step *= 2
     down = [[(dst, src, size) for src, dst, _ in pairs] for pairs in reversed(up)]
     return exchange(n, up + down)
+>>>>>>> 9ff26c08be41405f8640491da829645f1fe257aa
 
 
 EXACT = [
@@ -113,6 +119,7 @@ EXACT = [
     (cost.reduce_scatter, lambda n, m: ring(n, m, n - 1)),
     (cost.all_gather, lambda n, m: ring(n, m, n - 1)),
     (cost.ring_all_reduce, lambda n, m: ring(n, m, 2 * (n - 1))),
+    (cost.all_to_all, shifts),
 ]
 SENT = [
     (cost.bytes_parameter_server, server),

@@ -266,6 +266,15 @@ def all_gather_tree(n: int, size_bytes: float, link: Link) -> float:
     return gather_tree(n, size_bytes / n, link) + broadcast_tree(n, size_bytes, link)
 
 
+def all_to_all(n: int, size_bytes: float, link: Link) -> float:
+    """Alpha-beta cost model: an all-to-all in n − 1 rounds of one block takes (n − 1) (α + m/(nB)).
+
+    Every rank has a table of m bytes, one n-th of it for each rank, and in each round all ranks send to different ranks.
+    Thakur, Rabenseifner and Gropp, 2005, for long messages.
+    """
+    return reduce_scatter(n, size_bytes, link)
+
+
 def _rounds(count: int, size_bytes: float, link: Link) -> float:
     return count * (link.latency_s + size_bytes / link.bandwidth_bytes_per_s)
 

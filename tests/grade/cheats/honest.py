@@ -119,7 +119,7 @@ def pass_right(fabric, x):
         fabric.recv(out, (fabric.rank - 1) % n)
         handle.wait()
     return out
-""", 2.0)
+""", 1.0)
 code("deadlocks", TITLE + "def pass_right(fabric, x):\n    fabric.send(x, (fabric.rank + 1) % fabric.world_size)\n")
 code("raises", TITLE + "def pass_right(fabric, x):\n    return x[100]\n")
 code("does_not_parse", TITLE + "def pass_right(fabric, x:\n    return x\n")

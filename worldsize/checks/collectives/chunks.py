@@ -18,7 +18,8 @@ from worldsize.checks.kit.values import TOLERANCE, all_same, differing, first_di
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
-_MAX_RANKS_TRIED = 8
+_MAX_RANKS_TRIED_TWICE = 8  # of more ranks only sums that hold each once are tried
+_MAX_RANKS_TRIED = 12
 
 
 # ---- a split ---------------------------------------------------------------------------------
@@ -190,13 +191,15 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
 def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | None:
     """Of which ranks' inputs a wrong chunk was added up: how often each went in, 0, 1 or 2 times; None if none fits.
 
-    A plain sum is found first, if there is one that gives `got`; `inputs` is cut like the chunk.
+    Of more than 8 ranks each went in once or not at all. A plain sum is found first, if there is one that gives `got`;
+    `inputs` is cut like the chunk.
     """
     if not len(got) or len(inputs) > _MAX_RANKS_TRIED:
         return None
 
     tables = np.asarray(inputs, dtype="float64")
-    tried = sorted(product((0, 1, 2), repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))
+    times = (0, 1, 2) if len(inputs) <= _MAX_RANKS_TRIED_TWICE else (0, 1)
+    tried = sorted(product(times, repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))
     for counts in tried:
         if np.array_equal(np.asarray(counts) @ tables, got):
             return counts
