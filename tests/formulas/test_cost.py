@@ -89,11 +89,11 @@ def exchange(n, rounds):
     return messages
 
 
-<<<<<<< HEAD
 def shifts(n, size):
     """An all-to-all: in round k every rank sends to the one that is k further on."""
     return exchange(n, [[(r, (r + k) % n, size / n) for r in range(n)] for k in range(1, n)])
-=======
+
+
 def halving_and_doubling(n, size):
     """Rabenseifner's: partners half the ranks away first, with half the tensor; then the same rounds backwards."""
     rounds, part, step = [], size / 2, n // 2
@@ -110,7 +110,6 @@ def up_and_down_a_tree(n, size):
         step *= 2
     down = [[(dst, src, size) for src, dst, _ in pairs] for pairs in reversed(up)]
     return exchange(n, up + down)
->>>>>>> 9ff26c08be41405f8640491da829645f1fe257aa
 
 
 EXACT = [
