@@ -5,7 +5,7 @@
 # one to another, read what comes back when one of them fails or when all of them wait for each other, and start the
 # same function with `torchrun`.
 #
-# **Minutes:** 25 · **Points:** 4 · **Prerequisites:** Python functions, and PyTorch tensors on one device.
+# **Minutes:** 40 · **Points:** 4 · **Prerequisites:** Python functions, and PyTorch tensors on one device.
 # Nothing about distributed computing.
 
 # %% [markdown]
@@ -20,15 +20,11 @@
 # %%
 # Set-up: the tools of this lab
 import os
-import sys
 
-if "torch" not in sys.modules:
-    print("importing PyTorch: once, and it takes some seconds")
+from worldsize.notebook import *
 
 import torch
 import torch.distributed as dist
-
-from worldsize.notebook import *
 
 # %% tags=["parameters"]
 few_ranks = 2

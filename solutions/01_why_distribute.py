@@ -5,7 +5,7 @@
 # device's peak a step reaches, how much faster n workers are and why not n times, when averaging outweighs computing, to
 # tell a fast run from one that learns, and to count the bytes that training takes.
 #
-# **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
 
 # %% [markdown]
 # ![Declared compute, and a job that grows with its workers: are they all of use? The job grows …](../labs/covers/01.png)
@@ -20,11 +20,12 @@ import time
 from functools import partial
 from itertools import pairwise
 
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from worldsize.notebook import *
 from worldsize.fabric import collectives
 from worldsize.formulas import cost, scaling
 from worldsize.machine import usable_cores

@@ -5,7 +5,7 @@
 # each, to predict how long each takes on a given network, to say when which one wins, and to say what the order of a
 # sum does to its last digits.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %% [markdown]
 # ![After 6 steps every rank holds the whole sum of every chunk.](../labs/covers/06.png)
@@ -14,10 +14,11 @@
 # Set-up: the tools of this lab
 import time
 
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
 
-from worldsize.notebook import *
 from worldsize.formulas import cost
 
 # %% tags=["parameters"]
