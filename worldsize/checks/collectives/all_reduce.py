@@ -316,12 +316,15 @@ def _elsewhere(x: np.ndarray, rank: int, expected: np.ndarray, inputs: Sequence[
 
 def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Complaint:
     n, length = len(inputs), len(inputs[0])
-    for i in range(length):
-        owners = [rank for rank, (start, stop) in enumerate(slices) if start <= i < stop]
-        if not owners:
+    counts = np.zeros(length, dtype=int)
+    for part in slices:
+        counts[slice(*part)] += 1
+    if (counts != 1).any():
+        i = int(np.flatnonzero(counts != 1)[0])
+        if not counts[i]:
             return f"element {i} is in no rank's slice. The ranks returned {', '.join(map(str, slices))}"
-        if len(owners) > 1:
-            return f"element {i} is in the slices of ranks {owners[0]} and {owners[1]}; expected one owner for each"
+        owners = [rank for rank, (start, stop) in enumerate(slices) if start <= i < stop]
+        return f"element {i} is in the slices of ranks {owners[0]} and {owners[1]}; expected one owner for each"
 
     sizes = [stop - start for start, stop in slices]
     most = max(sizes)
