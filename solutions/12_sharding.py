@@ -5,19 +5,20 @@
 # optimizer's state over ranks, and to work out what every stage of ZeRO keeps and sends; you have seen PyTorch's FSDP
 # do what the formulas say.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
+# **Minutes:** 80 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
 
 # %% [markdown]
 # ![8 ranks: 120 GB a rank with whole copies, 15 GB with everything cut.](../labs/covers/12.png)
 
 # %%
 # Set-up: the tools of this lab
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from worldsize.notebook import *
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
 from worldsize.formulas import sharding
 from worldsize.pytorch.models import flat, mlp, tensors
