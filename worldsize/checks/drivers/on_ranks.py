@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from worldsize.arrays import tensors
+
 if TYPE_CHECKING:  # a task of TensorFlow has no torch
     import torch
 
@@ -19,17 +21,17 @@ if TYPE_CHECKING:  # a task of TensorFlow has no torch
 Tensors = list["torch.Tensor"]
 
 
-def in_memory(fn: Callable, fabric: Fabric, tensors: Tensors, *more: Any) -> dict[str, Any]:
-    """`fn(fabric, tensors, *more)` seen through an alias, as a model sees its weights.
+def in_memory(fn: Callable, fabric: Fabric, given: Tensors, *more: Any) -> dict[str, Any]:
+    """`fn(fabric, given, *more)` seen through an alias, as a model sees its weights.
 
     "returned" is what came back, "memory" what the memory of each tensor holds afterwards, "same" whether the list still
     has that tensor in its place.
     """
-    before = list(tensors)
+    before = list(given)
     aliases = [tensor.detach() for tensor in before]
-    returned = fn(fabric, tensors, *more)
+    returned = fn(fabric, given, *more)
 
-    same = [k < len(tensors) and tensors[k] is tensor for k, tensor in enumerate(before)]
+    same = [k < len(given) and given[k] is tensor for k, tensor in enumerate(before)]
     return {"returned": returned, "memory": aliases, "same": same}
 
 
@@ -65,7 +67,7 @@ def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> di
                 gradient.zero_()
             all_reduce(fabric, gradient)
 
-    returned = fn(fabric, weights, *lesson, begin, average)
+    returned = fn(fabric, weights, *tensors(lesson), begin, average)
     return {"returned": returned, "begun": len(begun), "counts": counted}
 
 
