@@ -5,7 +5,7 @@
 # found, to name mistakes by the trace that they leave, to weigh unequal shares by what they hold, and to say from two
 # numbers of a model and a batch whether copies or parts of it move less.
 #
-# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
+# **Minutes:** 80 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
 # helps in the last part.
 
 # %% [markdown]
@@ -34,7 +34,7 @@ batch_size = 64
 epochs = 6
 learning_rate = 0.05
 images_count = 1277
-sweep = [24, 96, 384, 1536]
+sweep = [6, 96, 1536]
 
 # %%
 lab, check = open_lab("04")
@@ -42,9 +42,9 @@ lab, check = open_lab("04")
 # %% [markdown]
 # ## One process
 #
-# We begin with the smallest model there is: a line. It has two weights, a slope and an intercept, and its best values
-# are known without any training: the line of least squares. So we can tell at once whether a training is right. All
-# numbers are float64: a difference of 10⁻¹⁶ is rounding, anything larger is a mistake.
+# We begin with the smallest model there is: a line, with a slope and an intercept. Its best values are known without any
+# training: the line of least squares. All numbers are float64: a difference of 10⁻¹⁶ is rounding, anything larger is a
+# mistake.
 
 # %%
 torch.manual_seed(4)
@@ -112,8 +112,8 @@ figures.paths(
 )
 
 # %% [markdown]
-# Several processes, several models. To train *one* model they must agree at every step. The key is in the gradient: it is
-# a **mean over examples**. If all shares are equally large, the mean of all examples is the mean of the shares' means.
+# To train *one* model they must agree at every step. The key is in the gradient: it is a **mean over examples**. If all
+# shares are equally large, the mean of all examples is the mean of the shares' means.
 
 # %%
 part = count // ranks * ranks  # so many divide evenly
@@ -291,9 +291,9 @@ for name, average in (("mean of means", mean_of_means), ("yours", average_gradie
 # %% [markdown]
 # ## What is an example?
 #
-# A language model is trained on **tokens**, pieces of text; here they are letters. Its loss is a mean over tokens, and
-# sequences are unequally long. Sixteen lines, four for each rank, sorted by length as loaders do to save padding. Every
-# rank has equally many *lines*. Is the mean of the ranks' means right?
+# A language model learns from **tokens**, pieces of text; here they are letters. Its loss is a mean over tokens, and
+# sequences are unequally long. Sixteen lines, four for each rank, sorted by length as loaders do to save padding. Is the
+# mean of the ranks' means right?
 
 # %%
 # Helper: sixteen lines of text, and the gradient of a model that guesses each letter from the one before
@@ -334,14 +334,13 @@ for name, counts in tried.items():
 lab.measure("tokens", 100 * off["lines"] if off else None)
 
 # %% [markdown]
-# Your `average_gradients` was right both times; the *counts* were not. A loss that is a mean over tokens is weighed by
-# tokens: add up the losses of all ranks, and divide once by the tokens of all ranks.
+# `average_gradients` was the same both times; the *counts* were not. A mean over tokens is weighed by tokens: add up the
+# losses of all ranks, and divide once by the tokens of all ranks.
 #
 # $$\text{loss}=\frac{\sum_r \sum_t \ell_{r,t}}{\sum_r T_r}\qquad\text{and not}\qquad
 # \frac{1}{n}\sum_r \frac{\sum_t \ell_{r,t}}{T_r}$$
 #
-# One device has the same trouble when it **accumulates**: it adds up the gradients of several micro-batches, one after
-# the other, and takes one step.
+# One device has the same trouble when it **accumulates** gradients: several micro-batches one after the other, one step.
 
 # %%
 means = sum(text_gradient(block) for block in blocks) / len(blocks)  # loss / 4, then backward, four times
@@ -350,9 +349,9 @@ for name, gradient in (("mean of four means", means), ("sum over all tokens", su
     print(f"one device, four micro-batches, {name}: {float((gradient - whole).norm() / whole.norm()):.1%} off")
 
 # %% [markdown]
-# The first line is what Hugging Face's Trainer did until October 2024; many models had been tuned so
-# ([their report](https://huggingface.co/blog/gradient_accumulation)). The mending: `reduction="sum"`, and the tokens of all
-# micro-batches as divisor. With several ranks that number has to be summed over the ranks, too.
+# The first line is what Hugging Face's Trainer did until October 2024
+# ([their report](https://huggingface.co/blog/gradient_accumulation)). The mending: `reduction="sum"`, and as divisor the
+# tokens of all micro-batches and, with several ranks, of all ranks.
 
 # %% [markdown]
 # ## The training
@@ -396,8 +395,8 @@ def train_replicas(
 check.train_replicas(train_replicas)
 
 # %% [markdown]
-# Now let one process learn the line, and then four replicas, over the same batches. All begin with other weights: rank
-# r with slope r and intercept r. Where will the path of the replicas run, compared with that of one process?
+# Now one process learns the line, and then four replicas, over the same batches. Rank r begins with slope r and
+# intercept r. Where will the path of the replicas run?
 
 # %%
 def lesson(fabric, x, y, begin=same_start, average=average_gradients):
@@ -419,20 +418,18 @@ figures.paths(
 
 # %% [markdown]
 # "Looks the same" is no test. So we take the largest difference of any weight on any rank from that of one process,
-# after every step, on a logarithmic scale. And we put in three mistakes that people really make.
-
-# %% [markdown]
+# after every step. And we put in three mistakes that people really make.
+#
 # - *Added up*: nobody divides.
 # - *Mean of means*: each rank counts the same, whatever its share.
 # - *Any start*: each rank keeps its own random weights.
 
 # %%
 lab.predict("sum", f"Gradients added up on {ranks} ranks: how many times as long is the first step?", "times")
-
-# %%
 lab.predict("first_wrong", "Mean of means: after how many right steps does the first wrong one come?", "steps")
 
 # %%
+# Helper: two of the mistakes, and how far ranks are from one process
 def added_up(fabric, gradients, counts):
     for gradient in gradients:
         all_reduce(fabric, gradient)
@@ -484,11 +481,12 @@ figures.predicted(lab, ["louder", "sum", "first_wrong"])
 # %% [markdown]
 # ## A real network
 #
-# The same with a small convolutional network on Fashion-MNIST, in float32, with momentum: the step is a `velocity`, a
-# running sum of gradients. It needs no message of its own: where gradients are equal, what is made of them is equal
-# too. `same_start` gets the whole `state_dict`. The list `extra` takes more layers, for later.
+# The same with a small convolutional network on Fashion-MNIST, in float32, with momentum: the step is a running sum of
+# gradients, a `velocity`. It needs no message of its own: where gradients are equal, so is what is made of them.
+# `same_start` gets the whole `state_dict`.
 
 # %%
+# Helper: the training of a network, with more layers in `extra`
 images, labels, *_ = tensors(data.load("fashion-mnist"), images_count, 1)
 
 def train_network(fabric, extra=()):
@@ -512,9 +510,7 @@ def train_network(fabric, extra=()):
     return torch.stack(history), means
 
 # %%
-lab.predict("digits", "After one epoch the largest difference of a weight from one process is 10 to the minus …?", "")
-
-# %%
+# Helper: how far replicas are from one process, and from each other
 def network_gap(run, reference):
     """As `gap`, of runs that return the weights and more."""
     if "not yet" in (run.state, reference.state):
@@ -525,23 +521,23 @@ def between(run):
     """The largest difference of a weight of any replica from rank 0's, after any step."""
     return max(float((w - run[0][0]).abs().max()) for w, *_ in run.results)
 
+# %%
 one_network = launch(train_network, 1)
 four_networks = launch(train_network, ranks)
 apart = network_gap(four_networks, one_network)
 if apart:
     print(f"after {len(apart)} steps: from one process {apart[-1]:.1e}, between replicas {between(four_networks):g}")
-lab.measure("digits", -math.log10(apart[-1]) if apart and apart[-1] else None)
 
 # %% [markdown]
-# Sums in another order are rounded otherwise: in float32 a difference from one process is left. Between the *replicas*
-# there is none: each sum was made on one rank and then copied to all, so all take the same bits. Replicas that round
-# differently would drift apart, with nobody to notice.
+# Sums in another order are rounded otherwise: a difference from one process is left. Between the *replicas* there is none:
+# each sum was made on one rank and then copied to all. Replicas that round differently would drift apart, with nobody to
+# notice.
 
 # %% [markdown]
 # ## What must differ: random numbers
 #
-# Weights have to be equal on all ranks. Random numbers of the *data* must not: dropout and augmentation are there to
-# show the model many variants. Here each of 4 ranks draws a dropout mask at each of 50 steps.
+# Weights have to be equal on all ranks. Random numbers of the *data* must not: dropout is there to show the model many
+# variants. Here each of 4 ranks draws a dropout mask at each of 50 steps.
 
 # %%
 lab.predict("masks", "4 ranks, 50 steps, the same seed on every rank: how many different masks are drawn in all?", "masks")
@@ -596,9 +592,9 @@ figures.histories(
 # %% [markdown]
 # ## The other way: spread the model
 #
-# Data parallelism copies the model and cuts the batch. **Model parallelism** does the reverse: each rank holds some
-# layers, a **stage**, and sees the whole batch. What travels are **activations** forwards and their gradients backwards,
-# as in Lab 03. Below are two models, each cut in front of every layer with weights: three stages, three ranks.
+# **Model parallelism** cuts the model and not the batch: each rank holds some layers, a **stage**. What travels are
+# **activations** forwards and their gradients backwards (Lab 03). Below are two models, each cut in front of every layer
+# with weights: three stages, three ranks.
 
 # %%
 # Helper: a model cut into stages, and what passes between them
@@ -700,9 +696,9 @@ print(f"replicas differ from one process by {(by_data - single).abs().max():.1e}
 print(f"  stages differ from one process by {(by_model - single).abs().max():.1e} at most")
 
 # %% [markdown]
-# Both roads lead to one process' weights. So the choice between them is one of cost: bytes to move, memory to hold. Predict the
-# bytes for the wide MLP from the numbers printed above; each number has four bytes. Replicas send $2(n-1)$ times the
-# gradients, all ranks together; stages send the activations of the whole batch over two boundaries, forwards and back.
+# Both roads lead to one process' weights. So the choice is one of cost: bytes to move, memory to hold. Predict the bytes
+# for the wide MLP from the numbers printed above, four bytes each. Replicas send $2(n-1)$ times the gradients, all ranks
+# together; stages send the activations of the whole batch over two boundaries, forwards and back.
 
 # %%
 lab.predict("replica_bytes", "Wide MLP, batch 96, 3 replicas: how many MB do all ranks send in a step?", "MB")
@@ -722,7 +718,7 @@ figures.stacks({name: [held for _, held in run.results] for name, run in groups.
 
 # %% [markdown]
 # Every replica holds the whole model: one that does not fit into a device cannot be trained so. Stages share the
-# parameters, but unevenly, as the layers happen to be large.
+# parameters, as unevenly as the layers are large.
 
 # %% [markdown]
 # ## For which batch, for which model?
@@ -733,7 +729,6 @@ figures.stacks({name: [held for _, held in run.results] for name, run in groups.
 
 # %%
 lab.predict("crossing_mlp", "Wide MLP: from which batch size on do replicas move less?", "examples")
-lab.predict("crossing_cnn", "CNN: from which batch size on do replicas move less?", "examples")
 
 # %%
 ways = {"replicas": replica_step, "stages": split_step}
@@ -768,22 +763,23 @@ figures.curves(
 )
 
 # %%
+# Helper: where the measured lines meet
 def crossing(name):
     """The batch at which the measured lines meet: stages grow in proportion to it, replicas not at all."""
     (_, flat_bytes), *_ = measured[name, "replicas"]
     (batch, grown_bytes), *_ = measured[name, "stages"]
     return flat_bytes / (grown_bytes / batch)
 
+# %%
 lab.measure("crossing_mlp", crossing("wide MLP"))
-lab.measure("crossing_cnn", crossing("CNN"))
+print(f"CNN: they meet at a batch of {crossing('CNN'):.0f}")
 for name in models:
     less = [min(ways, key=lambda word: dict(measured[name, word])[batch]) for batch in sweep]
     print(f"{name}, batches {sweep}: less is moved by {less}")
 
 # %% [markdown]
-# So no rule says "copies" or "parts" of a model alone: **which is smaller depends on the batch**. The same holds where single
-# layers are cut (tensor parallelism, Lab 12): there, too, activations travel, and at *every* cut layer. A small batch
-# favours parts, a large one copies.
+# So no rule says "copies" or "parts" of a model alone: **which is smaller depends on the batch**. The same holds where
+# single layers are cut (tensor parallelism, Lab 12): there, too, activations travel, at *every* cut layer.
 #
 # **In one sentence:** a convolution's kernel is used at every pixel. Why does that favour copies, for the same batch?
 #
@@ -791,11 +787,11 @@ for name in models:
 # convolution there is more to move forwards and fewer gradients.</details>
 
 # %% [markdown]
-# ## One step in time
+# ## When does averaging cost more than the step?
 #
-# Bytes are not yet seconds. Give the ranks slow links, and declare how long the work on a whole batch of 96 takes on one
-# rank: 0.3 s. Replicas each do a third of it, all at once. Stages each do a third too, but one after the other, because
-# each needs what the one before makes. (Lab 03 fills that gap with micro-batches.)
+# Averaging takes as long for one example as for a thousand; work grows with them. So over a slow link a small batch mostly
+# talks. How many examples a rank (of a language model: tokens) make both equal? Lab 01 asks this of measured compute. Here
+# the work is declared, 0.3 s for 96 examples on one rank, and the link shaped.
 
 # %%
 # Helper: a warmed-up step over slow links with declared work
@@ -826,13 +822,41 @@ def by_formula(name, word, batch=96):
     return parallelism.seconds_model_parallel(batch, work_s, passing, slow)
 
 # %%
+replicas_step = timed("wide MLP", "replicas")
+talk_s = seconds(replicas_step) - work_s / 3
+example_s = work_s / 96
+figures.messages(replicas_step)
+
+# %%
+print(f"averaging took {talk_s:.2f} s; an example is declared to take {1000 * example_s:.2f} ms of work")
+lab.predict("border", "How many examples a rank make the work as long as the averaging?", "examples")
+
+# %%
+border = talk_s / example_s
+lab.measure("border", border)
+for each in (round(border / 4), round(border), round(2 * border)):
+    step_s = seconds(timed("wide MLP", "replicas", batch=3 * each))
+    print(f"{each:4} examples a rank: a step {step_s:.2f} s, the declared work {each * example_s / step_s:.0%} of it")
+parameters, _ = sizes_of("wide MLP")
+for link in (slow, Link("50 MB/s", "100 us")):
+    print(f"by formula, over {link}: {parallelism.seconds_data_parallel(3, 0, parameters, link) / example_s:.0f} a rank")
+
+# %% [markdown]
+# The border falls as the link gets faster. It hardly depends on how large a model of this sort is: the gradients grow with
+# the weights, and so does the work for an example. So a slow link asks for large batches, or for averaging that hides
+# behind the backward pass (Lab 11).
+
+# %% [markdown]
+# ## One step in time (optional)
+#
+# Replicas work all at once, stages one after the other, because each needs what the one before makes. (Lab 03 fills that
+# gap with micro-batches.) The same links, the same declared work, batch 96: which way is faster?
+
+# %%
 lab.predict("mlp_ratio", "Wide MLP, batch 96, slow links: a step of replicas takes how many times a step of stages?", "times")
 
 # %%
 steps = {(name, word): timed(name, word) for name in models for word in ways}
-figures.messages(steps["wide MLP", "replicas"])
-
-# %%
 figures.messages(steps["wide MLP", "stages"])
 
 # %%
@@ -842,34 +866,6 @@ figures.race(
     [figures.Timing(word, took[name, word], by_formula(name, word), group=name) for name, word in steps],
     "Over slow links: is the same way the faster one for both models?",
 )
-
-# %% [markdown]
-# ## When does averaging cost more than the step?
-#
-# In the first picture the wide MLP's replicas mostly talk. Averaging costs the same whatever the batch; work grows with it.
-# So give each rank more examples (of a language model: more tokens) until both are equal. Lab 01 asks this of one
-# model's measured compute; here are this lab's numbers.
-
-# %%
-talk_s = took["wide MLP", "replicas"] - work_s / 3
-example_s = work_s / 96
-print(f"averaging took {talk_s:.2f} s; an example is declared to take {1000 * example_s:.2f} ms of work")
-lab.predict("border", "How many examples a rank make the work as long as the averaging?", "examples")
-
-# %%
-border = talk_s / example_s
-lab.measure("border", border)
-for each in (round(border / 4), round(border), round(2 * border)):
-    step_s = seconds(timed("wide MLP", "replicas", batch=3 * each))
-    print(f"{each:4} examples a rank: a step {step_s:.2f} s, averaging {1 - each * example_s / step_s:.0%} of it")
-parameters, _ = sizes_of("wide MLP")
-for link in (slow, Link("50 MB/s", "100 us")):
-    print(f"by formula, over {link}: {parallelism.seconds_data_parallel(3, 0, parameters, link) / example_s:.0f} a rank")
-
-# %% [markdown]
-# Examples a device against link speed: with a link ten times as fast a tenth of the examples will do. That is why replicas over
-# slow links need large batches, why large models, whose work for a token grows with their weights just as the gradients do, need about the same number of
-# tokens a device, and why the averaging is hidden behind the backward pass (Lab 11).
 
 # %% [markdown]
 # ## One weird trick (optional)
@@ -903,8 +899,8 @@ figures.histories(
 )
 
 # %%
-for layer, (weights, made) in enumerate(zip(parameters, outputs)):
-    print(f"layer {layer}: from {weights / made:8.0f} images on it makes more activations than it has parameters")
+for layer, (weights, made) in enumerate(zip(parameters, outputs), 1):
+    print(f"layer {layer}: from {weights / made:8.0f} images on, more activations than parameters")
 
 # %% [markdown]
 # So his trick: data parallelism for the five convolutions, model parallelism for the three fully connected layers, in
@@ -918,8 +914,7 @@ for layer, (weights, made) in enumerate(zip(parameters, outputs)):
 lab.summary()
 
 # %% [markdown]
-# **Further reading.** Krizhevsky, *One weird trick for parallelizing convolutional neural networks*
-# ([arXiv:1404.5997](https://arxiv.org/abs/1404.5997), 2014). Goyal and others, *Accurate, large minibatch SGD*
+# **Further reading.** Goyal and others, *Accurate, large minibatch SGD*
 # ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677), 2017): averaging, and what goes wrong. Li and others, *PyTorch
-# Distributed: experiences on accelerating data parallel training* (VLDB 2020). Dean and others, *Large scale distributed
-# deep networks* (NIPS 2012). Ioffe and Szegedy, *Batch normalization* (2015); Wu and He, *Group normalization* (2018).
+# Distributed* (VLDB 2020). Krizhevsky, *One weird trick* ([arXiv:1404.5997](https://arxiv.org/abs/1404.5997), 2014).
+# Hugging Face, *Fixing gradient accumulation* (2024). Wu and He, *Group normalization* (2018).
