@@ -15,7 +15,6 @@
 # Set-up: the tools of this lab
 import codecs
 import io
-import math
 from contextlib import redirect_stdout
 
 from worldsize.notebook import *
@@ -170,7 +169,7 @@ check.shards(shards)
 # you: straight, down a line, or along a tree as in Lab 02.
 #
 # *In place* means: into the memory of the tensors in the list. The model holds the same memory, and sees nothing of a
-# new tensor.
+# new one that you put into the list.
 
 # %%
 model = small_cnn(seed=0)
@@ -227,7 +226,7 @@ figures.messages(run)
 #
 # Adding up over ranks is an **all-reduce**. `all_reduce(fabric, t)` is given: it leaves the sum of all ranks' `t` in `t`,
 # on every rank, and each rank sends $\frac{2(n-1)}{n}$ of it (Lab 06 looks inside). What to *do* with the sum is the
-# question here, because shares may be unequal. Our last batch has five examples. On four ranks: 2, 1, 1 and 1.
+# question here, because shares may be unequal. Take five examples on four ranks: the shares are 2, 1, 1 and 1.
 
 # %%
 lab.predict(
@@ -330,7 +329,7 @@ for name, counts in tried.items():
     run = launch(by_blocks, 4, args=(average_gradients, counts))
     if run.state == "done":
         off[name] = float((run[0] - whole).norm() / whole.norm())
-        print(f"weighed by {name}: {off[name]:.1%} off ({off[name]:.0e})")
+        print(f"weighed by {name}: {100 * off[name]:.2g} % off")
 lab.measure("tokens", 100 * off["lines"] if off else None)
 
 # %% [markdown]
@@ -346,7 +345,7 @@ lab.measure("tokens", 100 * off["lines"] if off else None)
 means = sum(text_gradient(block) for block in blocks) / len(blocks)  # loss / 4, then backward, four times
 sums = sum(text_gradient(block, "sum") for block in blocks) / tokens_in(lines)
 for name, gradient in (("mean of four means", means), ("sum over all tokens", sums)):
-    print(f"one device, four micro-batches, {name}: {float((gradient - whole).norm() / whole.norm()):.1%} off")
+    print(f"one device, four micro-batches, {name}: {100 * float((gradient - whole).norm() / whole.norm()):.2g} % off")
 
 # %% [markdown]
 # The first line is what Hugging Face's Trainer did until October 2024
@@ -374,8 +373,8 @@ def train_replicas(
 ):
     """Trains the line in `weights` on x, y (all examples, on every rank), each step on the ranks' shares of a batch.
 
-    begin(fabric, weights) once, average(fabric, gradients, counts) in every step; nothing else is sent. Epochs differ.
-    Returns the weights after each step, a tensor [steps, 2]. One rank and many have to come to the same.
+    begin(fabric, weights) once, average(fabric, gradients, counts) at every step, no other message; each epoch reshuffles.
+    Returns the weights after each step, a tensor [steps, 2]: the same for one rank and for many.
     """
     ### BEGIN SOLUTION
     n, history = fabric.world_size, []

@@ -74,32 +74,20 @@ def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> di
 def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """A plain function in one process: "returned" has `fn(*arguments)` for each of those asked.
 
-    "drawn" has, by generator, two lists: the numbers that the process' own generators give after the first call, where
-    they had two different seeds before.
+    "drawn" has, by generator, the numbers that the process' own generators give after one call and after another. In
+    between they have gone on: where the numbers are the same, the call has set them back.
     """
-    drawn: dict[str, list[list[float]]] = {}
-    for seed in (1, 2):
-        _sow(seed)
+    generators = {"torch": _of_torch, "random": random.random, "numpy": np.random.random}
+    drawn: dict[str, list[list[float]]] = {name: [] for name in generators}
+    for _ in range(2):
         fn(*asked[0])
-        for name, numbers in _draw().items():
-            drawn.setdefault(name, []).append(numbers)
+        for name, draw in generators.items():
+            drawn[name].append([draw() for _ in range(4)])
 
     return {"returned": [fn(*arguments) for arguments in asked], "drawn": drawn}
 
 
-def _sow(seed: int) -> None:
+def _of_torch() -> float:
     import torch
 
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - it is the global generator that is looked at
-
-
-def _draw() -> dict[str, list[float]]:
-    import torch
-
-    return {
-        "torch": torch.rand(4).tolist(),
-        "random": [random.random() for _ in range(4)],  # noqa: S311 - no secret
-        "numpy": np.random.random(4).tolist(),  # noqa: NPY002 - it is the global generator that is looked at
-    }
+    return float(torch.rand(1))

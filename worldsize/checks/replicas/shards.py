@@ -227,7 +227,7 @@ def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> Complaint:
 
 
 def _resets(drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint:
-    """Words where a generator of the process gives the same numbers afterwards, whatever its seed was before."""
+    """Words where a generator of the process gives the same numbers after each of two calls."""
     for name, (one, other) in drawn.items():
         if tuple(one) == tuple(other):
             return f"shards resets {GLOBAL[name]}: every rank would draw the same from then on, dropout too. {OWN[name]}"

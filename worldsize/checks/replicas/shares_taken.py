@@ -34,7 +34,7 @@ CALL = "The start and the average are parameters: call begin and average."
 
 
 @dataclass(frozen=True)
-class Way:
+class PartsUsed:
     """How a training may have begun and averaged: the right way, or without the check's parts."""
 
     shifted: bool
@@ -43,10 +43,10 @@ class Way:
 
 
 WAYS = (
-    Way(True, True, None),
-    Way(True, False, f"gradients are averaged, but not by the parameter average. {CALL}"),
-    Way(False, True, f"the weights begin as rank 0's, but not by the parameter begin. {CALL}"),
-    Way(False, False, f"the parameters begin and average are not used: wrong ones could not be put in. {CALL}"),
+    PartsUsed(True, True, None),
+    PartsUsed(True, False, f"gradients are averaged, but not by the parameter average. {CALL}"),
+    PartsUsed(False, True, f"the weights begin as rank 0's, but not by the parameter begin. {CALL}"),
+    PartsUsed(False, False, f"the parameters begin and average are not used: wrong ones could not be put in. {CALL}"),
 )
 
 
@@ -115,7 +115,7 @@ class SharesTaken:
                 return self._followed(returned[0], way)
         return FoundShares(self._no_mean(0))
 
-    def _followed(self, history: np.ndarray, way: Way) -> FoundShares:
+    def _followed(self, history: np.ndarray, way: PartsUsed) -> FoundShares:
         """The steps one after the other: in which batch each example was."""
         batches = []
         for step in range(self.steps):
@@ -132,7 +132,7 @@ class SharesTaken:
         epochs = [batches[first : first + n] for first in range(0, self.steps, n)]
         return FoundShares(_not_once(epochs), way.words, _alike(epochs))
 
-    def _taken(self, history: np.ndarray, step: int, way: Way, rank: int, times: int = 1) -> np.ndarray | None:
+    def _taken(self, history: np.ndarray, step: int, way: PartsUsed, rank: int, times: int = 1) -> np.ndarray | None:
         """Which examples of which rank are in the step, 1 or 0: shape [ranks, examples]. None where the step is no mean.
 
         `times`: how many times the sum is a whole number.
@@ -147,7 +147,7 @@ class SharesTaken:
             return None
         return int(total) // self.targets().astype(int) % 2
 
-    def _line_before(self, history: np.ndarray, step: int, way: Way, rank: int) -> np.ndarray:
+    def _line_before(self, history: np.ndarray, step: int, way: PartsUsed, rank: int) -> np.ndarray:
         if step:
             return history[step - 1]
         return np.concatenate(self.starts()[rank]) + self.shift * way.shifted
@@ -198,7 +198,7 @@ class SharesTaken:
     def _no_mean(self, step: int) -> str:
         return f"step {step} is not the mean over {self._size(step)} examples, each with the numbers of one rank. {SHARE}"
 
-    def _lost(self, history: np.ndarray, step: int, way: Way) -> str:
+    def _lost(self, history: np.ndarray, step: int, way: PartsUsed) -> str:
         again = history.copy()
         again[step - 1] += self.shift
         if self._taken(again, step, way, 0) is not None:
