@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations, product
 from typing import Any
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
 from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
@@ -72,21 +72,6 @@ def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
     together = list(product([seed], range(world_size), [world_size]))
     reseeded = list(product([seed + 1], range(world_size), [world_size]))
     return [*together, (seed, 0, 1), *reseeded]
-
-
-def call_each(arena: Arena, fn: Callable, asked: Sequence[tuple]) -> ArenaResult:
-    """For checks of samplers: `fn(*arguments)` for each of the arguments asked, one call after the other.
-
-    The first call that does not end well stands for all; otherwise `returned` has what each returned.
-    """
-    returned = []
-    for arguments in asked:
-        ended = arena.call(fn, *arguments)
-        if ended.state != "done":
-            return ended
-        returned.append(ended.returned[0])
-
-    return ArenaResult("done", returned=tuple(returned))
 
 
 def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: int) -> dict[str, Complaint]:
