@@ -71,6 +71,7 @@ def gradients(weights, x, y):
     return [2 * (error * x).mean(0, keepdim=True), 2 * error.mean(0, keepdim=True)]
 
 # %%
+# Helper: gradient descent on all examples
 def descend(x, y, steps=60):
     """Gradient descent from zero, all examples at every step. The weights after each: [steps + 1, 2]."""
     weights = [torch.zeros(1, dtype=torch.float64) for _ in range(2)]
@@ -124,9 +125,8 @@ print(f"   mean: {torch.stack(shares).mean(0).numpy()}")
 print(f"  whole: {flat(gradients(start, x[:part], y[:part])).numpy()}")
 
 # %% [markdown]
-# That is **data parallelism**: the same weights everywhere, a different share of the batch for each rank, average the
-# gradients, take the same step. It takes four parts, and you write all four: the shares, the same start, the average,
-# the training.
+# That is **data parallelism**: the same weights everywhere, a share of the batch for each rank, one average, one step. You
+# write its four parts: the shares, the same start, the average, the training.
 
 # %% [markdown]
 # ## The shares
@@ -219,9 +219,6 @@ for rank, (before, after) in enumerate(run.results):
 figures.messages(run)
 
 # %% [markdown]
-# It happens once in a training, so few people care how. What happens at every step matters more, and comes now.
-
-# %% [markdown]
 # ## The average
 #
 # Adding up over ranks is an **all-reduce**. `all_reduce(fabric, t)` is given: it leaves the sum of all ranks' `t` in `t`,
@@ -269,6 +266,7 @@ check.average_gradients(average_gradients)
 # list of what the examples count. Below, yours beside the mean of means.
 
 # %%
+# Helper: the mean of means, and gradients that mark the examples
 def mean_of_means(fabric, gradients, counts):
     for gradient in gradients:
         all_reduce(fabric, gradient).div_(fabric.world_size)
@@ -356,11 +354,10 @@ for name, gradient in (("mean of four means", means), ("sum over all tokens", su
 # ## The training
 #
 # Now put it together. At each step a rank takes its share, computes the gradient, averages it with the others, and
-# takes the step. After every step note the weights: `flat(weights)` makes one vector of the list, a copy.
+# takes the step. Then it notes the weights: `flat(weights)` makes one vector of the list, a copy.
 #
-# The start and the average are parameters: later we put in wrong ones. The check puts in its own, too, and counts
-# what is sent. Every rank has all examples, and *could* take the whole batch alone; so in one training the check gives
-# each rank a y of its own, and sees who took which example.
+# The start and the average are parameters: later we put in wrong ones. The check puts in its own, and counts what is
+# sent. In one training it gives each rank a y of its own, so that it sees who took which example.
 #
 # <details><summary>Hint</summary>The shares of all ranks, for the counts:
 # <code>[shards(…, r, fabric.world_size) for r in range(fabric.world_size)]</code>. Which seed gives every epoch an order
@@ -463,9 +460,9 @@ lab.measure("first_wrong", None if wrong is None else sum(max(wrong[:k]) < 1e-12
 figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %% [markdown]
-# Each mistake has its trace. *Any start* never goes away: the ranks take the same steps from different places and do not
-# meet. *Added up* is wrong from the first step: it is a learning rate n times as large. *Mean of means* is the nasty
-# one. It is right to the last digit until the smaller batch at the end of the epoch, and nothing looks broken.
+# Each mistake has its trace. *Any start* never goes away: the ranks take the same steps from different places. *Added up*
+# is wrong from the first step: it is a learning rate n times as large. *Mean of means* is the nasty one: right to the last
+# digit until the smaller batch at the end of the epoch, and nothing looks broken.
 #
 # **In one sentence:** why does *any start* never heal, though all ranks see the same gradients?
 #
@@ -474,8 +471,7 @@ figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %% [markdown]
 # PyTorch's `DistributedDataParallel` divides the sum by the number of *ranks*: a mean of means, right only for equal
-# shares. That is why its usual sampler repeats some examples until the ranks have equally many (Lab 10). Goyal and others
-# (2017) list the other pitfalls: shuffle once for all ranks, scale the loss once, and mind what momentum keeps.
+# shares. That is why its usual sampler repeats some examples until the ranks have equally many (Lab 10).
 
 # %% [markdown]
 # ## A real network
@@ -528,12 +524,11 @@ if apart:
     print(f"after {len(apart)} steps: from one process {apart[-1]:.1e}, between replicas {between(four_networks):g}")
 
 # %% [markdown]
-# Sums in another order are rounded otherwise: a difference from one process is left. Between the *replicas* there is none:
-# each sum was made on one rank and then copied to all. Replicas that round differently would drift apart, with nobody to
-# notice.
+# Sums in another order are rounded otherwise, so a difference from one process is left. Between the *replicas* there is
+# none: each sum was made on one rank and then copied to all.
 
 # %% [markdown]
-# ## What must differ: random numbers
+# ## What must differ: random numbers (optional)
 #
 # Weights have to be equal on all ranks. Random numbers of the *data* must not: dropout is there to show the model many
 # variants. Here each of 4 ranks draws a dropout mask at each of 50 steps.
@@ -685,7 +680,7 @@ def step(name, way, n=3, batch=96):
     return run, torch.cat([w for w, _ in run.results]) if way is split_step else run[0][0]
 
 # %% [markdown]
-# First question: is it the same training? One process, three replicas, and three stages whose weights we put together:
+# Is it the same training? One process, three replicas, and three stages whose weights we put together:
 
 # %%
 _, single = step("wide MLP", replica_step, n=1)
@@ -695,9 +690,9 @@ print(f"replicas differ from one process by {(by_data - single).abs().max():.1e}
 print(f"  stages differ from one process by {(by_model - single).abs().max():.1e} at most")
 
 # %% [markdown]
-# Both roads lead to one process' weights. So the choice is one of cost: bytes to move, memory to hold. Predict the bytes
-# for the wide MLP from the numbers printed above, four bytes each. Replicas send $2(n-1)$ times the gradients, all ranks
-# together; stages send the activations of the whole batch over two boundaries, forwards and back.
+# So the choice is one of cost: bytes to move, memory to hold. Predict the bytes for the wide MLP from the numbers printed
+# above, four bytes each. Replicas send $2(n-1)$ times the gradients, all ranks together; stages send the activations of
+# the whole batch over two boundaries, forwards and back.
 
 # %%
 lab.predict("replica_bytes", "Wide MLP, batch 96, 3 replicas: how many MB do all ranks send in a step?", "MB")
@@ -841,9 +836,8 @@ for link in (slow, Link("50 MB/s", "100 us")):
     print(f"by formula, over {link}: {parallelism.seconds_data_parallel(3, 0, parameters, link) / example_s:.0f} a rank")
 
 # %% [markdown]
-# The border falls as the link gets faster. It hardly depends on how large a model of this sort is: the gradients grow with
-# the weights, and so does the work for an example. So a slow link asks for large batches, or for averaging that hides
-# behind the backward pass (Lab 11).
+# The border hardly depends on how large such a model is: the gradients grow with the weights, and so does the work for an
+# example. A slow link asks for large batches, or for averaging that hides behind the backward pass (Lab 11).
 
 # %% [markdown]
 # ## One step in time (optional)
