@@ -262,8 +262,8 @@ def average_gradients(fabric, gradients, counts):
 check.average_gradients(average_gradients)
 
 # %% [markdown]
-# To see what each example counts, mark them: the gradient of example i is 1 in place i, else 0. The average then *is* the
-# list of what the examples count. Below, yours beside the mean of means.
+# To see what each example counts, mark it: its gradient is 1 in a place of its own, else 0. The average then *is* the list
+# of what the examples count.
 
 # %%
 # Helper: the mean of means, and gradients that mark the examples
@@ -711,8 +711,8 @@ groups = {
 figures.stacks({name: [held for _, held in run.results] for name, run in groups.items()}, "What does each rank hold in a step?")
 
 # %% [markdown]
-# Every replica holds the whole model: one that does not fit into a device cannot be trained so. Stages share the
-# parameters, as unevenly as the layers are large.
+# Every replica holds the whole model: it has to fit into one device. Stages share the parameters, as unevenly as the
+# layers are large.
 
 # %% [markdown]
 # ## For which batch, for which model?
@@ -910,4 +910,4 @@ lab.summary()
 # **Further reading.** Goyal and others, *Accurate, large minibatch SGD*
 # ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677), 2017): averaging, and what goes wrong. Li and others, *PyTorch
 # Distributed* (VLDB 2020). Krizhevsky, *One weird trick* ([arXiv:1404.5997](https://arxiv.org/abs/1404.5997), 2014).
-# Hugging Face, *Fixing gradient accumulation* (2024). Wu and He, *Group normalization* (2018).
+# Wu and He, *Group normalization* (2018).
