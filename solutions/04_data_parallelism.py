@@ -5,7 +5,7 @@
 # found, to name mistakes by the trace that they leave, to weigh unequal shares by what they hold, and to say from two
 # numbers of a model and a batch whether copies or parts of it move less.
 #
-# **Minutes:** 80 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
+# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
 # helps in the last part.
 
 # %% [markdown]
@@ -477,7 +477,7 @@ figures.predicted(lab, ["louder", "sum", "first_wrong"])
 # ## A real network
 #
 # The same with a small convolutional network on Fashion-MNIST, in float32, with momentum: the step is a running sum of
-# gradients, a `velocity`. It needs no message of its own: where gradients are equal, so is what is made of them.
+# gradients. It needs no message of its own: where gradients are equal, so is what is made of them.
 # `same_start` gets the whole `state_dict`.
 
 # %%
@@ -910,4 +910,3 @@ lab.summary()
 # **Further reading.** Goyal and others, *Accurate, large minibatch SGD*
 # ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677), 2017): averaging, and what goes wrong. Li and others, *PyTorch
 # Distributed* (VLDB 2020). Krizhevsky, *One weird trick* ([arXiv:1404.5997](https://arxiv.org/abs/1404.5997), 2014).
-# Wu and He, *Group normalization* (2018).
