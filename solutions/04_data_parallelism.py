@@ -5,7 +5,7 @@
 # found, to name mistakes by the trace that they leave, to weigh unequal shares by what they hold, and to say from two
 # numbers of a model and a batch whether copies or parts of it move less.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
+# **Minutes:** 80 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
 # helps in the last part.
 
 # %% [markdown]
@@ -293,12 +293,7 @@ for name, average in (("mean of means", mean_of_means), ("yours", average_gradie
 # mean of the ranks' means right?
 
 # %%
-# Helper: sixteen lines of text, and the gradient of a model that guesses each letter from the one before
-with redirect_stdout(io.StringIO()):  # the module prints its text when it is imported
-    import this
-lines = sorted(codecs.decode(this.s, "rot13").splitlines()[3:19], key=len)
-blocks = [lines[first : first + 4] for first in range(0, len(lines), 4)]
-
+# Helper: the tokens of some lines, and the gradient of a model that guesses each letter from the one before
 def tokens_in(part):
     return sum(len(line) - 1 for line in part)  # the first letter of a line is given
 
@@ -311,6 +306,10 @@ def text_gradient(part, reduction="mean"):
     return table.grad
 
 # %%
+with redirect_stdout(io.StringIO()):  # the module prints its text when it is imported
+    import this
+lines = sorted(codecs.decode(this.s, "rot13").splitlines()[3:19], key=len)
+blocks = [lines[first : first + 4] for first in range(0, len(lines), 4)]
 print("tokens of ranks 0, 1, 2, 3:", [tokens_in(block) for block in blocks])
 lab.predict("tokens", "Mean of the four ranks' means against one process: how far off, in % of its gradient's length?", "%")
 
@@ -370,7 +369,7 @@ def train_replicas(
 ):
     """Trains the line in `weights` on x, y (all examples, on every rank), each step on the ranks' shares of a batch.
 
-    begin(fabric, weights) once, average(fabric, gradients, counts) at every step, no other message; each epoch reshuffles.
+    Calls begin once and average at every step, and sends nothing else; each epoch reshuffles.
     Returns the weights after each step, a tensor [steps, 2]: the same for one rank and for many.
     """
     ### BEGIN SOLUTION
@@ -482,8 +481,6 @@ figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %%
 # Helper: the training of a network, with more layers in `extra`
-images, labels, *_ = tensors(data.load("fashion-mnist"), images_count, 1)
-
 def train_network(fabric, extra=()):
     """Weights after each step [steps, parameters]; by step, a running mean where there is one."""
     torch.set_num_threads(1)  # alone or not, a rank computes in the same way
@@ -517,6 +514,7 @@ def between(run):
     return max(float((w - run[0][0]).abs().max()) for w, *_ in run.results)
 
 # %%
+images, labels, *_ = tensors(data.load("fashion-mnist"), images_count, 1)
 one_network = launch(train_network, 1)
 four_networks = launch(train_network, ranks)
 apart = network_gap(four_networks, one_network)
@@ -618,7 +616,7 @@ for name, (stages, x_all) in models.items():
     print(name, [sum(p.numel() for p in s.parameters()) for s in stages], "parameters;", boundaries(stages, x_all[:1]))
 
 # %%
-# Helper: one step of stages, one step of replicas; `work` is declared time, the whole batch's on one rank
+# Helper: one step of stages; `work` is declared time, the whole batch's on one rank
 def split_step(fabric, stages, x, y, work):
     """Each rank has one stage and the whole batch."""
     rank, stage, last = fabric.rank, stages[fabric.rank], fabric.world_size - 1
@@ -641,6 +639,8 @@ def split_step(fabric, stages, x, y, work):
         fabric.send(x.grad, to=rank - 1)
     return stage
 
+# %%
+# Helper: one step of replicas
 def replica_step(fabric, stages, x, y, work):
     """Each rank has all stages and its share of the batch, which divides evenly here."""
     n, model = fabric.world_size, nn.Sequential(*stages)
@@ -789,9 +789,6 @@ for name in models:
 
 # %%
 # Helper: a warmed-up step over slow links with declared work
-slow = Link("5 MB/s", "100 us")
-work_s = 0.3  # of 96 examples
-
 def warmed(fabric, way, stages, x, y):
     nn.Sequential(*stages)(x[:3]).sum().backward()  # the first time takes longer
     for stage in stages:
@@ -816,6 +813,8 @@ def by_formula(name, word, batch=96):
     return parallelism.seconds_model_parallel(batch, work_s, passing, slow)
 
 # %%
+slow = Link("5 MB/s", "100 us")
+work_s = 0.3  # of 96 examples
 replicas_step = timed("wide MLP", "replicas")
 talk_s = seconds(replicas_step) - work_s / 3
 example_s = work_s / 96
