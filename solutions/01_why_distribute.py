@@ -50,9 +50,9 @@ lab, check = open_lab("01")
 # %% [markdown]
 # ## One worker
 #
-# A *worker* is one process that trains on one core: a rank of lab 00. Ours trains a small convolutional network on pictures of clothes
-# (Fashion-MNIST): 28 × 28 grey pixels, ten classes. Here is one training step, as you know it. The update is written
-# out, plain gradient descent.
+# A *worker* is one process that trains on one core: a rank of lab 00. Ours trains a small convolutional network on
+# pictures of clothes (Fashion-MNIST): 28 × 28 grey pixels, ten classes. Here is one training step, as you know it. The
+# update is written out, plain gradient descent.
 
 # %%
 clothes = data.load("fashion-mnist")

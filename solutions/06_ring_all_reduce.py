@@ -717,11 +717,11 @@ knobs(
 # n links, each for one stream, and can be laid along the cables.</details>
 
 # %% [markdown]
-# NCCL, NVIDIA's library for GPUs, has rings, and since version 2.4 **double binary trees**
-# ([NVIDIA, 2019](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/)). The tensor goes in
-# pieces that follow each other, half of them through each of two trees; who only receives in one tree passes on in the
-# other. So all cards work, as in a ring, but a piece takes about $2\log_2 n$ steps, not $2(n-1)$: at scale they win for large tensors too
-# (Sanders, Speck and Träff, 2009).
+# NCCL, NVIDIA's library for GPUs, has rings, and since version 2.4 **double binary trees** ([NVIDIA,
+# 2019](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/)). The tensor goes in pieces
+# that follow each other, half of them through each of two trees; who only receives in one tree passes on in the other.
+# So all cards work, as in a ring, but a piece takes about $2\log_2 n$ steps, not $2(n-1)$: at scale they win for large
+# tensors too (Sanders, Speck and Träff, 2009).
 
 # %% [markdown]
 # And switches can add up. NVIDIA's SHARP does so in the switches of InfiniBand, a network for clusters; NVLS (NVLink
@@ -732,9 +732,10 @@ knobs(
 # %% [markdown]
 # ## Two levels
 #
-# A **node** is one machine with several GPUs. Inside a node, links are fast; between nodes, slow. One ring over all ranks is as slow as its slowest link. Better: let
-# as little as possible leave the node. First a reduce-scatter inside each node; then each rank adds up *its* chunk with
-# the ranks of the same place in the other nodes; then an all-gather inside.
+# A **node** is one machine with several GPUs. Inside a node, links are fast; between nodes, slow. One ring over all
+# ranks is as slow as its slowest link. Better: let as little as possible leave the node. First a reduce-scatter inside
+# each node; then each rank adds up *its* chunk with the ranks of the same place in the other nodes; then an all-gather
+# inside.
 
 # %%
 figures.two_level_rings(nodes=4, per_node=4)
