@@ -21,8 +21,8 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count, times
 
 POINTS = {
-    "the weights of Adam on one rank, on every rank, in place": 1.0,
-    "each rank keeps the state of its own part alone": 0.5,
+    "the weights of Adam on one rank, on every rank, in place": 0.25,
+    "each rank keeps the state of its own part alone": 0.25,
     "a reduce-scatter and an all-gather a step, nothing else": 0.5,
 }
 WEIGHTS, STATE, MESSAGES = POINTS
@@ -68,7 +68,7 @@ def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: flo
 
     held = [given[0] for given in ended.inputs]
     part = Part("the weights", [right[0]] * n, _slips(weights, gradients, averages, rate))
-    wrong = _still_the_start(held, weights) or wrong_part(held, part)
+    wrong = _still_the_start(held, weights) or wrong_part(held, part, blanked=True)
 
     found = {
         WEIGHTS: wrong,
@@ -150,7 +150,7 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
     for k, name in enumerate(NAMES, 1):
         summed = {"It was made from the sum of the gradients: divide by the number of ranks.": cut(right[k] * n**k, n)}
         part = Part(f'"{name}" of its own part', cut(right[k], n), summed)
-        complaint = wrong_part([got[name] for got in returned], part)
+        complaint = wrong_part([got[name] for got in returned], part, blanked=True)
         if complaint:
             return complaint
 
