@@ -32,7 +32,7 @@ width = 64
 batches = [16, 64, 256, 1024]
 images_count = 512
 steps = 8
-stack_width, stack_layers, work_ms = 256, 6, 8
+stack_width, stack_layers, work_ms = 256, 10, 14
 
 # %%
 lab, check = open_lab("12")
@@ -216,7 +216,7 @@ def whole_mlp(batch, steps=3):
     shapes = (4 * width, width), (4 * width,), (width, 4 * width), (width,)
     weights = [torch.randn(s, generator=random, dtype=torch.float64) / s[-1] ** 0.5 for s in shapes]
     pairs = [tuple(torch.randn(2, batch, width, generator=random, dtype=torch.float64)) for _ in range(steps)]
-    return {"weights": weights, "batches": pairs, "rate": 0.01}
+    return {"weights": weights, "batches": pairs, "rate": 1e-4}
 
 def on_shards(fabric, batch, steps=3):
     task, n = whole_mlp(batch, steps), fabric.world_size
@@ -723,7 +723,9 @@ def stage_3(fabric, task):
             if k > 0:
                 coming = Gather(fabric, parts[k - 1], shapes[k - 1])
             grad, of_weight = layer_backward(fabric, task, weight, inputs.pop(), grad)
+            del weight
             parts[k] -= task["rate"] * reduce_scatter(fabric, of_weight.flatten()) / n
+            del of_weight
         ### END SOLUTION
     return parts
 
@@ -738,6 +740,8 @@ check.stage_3(stage_3)
 # `fully_shard` and sends its gathers and reduce-scatters over our fabric. So both travel over the same slow links.
 
 # %%
+from contextlib import nullcontext
+
 from worldsize.pytorch.fsdp_over_fabric import sharded_stack
 
 def stack_weights():
@@ -749,42 +753,42 @@ def stack_batches(rank):
     return [tuple(0.5 * torch.randn(2, 8, stack_width, generator=random)) for _ in range(3)]
 
 stack_bytes = stack_layers * stack_width**2 * 4
-link = Link("40 MB/s", "1 ms")
+link = Link("15 MB/s", "1 ms")
 gather_ms = 1e3 * cost.all_gather(2, stack_bytes / stack_layers, link)
 print(f"2 ranks: a layer works for {work_ms} ms forwards and as long backwards; to gather it takes {gather_ms:.1f} ms")
 
 # %%
-def yours(fabric):
-    """Your stage 3, and this rank's peak of live bytes."""
+def yours(fabric, work_s, meter=None):
+    """Your stage 3; this rank's parts at the end, and its peak of live bytes where it was metered."""
     weights, n = stack_weights(), fabric.world_size
     parts = [w.flatten().tensor_split(n)[fabric.rank].clone() for w in weights]
     task = {"parts": parts, "shapes": [w.shape for w in weights], "batches": stack_batches(fabric.rank), "rate": 0.01}
     del weights
-    with LiveBytes(parts) as meter:
-        stage_3(fabric, {**task, "work_s": work_ms / 1e3})
-    return parts, meter.peak
+    with meter(parts) if meter else nullcontext() as live:
+        stage_3(fabric, {**task, "work_s": work_s})
+    return parts, live and live.peak
 
-def pytorchs(fabric, ahead=True):
+def pytorchs(fabric, work_s, meter=None, ahead=True):
     """The same by FSDP2; without `ahead` it gathers each layer when its turn has come."""
     dist.init_process_group("gloo")
-    model = sharded_stack(fabric, stack_weights(), work_ms / 1e3, ahead)
-    with LiveBytes(model.parameters()) as meter:
+    model = sharded_stack(fabric, stack_weights(), work_s, ahead)
+    with meter(model.parameters()) if meter else nullcontext() as live:
         for x, target in stack_batches(fabric.rank):
             (((model(x) - target) ** 2).sum() / 2).backward()
             for p in model.parameters():
                 p.data.add_(p.grad, alpha=-0.01)
                 p.grad = None
-    return [p.to_local().detach().flatten() for p in model.parameters()], meter.peak
+    return [p.to_local().detach().flatten() for p in model.parameters()], live and live.peak
 
 # %%
 lab.predict("prefetch", f"{stack_layers} layers, a step of forward and backward: how many ms does prefetch save, at most?", "ms")
 lab.predict("fsdp_bytes", "Stage 3 against copies: how many times as many bytes does a rank send in a step?", "times")
 
 # %%
-runs = {"yours": launch(yours, 2, link=link)}
-print("FSDP2, with prefetch and without …")
-runs["FSDP2"] = launch(pytorchs, 2, link=link)
-runs["FSDP2, none ahead"] = launch(pytorchs, 2, args=(False,), link=link)
+print("yours, then FSDP2 with prefetch and without: three steps each …")
+runs = {"yours": launch(yours, 2, args=(work_ms / 1e3,), link=link)}
+runs["FSDP2"] = launch(pytorchs, 2, args=(work_ms / 1e3,), link=link)
+runs["FSDP2, none ahead"] = launch(pytorchs, 2, args=(work_ms / 1e3, None, False), link=link)
 if runs["yours"].state == "done":
     pairs = zip(runs["yours"][1][0], runs["FSDP2"][1][0])
     print(f"largest difference of a weight from FSDP2's after 3 steps: {max(float((a - b).abs().max()) for a, b in pairs):.0e}")
@@ -832,14 +836,18 @@ figures.timeline(one_step(runs["FSDP2"]))
 layer_bytes = [stack_bytes / stack_layers] * stack_layers
 least = {"own parts": stack_bytes / 2, "two layers whole": sharding.whole_in_stage_3(layer_bytes)}
 
-def peaks(name):
-    if runs[name].state != "done":
+def peaks(fn):
+    run = launch(fn, 2, args=(0.0, LiveBytes))
+    if run.state != "done":
         return None
-    return {f"rank {r}": {"own parts": stack_bytes / 2, "besides, at the peak": peak - stack_bytes / 2} for r, (_, peak) in enumerate(runs[name].results)}
+    found = {}
+    for rank, (_, peak) in enumerate(run.results):
+        found[f"rank {rank}"] = {"own parts": stack_bytes / 2, "besides, at the peak": peak - stack_bytes / 2}
+    return found
 
 copies = {"every rank": {"own parts": stack_bytes, "gradients": stack_bytes}}
 figures.stacks(
-    {"formula": {"at least": least}, "yours": peaks("yours"), "FSDP2": peaks("FSDP2"), "whole copies, by formula": copies},
+    {"formula": {"at least": least}, "yours": peaks(yours), "FSDP2": peaks(pytorchs), "whole copies, by formula": copies},
     "How much is there at the fullest moment of a step?",
 )
 
@@ -1056,7 +1064,7 @@ def on_a_mesh(steps=3):
 
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "tensor"))
-    model = mlp([16, 64, 16], seed=0)
+    model = mlp([16, 64, 16], seed=0).append(nn.Tanh())
     parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     fully_shard(model, mesh=mesh["replicas"])
     x = mesh_images(mesh["replicas"].get_local_rank())
@@ -1072,7 +1080,7 @@ def on_a_mesh(steps=3):
 def mesh_images(replica):
     return torch.randn(8, 16, generator=torch.Generator().manual_seed(replica))
 
-run, alone = launch(on_a_mesh, 4), mlp([16, 64, 16], seed=0)
+run, alone = launch(on_a_mesh, 4), mlp([16, 64, 16], seed=0).append(nn.Tanh())
 x = torch.cat([mesh_images(0), mesh_images(1)])
 for _ in range(3):
     (alone(x) ** 2).mean().backward()

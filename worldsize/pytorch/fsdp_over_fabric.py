@@ -107,7 +107,7 @@ class TanhLayer(nn.Module):
         self._fabric, self._work_s = fabric, work_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _Stretch.apply(torch.tanh(x @ self.weight.T), self._fabric, self._work_s)
+        return torch.tanh(_Stretch.apply(x @ self.weight.T, self._fabric, self._work_s))
 
 
 def sharded_stack(fabric: Fabric, weights: Sequence[torch.Tensor], work_s: float, ahead: bool = True) -> nn.Sequential:

@@ -7,7 +7,7 @@ work are on one clock and in its program's order: nothing here hangs on how busy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from worldsize.checks.verdict import Complaint
@@ -40,7 +40,7 @@ class LayerGathers:
 
     def not_ahead(self) -> Complaint:
         """Words for a gather that begins only when its layer is next, or that is waited for before the work it should hide in."""
-        return self._unread() or self._over_all(self._too_late)
+        return self._unread() or self._over_all(self._too_late) or self._mostly_waited_for()
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class LayerGathers:
 
     # ---- judging -----------------------------------------------------------------------------
 
-    def _over_all(self, judged) -> Complaint:
+    def _over_all(self, judged: Callable[[_Gather, list[Span]], Complaint]) -> Complaint:
         for rank in (0, 1):
             spans = self._spans(rank)
             for gather in self._gathers(rank):
@@ -135,17 +135,25 @@ class LayerGathers:
         if place in (0, len(self._layers)):  # nothing comes before a step, and at the turn the same layer works twice
             return None
 
-        work = spans[gather.work - 1]
-        if gather.begun_s > work.start_s:
+        if gather.begun_s > spans[gather.work - 1].start_s:
             return (
                 f"rank {gather.rank} begins to gather layer {gather.layer} ({self._where(gather.work)}) only after the work of the "
                 f"layer before it has begun: nothing of it is hidden. Begin the gather first, then work, then wait for it."
             )
-        if gather.arrived_s < work.start_s:
-            return (
-                f"rank {gather.rank} waits for layer {gather.layer} ({self._where(gather.work)}) before it works on the layer at "
-                f"hand: begin the gather, work, and only then wait."
-            )
+        return None
+
+    def _mostly_waited_for(self) -> Complaint:
+        """Words where most gathers that begin ahead are over before the work that they should hide in."""
+        for rank in (0, 1):
+            spans = self._spans(rank)
+            ahead = [g for g in self._gathers(rank) if g.work % len(self._works()) not in (0, len(self._layers))]
+            early = [g for g in ahead if g.arrived_s < spans[g.work - 1].start_s]
+            if 2 * len(early) > len(ahead):
+                return (
+                    f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the layer at "
+                    f"hand: begin the gather, work, and only then wait."
+                )
+
         return None
 
     def _where(self, work: int) -> str:

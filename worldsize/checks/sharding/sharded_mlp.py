@@ -113,8 +113,9 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
         summands = [_active(h, mistake) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
         ys = [_left(summands, rank, w.down_bias, mistake) for rank, w in enumerate(shards)]
 
-        grads = [(y - target) * (n if mistake.gradient_times_ranks else 1) for y in ys]
-        backward = [_mlp_backward(w, x, h, g, mistake) for w, h, g in zip(shards, hidden, grads, strict=True)]
+        grads = [y - target for y in ys]
+        past_g = n if mistake.gradient_times_ranks else 1
+        backward = [_mlp_backward(w, x, h, g, mistake, past_g) for w, h, g in zip(shards, hidden, grads, strict=True)]
         inward = [of_x for of_x, _ in backward]
         of_x = inward if mistake.gradient_is_a_summand else [sum(inward)] * n
 
@@ -146,13 +147,14 @@ def _left(summands: Sequence[np.ndarray], rank: int, bias: np.ndarray, mistake: 
 
 
 def _mlp_backward(
-    w: MlpWeights, x: np.ndarray, hidden: np.ndarray, grad: np.ndarray, mistake: Mistake
+    w: MlpWeights, x: np.ndarray, hidden: np.ndarray, grad: np.ndarray, mistake: Mistake, past_g: int = 1
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """This rank's summand of x's gradient, and the gradients of its shard."""
-    inward = grad @ w.down
+    """This rank's summand of x's gradient, and the gradients of its shard. `past_g`: what g makes of its summand's gradient."""
+    of_summand = past_g * grad
+    inward = of_summand @ w.down
     if not mistake.relu_last:
         inward = inward * (hidden > 0)
-    return inward @ w.up, (inward.T @ x, inward.sum(0), grad.T @ _active(hidden, mistake), grad.sum(0))
+    return inward @ w.up, (inward.T @ x, inward.sum(0), of_summand.T @ _active(hidden, mistake), grad.sum(0))
 
 
 # ---- a block, its tokens spread over the ranks -----------------------------------------------

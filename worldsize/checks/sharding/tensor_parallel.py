@@ -114,24 +114,31 @@ def _wrong(ended: ArenaResult, shards: Shards) -> Complaint:
             return f"rank {rank}: expected what train returns, a dict with {', '.join(KEYS)}, got {what_came(got)}"
 
     for key in KEYS:
-        parts = shards.parts[key]
-        complaint = _wrong_list([got[key] for got in ended.returned], key, parts)
+        complaint = _wrong_count([got[key] for got in ended.returned], key, len(shards.parts[key]))
+        if complaint:
+            return complaint
+
+    for key, k in _in_order(len(shards.parts["y"]), len(shards.parts["weights"])):
+        complaint = wrong_part([got[key][k] for got in ended.returned], shards.parts[key][k])
         if complaint:
             return complaint
 
     return None
 
 
-def _wrong_list(lists: Sequence[Any], key: str, parts: Sequence[Part]) -> Complaint:
+def _in_order(steps: int, weights: int) -> Iterator[tuple[str, int]]:
+    """Step after step, so that the first thing that went wrong is named."""
+    for k in range(steps):
+        yield "y", k
+        yield "grad_x", k
+    for k in range(weights):
+        yield "weights", k
+
+
+def _wrong_count(lists: Sequence[Any], key: str, expected: int) -> Complaint:
     for rank, got in enumerate(lists):
-        if not isinstance(got, tuple) or len(got) != len(parts):
-            return f'rank {rank}: expected "{key}" with {len(parts)} tensors, got {what_came(got)}'
-
-    for k, part in enumerate(parts):
-        complaint = wrong_part([got[k] for got in lists], part)
-        if complaint:
-            return complaint
-
+        if not isinstance(got, tuple) or len(got) != expected:
+            return f'rank {rank}: expected "{key}" with {expected} tensors, got {what_came(got)}'
     return None
 
 
