@@ -32,7 +32,7 @@ width = 64
 batches = [16, 64, 256, 1024]
 images_count = 512
 steps = 8
-stack_width, stack_layers, work_ms = 256, 10, 14
+stack_width, stack_layers, work_ms = 384, 10, 14
 
 # %%
 lab, check = open_lab("12")
@@ -296,7 +296,7 @@ figures.predicted(lab, ["pair", "turn"])
 # would rank 0 get?
 
 # %%
-lab.predict("heads", f"qkv of {ranks} ranks cut so: what part of its rows of *keys* would rank 0 get of what it needs? (0 to 1)", "")
+lab.predict("heads", f"{ranks} ranks, qkv cut so: what part of the rows of keys that it needs would rank 0 get? (0 to 1)", "")
 
 # %%
 names = ["q"] * width + ["k"] * width + ["v"] * width
@@ -405,7 +405,8 @@ figures.messages(tokens_run)
 
 # %%
 s, b, h, a = 256, 2, 256, 8
-lab.predict("kept", f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: how many times less with sequence parallelism than with f and g?", "times")
+asks = f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: how many times less with sequence parallelism than with f and g?"
+lab.predict("kept", asks, "times")
 
 # %% [markdown]
 # PyTorch tells what it saves: `torch.autograd.graph.saved_tensors_hooks` calls us for every tensor that forward keeps. We
@@ -753,7 +754,7 @@ def stack_batches(rank):
     return [tuple(0.5 * torch.randn(2, 8, stack_width, generator=random)) for _ in range(3)]
 
 stack_bytes = stack_layers * stack_width**2 * 4
-link = Link("15 MB/s", "1 ms")
+link = Link("40 MB/s", "1 ms")
 gather_ms = 1e3 * cost.all_gather(2, stack_bytes / stack_layers, link)
 print(f"2 ranks: a layer works for {work_ms} ms forwards and as long backwards; to gather it takes {gather_ms:.1f} ms")
 
@@ -812,10 +813,14 @@ def one_step(run):
 # %%
 took = {name: step_s(run) for name, run in runs.items()}
 lab.measure("prefetch", 1e3 * (took["FSDP2, none ahead"] - took["FSDP2"]))
-works_s, scatter_s = 2 * stack_layers * work_ms / 1e3, (stack_layers - 1) * cost.reduce_scatter(2, stack_bytes / stack_layers, link)
+works_s = 2 * stack_layers * work_ms / 1e3
+scatter_s = (stack_layers - 1) * cost.reduce_scatter(2, stack_bytes / stack_layers, link)
 hidden, shown = works_s + scatter_s + gather_ms / 1e3, works_s + scatter_s + (2 * stack_layers - 1) * gather_ms / 1e3
 expected = {"yours": hidden, "FSDP2": hidden, "FSDP2, none ahead": shown}
-figures.race([figures.Timing(name, s, expected[name]) for name, s in took.items()], "One step over slow links: what does prefetch hide?")
+figures.race(
+    [figures.Timing(name, s, expected[name]) for name, s in took.items()],
+    "One step over slow links: what does prefetch hide?",
+)
 
 # %% [markdown]
 # The marks are by formula: work, the reduce-scatters that nobody hides here, and the gathers: one (at the turn, where the same
@@ -1046,7 +1051,8 @@ def cut_loss(fabric):
     return float(vocabulary_loss(fabric, own[fabric.rank], targets, sum(part.shape[1] for part in own[: fabric.rank])))
 
 run = launch(cut_loss, ranks)
-print(f"largest difference from F.cross_entropy: {max(abs(loss - float(F.cross_entropy(logits, targets))) for loss in run.results):.0e}")
+expected = float(F.cross_entropy(logits, targets))
+print(f"largest difference from F.cross_entropy: {max(abs(loss - expected) for loss in run.results):.0e}")
 print(f"each rank sent {run.trace.sent_bytes(0) / 1e3:.1f} kB; its logits are {logits.nbytes / ranks / 1e3:.0f} kB")
 
 # %% [markdown]

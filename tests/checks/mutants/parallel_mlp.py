@@ -122,7 +122,7 @@ def also_gathers_the_hidden_layer(fabric, task):
     return train(forward, task)
 
 
-@answers.is_wrong("the values are right, but all ranks together sent", "what a rank can work out from its own shard needs no message")
+@answers.is_wrong("the values are right, but all ranks together sent", "can work out from its own shard needs no message")
 def adds_up_the_gradient_of_the_bias(fabric, task):
     """Of down_bias all ranks have the whole gradient; the mean of equal values does no harm and costs messages."""
     up, up_bias, down, down_bias = task["weights"]

@@ -126,7 +126,7 @@ class LayerGathers:
         if before < 0 or gather.begun_s >= spans[before].end_s:
             return None
         return (
-            f"rank {gather.rank} begins to gather layer {gather.layer} ({self._where(gather.work)}) before the work of two layers "
+            f"{self._named(gather)} before the work of two layers "
             f"earlier is over: three layers or more are whole at once. Gather one ahead."
         )
 
@@ -137,7 +137,7 @@ class LayerGathers:
 
         if gather.begun_s > spans[gather.work - 1].start_s:
             return (
-                f"rank {gather.rank} begins to gather layer {gather.layer} ({self._where(gather.work)}) only after the work of the "
+                f"{self._named(gather)} only after the work of the "
                 f"layer before it has begun: nothing of it is hidden. Begin the gather first, then work, then wait for it."
             )
         return None
@@ -150,11 +150,14 @@ class LayerGathers:
             early = [g for g in ahead if g.arrived_s < spans[g.work - 1].start_s]
             if 2 * len(early) > len(ahead):
                 return (
-                    f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the layer at "
-                    f"hand: begin the gather, work, and only then wait."
+                    f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the layer "
+                    f"at hand: begin the gather, work, and only then wait."
                 )
 
         return None
+
+    def _named(self, gather: _Gather) -> str:
+        return f"rank {gather.rank} begins to gather layer {gather.layer} ({self._where(gather.work)})"
 
     def _where(self, work: int) -> str:
         step, k = divmod(work, len(self._works()))

@@ -20,7 +20,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.sharding.gathers import LayerGathers
-from worldsize.checks.sharding.parts import ByRank, Part, cut, what_came, wrong_part
+from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.links import Link
 from worldsize.units import times

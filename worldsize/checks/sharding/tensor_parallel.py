@@ -171,38 +171,44 @@ def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
 # ---- what is right, and what slips give ------------------------------------------------------
 
 _SLIPS = {
-    "The bias is in it once for every rank: each added it, and then all were summed. Add it once, after the sum.": Mistake(
-        bias_times_ranks=True
+    Mistake(bias_times_ranks=True): (
+        "The bias is in it once for every rank: each added it, and then all were summed. Add it once, after the sum."
     ),
-    "down_bias was left out.": Mistake(no_bias=True),
-    "It was divided by the number of ranks: parts add up, nothing is to be divided.": Mistake(y_divided=True),
+    Mistake(no_bias=True): "down_bias was left out.",
+    Mistake(y_divided=True): "It was divided by the number of ranks: parts add up, nothing is to be divided.",
 }
 MLP_SLIPS = _SLIPS | {
-    "This is a rank's part alone: down, cut by its columns, leaves summands. All ranks' have to be added up (g, forwards).": Mistake(
-        y_is_a_summand=True
+    Mistake(y_is_a_summand=True): (
+        "This is a rank's part alone: down, cut by its columns, leaves summands. All ranks' have to be added up (g, forwards)."
     ),
-    "There is no ReLU between the layers.": Mistake(relu_last=True),
-    "This is a rank's part alone: x went to all ranks, so all ranks' gradients of it have to be added up (f, backwards).": Mistake(
-        gradient_is_a_summand=True
+    Mistake(relu_last=True): "There is no ReLU between the layers.",
+    Mistake(gradient_is_a_summand=True): (
+        "This is a rank's part alone: x went to all ranks, so all ranks' gradients of it have to be added up (f, backwards)."
     ),
-    "Gradients are too large by the number of ranks: all ranks hold the whole y and so its whole gradient. Backwards g passes "
-    "it on as it is.": Mistake(gradient_times_ranks=True),
+    Mistake(gradient_times_ranks=True): (
+        "Gradients are too large by the number of ranks: all ranks hold the whole y and so its whole gradient. Backwards g "
+        "passes it on as it is."
+    ),
 }
 BLOCK_SLIPS = _SLIPS | {
-    "Each rank's product was cut, not added up: down, cut by its columns, leaves summands. Reduce-scatter them.": Mistake(
-        y_is_a_summand=True
+    Mistake(y_is_a_summand=True): (
+        "Each rank's product was cut, not added up: down, cut by its columns, leaves summands. Reduce-scatter them."
     ),
-    "The gathered tokens' gradient was cut, not added up: they went to all ranks, so all ranks' gradients of them have to "
-    "come back. Reduce-scatter it.": Mistake(gradient_is_a_summand=True),
-    "Of a weight that all ranks hold whole, each sees the gradient of its own tokens: scale, shift and down_bias drift apart. "
-    "Add the parts up (f).": Mistake(shared_alone=True),
-    "x itself is missing: the block is x + mlp(norm(x)).": Mistake(no_residual=True),
+    Mistake(gradient_is_a_summand=True): (
+        "The gathered tokens' gradient was cut, not added up: they went to all ranks, so all ranks' gradients of them have to "
+        "come back. Reduce-scatter it."
+    ),
+    Mistake(shared_alone=True): (
+        "Of a weight that all ranks hold whole, each sees the gradient of its own tokens: scale, shift and down_bias drift "
+        "apart. Add the parts up (f)."
+    ),
+    Mistake(no_residual=True): "x itself is missing: the block is x + mlp(norm(x)).",
 }
 
 
 def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, batches: list) -> Shards:
     right = mlp_on_ranks(weights, batches, RATE, 1)
-    slips = {words: mlp_on_ranks(weights, batches, RATE, n, mistake) for words, mistake in MLP_SLIPS.items()}
+    slips = {words: mlp_on_ranks(weights, batches, RATE, n, mistake) for mistake, words in MLP_SLIPS.items()}
     names = ("its rows of up", "its part of up_bias", "its columns of down", "down_bias")
 
     x, steps = batches[0][0], len(batches)
@@ -213,7 +219,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
         "weights": {f"{name} after step {steps}": [own[k] for own in end] for k, name in enumerate(names)},
     }
     return Shards(
-        name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], up [{weights.hidden}, {weights.width}], {steps} steps",
+        name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], {_sizes(weights)}, {steps} steps",
         inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,
@@ -224,7 +230,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
 def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, batches: list) -> Shards:
     norm = Norm(*generator.uniform(0.5, 1.5, (2, weights.width)))
     right = block_on_ranks(norm, weights, batches, RATE, 1)
-    slips = {words: block_on_ranks(norm, weights, batches, RATE, n, mistake) for words, mistake in BLOCK_SLIPS.items()}
+    slips = {words: block_on_ranks(norm, weights, batches, RATE, n, mistake) for mistake, words in BLOCK_SLIPS.items()}
     names = ("scale", "shift", "its rows of up", "its part of up_bias", "its columns of down", "down_bias")
 
     inputs = []
@@ -242,12 +248,16 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
     }
     shared_bytes = 3 * scale.nbytes
     return Shards(
-        name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, up [{weights.hidden}, {weights.width}], {steps} steps",
+        name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, {_sizes(weights)}, {steps} steps",
         inputs=inputs,
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
         collectives="an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
     )
+
+
+def _sizes(weights: MlpWeights) -> str:
+    return f"up [{weights.hidden}, {weights.width}]"
 
 
 def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Part]]:
