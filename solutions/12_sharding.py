@@ -5,7 +5,7 @@
 # which gathers each layer's weights, uses them and frees them; and to work out what every way keeps and sends. You have
 # seen PyTorch's FSDP do the same, message by message.
 #
-# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
+# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
 
 # %% [markdown]
 # ![8 ranks: 120 GB a rank with whole copies, 15 GB with everything cut.](../labs/covers/12.png)
@@ -692,8 +692,9 @@ def layer_backward(fabric, task, weight, x, grad):
 #
 # <details><summary>Hint 1</summary>Backward needs each layer's x: keep these, they are small. It does not need the
 # weights to be kept.</details>
-# <details><summary>Hint 2</summary><code>coming = Gather(fabric, parts[0], shapes[0])</code> before the loop; in it
-# <code>weight = coming.wait()</code>, then the next Gather, then the work.</details>
+# <details><summary>Hint 2</summary>Keep the gather that is on its way under a name, and begin the first layer's before the
+# loop. In each turn: wait for it, begin the next layer's (if there is one), then work. At the turn to backward no gather is
+# under way.</details>
 # <details><summary>Hint 3</summary><code>reduce_scatter(fabric, of_weight.flatten())</code> is this rank's part of the
 # sum.</details>
 

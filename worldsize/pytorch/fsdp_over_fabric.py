@@ -83,7 +83,7 @@ class FabricReduceScatter(ReduceScatter):
         output_tensor.copy_(part.view_as(output_tensor))
 
 
-class _Stretch(torch.autograd.Function):
+class _WorkBothWays(torch.autograd.Function):
     """Changes nothing; takes declared time forwards and backwards."""
 
     @staticmethod
@@ -107,7 +107,7 @@ class TanhLayer(nn.Module):
         self._fabric, self._work_s = fabric, work_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(_Stretch.apply(x @ self.weight.T, self._fabric, self._work_s))
+        return torch.tanh(_WorkBothWays.apply(x @ self.weight.T, self._fabric, self._work_s))
 
 
 def sharded_stack(fabric: Fabric, weights: Sequence[torch.Tensor], work_s: float, ahead: bool = True) -> nn.Sequential:
