@@ -117,7 +117,7 @@ figures.matrix_cuts(32, 64, 256, 64, 4)
 # ways with a `torch.autograd.Function`. Here is one that only watches: what will it print?
 
 # %%
-class Watched(torch.autograd.Function):
+class Narrated(torch.autograd.Function):
     """x as it is. Says what passes, forwards and backwards."""
 
     @staticmethod
@@ -130,7 +130,7 @@ class Watched(torch.autograd.Function):
         print("backwards the gradient of what forward returned is", grad.tolist())
         return grad  # the gradient of x
 
-(3 * Watched.apply(torch.tensor([1.0, 2.0], requires_grad=True))).sum().backward()
+(3 * Narrated.apply(torch.tensor([1.0, 2.0], requires_grad=True))).sum().backward()
 
 # %% [markdown]
 # `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. Here is the training that goes round your

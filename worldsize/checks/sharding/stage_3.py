@@ -26,9 +26,9 @@ from worldsize.links import Link
 from worldsize.units import times
 
 POINTS = {
-    "every rank ends with its parts of one device's weights": 0.5,
+    "every rank ends with its parts of one device's weights": 0.25,
     "each weight is gathered twice a step, each gradient reduce-scattered once": 0.5,
-    "no more than two layers are whole at once": 0.5,
+    "no more than two layers are whole at once": 0.75,
     "the next layer is on its way while this one works": 0.5,
 }
 VALUES, BYTES, TWO, PREFETCH = POINTS
@@ -95,16 +95,16 @@ def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
 
 def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     wrong = _wrong_parts(ended.returned, stack)
-    complaint = _wrong_bytes(ended, stack)
-    found = {VALUES: wrong, BYTES: complaint if wrong else though_right("the weights", complaint)}
+    found = {VALUES: wrong, BYTES: wrong or though_right("the weights", _wrong_bytes(ended, stack))}
     if stack.world_size != 2:
         return found
 
     gathers = LayerGathers([w.size for w in stack.weights], stack.weights[0].itemsize, stack.steps, ended.trace)
-    found[TWO] = though_right("the weights", gathers.too_many_at_once())
-    found[PREFETCH] = though_right("the weights", gathers.not_ahead())
-    if wrong:
-        found |= {TWO: gathers.too_many_at_once(), PREFETCH: gathers.not_ahead()}
+    too_many = gathers.too_many_at_once()
+    found[TWO] = wrong or though_right("the weights", too_many)
+    found[PREFETCH] = too_many or gathers.not_ahead()  # who gathers all at once is not ahead by one
+    if not wrong:
+        found[PREFETCH] = though_right("the weights", found[PREFETCH])
     return found
 
 

@@ -87,8 +87,8 @@ def _case(arena: Arena, fn: Callable, shards: Shards, points: dict) -> Case:
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         wrong = _wrong(ended, shards)
-        complaint = _wrong_bytes(ended, shards)
-        return {values: wrong, messages: complaint if wrong else though_right("the values", complaint)}
+        # the right bytes with wrong values in them are none
+        return {values: wrong, messages: wrong or though_right("the values", _wrong_bytes(ended, shards))}
 
     return Case(shards.name, lambda: _advised(arena.ranks(fn, shards.inputs)), examine)
 
