@@ -2,27 +2,29 @@
 # # Lab 00. Start here: your first ranks
 #
 # **After this lab you are able to** start real processes from a notebook cell, tell them apart, send a message from
-# one to another, and read what comes back when one of them fails or when all of them wait for each other.
+# one to another, read what comes back when one of them fails or when all of them wait for each other, and start the
+# same function with `torchrun`.
 #
-# **Minutes:** 25 · **Points:** 4 · **Prerequisites:** Python functions, and PyTorch tensors on one device.
+# **Minutes:** 40 · **Points:** 4 · **Prerequisites:** Python functions, and PyTorch tensors on one device.
 # Nothing about distributed computing.
 
 # %% [markdown]
 # ![Space-time diagram of 4 ranks: every message goes from a rank to the next one (rank + 1), round a …](../labs/covers/00.png)
 
 # %% [markdown]
-# Run the next cell first. It loads the course's tools and quietly starts a helper process that has already imported
-# PyTorch. That helper is why the launches below take a fraction of a second. The cell is folded, as are others that only
-# set something up; click its three dots to read it.
+# Run the next cell first. It loads the course's tools and starts a helper process, which imports PyTorch. New processes
+# are then made as copies of that helper: it is a **fork server** (to fork is to copy a running process). That is why the
+# launches below take a fraction of a second. The cell is folded, as are others that only set something up; click its
+# three dots to read it.
 
 # %%
 # Set-up: the tools of this lab
 import os
 
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
-
-from worldsize.notebook import *
 
 # %% tags=["parameters"]
 few_ranks = 2
@@ -66,9 +68,10 @@ run = launch(hello, world_size=few_ranks)
 lab.measure("lines", len(run.log().splitlines()))
 
 # %% [markdown]
-# The first line is the launcher's: how many ranks, how they talk (**gloo** is PyTorch's library for CPUs), and how
-# many threads each may use. Then each rank speaks for itself. The process numbers differ: these are real processes,
-# with a memory of their own. What a function returns comes back by rank.
+# The first line is the launcher's: how many ranks, how they talk, and how many threads each may use. The library that
+# carries their messages is called the **backend**: gloo for CPUs, NCCL for NVIDIA's GPUs. Then each rank speaks for
+# itself. The process numbers differ: these are real processes, with a memory of their own. What a function returns comes
+# back by rank.
 
 # %%
 for rank in range(few_ranks):
@@ -77,7 +80,8 @@ for rank in range(few_ranks):
 # %% [markdown]
 # ## More ranks than cores
 #
-# Starting Python and importing PyTorch takes seconds. Our helper has done that once, and copies itself for every rank.
+# Starting Python and importing PyTorch takes seconds. The fork server has done that once, and copies itself for every
+# rank.
 
 # %%
 lab.predict("seconds", f"How many seconds until {many_ranks} ranks have started, spoken and come back?", "s")
@@ -118,8 +122,9 @@ print("the ranks' lists have", run.results, "entries; the notebook's has", len(v
 # %% [markdown]
 # ## One message
 #
-# A function whose first parameter is called `fabric` gets a connection to the other ranks. It can do three things:
-# `send`, `isend` and `recv`. `recv` writes into a tensor that you give it.
+# A function whose first parameter is called `fabric` gets a connection to the other ranks. It knows `fabric.rank` and
+# `fabric.world_size`, and it can do three things: `send`, `isend` and `recv`. `recv` writes into a tensor that you give
+# it: one of the shape and dtype of what comes.
 
 # %%
 def one_message(fabric):
@@ -147,11 +152,58 @@ print("rank 1 received numbers that add up to", run[1])
 figures.messages(run)
 
 # %% [markdown]
+# ## What a small message costs
+#
+# How long is that arrow, and why? One would think: bytes, divided by the **bandwidth**, the bytes that pass in a second.
+# Let us send 1 number, then 1000, then a million, 20 times to rank 1 and back, and take the middle time of each.
+
+# %%
+import time
+
+def there_and_back(fabric, counts):
+    """{how many numbers: the middle one of 20 times to rank 1 and back, in seconds}"""
+    middle_s = {}
+    for count in counts:
+        x, took = torch.zeros(count), []
+        for _ in range(20):
+            began_s = time.perf_counter()
+            if fabric.rank == 0:
+                fabric.send(x, to=1)
+                fabric.recv(x, frm=1)
+            else:
+                fabric.recv(x, frm=0)
+                fabric.send(x, to=0)
+            took.append(time.perf_counter() - began_s)
+        middle_s[count] = sorted(took)[10]
+    return middle_s
+
+# %%
+lab.predict("thousand", "How many times as long as 1 number do 1000 numbers take, there and back?", "times")
+
+# %%
+middle_s = launch(there_and_back, 2, args=([1, 1000, 1_000_000],))[0]
+lab.measure("thousand", middle_s[1000] / middle_s[1])
+for count, seconds in middle_s.items():
+    print(f"{count:>9,} × float32: {seconds * 1e6:>7,.0f} us, {seconds / middle_s[1]:.1f} times as long as one")
+
+arrow = run.trace.transfers[0]
+print(f"the arrow above, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} us")
+
+# %% [markdown]
+# If a thousand times the bytes take about the same time, then it is not bytes that take it. A rank that waits *sleeps*:
+# the operating system has to **wake it up**, and sender and receiver first agree that both are there. Each message pays
+# this once, whatever its size. Such a fixed cost is called **latency**. Only large messages show bandwidth.
+#
+# So do not read bandwidth off a short arrow. Is yours longer than a way there and back? It was the first of its run: the
+# time in which rank 1 was still starting is in it.
+
+# %% [markdown]
 # ## A mistake on purpose
 #
-# Now one rank fails while the others wait for it. On a real cluster this often ends in a silent hang. Here the first
-# failure is named, with its line, and everybody else is stopped. Normally the cell just shows the error; we catch it
-# so that this notebook runs to its end.
+# Now one rank fails while the others wait for it. The function below uses PyTorch's own calls. `init_process_group` is a
+# **rendezvous**: all ranks go to one address, which they have from the environment, and nobody goes on before all have
+# come. Then they are a **process group**: ranks that can talk to each other, over the backend "gloo". A `barrier` is
+# another meeting point.
 
 # %%
 def one_fails():
@@ -161,6 +213,9 @@ def one_fails():
         batch @ batch  # the shapes do not fit
     dist.barrier()
 
+# %% [markdown]
+# Normally the cell just shows the error. Here we catch it, so that this notebook runs to its end.
+
 # %%
 try:
     launch(one_fails, world_size=3)
@@ -169,13 +224,19 @@ except RankFailed as error:
 
 # %% [markdown]
 # Read it from the top. **Who** failed first, with the exception. **Where**: your own lines; the frames of libraries
-# are folded away. **The others**: where they stood when they were stopped. Here they waited in the `barrier`, a
-# meeting point that rank 1 never reached. The last line says where the full logs are.
+# are folded away. **The others**: where they stood when they were stopped. Here they waited in the `barrier`, which rank
+# 1 never reached. The last line says where the full logs are.
+#
+# `torchrun` stops the others too when one process fails ([failure
+# modes](https://docs.pytorch.org/docs/stable/elastic/run.html)). Ranks that nobody watches go on waiting: a process group
+# gives up after [30 minutes with gloo, 10 with NCCL](https://docs.pytorch.org/docs/stable/distributed.html), unless you
+# set another `timeout`.
 
 # %% [markdown]
 # ## Two polite ranks
 #
-# `send` returns when the other side has *taken* the message. Two ranks that want to swap tensors both send first.
+# `send` returns when the other side has *taken* the message; such a send is called **synchronous**. Two ranks that want
+# to swap tensors both send first.
 
 # %%
 def swap(fabric):
@@ -199,6 +260,10 @@ lab.measure("swapped", len(last_run().trace.transfers))
 # Each waits for the other to receive, and neither does: a **deadlock**. The launcher saw that nobody could ever go on
 # and said so at once. Remember the shape of this message. You will meet it again.
 #
+# Elsewhere, in MPI for one, a plain send may return early, when a small message was copied. Then the same program passes
+# its test and hangs later, with larger tensors.
+
+# %% [markdown]
 # A launch that goes on for a second or more shows its ranks while they run; at the end its picture takes that place. If
 # you reload the page meanwhile, only the view is lost. `last_run().show()` shows what came of the latest launch again, at
 # any time.
@@ -210,7 +275,8 @@ last_run().show()
 # ## Your turn: pass it on
 #
 # Ranks often stand in a **ring**: rank 0 sends to 1, 1 to 2, and the last one to 0 again. If all of them `send` first,
-# they deadlock. `isend` does not wait: it returns a handle at once, and the handle's `wait` method waits later.
+# they deadlock. `isend` does not wait: it returns a handle at once, and the handle's `wait` method waits later. Until then
+# the tensor is still being sent: leave it as it is.
 #
 # <details><summary>Hint 1</summary>
 # The rank to the right is <code>(fabric.rank + 1) % fabric.world_size</code>.</details>
@@ -236,8 +302,8 @@ def pass_right(fabric, x):
     ### END SOLUTION
 
 # %% [markdown]
-# The check runs your function with 2, 3 and 4 ranks and with one alone, on fresh random numbers, and looks at the
-# messages too. Run it as often as you like. The last answer counts.
+# The check runs your function with 2, 3, 4 and 9 ranks and with one alone, on fresh random numbers, a large matrix and
+# whole numbers too. It looks at the messages, and whether you waited. Run it as often as you like. The last answer counts.
 
 # %% tags=["check:pass_right"] points=4
 check.pass_right(pass_right)
@@ -253,11 +319,101 @@ run = launch(ring, world_size=4)
 figures.messages(run)
 
 # %% [markdown]
-# The same run, step by step: click the slider and press the arrow keys. All four messages are on their way in the same
-# step, because nobody waited before sending.
+# The same run, step by step: click the slider and press the arrow keys. Messages that are on their way in the same step
+# did not wait for each other. How many steps has your ring?
 
 # %%
 figures.steps(run, "ring")
+
+# %% [markdown]
+# ## Out of the notebook
+#
+# `launch` is this course's. Elsewhere ranks start from a terminal, by PyTorch's `torchrun`, and send with
+# `torch.distributed`. Here is the ring once more, in plain PyTorch. You know all its words by now: a process group, its
+# backend, `isend`, `recv`, and the handle, which is called a request here.
+
+# %%
+def plain_ring():
+    dist.init_process_group("gloo")
+    rank, n = dist.get_rank(), dist.get_world_size()
+    x, received = torch.full((3,), float(rank)), torch.empty(3)
+
+    request = dist.isend(x, dst=(rank + 1) % n)
+    dist.recv(received, src=(rank - 1) % n)
+    request.wait()
+    print(f"rank {rank} of {n} received {received.tolist()}")
+    dist.destroy_process_group()  # closes the connections
+
+# %% [markdown]
+# `torchrun` starts a file, so the next cell writes one: a few imports, the cell above, and a call. The first line is for
+# you, so that you see when a rank begins.
+
+# %%
+import linecache
+import tempfile
+from pathlib import Path
+
+IMPORTS = """\
+import os
+print("rank", os.environ["RANK"], "has started, and imports PyTorch", flush=True)
+import torch
+import torch.distributed as dist
+"""
+folder = tempfile.TemporaryDirectory(prefix="worldsize-lab-00-")
+
+def write_script(name, fn, call):
+    """The file `name`: imports, the notebook's cell that defines `fn`, and a call."""
+    cell = "".join(linecache.getlines(fn.__code__.co_filename))
+    Path(folder.name, name).write_text("\n\n".join([IMPORTS, cell, call]))
+
+write_script("plain_ring.py", plain_ring, "plain_ring()\n")
+
+# %%
+lab.predict("torchrun", f"How many seconds until {few_ranks} ranks that torchrun starts have come back?", "s")
+
+# %% [markdown]
+# `--standalone` means: this machine alone. `--nproc-per-node` is how many processes to start on each machine, or node.
+# `terminal` runs a command as your terminal would, with a time limit.
+
+# %%
+began_s = time.monotonic()
+terminal("torchrun", "--standalone", "--nproc-per-node", few_ranks, "plain_ring.py", folder=folder.name, timeout_s=120)
+lab.measure("torchrun", time.monotonic() - began_s)
+
+# %% [markdown]
+# The ranks found each other as before: `torchrun` sets the same variables as `launch` does, RANK, WORLD_SIZE and the
+# address of the rendezvous. But it has no fork server. Every process starts Python and imports PyTorch anew.
+#
+# And your own function? It wants a `fabric`. `over_group()` makes one from the process group that is there. The `timeout`
+# ends a wait that nobody answers: `torchrun` does not notice a deadlock. The file gets your exercise's cell alone, so keep
+# helpers of yours in it.
+
+# %%
+CALL = """\
+from datetime import timedelta
+from worldsize.fabric import over_group
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+fabric = over_group()
+received = pass_right(fabric, torch.full((3,), float(fabric.rank)))
+print(f"rank {fabric.rank} of {fabric.world_size} received {received.tolist()}")
+dist.destroy_process_group()
+"""
+if run.state == "not yet":
+    print(f"not yet: {run.not_yet}")
+else:
+    write_script("my_ring.py", pass_right, CALL)
+    terminal("torchrun", "--standalone", "--nproc-per-node", few_ranks, "my_ring.py", folder=folder.name, timeout_s=120)
+
+# %% [markdown]
+# Not one line of yours was changed. In every lab with a fabric, this is how your functions leave the notebook: under
+# `torchrun`, on a cluster, or in a debugger.
+#
+# **In one sentence:** what does `launch` do for you that `torchrun` does not?
+#
+# <details><summary>Compare</summary>It starts a function, not a file, in a fraction of a second; it records every message;
+# and it notices a deadlock at once. torchrun, for its part, starts ranks on many machines and can restart
+# them.</details>
 
 # %% [markdown]
 # ## Where to go from here
@@ -278,5 +434,6 @@ lab.summary()
 # %% [markdown]
 # **Further reading.** PyTorch's tutorial
 # [Writing Distributed Applications](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html) shows the same
-# ideas with `torch.distributed` alone. Ranks, tags and the rendezvous of `send` are those of the
-# [MPI standard](https://www.mpi-forum.org/docs/), chapter 3.
+# ideas with `torch.distributed` alone. Ranks and tags are those of the
+# [MPI standard](https://www.mpi-forum.org/docs/mpi-4.1/mpi41-report.pdf), chapter 3. The fabric's `send` is its
+# `MPI_Ssend`, the synchronous mode of section 3.4; `MPI_Send` may also copy the message and return early.

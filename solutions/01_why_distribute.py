@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Lab 01. Why distribute: throughput, speedup, efficiency, and the model's own metrics
 #
-# **After this lab you are able to** time a training step so that the number means something, to say how much faster n
-# workers are and why not n times, to predict where adding workers stops helping, to tell a fast run from one that
-# learns, and to count the bytes that training a model takes.
+# **After this lab you are able to** time a training step so that the number is right on a GPU too, to say what part of a
+# device's peak a step reaches, how much faster n workers are and why not n times, when averaging outweighs computing, to
+# tell a fast run from one that learns, and to count the bytes that training takes.
 #
-# **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
 
 # %% [markdown]
 # ![Declared compute, and a job that grows with its workers: are they all of use? The job grows …](../labs/covers/01.png)
@@ -13,25 +13,34 @@
 # %%
 # Set-up: the tools of this lab
 import math
+import queue
 import statistics
+import threading
 import time
+from functools import partial
+from itertools import pairwise
+
+from worldsize.notebook import *
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from worldsize.notebook import *
-from worldsize.formulas import scaling
+from worldsize.fabric import collectives
+from worldsize.formulas import cost, scaling
 from worldsize.machine import usable_cores
 from worldsize.pytorch import models
 
 # %% tags=["parameters"]
 batch = 256
-each_images = 64
 rounds = 30
 job_s = 1.0
 share_s = 0.1
 most_workers = 16
+link_speed = "10 MB/s"
+link_latency = "1 ms"
+allowed = 0.2
+most_images = 1024
 team = 8
 target = 0.75
 
@@ -41,7 +50,7 @@ lab, check = open_lab("01")
 # %% [markdown]
 # ## One worker
 #
-# A *worker* is one process that trains on one core. Ours trains a small convolutional network on pictures of clothes
+# A *worker* is one process that trains on one core: a rank of lab 00. Ours trains a small convolutional network on pictures of clothes
 # (Fashion-MNIST): 28 × 28 grey pixels, ten classes. Here is one training step, as you know it. The update is written
 # out, plain gradient descent.
 
@@ -84,32 +93,94 @@ print("ms a step:", ", ".join(f"{1000 * s:.1f}" for s in run[0]))
 
 # %% [markdown]
 # The first step pays for things that come once: memory is fetched from the system, the fastest routine for these shapes
-# is looked up, threads start. On a GPU it can take seconds. So the first steps are a **warm-up** and do not count. And
-# now and then a step is slow because the machine did something else. The *mean* of ten would carry that; the **median**,
-# the one in the middle, does not.
+# is looked up, threads start. So the first steps are a **warm-up** and do not count. And now and then a step is slow
+# because the machine did something else. The *mean* of ten would carry that; the **median**, the one in the middle, does
+# not.
+
+# %% [markdown]
+# ## A clock that is read too early
+#
+# On a CPU a call of PyTorch comes back when its work is done. On a GPU it does not: the call puts a *kernel*, one piece
+# of work, into the GPU's queue and comes back at once. Python runs ahead of the device, and that is wanted: the queue
+# is never empty. A clock that is read then knows nothing of the work.
+
+# %% [markdown]
+# So that you see it without a GPU, here is a **stand-in**: a thread that works off a queue of kernels, one after another.
+# It computes on a core of this machine, and it is asynchronous as a GPU is: `launch` comes back at once. `synchronize`
+# comes back when the queue is empty, as `torch.cuda.synchronize` does.
+
+# %%
+# Helper: a stand-in for a GPU, a thread with a queue of kernels
+class ThreadedDevice:
+    """Does kernels one after another in a thread. `launch` queues one; `synchronize` waits until all are done."""
+
+    def __init__(self):
+        self._kernels = queue.Queue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def launch(self, kernel):
+        self._kernels.put(kernel)
+
+    def synchronize(self):
+        self._kernels.join()
+
+    def _work(self):
+        while True:
+            kernel = self._kernels.get()
+            try:
+                kernel()
+            finally:
+                self._kernels.task_done()
+
+# %%
+lab.predict("launched", "Without synchronize: what part of a matrix product's time will a timer see?", "%")
+
+# %% [markdown]
+# One product of two matrices, read from the same clock at three moments: before the launch, after it, and after
+# `synchronize`.
+
+# %%
+def three_readings(size=1024):
+    torch.set_num_threads(1)
+    device, x = ThreadedDevice(), torch.randn(size, size)
+    synchronize = device.synchronize
+    x @ x  # warm-up
+    before = time.perf_counter()
+    device.launch(lambda: x @ x)
+    launched = time.perf_counter()
+    synchronize()
+    return launched - before, time.perf_counter() - before
+
+launched_s, finished_s = launch(three_readings, 1, device="cpu")[0]
+lab.measure("launched", 100 * launched_s / finished_s)
+print(f"launched after {1e3 * launched_s:.3f} ms, finished after {1e3 * finished_s:.3f} ms")
 
 # %% [markdown]
 # ## Your timer
 #
-# Write it so that it can time anything: it is given the step and the clock, both as functions. `clock()` returns
-# seconds. Call `step()` a few times first, then take the seconds of each call that counts.
+# Write it so that it can time anything, anywhere: the step, the clock and `synchronize` are handed in. On a GPU that is
+# `torch.cuda.synchronize`; on a CPU it is a function that does nothing. Think of both ends: what must be finished
+# when a step's time begins, and what when it ends?
 #
-# <details><summary>Hint</summary>A list of seconds, and <code>statistics.median</code>.</details>
+# <details><summary>Hint</summary>A list of seconds, and <code>statistics.median</code>. The warm-up calls leave work in
+# the queue, too.</details>
 
 # %% tags=["exercise:seconds_per_step"]
-# Exercise 1.1: a timer that warms up
-def seconds_per_step(step, clock, warm_up, steps):
-    """Call step() warm_up times, then steps times more; return the median seconds of those that count.
+# Exercise 1.1: a timer of finished work
+def seconds_per_step(step, clock, synchronize, warm_up, steps):
+    """Call step() warm_up times, then steps times more; return the median seconds, of finished work, of those that count.
 
-    clock() returns the time in seconds, from any start.
+    clock() returns seconds, from any start. step() may come back before its work is done; synchronize() when all is.
     """
     ### BEGIN SOLUTION
     for _ in range(warm_up):
         step()
+    synchronize()
     seconds = []
     for _ in range(steps):
         before = clock()
         step()
+        synchronize()
         seconds.append(clock() - before)
     return statistics.median(seconds)
     ### END SOLUTION
@@ -118,42 +189,167 @@ def seconds_per_step(step, clock, warm_up, steps):
 check.seconds_per_step(seconds_per_step)
 
 # %% [markdown]
-# **Throughput** is work done in a second, here images. Put your timer to use: does a worker do more images a second when
-# each step has more of them?
+# The check ran your timer on a scripted device with a clock of its own, so no busy machine could decide. Now the stand-in,
+# with larger and larger matrices: n × n numbers need $2n^3$ operations. Your timer gets its `synchronize` once, and once
+# a function that does nothing.
 
 # %%
-lab.predict("larger", f"Steps of {batch} images instead of 1: how many times the images a second?", "times")
+def nothing():
+    """What synchronize is on a CPU: work is done when its call comes back."""
 
-# %%
-def throughput(sizes):
-    """Images a second of one worker, for each number of images a step."""
+def products(sizes):
+    """Seconds of an n × n product on the stand-in: without and with synchronize, for each size."""
     torch.set_num_threads(1)
-    model = models.small_cnn(seed=0)
+    device = ThreadedDevice()
 
-    def images_per_s(size):
-        def step():
-            gradients(model, images[:size], labels[:size])
-            update(model)
+    def timed(size, synchronize):
+        x = torch.randn(size, size)
+        seconds = seconds_per_step(lambda: device.launch(lambda: x @ x), time.perf_counter, synchronize, 2, 5)
+        device.synchronize()  # nothing left over for the next one
+        return seconds
 
-        return size / seconds_per_step(step, time.perf_counter, warm_up=3, steps=9)
-
-    return [images_per_s(size) for size in sizes]
-
-sizes = [1, 4, 16, 64, batch]
-run = launch(throughput, 1, args=(sizes,), device="cpu")
-found = run[0] if run.state == "done" else [None] * len(sizes)
+    return [(timed(size, nothing), timed(size, device.synchronize)) for size in sizes]
 
 # %%
-lab.measure("larger", found[-1] and found[-1] / found[0])
+sizes = [128, 256, 512, 1024]
+run = launch(products, 1, args=(sizes,), device="cpu")
+early, finished = zip(*run[0]) if run.state == "done" else ([None] * len(sizes),) * 2
+
+# %%
 figures.curves(
-    [figures.Curve("one worker", list(zip(sizes, found)))],
-    "Do more images a step give more images a second, and without end?",
-    x="images a step", y="images a second", log=True,
+    [
+        figures.Curve("clock read too early", list(zip(sizes, early))),
+        figures.Curve("after synchronize", list(zip(sizes, finished))),
+    ],
+    "Which of the two timers sees that the matrices grow?",
+    x="n of an n × n product", y="seconds a product (s)", log=True,
 )
 
 # %% [markdown]
-# Every step has a price that does not depend on its images: Python calls each layer once. Few images do not pay for it.
-# Remember this when we cut a batch into pieces.
+# A timer that is wrong in this way flatters, and most where there is most work. Printing a loss, `.item()` and `.cpu()`
+# synchronize too, since they need the number: then the wait is billed to whoever asks first. Where a CUDA device is, the
+# next cell repeats it there; elsewhere it says that it measured nothing.
+
+# %%
+def on_cuda(size=4096):
+    x = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+    ways = {"too early": nothing, "synchronized": torch.cuda.synchronize}
+    return {name: seconds_per_step(lambda: x @ x, time.perf_counter, wait, 3, 9) for name, wait in ways.items()}
+
+if torch.cuda.is_available():
+    for name, seconds in (launch(on_cuda, 1, device="cuda")[0] or {}).items():
+        print(f"{name}: {1e3 * seconds:.3f} ms, as if {2 * 4096**3 / seconds / 1e12:,.0f} million million operations a second")
+else:
+    print("no CUDA device here: this cell has measured nothing")
+
+# %% [markdown]
+# ## How good is that?
+#
+# **Throughput** is work done in a second: samples a second here, tokens a second for a language model. It says which of
+# two settings is faster, and not whether either is good. For that, count the work. A dense layer multiplies and adds
+# once for each weight and example: **2 FLOPs** (floating-point operations) forward.
+
+# %% [markdown]
+# Backward costs about twice that: one product for the gradient of the weights, one for that of the layer's input. The
+# first layer's input is data and needs none. So the step of a multilayer perceptron, an MLP, is $6\,w\,b$ FLOPs, for $w$ weights
+# and $b$ examples, less the first layer's $2\,w_1 b$. PyTorch can count along: does it agree?
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+widths = [784, 512, 512, 10]
+
+def by_hand(widths, examples):
+    """FLOPs of a step of dense layers: forward, and backward twice as much but for the first layer's input."""
+    forward = [2 * examples * i * o for i, o in pairwise(widths)]
+    return 3 * sum(forward) - forward[0]
+
+def counted(model, x):
+    with FlopCounterMode(display=False) as counter:
+        gradients(model, x, labels[: len(x)])
+    return counter.get_total_flops()
+
+flat_images = images.flatten(1)
+print(f"MLP, 64 images: by hand {by_hand(widths, 64):,}, counted {counted(models.mlp(widths, seed=0), flat_images[:64]):,}")
+cnn_flops = counted(models.small_cnn(seed=0), images[:64]) // 64
+print(f"a step of one image: MLP {by_hand(widths, 1):,} FLOPs, CNN {cnn_flops:,}")
+
+# %% [markdown]
+# The **peak** is what the device does at best: on a GPU the data sheet says it, here we take the fastest matrix product
+# that your timer finds. **MFU**, model FLOPs utilization, is the step's FLOPs a second over the peak (Chowdhery and others,
+# *PaLM*, 2022, appendix B).
+
+# %%
+lab.predict("utilized", "MLP, one image a step: what MFU?", "%")
+
+# %%
+lab.predict("larger", f"MLP, steps of {batch} images instead of 1: how many times the images a second?", "times")
+
+# %%
+def utilization(sizes):
+    """FLOP/s of the best matrix product, and images a second of each network at each number of images a step."""
+    torch.set_num_threads(1)
+
+    def timed(step):
+        return seconds_per_step(step, time.perf_counter, nothing, warm_up=3, steps=9)
+
+    def images_per_s(model, x, size):
+        def step():
+            gradients(model, x[:size], labels[:size])
+            update(model)
+
+        return size / timed(step)
+
+    squares = {n: torch.randn(n, n) for n in (256, 512, 1024)}
+    peak = max(2 * n**3 / timed(partial(torch.matmul, x, x)) for n, x in squares.items())
+    mlp, cnn = models.mlp(widths, seed=0), models.small_cnn(seed=0)
+    return peak, [images_per_s(mlp, flat_images, s) for s in sizes], [images_per_s(cnn, images, s) for s in sizes]
+
+# %%
+sizes = [1, 4, 16, 64, batch]
+run = launch(utilization, 1, args=(sizes,), device="cpu")
+nobody = [None] * len(sizes)
+peak, mlp_rate, cnn_rate = run[0] if run.state == "done" else (None, nobody, nobody)
+
+def mfu(rates, flops):
+    return [rate and 100 * rate * flops / peak for rate in rates]
+
+# %%
+mlp_mfu, cnn_mfu = mfu(mlp_rate, by_hand(widths, 1)), mfu(cnn_rate, cnn_flops)
+lab.measure("utilized", mlp_mfu[0])
+lab.measure("larger", mlp_rate[0] and mlp_rate[-1] / mlp_rate[0])
+if peak:
+    print(f"peak of one core: {peak / 1e9:.0f} GFLOP/s")
+    print(f"{batch} images a step: MLP {mlp_rate[-1]:,.0f} images/s, CNN {cnn_rate[-1]:,.0f}")
+
+# %%
+figures.curves(
+    [figures.Curve("MLP", list(zip(sizes, mlp_mfu))), figures.Curve("small CNN", list(zip(sizes, cnn_mfu)))],
+    "Do more images a step bring a core nearer to its peak?",
+    x="images a step", y="MFU (% of the peak)", log=True,
+)
+
+# %% [markdown]
+# Two networks, one core. With one image a dense layer reads every weight for one multiplication; with many it reads them
+# once for all. A convolution with few channels gives the core small products whatever the batch.
+#
+# **In one sentence:** would you already distribute one of the two?
+#
+# <details><summary>Compare</summary>Not yet: a low MFU says that one device has more to give, and that is cheaper than
+# a second device.</details>
+
+# %% [markdown]
+# What do others reach? Published figures, of the peak that the data sheet gives for dense 16-bit products:
+#
+# | who | MFU | source |
+# | --- | --- | --- |
+# | GPT-3, 175 billion weights, V100 | 21 % | PaLM, table 3 |
+# | PaLM, 540 billion, 6,144 TPU v4 | 46 % | [arXiv:2204.02311](https://arxiv.org/abs/2204.02311), table 3 |
+# | MegaScale, 175 billion, 12,288 GPUs | 55 % | [arXiv:2402.15627](https://arxiv.org/abs/2402.15627) |
+# | Llama 3, 405 billion, up to 16,384 H100 | 38 to 43 % | [arXiv:2407.21783](https://arxiv.org/abs/2407.21783) |
+#
+# Look twice at what was counted. Megatron-LM's 52 % ([arXiv:2104.04473](https://arxiv.org/abs/2104.04473)) counts work that
+# is done again to save memory: that is *hardware* utilization, HFU.
 
 # %% [markdown]
 # ## More workers on the same batch
@@ -178,9 +374,9 @@ def training(fabric, n, count, group):
     return step
 
 # %% [markdown]
-# To be fair, all cases take turns in one launch, round after round. The ranks that a case does not need wait. Your timer
-# times one step a round. What other programs do can only make a step slower, and it may last longer than a few steps: so
-# of all the rounds the best one counts, and the first is the warm-up. Every worker may use one thread, that is one core.
+# To be fair, all cases take turns in one launch, round after round. A *group* is the ranks of one case; the others wait at
+# a *barrier*, which lets nobody pass before all are there. Your timer times one step a round. Other programs can only make
+# a step slower, perhaps for many steps: so of all rounds the best counts. Every worker may use one thread, that is one core.
 
 # %%
 # Helper: time teams of several sizes, in turns
@@ -195,7 +391,7 @@ def contest(fabric, make_step, cases, rounds):
         for (n, _), step, row in zip(cases, doing, laps):
             dist.barrier()
             if fabric.rank < n:
-                lap = torch.tensor(seconds_per_step(step, time.perf_counter, warm_up=0, steps=1))
+                lap = torch.tensor(seconds_per_step(step, time.perf_counter, nothing, warm_up=0, steps=1))
                 dist.all_reduce(lap, dist.ReduceOp.MAX, group=groups[n])  # the slowest rank counts
                 row.append(lap.item())
     return [min(row, default=None) for row in laps]
@@ -203,6 +399,7 @@ def contest(fabric, make_step, cases, rounds):
 def time_cases(make_step, cases, rounds):
     """Seconds per step of each case; None for each while the timer is not yet written."""
     most = max(n for n, _ in cases)
+    print(f"{len(cases)} cases on up to {most} ranks, {rounds} rounds …", flush=True)
     run = launch(contest, most, args=(make_step, cases, rounds), device="cpu")
     return run[0] if run.state == "done" else [None] * len(cases)
 
@@ -250,9 +447,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# Up to the number of cores, more workers help. Beyond it they share cores: each gets a smaller part of a second, and
-# averaging takes a little more with each, so there is nothing left to gain. (If other programs run on this machine,
-# points may lie anywhere; run the cells again.) What would happen with a core for every worker?
+# Beyond the number of cores workers share them: each gets a smaller part of a second, and averaging takes a little more
+# with each. (If other programs run on this machine, points may lie anywhere; run the cells again.) What would happen with
+# a core for every worker?
 
 # %% [markdown]
 # ## Workers with a core of their own
@@ -309,43 +506,57 @@ def cap(serial=serial_part):
 knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 
 # %% [markdown]
-# That is **Amdahl's law** (1967). Call one worker's time 1 and its serial part $f$. Then $n$ workers take
-# $f+\frac{1-f}{n}$, and the speedup is $S=1\big/\left(f+\frac{1-f}{n}\right)$. However large $n$ is, $S$ stays under
-# $1/f$. In JupyterLab you can choose other values of f above the picture.
+# That is **Amdahl's law** (1967). Say one worker needs $t$ seconds for the job, and $s$ of them nobody can share. Then
+# $n$ workers need $s+\frac{t-s}{n}$. With the serial fraction $f=s/t$ the speedup is
+# $S=1\big/\left(f+\frac{1-f}{n}\right)$. However large $n$ is, $S$ stays under $1/f$. In JupyterLab you can choose other
+# values of f above the picture.
 
 # %% [markdown]
-# ## Your first fit
+# ## The same job, or a larger one
 #
-# On a real machine nobody tells you f. You measure speedups and look for the f that explains them. Turn the law over:
-# $\frac1S=f+\frac{1-f}{n}$. Then $\frac1S-\frac1n=f\left(1-\frac1n\right)$: with $y$ for the left side and $x$ for the
-# bracket, $y=fx$. The best $f$ by least squares is $\sum xy\big/\sum x^2$. Noise can push it below 0 or above 1; keep
-# it between.
+# It sounds hopeless. **Gustafson** (1988) asked whether we want the same job at all. With more workers people take *more
+# data*: every worker keeps its full share, and the job grows. That is **weak scaling**. What it is worth is said by the
+# *scaled* speedup: the seconds that **one** worker would need for the whole grown job, over the seconds of n.
+
+# %% [markdown]
+# The two laws do not quarrel: they are one equation. Both have a job of which one worker needs $t$ and n workers
+# $s+\frac{t-s}{n}$. Amdahl keeps $t$; with Gustafson $t$ grows with n. He calls the *n workers'* time 1: with
+# $g=s/(\text{their seconds})$ the scaled speedup is $g+(1-g)\,n$, and that has no cap.
+
+# %% [markdown]
+# ## Your fit
 #
-# <details><summary>Hint</summary>For n = 1 both x and y are 0. In the two sums that does no harm. If you divide y by x
-# for each point, leave n = 1 out.</details>
+# On a real machine nobody tells you $s$. You measure jobs, the same or different ones, on one worker and on many, and look
+# for one $s$ for all of them. Begin with one measurement: solve the equation for $s$. Then decide how every one has its say
+# (a mean will do; least squares is finer), and what n = 1 can tell. Noise can push the result below 0 or above a whole
+# job: keep it between.
+#
+# <details><summary>Hint</summary>Bring it to the form y = s x, with y = many − one/n. The best s by least squares
+# is the sum of all xy over the sum of all xx. In these sums n = 1 does no harm.</details>
 
-# %% tags=["exercise:amdahl_fit"]
-# Exercise 1.2: the serial fraction by Amdahl's law
-def amdahl_fit(workers, speedups):
-    """The serial fraction f, from 0 to 1, that explains measured speedups best.
+# %% tags=["exercise:serial_seconds"]
+# Exercise 1.2: the seconds that nobody shares
+def serial_seconds(workers, one_s, many_s):
+    """The serial seconds s that explain all measurements best, from 0 to the shortest of one_s.
 
-    workers and speedups are lists of one length; workers may hold a 1, and holds at least one larger number.
+    one_s[k]: one worker's seconds for a job; many_s[k]: those of workers[k] workers for it. Jobs may differ; workers may
+    hold 1, or a number twice, in any order. A thousandth of the shortest of one_s is near enough.
     """
     ### BEGIN SOLUTION
     xy = xx = 0.0
-    for n, s in zip(workers, speedups):
-        x, y = 1 - 1 / n, 1 / s - 1 / n
+    for n, one, many in zip(workers, one_s, many_s):
+        x, y = 1 - 1 / n, many - one / n
         xy += x * y
         xx += x * x
-    return min(1.0, max(0.0, xy / xx))
+    return min(min(one_s), max(0.0, xy / xx))
     ### END SOLUTION
 
-# %% tags=["check:amdahl_fit"] points=1.5
-check.amdahl_fit(amdahl_fit)
+# %% tags=["check:serial_seconds"] points=1.5
+check.serial_seconds(serial_seconds)
 
 # %% [markdown]
-# Now the declared job on real ranks. We fit f to the runs of up to 8 workers, and see whether it foretells those of 16,
-# which it has not seen.
+# Now the declared job on real ranks, first kept the same. We fit $s$ to the runs of up to 8 workers. Does it foretell 16,
+# which it has not seen?
 
 # %%
 many = [n for n in (1, 2, 4, 8, 16, 32) if n <= most_workers]
@@ -358,21 +569,26 @@ gains = [ratio(fixed[0], s) for s in fixed]
 lab.measure("sixteen", gains[-1])
 
 # %%
-# Helper: what a fit finds, or None
-def fitted(fit, workers, *measured):
-    """What a fit finds; None while it, or the timer, is not yet written, or with one worker only."""
-    if any(None in row for row in measured) or max(workers) < 2:
+# Helper: what a function of yours says, or None
+def said(fn, *args):
+    """What your function returns; None while it is not yet written, or what it needs has not been measured."""
+    if any(value is None or (isinstance(value, list) and None in value) for value in args):
         return None
     try:
-        return fit(workers, *measured)
+        return fn(*args)
     except NotYet:
         return None
 
-def law(formula, f, workers):
-    return [] if f is None else [(n, formula(n, f)) for n in workers]
+def law(formula, fraction, workers):
+    return [] if fraction is None else [(n, formula(n, fraction)) for n in workers]
 
 # %%
-f = fitted(amdahl_fit, many[:-1], gains[:-1])
+serial_s = said(serial_seconds, many[:-1], fixed[:1] * (len(many) - 1), fixed[:-1])
+f = ratio(serial_s, fixed[0])
+if f:
+    print(f"fitted: {1000 * serial_s:.0f} ms are serial, declared {1000 * serial_part * job_s:.0f} ms")
+    print(f"a fraction of {f:.1%}: no more than {scaling.amdahl_limit(f):.1f} times as fast, ever")
+    print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f} times, measured {gains[-1]:.2f}")
 figures.curves(
     [
         figures.Curve("declared compute, real messages", list(zip(many, gains)), law(scaling.amdahl, f, many)),
@@ -382,24 +598,53 @@ figures.curves(
     x="workers", y="speedup",
 )
 
-# %%
-if f:
-    print(f"fitted serial fraction {f:.1%}: no more than {scaling.amdahl_limit(f):.1f} times as fast, ever")
-    print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f}, measured {gains[-1]:.2f}")
-    print(f"declared serial: {serial_part:.1%}")
-
 # %% [markdown]
 # **In one sentence:** what can make the fitted part larger than the declared one, and the last point lower than the line?
 #
 # <details><summary>Compare</summary>Averaging the gradients and waking up the ranks take time too, and no worker shares
 # that. It even <em>grows</em> with n, which Amdahl's law has no term for.</details>
 #
-# Lab 02 measures messages. Now fit the real network, as far as there are cores:
+# Then let the job grow: every worker keeps a share of its own, so the serial part is a larger fraction of each step. By
+# Amdahl's law that is worse. Is it?
 
 # %%
-f_cnn = fitted(amdahl_fit, inside, speedups[: len(inside)])
+step_s = serial_part * job_s + share_s
+print(f"a step: {1000 * share_s:.0f} ms for everyone, {1000 * serial_part * job_s:.0f} ms for rank 0 alone")
+lab.predict("scaled", f"{serial_part * job_s / step_s:.0%} is serial. The scaled speedup of {many[-1]} workers?", "times")
+
+# %%
+alone = time_cases(declared, [(1, share_s * n) for n in many], rounds=1)
+together = time_cases(declared, [(n, share_s) for n in many], rounds=3)
+scaled = [ratio(a, t) for a, t in zip(alone, together)]
+lab.measure("scaled", scaled[-1])
+
+# %% [markdown]
+# The dashed line under the measurements is Gustafson's law with the $s$ that you fitted to the *other* job, the one that
+# stayed the same.
+
+# %% tags=["cover"]
+g = ratio(serial_s, together[0])
+figures.curves(
+    [
+        figures.Curve("the job grows (Gustafson)", list(zip(many, scaled)), law(scaling.gustafson, g, many)),
+        figures.Curve("the job stays (Amdahl), same fraction", predicted=law(scaling.amdahl, g, many)),
+    ],
+    "Declared compute, and a job that grows with its workers: are they all of use?",
+    x="workers", y="speedup",
+)
+
+# %% [markdown]
+# And the real network, as far as there are cores? "Serial" is then all that did not shrink: averaging, the update that
+# every worker repeats, the Python around it, and whatever else this machine did. A fit
+# of 0, or of a whole step (limit 1.0), means that the machine was busy.
+
+# %%
+cnn_s = None
+if cores > 1:
+    cnn_s = said(serial_seconds, inside, strong[:1] * len(inside), strong[: len(inside)])
+f_cnn = None if cnn_s is None else cnn_s / strong[0]
 if f_cnn is not None:
-    print(f"small CNN on up to {cores} cores: serial fraction {f_cnn:.1%}, limit {scaling.amdahl_limit(f_cnn):.1f}")
+    print(f"small CNN on up to {cores} cores: {1000 * cnn_s:.1f} ms are serial, limit {scaling.amdahl_limit(f_cnn):.1f}")
 figures.curves(
     [figures.Curve("small CNN, measured", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds))],
     f"Does the law that was fitted up to {cores} cores hold beyond them?",
@@ -407,115 +652,201 @@ figures.curves(
 )
 
 # %% [markdown]
-# "Serial" here is all that did not shrink: averaging, the update that every worker repeats, the Python around it, and
-# whatever else this machine did. A fit of 0 % means that noise hid it. A law holds for what it was made for: n workers
-# with n cores.
-#
 # **In one sentence:** why is a fit to few workers a risky promise for many?
 #
 # <details><summary>Compare</summary>What grows with the number of workers, as messages do, hardly shows among few, and
 # what runs out, as cores do, does not show at all.</details>
+#
+# The laws have no word for messages. They need one.
 
 # %% [markdown]
-# ## A job that grows
+# ## When does the all-reduce outweigh the step?
 #
-# Amdahl's law sounds hopeless. Gustafson (1988) asked whether we want the same job at all. With more workers people take
-# *more data*: every worker keeps its full share, and the batch grows. That is **weak scaling**. First the real network:
-# each worker now takes images of its own, as many as one worker alone.
+# A step computes, then averages. Computing grows with the batch a rank. Averaging moves the gradients, as many bytes for
+# one image as for a thousand. So a small batch mostly talks, and a large one mostly computes. Where is the border? You
+# need two numbers of the link: its **latency** α, seconds that every message takes, and its **bandwidth** B, bytes a second.
+
+# %% [markdown]
+# The usual all-reduce sends round a **ring**: the tensor is cut into n chunks, and in $2(n-1)$ rounds every rank sends one
+# chunk to its neighbour. Half of the rounds add up, half hand out the sums. Lab 06 derives it; here it is given. For $m$
+# bytes on n ranks:
+#
+# $$T=2\,(n-1)\left(\alpha+\frac{m}{n\,B}\right)$$
 
 # %%
-lab.predict(
-    "weak", f"{worlds[-1]} workers on {cores} cores, {each_images} images each: how many times one worker's seconds?", "times"
-)
-
-# %%
-weak = time_cases(training, [(n, each_images) for n in worlds], rounds)
-lab.measure("weak", ratio(weak[-1], weak[0]))
-figures.curves(
-    [
-        figures.Curve("measured", [(n, ratio(s, weak[0])) for n, s in zip(worlds, weak)]),
-        figures.Curve(f"{cores} cores shared", predicted=[(n, max(1, n / cores)) for n in worlds]),
-    ],
-    f"Each worker brings its own images. Does a step on {cores} cores stay as short?",
-    x="workers, each with its own images", y="seconds of a step, of one worker's",
-)
+link = Link(link_speed, link_latency)
+gradient_bytes = sum(p.nbytes for p in models.small_cnn().parameters())
+for n in (1, 2, 8, 64):
+    print(f"{n:2} ranks, {gradient_bytes:,} bytes over {link}: {1e3 * cost.ring_all_reduce(n, gradient_bytes, link):7.2f} ms")
 
 # %% [markdown]
-# Perfect weak scaling is a flat line: more work, the same time. Up to the cores it can be nearly so, on a machine with
-# nothing else to do. Then the workers queue for cores: the dashed line.
+# The bandwidth's part hardly grows with n, the latency's part does: for small tensors on many ranks it is all that counts.
 
 # %% [markdown]
-# What has n times the batch in the same time is worth is said by the **scaled speedup**: the seconds that *one* worker
-# would need for the whole grown job, over the seconds that n need. Now call the *n workers'* time 1, and f its serial
-# part. One worker would do the serial part once and everybody's share, one after the other: $S=f+(1-f)\,n$. There is
-# no cap: it grows with n for ever.
-
-# %% [markdown]
-# Write the fit. You get both measurements. Again turn the law over: $n-S=f\,(n-1)$, again $y=fx$.
+# ## Your decision
 #
-# <details><summary>Hint</summary>First the scaled speedups, one for each number of workers. Then the same two sums as
-# before, with other x and y.</details>
+# You are asked: *at most so large a share of a step may go into communication; how large must the batch be?* You have a
+# function that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as a
+# GPU's does, which works in blocks of a fixed size: a line through two measurements will not do. On an idle machine
+# it never falls as the batch grows; where noise fakes that below, run the cell again.
+#
+# <details><summary>Hint</summary>Communication that takes T of a step of T + compute. Try the largest batch first: is
+# it enough? Then halve what is left.</details>
 
-# %% tags=["exercise:gustafson_fit"]
-# Exercise 1.3: the serial fraction by Gustafson's law
-def gustafson_fit(workers, alone_s, together_s):
-    """The serial fraction f, from 0 to 1, that explains measured scaled speedups best.
+# %% tags=["exercise:smallest_batch"]
+# Exercise 1.3: when the all-reduce is small
+def smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
+    """The smallest batch a rank, 1 to most, whose all-reduce takes at most `share` of the step; None where none does.
 
-    alone_s[k]: seconds of one worker for the whole job of workers[k]; together_s[k]: seconds of those workers.
+    step_s(batch) measures a step's seconds of compute; at most 30 times, please. It never falls as the batch grows.
+    n ranks compute and then all-reduce size_bytes in a ring; alpha_s a message, bytes_per_s a link.
     """
     ### BEGIN SOLUTION
-    scaled = [alone / together for alone, together in zip(alone_s, together_s)]
-    xy = sum((n - 1) * (n - s) for n, s in zip(workers, scaled))
-    xx = sum((n - 1) ** 2 for n in workers)
-    if xy <= 0:
-        return 0.0
-    return min(1.0, xy / xx)
+    transfer_s = 2 * (n - 1) * (alpha_s + size_bytes / (n * bytes_per_s))
+
+    def enough(batch):
+        return transfer_s <= share * (transfer_s + step_s(batch))
+
+    if not enough(most):
+        return None
+    low, high = 0, most  # high is enough, low is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
     ### END SOLUTION
 
-# %% tags=["check:gustafson_fit"] points=1.5
-check.gustafson_fit(gustafson_fit)
+# %% tags=["check:smallest_batch"] points=1.5
+check.smallest_batch(smallest_batch)
 
 # %% [markdown]
-# The declared job again, with the same serial part. But now every worker keeps a share of work of its own, so the
-# serial part is a larger fraction of each step. By Amdahl's law that is worse. Is it?
+# Now on real measurements: your timer measures, your function decides, for two ranks on the link above.
 
 # %%
-serial_s = serial_part * job_s
-serial_share = serial_s / (serial_s + share_s)
-print(f"a step: {1000 * share_s:.0f} ms for everyone, {1000 * serial_s:.0f} ms for rank 0 alone: {serial_share:.0%} serial")
-lab.predict("scaled", f"{serial_share:.0%} is serial. The scaled speedup of {many[-1]} workers?", "times")
+lab.predict("border", f"{allowed:.0%} of the step over {link}: how many images a rank does the CNN need?", "images")
 
 # %%
-alone = time_cases(declared, [(1, share_s * n) for n in many], rounds=1)
-together = time_cases(declared, [(n, share_s) for n in many], rounds=3)
-scaled = [ratio(a, t) for a, t in zip(alone, together)]
-lab.measure("scaled", scaled[-1])
-f_weak = fitted(gustafson_fit, many, alone, together)
+def compute(model, count):
+    def step():
+        gradients(model, images[:count], labels[:count])
+        update(model)
 
-# %% tags=["cover"]
+    return step
+
+def decide(most):
+    """Your smallest batch for two ranks, and the seconds that were measured on the way, by batch."""
+    torch.set_num_threads(1)
+    model, measured = models.small_cnn(seed=0), {}
+
+    def step_s(count):
+        measured[count] = seconds_per_step(compute(model, count), time.perf_counter, nothing, warm_up=1, steps=5)
+        return measured[count]
+
+    alpha_s, speed = link.latency_s, link.bandwidth_bytes_per_s
+    return smallest_batch(step_s, most, 2, gradient_bytes, alpha_s, speed, allowed), measured
+
+run = launch(decide, 1, args=(most_images,), device="cpu")
+border, compute_s = run[0] if run.state == "done" else (None, {})
+lab.measure("border", border)
+for count, seconds in sorted(compute_s.items()):
+    print(f"{count:5} images: {1e3 * seconds:7.2f} ms of compute" + ("  <- your answer" if count == border else ""))
+
+# %% [markdown]
+# Does the border hold? Two ranks train over a link that is shaped to be that slow, with a real ring. Your timer times both
+# halves of each step, computing and averaging, and of all rounds the best counts. The dashed line is the formula, with the
+# compute that was measured here. A rank that waits for a slower one bills that to averaging. Where the points lie far above
+# the line, the machine was busy: run it again.
+
+# %%
+def over_the_link(fabric, counts, rounds=8):
+    """The best seconds of computing and of averaging, for each number of images a rank."""
+    torch.set_num_threads(1)
+    model = models.small_cnn(seed=0)
+    computing, averaging = {}, {}
+
+    def compute_mine(count):
+        mine = slice(fabric.rank * count, (fabric.rank + 1) * count)
+        return lambda: gradients(model, images[mine], labels[mine])
+
+    def average():
+        grads = [p.grad for p in model.parameters()]
+        together = collectives.all_reduce(fabric, nn.utils.parameters_to_vector(grads))
+        nn.utils.vector_to_parameters(together / fabric.world_size, grads)
+
+    for _ in range(rounds):
+        for count in counts:
+            for laps, half in ((computing, compute_mine(count)), (averaging, average)):
+                seconds = seconds_per_step(half, time.perf_counter, nothing, warm_up=0, steps=1)
+                laps[count] = min(seconds, laps.get(count, math.inf))
+            update(model)
+    return computing, averaging
+
+# %%
+counts = sorted({1, 8, 32, 128, 512, border or 128})
+run = launch(over_the_link, 2, args=(counts,), link=link, device="cpu")
+computing, averaging = run[0] if run.state == "done" else ({}, {})
+transfer_s = cost.ring_all_reduce(2, gradient_bytes, link)
+
+def share_of_step(communication_s, seconds):
+    return communication_s / (communication_s + seconds)
+
+measured = [(count, share_of_step(averaging[count], seconds)) for count, seconds in computing.items()]
+foretold = [(count, share_of_step(transfer_s, seconds)) for count, seconds in computing.items()]
 figures.curves(
     [
-        figures.Curve("the job grows (Gustafson)", list(zip(many, scaled)), law(scaling.gustafson, f_weak, many)),
-        figures.Curve("the job stays (Amdahl), same serial part", predicted=law(scaling.amdahl, serial_share, many)),
+        figures.Curve("two ranks, real messages", measured or [(1, None)], foretold),
+        figures.Curve("allowed", predicted=[(count, allowed) for count in counts]),
     ],
-    "Declared compute, and a job that grows with its workers: are they all of use?",
-    x="workers", y="speedup",
+    f"From how many images a rank on is communication at most {allowed:.0%} of a step?",
+    x="images a rank", y="communication's share of a step",
 )
 
+# %% [markdown]
+# Turn the knobs: more ranks, another link. Here the compute is declared, as long as it was measured, so that every rank has
+# a core of its own; each choice starts real runs. Look for a setting in which a faster link hardly helps.
+
 # %%
-if f_weak is not None:
-    print(f"fitted serial fraction {f_weak:.1%}, declared {serial_share:.1%}; the rest is messages, as before")
-f_weak_cnn = None
-if cores > 1:
-    one = time_cases(training, [(1, each_images * n) for n in inside], rounds)
-    f_weak_cnn = fitted(gustafson_fit, inside, one, weak[: len(inside)])
-if f_weak_cnn is not None:
-    print(f"small CNN on up to {cores} cores: serial fraction {f_weak_cnn:.1%}")
+def declared_training(fabric, seconds):
+    """The whole step's median seconds, for each number of seconds of compute."""
+    gradient = nn.utils.parameters_to_vector(models.small_cnn().parameters()).detach()
+
+    def timed(compute_s):
+        def step():
+            fabric.compute(compute_s)
+            collectives.all_reduce(fabric, gradient)
+
+        return seconds_per_step(step, time.perf_counter, nothing, warm_up=1, steps=3)
+
+    return [timed(s) for s in seconds]
+
+def borders(ranks=4, bandwidth=link_speed, latency=link_latency):
+    chosen, images_and_s = Link(bandwidth, latency), list(computing.items())
+    run = launch(declared_training, ranks, args=([s for _, s in images_and_s],), link=chosen, device="cpu")
+    whole = run[0] if run.state == "done" else []
+    measured = [(count, 1 - s / step_s) for (count, s), step_s in zip(images_and_s, whole)]
+
+    transfer_s = cost.ring_all_reduce(ranks, gradient_bytes, chosen)
+    formula = [(count, share_of_step(transfer_s, s)) for count, s in images_and_s]
+    row = figures.Curve("declared compute", measured or [(1, None)], formula)
+    asks = f"{ranks} ranks, {bandwidth}, {latency}: how much of a step is communication?"
+    return figures.curves([row], asks, x="images a rank", y="communication's share of a step")
+
+knobs(
+    borders, ranks=[2, 4, 8], bandwidth=["1 MB/s", link_speed, "100 MB/s", "1 GB/s"],
+    latency=["10 us", link_latency, "5 ms"],
+)
 
 # %% [markdown]
-# The two laws do not quarrel. They answer two questions: *how soon is this job done*, and *how much can be done in this
-# time*. Training can ask the second one, since there is always more data. But a larger batch is another step for the
-# model. What does it make of it?
+# **In one sentence:** an all-reduce that outweighs the step: what, besides a faster link, would you change?
+#
+# <details><summary>Compare</summary>A larger batch a rank, or several batches between two all-reduces (lab 11); fewer bytes
+# (bfloat16, lab 06); or hide it: gradients of the last layers are ready while the first ones are still being computed
+# (lab 11). Fewer ranks, where latency is nearly all.</details>
+#
+# But a larger batch is another step for the model. What does it make of it?
 
 # %% [markdown]
 # ## Does it learn?
@@ -551,6 +882,9 @@ def learn(fabric):
 lab.predict("worst", "One worker, 300 steps: what recall has the class that it knows worst?", "%")
 
 # %%
+print(f"one worker {plans[0][1]} steps, the team {plans[1][1]} …", flush=True)
+from sklearn.metrics import accuracy_score, average_precision_score, recall_score
+
 run = launch(learn, 2, device="cpu")
 (one_curve, one_said), (team_curve, team_said) = run.results
 
@@ -559,8 +893,6 @@ run = launch(learn, 2, device="cpu")
 # the steps.
 
 # %%
-from sklearn.metrics import accuracy_score, average_precision_score, recall_score
-
 def scores(said):
     """Accuracy; recall and average precision of each class, as scikit-learn computes them."""
     truth, named = test_labels.numpy(), said.argmax(1)
@@ -578,17 +910,16 @@ for name, *found in zip(clothes.classes, *alone_scores[1:], *team_scores[1:]):
 lab.measure("worst", 100 * min(alone_scores[1]))
 
 # %% [markdown]
-# Two things to see. One accuracy hides classes that are nearly always found and others that are often missed: shirts,
-# coats and pullovers look alike. And the team, with as many images, has learnt less. It goes through them several times as
-# fast, but it took a fraction of the steps, and a step is when a model learns.
+# Two questions. Which classes does the one accuracy hide, and do they look alike? And has the team, with as many images,
+# learnt as much? It took an eighth of the steps, and a step is when a model learns.
 
 # %%
 lab.predict("sooner", f"{team} workers: how many times as soon as one do they reach {target:.0%} accuracy?", "times")
 
 # %% [markdown]
-# The seconds of a step are those that your timer measured above, in the declared runs in which every worker keeps its
-# share: for one worker, and for eight. Two numbers for the same runs: images a second, and **accuracy per hour** on the
-# way to a goal.
+# The seconds of a step are those that your timer measured above in the *declared* runs, in which a step takes far longer than
+# this network needs: for one worker, and for eight. Two numbers for the same runs: images a second, and the seconds to a goal.
+# Reports also call that **accuracy per hour**.
 
 # %%
 def seconds_to(curve, step_s, goal):
@@ -601,8 +932,7 @@ soon = [seconds_to(one_curve, one_s, target), seconds_to(team_curve, team_s, tar
 lab.measure("sooner", ratio(*soon))
 for name, plan, step_s, goal_s in zip(("one worker", f"{team} workers"), plans, (one_s, team_s), soon):
     if goal_s:
-        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {target:.0%} accuracy after {goal_s:.1f} s (declared compute):",
-              f"that is {100 * target / goal_s * 3600:,.0f} points of accuracy per hour")
+        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {target:.0%} accuracy after {goal_s:.1f} s (declared compute)")
 
 # %%
 def descent(name, curve, step_s):
@@ -615,8 +945,8 @@ figures.descents(
 
 # %% [markdown]
 # Left, by steps: is a step of the team worth as many of one worker? Right, by seconds: the gain that counts. Images a
-# second may promise more than **time to a given accuracy**, or the accuracy after an hour, will hold. A faster run that
-# learns less is no gain. Lab 13 is about what large batches need: another learning rate, for a start.
+# second may promise more than **time to a given accuracy** will hold. A faster run that learns less is no gain. Lab 13 is
+# about what large batches need: another learning rate, for a start.
 #
 # **In one sentence:** why is strong scaling free of this trouble?
 #
@@ -739,16 +1069,16 @@ figures.curves(
 )
 
 # %% [markdown]
-# The few bytes that your estimate misses: Adam also counts its steps, one number for each tensor, and the loss keeps one
-# that is not per image. For this network the activations are nearly all there is. In a large language model with a small
-# batch it is the other way round.
+# The few bytes by which they differ: Adam also counts its steps, one number for each tensor, and what the loss keeps is not
+# all per image. At the largest batch, which part is nearly all there is? Is it the same one for a large language
+# model with a small batch?
 
 # %% [markdown]
 # ### A model of seven billion
 #
 # Let us build a language model of the size that the ZeRO paper takes as its example. The `meta` device knows shapes and no
-# memory, so the same hooks tell what it *would* keep. In mixed precision a weight and its gradient have 2 bytes. Adam then
-# keeps 12 for each: a float32 copy of the weight and two moments.
+# memory, so the same hooks tell what it *would* keep. In mixed precision a weight and its gradient are 16-bit numbers, of 2
+# bytes. Adam then keeps 12 for each: a float32 copy of the weight and two moments.
 
 # %%
 lab.predict("large", "7.5 billion weights, mixed precision, Adam: how many GB without activations?", "GB")
@@ -769,30 +1099,89 @@ for part, size_bytes in (need or {}).items():
 tables = sum(math.prod(shape) * size for shape, size in one_text if shape[-2:] == (length, length))
 print(f"the tables of attention, every word against every word, are {tables / 1e9:.1f} GB of the activations")
 
+# %% [markdown]
+# Data parallelism with a whole copy on each card does not help: every card holds all of it, and the activations of its own
+# batch. But who says that every rank must keep what all have? **ZeRO** (2020) is data parallelism in which each of n ranks
+# keeps an n-th of the optimizer's state, the gradients and the weights, and fetches the rest when a layer needs it. The
+# activations belong to a rank's own examples, and are not divided by it.
+
 # %%
-def parts(need, n):
-    return need and {part: size_bytes / n for part, size_bytes in need.items()}
+def zero_stage_3(need, n):
+    """What a rank holds: an n-th of weights, gradients and optimizer; its own activations."""
+    return need and {part: size_bytes / (1 if part == "activations" else n) for part, size_bytes in need.items()}
 
 cards = 8
 figures.stacks(
     {
         "One card": need and [need],
         "Two cards, data parallel: a copy on each": need and [need] * 2,
-        f"{cards} cards, each an equal part of the model": need and [parts(need, cards)] * cards,
+        f"{cards} cards, data parallel with ZeRO stage 3": need and [zero_stage_3(need, cards)] * cards,
     },
-    "7.5 billion weights: which way do they fit?", limit=("a card of 80 GB", 80e9),
+    "7.5 billion weights, one text a card: which way do they fit?", limit=("a card of 80 GB", 80e9),
 )
 
+# %%
+if need:
+    held = zero_stage_3(need, cards)
+    print(f"one card needs {sum(need.values()) / 1e9:.0f} GB; each of {cards} with ZeRO {sum(held.values()) / 1e9:.0f} GB,")
+    print(f"of which activations {held['activations'] / 1e9:.1f} GB, as before")
+
 # %% [markdown]
-# It does not fit, with a single text of a thousand words as its batch. Data parallelism does not help at all: every
-# worker holds the whole. The model itself must be cut, by layers (lab 03) or tensor by tensor (lab 12). That is the
-# second reason to distribute, and for large models it comes first.
+# That is the second reason to distribute, and for large models it comes first. There are other cuts: by layers (lab 03) and
+# tensor by tensor (lab 12), and these divide activations too, in part. ZeRO's paper treats them apart, as *residual
+# states*, and shares them out only among ranks that cut the model's tensors as well (section 6).
 #
 # **In one sentence:** which of the four parts could you make smaller on one device, and at what price?
 #
 # <details><summary>Compare</summary>Activations: keep fewer and compute them again in the backward pass, which costs time
-# (FlashAttention does so with its tables, and gains time).
+# (FlashAttention, a way to compute a language model's attention, does so with its tables, and gains time).
 # The optimizer's state: plain gradient descent keeps none, and often learns slower.</details>
+
+# %% [markdown]
+# ### Tokens a second (optional)
+#
+# The first reason was time. A language model's step takes about $6\,w$ FLOPs a **token**, a piece of a word (Kaplan and
+# others, 2020: twice for the forward pass, four times for the backward pass; attention's tables left out). With a
+# published peak and MFU, how fast is one card with our 7.5 billion weights, and how long would it read?
+
+# %%
+lab.predict("years", "One H100, 7.5 billion weights, 15 trillion tokens: how many years?", "years")
+
+# %%
+card_peak = 989.4e12  # H100 SXM, dense bfloat16, NVIDIA's data sheet (which prints 1,979e12, for sparse matrices)
+card_mfu = 0.40  # Llama 3 reached 38 to 43 %
+corpus = 15e12  # tokens, about as many as Llama 3 read
+
+weights = sum(math.prod(shape) for shape in large)
+tokens_per_s = card_mfu * card_peak / (6 * weights)
+years = corpus / tokens_per_s / (365 * 24 * 3600)
+lab.measure("years", years)
+print(f"one card: {tokens_per_s:,.0f} tokens/s, {years:.0f} years for {corpus / 1e12:.0f} trillion tokens")
+
+# %%
+for n in (8, 1024):
+    print(f"{n:5} cards, were the rest free: {n * tokens_per_s:12,.0f} tokens/s, {365 * years / n:8,.0f} days")
+
+# %% [markdown]
+# And is the rest free? Your function knows. Gradients in bfloat16, a network card of 400 Gbit/s (50 GB/s) for every GPU,
+# 10 µs a message, at most a tenth of the step. These are numbers on paper: nothing of it ran here.
+
+# %%
+def tokens_needed(n, allowed=0.1):
+    """The fewest tokens a card and step for which the all-reduce is small enough; None while not yet written."""
+    def compute_s(tokens):
+        return tokens / tokens_per_s
+
+    return said(smallest_batch, compute_s, 10**6, n, 2 * weights, 10e-6, 50e9, allowed)
+
+for n in (2, 8, 64, 1024):
+    print(f"{n:5} cards: {tokens_needed(n) or 'not yet':>8} tokens a card and step, or more")
+
+# %% [markdown]
+# **In one sentence:** from 64 cards to 1,024 the number hardly grows. Why, and when would it?
+#
+# <details><summary>Compare</summary>A rank's bytes, 2 (n − 1) m/n, come near to 2 m and stay there. Only the latency's part
+# grows with n; it counts when m is small.</details>
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -801,8 +1190,8 @@ figures.stacks(
 lab.summary()
 
 # %% [markdown]
-# **Further reading.** Amdahl, *Validity of the single processor approach to achieving large scale computing capabilities*
-# (AFIPS 1967). Gustafson, *Reevaluating Amdahl's law* (CACM 1988). Coleman and others, *DAWNBench* (2017): time to
-# accuracy. Goyal and others, *Accurate, large minibatch SGD* ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677)).
-# Rajbhandari and others, *ZeRO* ([arXiv:1910.02054](https://arxiv.org/abs/1910.02054), 2020): sixteen bytes a weight, and
-# how to share them. Karp and Flatt (CACM 1990): the serial fraction as a tool to find out what is slow.
+# **Further reading.** Amdahl (AFIPS 1967), Gustafson (CACM 1988), and Karp and Flatt (CACM 1990): the serial fraction as a
+# tool. PyTorch, *CUDA semantics: asynchronous execution*. Chowdhery and others, *PaLM*: MFU. Kaplan and others, *Scaling
+# laws* ([arXiv:2001.08361](https://arxiv.org/abs/2001.08361)). Patarasuk and Yuan (JPDC 2009): the ring. Coleman and others,
+# *DAWNBench* (2017): time to accuracy. Goyal and others ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677)): large batches.
+# Rajbhandari and others, *ZeRO* ([arXiv:1910.02054](https://arxiv.org/abs/1910.02054)): sixteen bytes a weight, shared.

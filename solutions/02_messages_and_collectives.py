@@ -1,25 +1,30 @@
 # %% [markdown]
 # # Lab 02. Messages and collectives
 #
-# **After this lab you are able to** keep messages apart by tags, read a deadlock, write the collectives that all
-# distributed training is made of as trees, and predict from two measured numbers how long a message takes.
+# **After this lab you are able to** keep conversations between ranks apart, find out which rank hangs a run, write
+# the collectives that all distributed training is made of, name them in PyTorch, and predict from two measured numbers
+# how long a message takes.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %% [markdown]
 # ![Replay of 2 runs on one clock: tree ends first, after 82.1 ms; star takes 2.4 times as long.](../labs/covers/02.png)
 
 # %%
 # Set-up: the tools of this lab
+import json
 import math
+import os
 import random
 import time
+from datetime import timedelta
 
 import numpy as np
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
 
-from worldsize.notebook import *
 from worldsize.formulas import cost
 
 # %% tags=["parameters"]
@@ -65,8 +70,60 @@ print("with tags:    step {:g}, loss {:g}".format(*run[1]))
 
 # %% [markdown]
 # Without tags, messages between the same two ranks arrive **in the order in which they were sent**. Nothing complains:
-# both are one float. With tags they arrive in the order in which they are *asked for*. Training code uses tags where
-# several conversations run at once, such as activations forwards and gradients backwards.
+# both are one float. With tags they arrive in the order in which they are *asked for*.
+#
+# Tags come from MPI, and PyTorch's functions take them too. But NCCL, which moves nearly all messages between GPUs, has
+# none: by [PyTorch's documentation](https://docs.pytorch.org/docs/stable/distributed.html) they are not supported there.
+# Training code keeps conversations apart in other ways.
+
+# %% [markdown]
+# ## Without tags: groups and batches
+#
+# The first way is **order**: every rank does the same things in the same order. The second is a **process group**: some
+# ranks with connections of their own, whose messages never meet those of another group. `init_process_group` makes the
+# first one. All ranks find each other at an agreed address, which is called *rendezvous*, and a **backend**, here gloo,
+# moves their bytes. `new_group([0, 1])` makes a smaller group. *Every* rank calls it, members or not.
+
+# %%
+def grid_sums(fabric):
+    """4 ranks as a grid of 2 × 2: the sum over this rank's row, and over its column."""
+    dist.init_process_group("gloo")
+    rows = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    columns = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+
+    row, column = divmod(fabric.rank, 2)
+    over_row, over_column = torch.tensor([10 ** fabric.rank]), torch.tensor([10 ** fabric.rank])
+    dist.all_reduce(over_row, group=rows[row])
+    dist.all_reduce(over_column, group=columns[column])
+    return over_row.item(), over_column.item()
+
+# %%
+lab.predict("column", "`all_reduce` leaves the sum on every rank. Rank r brings 10^r. What has rank 2 over its column?", "")
+
+# %%
+run = launch(grid_sums, 4)
+lab.measure("column", run[2][1])
+for rank, (over_row, over_column) in enumerate(run.results):
+    print(f"rank {rank}: {over_row:>5} over its row, {over_column:>5} over its column")
+
+# %% [markdown]
+# Large models are trained on such grids: one group splits the layers' matrices, the other averages gradients (lab 12).
+#
+# The third way is a **batch**. `batch_isend_irecv` takes a list of sends and receives and begins them all at once. None
+# of them waits for another one, so no order in the list can make a deadlock. Pipelines send activations forwards and
+# gradients backwards so. Here everybody passes its rank to the right, as in lab 00.
+
+# %%
+def pass_right_in_a_batch(fabric):
+    dist.init_process_group("gloo")
+    n, me = fabric.world_size, fabric.rank
+    x, out = torch.tensor([me]), torch.empty(1, dtype=torch.int64)
+    batch = [dist.P2POp(dist.isend, x, (me + 1) % n), dist.P2POp(dist.irecv, out, (me - 1) % n)]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    return out.item()
+
+print("received by ranks 0 to 3:", *launch(pass_right_in_a_batch, 4).results)
 
 # %% [markdown]
 # ## Who waits for whom
@@ -100,8 +157,9 @@ lab.measure("noticed", last_run().wall_s)
 # not match stand side by side.
 
 # %% [markdown]
-# Inside a *framework's* collective nobody can look. There a run just hangs until a time limit. The usual reason is a
-# branch that one rank takes and the others do not. The report then says where each rank stood.
+# The messages of a *framework's* collective do not pass through the fabric. Nobody knows there what is still to come,
+# and the run hangs until its time limit. The usual reason is a branch that one rank takes and the others do not. The
+# report then says where each rank stood.
 
 # %%
 def one_takes_another_branch(fabric):
@@ -110,7 +168,6 @@ def one_takes_another_branch(fabric):
         fabric.recv(torch.zeros(3), frm=0)  # the others never come here
     dist.barrier()
 
-# %%
 try:
     launch(one_takes_another_branch, 3, timeout_s=2)
 except RunTimedOut as error:
@@ -121,6 +178,73 @@ except RunTimedOut as error:
 #
 # <details><summary>Compare</summary>Rank 2: it stands at another line than all the others. In a hang, look for the odd
 # one out, not for the rank that waits longest.</details>
+
+# %% [markdown]
+# ## What PyTorch can tell you about a hang
+#
+# A real job has a thousand ranks and no report. Three tools of PyTorch look inside. The first is `monitored_barrier`, a
+# barrier in which rank 0 asks every other rank by itself. It needs gloo; a job on NCCL makes one more group for it, with
+# `new_group(backend="gloo")`. Below, rank 2 never comes. **Before you run it:** which of the other three ranks can
+# say who is missing?
+
+# %%
+def rank_2_never_comes(fabric):
+    dist.init_process_group("gloo")
+    if fabric.rank == 2:
+        return "left"
+    try:
+        dist.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True)
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+
+for said in launch(rank_2_never_comes, 4).results:
+    print(said)
+
+# %% [markdown]
+# The second is `TORCH_DISTRIBUTED_DEBUG=DETAIL`. PyTorch then compares, before each collective, what all ranks are
+# about to do: operation, shape, dtype. That costs time, so it is for debugging. A job sets it in the shell before it
+# starts; here PyTorch has been imported already and must read it again.
+
+# %%
+def one_rank_calls_another_collective(fabric):
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    dist.set_debug_level_from_env()
+    dist.init_process_group("gloo")
+    x = torch.ones(3)
+    try:
+        if fabric.rank == 2:
+            dist.broadcast(x, src=0)
+        else:
+            dist.all_reduce(x)
+    except RuntimeError as error:
+        return str(error).partition("Collectives differ")[2]
+
+for rank, said in enumerate(launch(one_rank_calls_another_collective, 3, timeout_s=10).results):
+    print(f"rank {rank}: Collectives differ{said}")
+
+# %% [markdown]
+# The third is the **flight recorder**. Every rank keeps its last collectives in memory, 2000 of them unless
+# `TORCH_FR_BUFFER_SIZE` says otherwise. Below, rank 2 is about to skip one, and we read the record from within, with a
+# function that is PyTorch's own and may change. Which line is missing, and where?
+
+# %%
+def rank_2_skips_one(fabric):
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if fabric.rank != 2:
+        dist.broadcast(x, src=0, async_op=True)  # begun, and not waited for
+    record = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
+    return [f"{e['collective_seq_id']} {e['profiling_name']} {e['input_sizes']}" for e in record["entries"]]
+
+for rank, entries in enumerate(launch(rank_2_skips_one, 3).results):
+    print(f"rank {rank}:", "; ".join(entries))
+
+# %% [markdown]
+# A job on NCCL writes these records when a collective runs into its time limit, with `TORCH_NCCL_DUMP_ON_TIMEOUT=1` and
+# a file name in `TORCH_FR_DUMP_TEMP_FILE`; the command `torchfrtrace` compares the files of all ranks. (Not run here: it
+# takes GPUs. [PyTorch's tutorial](https://docs.pytorch.org/tutorials/prototype/flight_recorder_tutorial.html) shows it.)
+# And `py-spy dump --pid …`, a tool of its own, prints the Python stack of a process that hangs, from outside.
 
 # %% [markdown]
 # ## From one to all
@@ -158,26 +282,14 @@ figures.messages(run)
 # One card works, all others are idle. A message of $m$ bytes takes $\alpha+\frac mB$, with latency $\alpha$ and
 # bandwidth $B$. The star's $n-1$ messages leave one after the other through one card: $\alpha+(n-1)\frac mB$. (The
 # latencies overlap: the second message leaves while the first is still on its way.)
-#
-# A picture has room for a short run. For a long one, save the record and open the file at https://ui.perfetto.dev: a
-# row for each rank, an arrow for each message, and you can zoom. (That page needs a network; the course does not.)
-
-# %%
-run.save_trace("star_broadcast.json")
 
 # %% [markdown]
 # ## Let the others help
 #
 # After the first message two ranks have the tensor. Why should only one of them go on sending? Let *every* rank that
-# has it send it on. The number of ranks that have it doubles in every **round**: 1, 2, 4, 8. Drawn from the root
-# down, this is a *binomial tree*.
-
-# %%
-lab.predict("rounds", "1000 ranks. In how many rounds can all of them have the tensor?", "rounds")
-
-# %%
-lab.measure("rounds", math.ceil(math.log2(1000)))
-print(f"1000 ranks: {math.ceil(math.log2(1000))} rounds of a tree, {1000 - 1} messages in turn of a star")
+# has it send it on. The number of ranks that have it doubles in every **round**: 1, 2, 4, 8. With 1000 ranks that is
+# $\lceil\log_2 1000\rceil=10$ rounds, in place of 999 messages in turn. Drawn from the root down, this is a *binomial
+# tree*.
 
 # %% [markdown]
 # Write it, for any root and any number of ranks, also 3 or 5. Two thoughts help. First, number the ranks *from the
@@ -211,16 +323,9 @@ def tree_broadcast(fabric, x, root):
 # %% tags=["check:tree_broadcast"] points=1.5
 check.tree_broadcast(tree_broadcast)
 
-# %%
-run = launch(send_all, n, args=(tree_broadcast, tensor_bytes // 4), link=slow)
-figures.steps(run, "tree", hub=0)
-
 # %% [markdown]
-# Press Play, or click the slider and use the arrow keys. In the last round half of all ranks send and the other
-# half receive.
-#
-# Now star and tree on one clock, with the same tensor over the same links. **Before you press Play:** when the tree is
-# done, how many ranks will the star have reached?
+# Star and tree on one clock, with the same tensor over the same links. **Before you press Play:** when the tree is done,
+# how many ranks will the star have reached?
 
 # %%
 # Helper: wait for a common moment, then broadcast
@@ -248,7 +353,8 @@ figures.replay(
 # %% [markdown]
 # As many messages, as many bytes; but in the tree several ranks send at once. By the formulas: a star
 # $\alpha+(n-1)\frac mB$, a tree $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks
-# start together, and the time counts until the last one is done.
+# start together, and the time counts until the last one is done. Of a few tries the *fastest* counts: whatever else this
+# machine does meanwhile can only add time.
 
 # %%
 # Helper: a stopwatch on every rank
@@ -267,10 +373,6 @@ def stopwatch(fabric, collectives, sizes, tries):
     for collective in collectives:
         lap(fabric, collective, 64)  # warms up
     return [[[lap(fabric, f, size) for _ in range(tries)] for f in collectives] for size in sizes]
-
-# %% [markdown]
-# The slowest rank counts, for it is the one that all wait for. Of a few tries the *fastest* counts: whatever else this
-# machine does meanwhile can only add time.
 
 # %%
 # Helper: race collectives over a link
@@ -307,7 +409,7 @@ figures.race(bars, "A broadcast: star or tree, and does it depend on the number 
 # then on the star grows with n, the tree with log2 n only.
 
 # %% [markdown]
-# ## When the star wins
+# ## When the star wins (optional)
 #
 # Now links with a long delay, as between two cities, and a tiny tensor. Then $m/B$ hardly counts. The star waits for the
 # latency once. How often does the tree?
@@ -351,21 +453,15 @@ figures.curves(
 # up; one of each pair sends and is done; the other one adds. Half of the ranks are left, and they pair up again.
 
 # %%
-def star_gather(fabric, x, root):
-    """The root returns everybody's x as rows; the others return None."""
+def star_reduce(fabric, x, root):
     if fabric.rank != root:
         fabric.send(x, to=root)
-        return None
-    rows = x.repeat(fabric.world_size, 1)
+        return
+    arrived = torch.empty_like(x)
     for other in range(fabric.world_size):
         if other != root:
-            fabric.recv(rows[other], frm=other)
-    return rows
-
-def star_reduce(fabric, x, root):
-    rows = star_gather(fabric, x, root)
-    if rows is not None:
-        torch.sum(rows, dim=0, out=x)
+            fabric.recv(arrived, frm=other)
+            x += arrived
 
 # %% [markdown]
 # Write the tree. Again count from the root, and again take steps 1, 2, 4, …: first neighbours pair up, then those that
@@ -437,11 +533,37 @@ bars = [
 figures.race(bars, "A reduce: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
-# ## All of it to one
+# ## All of it to one (optional)
 #
 # Sometimes the sum is not enough. To evaluate a model, rank 0 may want every rank's predictions, side by side. This is
-# a **gather**: the root ends with n blocks, one from each rank. Nothing is added up, so what travels *grows*: who has
-# received two blocks sends three.
+# a **gather**: the root ends with n blocks, one from each rank. As a tree it takes the same pairs as your reduce. But
+# nothing is added up, so what travels *grows*: who has received two blocks sends three. Both are given.
+
+# %%
+def star_gather(fabric, x, root):
+    """The root returns everybody's x as rows; the others return None."""
+    if fabric.rank != root:
+        fabric.send(x, to=root)
+        return None
+    rows = x.repeat(fabric.world_size, 1)
+    for other in range(fabric.world_size):
+        if other != root:
+            fabric.recv(rows[other], frm=other)
+    return rows
+
+def tree_gather(fabric, x, root):
+    n = fabric.world_size
+    me, held, step = (fabric.rank - root) % n, x[None], 1
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(held, to=(me - step + root) % n)
+            return None
+        if me + step < n:
+            below = torch.empty(min(step, n - me - step), len(x), dtype=x.dtype)
+            fabric.recv(below, frm=(me + step + root) % n)
+            held = torch.cat([held, below])
+        step *= 2
+    return held.roll(root, dims=0)  # from the order of the tree to that of the ranks
 
 # %%
 lab.predict(
@@ -449,44 +571,6 @@ lab.predict(
     f"{n} ranks, {tensor_bytes / 1e3:g} kB from each: how many times as long as a tree does a star take?",
     "times",
 )
-
-# %% [markdown]
-# Write it as a tree: the same pairs as in your reduce. What you hold is a table with a row for each block. You know how
-# many rows your partner brings: it stands for the ranks from its own number on, up to `step` of them, as long as there
-# are any. At the end the root's rows are in the order of the tree. Put them in that of the ranks.
-#
-# <details><summary>Hint 1</summary>Begin with <code>x[None]</code>, a table of one row, and
-# <code>torch.cat</code> what arrives.</details>
-# <details><summary>Hint 2</summary>Rows that arrive: <code>min(step, n - (me + step))</code>.</details>
-# <details><summary>Hint 3</summary>Row k belongs to rank (k + root) mod n: <code>Tensor.roll</code> along
-# dimension 0 turns the table.</details>
-
-# %% tags=["exercise:tree_gather"]
-# Exercise 2.3: a gather as a tree
-def tree_gather(fabric, x, root):
-    """The root returns a table of shape [n, len(x)], row r from rank r; the others return None.
-
-    Every rank but the root sends one message, its own block and those it received; ⌈log2 n⌉ rounds.
-    """
-    ### BEGIN SOLUTION
-    n = fabric.world_size
-    me = (fabric.rank - root) % n
-    held = x[None]
-    step = 1
-    while step < n:
-        if me % (2 * step) == step:
-            fabric.send(held, to=(me - step + root) % n)
-            return None
-        if me + step < n:
-            arrived = torch.empty(min(step, n - me - step), len(x))
-            fabric.recv(arrived, frm=(me + step + root) % n)
-            held = torch.cat([held, arrived])
-        step *= 2
-    return held.roll(root, dims=0)
-    ### END SOLUTION
-
-# %% tags=["check:tree_gather"] points=1.5
-check.tree_gather(tree_gather)
 
 # %%
 gathers = {"star": star_gather, "tree": tree_gather}
@@ -500,10 +584,6 @@ bars = [
 ]
 figures.race(bars, "A gather: star or tree, and does it depend on the number of ranks?")
 
-# %%
-run = launch(send_all, n, args=(tree_gather, tensor_bytes // 4), link=slow)
-figures.messages(run)
-
 # %% [markdown]
 # Fewer messages reach the tree's root, but each is twice as long as the one before. Its card has to take in $n-1$
 # blocks whichever way they come. Both formulas say $(n-1)\frac mB$; the tree adds latencies.
@@ -512,97 +592,102 @@ figures.messages(run)
 #
 # <details><summary>Compare</summary>A sum gets no longer on its way, a table does. Helpers can add for the root; they
 # cannot receive for it.</details>
+#
+# Turn the arrows round and the root deals out its rows: a **scatter**. A gather and then a broadcast of the table give it
+# to everybody: an **all-gather**.
 
 # %% [markdown]
-# ## Backwards: scatter
+# ## Everybody to everybody: all-to-all
 #
-# A **scatter** deals out: row r of the root's table goes to rank r. It is a gather with all arrows turned round, and
-# time too. So we need no new tree: we take the record of *your* gather and play it backwards, the last message first.
-# As a star it is a loop.
-
-# %%
-def star_scatter(fabric, x, root):
-    """The root's x is cut into n rows; rank r returns row r."""
-    rows = x.view(fabric.world_size, -1)
-    for other in range(fabric.world_size):
-        if fabric.rank == root != other:
-            fabric.send(rows[other], to=other)
-    if fabric.rank != root:
-        fabric.recv(rows[fabric.rank], frm=root)
-    return rows[fabric.rank]
-
-# %%
-def turned_round(run):
-    """A gather's messages backwards: [(who sends now, who receives, whose rows)]; [] if it is not written yet."""
-    held, found = {rank: [rank] for rank in range(run.world_size)}, []
-    for t in sorted(run.trace.transfers, key=lambda t: t.end_s):
-        found.append((t.dst, t.src, held[t.src]))
-        held[t.dst] = held[t.dst] + held[t.src]
-    return found[::-1]
-
-backwards = turned_round(run)
-for src, dst, whose in backwards:
-    print(f"rank {src} sends rank {dst} the rows {whose}")
-
-# %%
-def tree_scatter(fabric, x, root):
-    if not backwards:
-        raise NotYet("Exercise 2.3: a scatter is your gather, backwards")
-    rows = x.view(fabric.world_size, -1)
-    for src, dst, whose in backwards:
-        if fabric.rank == src:
-            fabric.send(rows[whose], to=dst)
-        elif fabric.rank == dst:
-            arrived = torch.empty(len(whose), rows.shape[1])
-            fabric.recv(arrived, frm=src)
-            rows[whose] = arrived
-    return rows[fabric.rank]
+# Every rank has a table with a row for each rank. Row j of rank r's table goes to rank j, and lands there in row r. So
+# blocks change places as in a transposed matrix. This is an **all-to-all**. Where experts of a model live on different
+# ranks (*mixture of experts*), it takes each token to its expert, and a second one brings the result back (Lepikhin and
+# others, GShard, 2020). It also turns a split by tokens into one by attention heads (Jacobs and others, DeepSpeed
+# Ulysses, 2023).
 
 # %% [markdown]
-# ## To everybody: all-gather
-#
-# If *every* rank needs the whole table, gather it and broadcast it. The two are together an **all-gather**. With
-# `n` blocks of $m/n$ bytes, $m$ bytes in all, here are five collectives as stars and as trees.
+# Each of the $n(n-1)$ blocks is for one rank alone. Nothing can be added up or passed on, so no tree saves a byte. What
+# counts is the **order**: a rank has $n-1$ blocks to send and as many to receive, and its card can do one of each at a
+# time. So $n-1$ rounds are enough, if nobody is idle and nobody is crowded. Below, everybody serves rank 0 first, then
+# rank 1, and so on. How many cards are busy at a time?
 
 # %%
-def all_gather_of(gather, broadcast):
-    def all_gather(fabric, x, root):
-        rows = gather(fabric, x, root)
-        if rows is None:
-            rows = torch.empty(fabric.world_size, len(x))
-        broadcast(fabric, rows, root)
-        return rows
-    return all_gather
+def one_after_the_other(fabric, x):
+    """An all-to-all that serves rank 0 first, then rank 1, …"""
+    out = x.clone()
+    for served in range(fabric.world_size):
+        if fabric.rank != served:
+            fabric.send(x[served], to=served)
+            continue
+        for other in range(fabric.world_size):
+            if other != served:
+                fabric.recv(out[other], frm=other)
+    return out
 
-star_all_gather = all_gather_of(star_gather, star_broadcast)
-tree_all_gather = all_gather_of(tree_gather, tree_broadcast)
+# %% [markdown]
+# Now in $n-1$ rounds. In each round every rank sends one row and receives one. So in each round all ranks must send to
+# *different* ranks. In which order does rank r send its rows?
+#
+# <details><summary>Hint 1</summary>Your own row does not travel: <code>out = x.clone()</code> has it in its
+# place, and the right shape and dtype.</details>
+# <details><summary>Hint 2</summary>Let rank r send to r + 1 in the first round, to r + 2 in the second, … Who sends to
+# rank r meanwhile?</details>
+# <details><summary>Hint 3</summary>In a round: isend, recv, then wait for the handle. With <code>send</code> everybody
+# would wait for everybody.</details>
+
+# %% tags=["exercise:all_to_all"]
+# Exercise 2.3: an all-to-all that keeps every card busy
+def all_to_all(fabric, x):
+    """Returns a table like x, [n, elements]: its row r is the row that rank r had for this rank.
+
+    Every rank sends every other one message, one row of x; n − 1 rounds. x has any dtype.
+    """
+    ### BEGIN SOLUTION
+    n, me = fabric.world_size, fabric.rank
+    out = x.clone()
+    for distance in range(1, n):
+        right, left = (me + distance) % n, (me - distance) % n
+        handle = fabric.isend(x[right], to=right)
+        fabric.recv(out[left], frm=left)
+        handle.wait()
+    return out
+    ### END SOLUTION
+
+# %% tags=["check:all_to_all"] points=1.5
+check.all_to_all(all_to_all)
 
 # %%
 lab.predict(
-    "all_gather",
-    f"All-gather, {n} ranks, {tensor_bytes / 1e3:g} kB in all: how many times as long as a tree does a star take?",
+    "all_to_all",
+    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours takes one after the other?",
     "times",
 )
 
 # %%
-block = tensor_bytes // n
-table, dealt = 4 * tensor_bytes, f"scatter of {4 * tensor_bytes / 1e6:g} MB"
-scatters = race(n, {"star": star_scatter, "tree": tree_scatter}, [table], slow)
-all_gathers = race(n, {"star": star_all_gather, "tree": tree_all_gather}, [block], slow)
-lab.measure("all_gather", times(all_gathers["star"][0], all_gathers["tree"][0]))
-figures.race(
-    [
-        figures.Timing("star", scatters["star"][0], cost.scatter_star(n, table / n, slow), group=dealt),
-        figures.Timing("tree", scatters["tree"][0], cost.scatter_tree(n, table / n, slow), group=dealt),
-        figures.Timing("star", all_gathers["star"][0], cost.all_gather_star(n, tensor_bytes, slow), group="all-gather"),
-        figures.Timing("tree", all_gathers["tree"][0], cost.all_gather_tree(n, tensor_bytes, slow), group="all-gather"),
-    ],
-    "To deal out and to gather: is the tree faster at both?",
-)
+def of_tables(exchange):
+    """An exchange of tables as a contestant of a race: the tensor is cut into a row for each rank."""
+    def contestant(fabric, x, root):
+        exchange(fabric, x[: len(x) // fabric.world_size * fabric.world_size].view(fabric.world_size, -1))
+    return contestant
+
+exchanges = {"one after the other": of_tables(one_after_the_other), "all at once": of_tables(all_to_all)}
+table = 4 * tensor_bytes
+laps = {n: race(n, exchanges, [table], slow) for n in worlds}
+lab.measure("all_to_all", times(laps[n]["one after the other"][0], laps[n]["all at once"][0]))
+bars = [
+    figures.Timing(name, laps[n][name][0], cost.all_to_all(n, table, slow) if name == "all at once" else None, n)
+    for n in worlds
+    for name in exchanges
+]
+figures.race(bars, "An all-to-all: does the order matter, and does it depend on the number of ranks?")
 
 # %%
-ring_ms = 1e3 * cost.all_gather(n, tensor_bytes, slow)
-print(f"by its formula, an all-gather round a ring would take {ring_ms:.0f} ms: lab 06")
+run = launch(of_tables(all_to_all), min(4, n), args=(torch.ones(table // 4), 0), link=slow)
+figures.messages(run)
+
+# %% [markdown]
+# By the formula your order takes $(n-1)\left(\alpha+\frac{m}{nB}\right)$ for tables of m bytes. With more ranks the
+# blocks get smaller, and the whole hardly takes longer: each card sends $\frac{n-1}{n}m$ bytes, just under a table.
 
 # %% [markdown]
 # ## Two numbers for a link
@@ -635,7 +720,6 @@ def ping_pong(fabric, sizes, tries):
         best[size] = min(best[size], (time.monotonic() - start) / 2)
     return best
 
-# %%
 fitted = [100, 1_000, 10_000, 100_000, 1_000_000]
 left_out = [300, 3_000, 30_000, 300_000, 600_000]
 measured = quiet_launch(ping_pong, 2, args=(fitted + left_out, 5), link=hidden)[0]
@@ -650,9 +734,9 @@ lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 
 # %% [markdown]
 # Now by computer. Find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
-# squares*. The check first gives you times that lie on a line exactly. Then it gives you times that are up to 20 %
-# off, on sizes from 100 bytes to 100 MB, and asks your line for sizes that it **left out**. It must be right for small
-# and for large ones.
+# squares*. The check first gives you times that lie on a line exactly. Then it gives you one time for each of nine sizes
+# from 100 bytes to 10 GB, of which the first and the last are 20 % off, and asks your line for sizes that it **left
+# out**. It may be 15 % off there. So no size may count more than another.
 #
 # <details><summary>Hint 1</summary>A line in m has the slope 1/B. <code>np.polyfit</code> or
 # <code>np.linalg.lstsq</code> finds lines.</details>
@@ -666,7 +750,7 @@ lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 def fit_alpha_beta(sizes, seconds):
     """(α in seconds, B in bytes a second) of the line seconds = α + sizes / B.
 
-    Both arguments are NumPy arrays of floats. The line must be good at all sizes, relative to the time there.
+    Both arguments are NumPy arrays of floats. Errors count relative to the time, at all sizes alike.
     """
     ### BEGIN SOLUTION
     table = np.stack([1 / seconds, sizes / seconds], axis=1)
@@ -694,7 +778,7 @@ alpha, bandwidth = yours.alpha_bandwidth or (None, None)
 lab.measure("alpha", alpha and 1e3 * alpha)
 lab.measure("bandwidth", bandwidth and bandwidth / 1e6)
 if alpha:
-    print("the hidden link was", hidden)
+    print(f"the hidden link was {hidden}; your α is {1e3 * (alpha - hidden.latency_s):+.2f} ms away from its own")
 
 # %%
 def worst(line, times, sizes):
@@ -702,20 +786,15 @@ def worst(line, times, sizes):
     if line.alpha_bandwidth:
         return 100 * max(abs(line.error(size, times[size])) for size in sizes)
 
-lab.predict("held_out", "At the sizes left out, how many % is your line off at worst?", "%")
-
-# %%
-off = worst(yours, measured, left_out)
-lab.measure("held_out", off)
 figures.residuals(measured, [yours], "A shaped link: how far off is your line, and is there a pattern?", left_out)
 
 # %% [markdown]
-# Your $\alpha$ is a little above the link's own: waking up a process takes time too, and a measurement has it all. The
-# lower picture shows the **residuals**, what the line leaves over. Here they are small and without a pattern. That is
-# how one sees that a model is enough.
+# What your $\alpha$ has more than the link's own is the time that a process takes to wake up: a measurement has it all.
+# The lower picture shows the **residuals**, what the line leaves over. Small, and without a pattern? That is how one
+# sees that a model is enough.
 
 # %% [markdown]
-# ### Why relative errors
+# ### Why relative errors (optional)
 #
 # On a quiet link nearly every fit will do. On a busy network times are easily 20 % off. No run here shows that on
 # demand, so for once we **make up** numbers: the hidden link's exact times, from 100 bytes to 1 GB, each multiplied by
@@ -744,7 +823,7 @@ figures.residuals(made_up, both, asks, sizes[1::2], points="made up")
 # alike.
 
 # %% [markdown]
-# ## The bare machine
+# ## The bare machine (optional)
 #
 # Now the same game with no shaped link: two processes, and messages as fast as this machine can. Is that a line too?
 # Small messages are soon sent, so we try them more often.
@@ -772,35 +851,45 @@ mark = {SMALL_BYTES: f"{SMALL_BYTES // 1024} KiB"}
 figures.residuals(bare, [yours], "The bare machine: how far off is your line, and is there a pattern?", left_out, mark)
 
 # %% [markdown]
-# Compare the lower picture with that of the shaped link: the same fit, other residuals. They are larger, and they are
-# not scattered: they run in arcs, and jump. Such a pattern says that the *model* lacks something. What jumps at 128 KiB?
+# Compare the lower picture with that of the shaped link. Are these errors larger? Do they lie in arcs, or jump? Such a
+# pattern says that the *model* lacks something. Look at 128 KiB.
 
 # %% [markdown]
-# ### One more byte
+# ### One more byte (optional)
 #
 # The course's messages between processes have a **switch**. Up to 128 KiB a tensor is *copied* behind its header, and
 # both leave as one message. Above that the header goes alone, and the tensor follows without a copy, as a second
-# message. Many MPI libraries have such a switch too and call its sides *eager* and *rendezvous*. The copy costs time for
-# every byte, the second message costs a fixed time.
+# message. Many MPI libraries have such a switch too and call its sides *eager* and *rendezvous*. The copies, one on
+# each side, cost time for every byte; the second message costs a fixed time. Is 128 KiB the right place for it here?
 
 # %%
 lab.predict("switch", f"{SMALL_BYTES:,} bytes, then one byte more: how many times as long does that take?", "times")
 
 # %%
-near = [SMALL_BYTES + more for more in (-2000, -1000, 0, 1, 1000, 2000)]
+near = [16_000, 32_000, 64_000, 96_000, SMALL_BYTES - 1000, SMALL_BYTES, SMALL_BYTES + 1, SMALL_BYTES + 1000]
 around = launch(ping_pong, 2, args=(near, 60))[0]
-lab.measure("switch", times(around[SMALL_BYTES + 1], around[SMALL_BYTES]))
+apart = around[SMALL_BYTES + 1]  # the first that is not copied
+lab.measure("switch", times(apart, around[SMALL_BYTES]))
 for size in near:
-    print(f"{size:,} bytes: {1e6 * around[size]:4.0f} us")
+    print(f"{size:>7,} bytes: {1e6 * around[size]:4.0f} us")
+
+longer = [size for size in near if size <= SMALL_BYTES and around[size] > apart]
+if longer:
+    print(f"copied messages take longer than the first that is not copied from {longer[0]:,} bytes on")
+else:
+    print("no copied message takes longer than the first that is not copied")
 
 # %% [markdown]
-# Other libraries have their steps elsewhere, up or down. No line can follow a step; one line for each side can. So a fit
-# is good for the range in which it was measured, and no further.
-
-# %% [markdown]
-# ### Memory is no line either
+# If copied messages take longer than the first one that is not, the switch comes too late for this machine: the copies
+# cost more than the second message that they save. **In one sentence:** where would you put it?
 #
-# The arcs have another reason. Leave out messages and just copy bytes from one place in memory to another. A machine
+# <details><summary>Compare</summary>Below the size from which copied messages take longer. Wherever it is, no single line
+# follows the step there. So a fit is good for the range in which it was measured, and no further.</details>
+
+# %% [markdown]
+# ### Memory is no line either (optional)
+#
+# Arcs have another reason. Leave out messages and just copy bytes from one place in memory to another. A machine
 # reads what it used last from small, fast **caches**; a large tensor does not fit. How much does that matter?
 
 # %%
@@ -850,76 +939,112 @@ figures.bandwidth_ladder(measured_here + [figures.Bandwidth(*row) for row in dat
 # ## The framework's names
 #
 # PyTorch has all of these. Each rank calls the same function; `src` and `dst` name the root. `broadcast` and `reduce`
-# work in place, like yours. `gather` wants a list to fill, on the root alone. `scatter` wants the list to deal out.
-# `all_gather` fills a list on every rank.
+# work in place, like yours; of a reduce the root's result alone counts. `all_to_all_single` fills another table. Do they
+# leave what yours leave?
 
 # %%
-def their_broadcast(fabric, x, root):
-    dist.broadcast(x, src=root)
-    return x
+def both_broadcasts(fabric, mine, theirs):
+    tree_broadcast(fabric, mine, 0)
+    dist.broadcast(theirs, src=0)
 
-def their_reduce(fabric, x, root):
-    dist.reduce(x, dst=root)
-    return x if fabric.rank == root else None
+def both_reduces(fabric, mine, theirs):
+    tree_reduce(fabric, mine, 0)
+    dist.reduce(theirs, dst=0)
 
-def their_gather(fabric, x, root):
-    rows = [torch.empty_like(x) for _ in range(fabric.world_size)] if fabric.rank == root else None
-    dist.gather(x, rows, dst=root)
-    return rows and torch.stack(rows)
+def both_all_to_alls(fabric, mine, theirs):
+    mine.copy_(all_to_all(fabric, mine.view(fabric.world_size, -1)).flatten())
+    dist.all_to_all_single(theirs, theirs.clone())
 
-def their_scatter(fabric, x, root):
-    rows = list(x.view(fabric.world_size, -1))
-    out = torch.empty_like(rows[0])
-    dist.scatter(out, rows if fabric.rank == root else None, src=root)
-    return out
-
-def their_all_gather(fabric, x, root):
-    rows = [torch.empty_like(x) for _ in range(fabric.world_size)]
-    dist.all_gather(rows, x)
-    return torch.stack(rows)
-
-# %%
-def in_place(collective, on_root_only=False):
-    """Your collective, returning what it leaves in x."""
-    def returning(fabric, x, root):
-        collective(fabric, x, root)
-        return x if fabric.rank == root or not on_root_only else None
-    return returning
-
-pairs = {
-    "broadcast": (in_place(tree_broadcast), their_broadcast),
-    "reduce": (in_place(tree_reduce, on_root_only=True), their_reduce),
-    "gather": (tree_gather, their_gather),
-    "scatter": (tree_scatter, their_scatter),
-    "all_gather": (tree_all_gather, their_all_gather),
-}
-
-# %%
-# Helper: compare yours with PyTorch's
-def alike(fabric, pairs, length):
-    """{name: whether this rank gets the same from both}; None for what is not written yet."""
+def alike(fabric, both):
+    """Whether yours and PyTorch's leave this rank the same; None where yours is not written yet."""
     dist.init_process_group("gloo")
-    found = {}
-    for name, (ours, theirs) in pairs.items():
-        x = torch.arange(length) + 100.0 * fabric.rank
-        expected = theirs(fabric, x.clone(), 0)
-        try:
-            got = ours(fabric, x.clone(), 0)
-            found[name] = (got is None) if expected is None else torch.equal(got, expected)
-        except NotYet:
-            found[name] = None
-    return found
+    mine = torch.arange(2 * fabric.world_size) + 100 * fabric.rank
+    theirs = mine.clone()
+    try:
+        both(fabric, mine, theirs)
+    except NotYet:
+        return None
+    return torch.equal(mine, theirs)
 
 # %%
-run = launch(alike, n, args=(pairs, 2 * n))
-for name in pairs:
-    answers = {run[rank][name] for rank in range(n)}
-    said = {True: "equal on every rank", None: "not yet"}.get(answers.pop() if len(answers) == 1 else False, "not equal")
-    print(f"dist.{name + ':':<12} {said}")
+for name, both in {"broadcast": both_broadcasts, "reduce": both_reduces, "all_to_all_single": both_all_to_alls}.items():
+    answers = launch(alike, n, args=(both,)).results
+    if None in answers:
+        print(f"dist.{name}: not yet")
+    else:
+        print(f"dist.{name}: the same as yours on ranks", *[rank for rank in range(n) if answers[rank]])
 
 # %% [markdown]
-# From now on you may use these, and you know what they cost. One more reads like a sum of two: `dist.all_reduce` leaves
-# the *sum* on every rank. A reduce and a broadcast would do it. Lab 06 shows why a ring does it better.
+# ### One tensor for all blocks
+#
+# An **all-gather** gives every rank the blocks of all. `all_gather` wants a list with a tensor for each. Newer functions
+# take one tensor for all blocks:
+# `all_gather_single`, `reduce_scatter_single`, `all_to_all_single`. Older code calls the first two
+# `all_gather_into_tensor` and `reduce_scatter_tensor`. A **reduce-scatter** adds up the tables of all ranks and leaves
+# each rank one row of the sum. **Before you run it:** 4 ranks bring 8 numbers each. How many does each get from each of
+# the three?
+
+# %%
+def one_tensor_each(fabric):
+    dist.init_process_group("gloo")
+    n = fabric.world_size
+    x = torch.arange(8.0) + 100 * fabric.rank
+    gathered, summed, exchanged = torch.empty(8 * n), torch.empty(8 // n), torch.empty(8)
+    dist.all_gather_single(gathered, x)
+    dist.reduce_scatter_single(summed, x)
+    dist.all_to_all_single(exchanged, x)
+    return {"all_gather": gathered, "reduce_scatter": summed, "all_to_all": exchanged}
+
+for name, got in launch(one_tensor_each, 4)[1].items():
+    print(f"rank 1, {name}_single: {len(got)} numbers, {got.tolist()[:8]}{' …' * (len(got) > 8)}")
+
+# %% [markdown]
+# ### While it travels
+#
+# With `async_op=True` a collective returns at once, with a handle. `work.wait()` returns when the result is there, as
+# with your `isend`. Meanwhile the rank can compute: so DDP averages the first gradients while later ones are not yet
+# known (lab 11). Below, an all-reduce of 40 MB, and 100 ms of declared work.
+
+# %%
+lab.predict("async", "First the all-reduce, then the work, or both at once: how many times as long does the first take?", "times")
+
+# %%
+def all_reduce_and_work(fabric, at_once):
+    """Seconds of both."""
+    dist.init_process_group("gloo")
+    x = torch.ones(10_000_000)
+    dist.all_reduce(x)  # warms up
+    start = together()
+    work = dist.all_reduce(x, async_op=True)
+    if not at_once:
+        work.wait()
+    fabric.compute(0.1)
+    work.wait()
+    return time.monotonic() - start
+
+took = {}
+for at_once in (False, True):
+    took[at_once] = min(max(launch(all_reduce_and_work, 2, args=(at_once,)).results) for _ in range(tries))
+lab.measure("async", took[False] / took[True])
+print(f"one after the other {1e3 * took[False]:.0f} ms, at once {1e3 * took[True]:.0f} ms")
+
+# %% [markdown]
+# ### And with NCCL?
+#
+# All of this ran over gloo. With GPUs the backend is NCCL, and four things differ (not run here; by the
+# [PyTorch](https://docs.pytorch.org/docs/stable/distributed.html) and
+# [NCCL](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/index.html) documentation):
+#
+# - A collective only *queues* work on a **stream** of the GPU. `work.wait()` makes the current stream wait for it, not
+#   Python: who measures time needs `torch.cuda.synchronize()`.
+# - No tags. Tensors must be on the GPU.
+# - A process group is one **communicator**: its operations run in the order of their calls, alike on all ranks.
+# - `monitored_barrier` needs a group over gloo.
+
+# %% [markdown]
+# From now on you may use these functions, and you know what they cost. One more reads like a sum of two:
+# `dist.all_reduce` leaves the *sum* on every rank. A reduce and a broadcast would do it. Lab 06 shows why a ring does it
+# better.
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -931,5 +1056,5 @@ lab.summary()
 # **Further reading.** Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH*
 # (2005): trees, and when to leave them. Chan, Heimlich, Purkayastha and van de Geijn, *Collective communication: theory,
 # practice, and experience* (2007): that each collective has its reverse. Hockney, *The communication challenge for MPP*
-# (1994): α and B. Culler and others, *LogP* (1993): what a message costs its sender. PyTorch's
-# [torch.distributed](https://docs.pytorch.org/docs/stable/distributed.html).
+# (1994): α and B. Lepikhin and others, *GShard* ([arXiv:2006.16668](https://arxiv.org/abs/2006.16668)) and Jacobs and
+# others, *DeepSpeed Ulysses* ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509)): what all-to-all is for.

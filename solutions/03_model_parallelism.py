@@ -5,17 +5,18 @@
 # then idle and how much, to keep them busy with micro-batches in the GPipe and the 1F1B order, and to predict a step's
 # time and memory from the number of stages, their balance and the links between them.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
 
 # %% [markdown]
 # ![1F1B with 8 micro-batches: how much of their time do stages work? Timeline of 4 pipeline stages: …](../labs/covers/03.png)
 
 # %%
 # Set-up: the tools of this lab
+from worldsize.notebook import *
+
 import torch
 from torch.nn.functional import cross_entropy
 
-from worldsize.notebook import *
 from worldsize.fabric.collectives import meet
 from worldsize.formulas import cost
 from worldsize.formulas.pipeline import in_flight, makespan_s, play, utilisation

@@ -5,7 +5,7 @@
 # found, to name four mistakes by the trace that they leave, and to say from two numbers of a model whether its copies
 # or its parts should be spread over the ranks.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
+# **Minutes:** 100 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
 # helps in the last part.
 
 # %% [markdown]
@@ -15,10 +15,11 @@
 # Set-up: the tools of this lab
 import math
 
+from worldsize.notebook import *
+
 import torch
 from torch import nn
 
-from worldsize.notebook import *
 from worldsize.fabric.collectives import all_reduce
 from worldsize.formulas import parallelism
 from worldsize.pytorch.models import flat, mlp, small_cnn, tensors

@@ -5,7 +5,7 @@
 # to say how old a gradient is when it is applied, and what its age does; and to compare ways of training by the
 # seconds that they take, not only by their steps.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
 
 # %% [markdown]
 # ![Timeline of 9 ranks over 1.49 s: rank 1 computes 4.3 times as long as the others; rank 0 waits …](../labs/covers/05.png)
@@ -16,9 +16,10 @@ import math
 import random
 import time
 
+from worldsize.notebook import *
+
 import torch
 
-from worldsize.notebook import *
 from worldsize.formulas import staleness as formulas
 from worldsize.launch import unobserved
 

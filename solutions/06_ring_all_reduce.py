@@ -2,9 +2,10 @@
 # # Lab 06. Parameter server and ring all-reduce
 #
 # **After this lab you are able to** add up a tensor over many ranks in three ways, to see and count every message of
-# each, to predict how long each takes on a given network, and to say when which one wins.
+# each, to predict how long each takes on a given network, to say when which one wins, and to say what the order of a
+# sum does to its last digits.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %% [markdown]
 # ![After 6 steps every rank holds the whole sum of every chunk.](../labs/covers/06.png)
@@ -13,10 +14,11 @@
 # Set-up: the tools of this lab
 import time
 
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
 
-from worldsize.notebook import *
 from worldsize.formulas import cost
 
 # %% tags=["parameters"]
@@ -116,8 +118,8 @@ figures.messages(run)
 
 # %% [markdown]
 # The workers all start at once. Do their arrows end at once? They queue at the server's card. This is the
-# **fan-in**; the way back has the same queue. The model for it: a message of $m$ bytes takes $\alpha+\frac mB$, with
-# latency $\alpha$ and bandwidth $B$, and $n-1$ of them share one card. Both ways together:
+# **fan-in**; the way back has the same queue. The **alpha-beta** model: a message of $m$ bytes takes $\alpha+\frac mB$,
+# with latency $\alpha$ and bandwidth $B$, and here $n-1$ of them share one card. Both ways together:
 # $2\left(\alpha+(n-1)\frac mB\right)$.
 
 # %% [markdown]
@@ -157,11 +159,12 @@ print(split(8, 4), split(7, 3), split(2, 3), sep="\n")
 
 # %% [markdown]
 # One thing is new. Every rank must send *and* receive, so nobody may block in a `send` while all others do the same.
-# And if all ranks served rank 0 first, they would queue there again: let rank r begin with rank r + 1.
+# And if all ranks served rank 0 first and waited for it, they would queue there again: so let all messages begin at once.
 #
 # <details><summary>Hint 1</summary>Start all <code>isend</code>s, then receive and add, then wait for the handles. Do
 # this twice: once for the chunks, once for the sums.</details>
-# <details><summary>Hint 2</summary>Do not change a chunk before its handle was waited for: add up in a copy.</details>
+# <details><summary>Hint 2</summary>Do not change a chunk before its handle was waited for: add up in a copy, and receive
+# the sums into new tensors (or wait first).</details>
 # <details><summary>Hint 3</summary>The ranks to send to: <code>[(rank + k) % n for k in range(1, n)]</code>. Receive in
 # the reversed order: who sends to you first comes first.</details>
 
@@ -170,7 +173,7 @@ print(split(8, 4), split(7, 3), split(2, 3), sep="\n")
 def sharded_parameter_server(fabric, x):
     """Rank k receives chunk k of x from every other rank, adds up, and sends the sum back to all.
 
-    Returns the whole sum on every rank. At most two messages of one chunk on every link.
+    All ranks serve at once, with at most two messages of one chunk on every link. Returns the whole sum on every rank.
     """
     ### BEGIN SOLUTION
     n, rank = fabric.world_size, fabric.rank
@@ -226,12 +229,15 @@ figures.links(run)
 # complete. Return where it is. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
 #
 # <details><summary>Hint 1</summary>In step s, rank r sends chunk (r − s) mod n and receives chunk (r − s − 1) mod n.</details>
-# <details><summary>Hint 2</summary>Receive into a buffer of the chunk's size, then add the buffer to x.</details>
+# <details><summary>Hint 2</summary>Receive into a buffer like the chunk, of its length and dtype,
+# <code>torch.empty_like(x[start:stop])</code>; then add the buffer to x.</details>
+# <details><summary>Hint 3</summary>Everybody sends while it receives: <code>isend</code>, then <code>recv</code>, then
+# <code>wait</code>. Ranks that take turns need twice as many rounds, or n times.</details>
 
 # %% tags=["exercise:reduce_scatter"]
 # Exercise 6.3: reduce-scatter round the ring
 def reduce_scatter(fabric, x):
-    """In n - 1 steps, each one chunk to the right and one from the left, add up x in place.
+    """Adds up x in place, in n - 1 steps: in each, every rank sends a chunk to the right while one comes from the left.
 
     Returns (start, stop): the slice of x in which this rank now holds the sum over all ranks.
     """
@@ -267,9 +273,10 @@ run = launch(marks, ranks, args=(reduce_scatter,))
 figures.contributions(run)
 
 # %% [markdown]
-# Follow one column downwards: you see a chunk collect one rank after another on its way. Exactly one cell of each row
-# and of each column says *all*. That is what "scatter" means: the sum is there, in pieces, one piece on each rank. In
-# time it looks like this:
+# In each column find the cell that holds one rank's numbers alone: there the chunk set out. From rank to rank, along your
+# ring, it collects one more: chunk 0 of a ring to the right may read 0, 0+1, 0+1+2, all. Exactly one cell of
+# each row and of each column says *all*. That is what "scatter" means: the sum is there, in pieces, one on each rank.
+# In time it looks like this:
 
 # %%
 run = launch(add_up, ranks, args=(reduce_scatter, 250_000), link=slow)
@@ -288,7 +295,7 @@ figures.messages(run)
 def all_gather(fabric, x, bounds):
     """Rank r owns x[start:stop] with (start, stop) = bounds[r]; the rest of its x is filled in, in place.
 
-    n - 1 steps; in each, one slice goes to the right and one comes from the left.
+    n - 1 steps: in each, every rank sends a slice to the right while one comes from the left.
     """
     ### BEGIN SOLUTION
     n, rank = fabric.world_size, fabric.rank
@@ -306,13 +313,16 @@ check.all_gather(all_gather)
 # %% [markdown]
 # Put the two together. The only question left: which slice does each rank own after *your* reduce-scatter? You know
 # your own from what it returns; for the others, use the rule by which you chose it. Then look at the marks again.
+#
+# <details><summary>Hint</summary>If you followed the hints of 6.3, rank r ends with chunk (r + 1) mod n. So
+# <code>bounds[r]</code> is what <code>split</code> gives for that chunk.</details>
 
 # %% tags=["exercise:ring_all_reduce"]
 # Exercise 6.5: the ring all-reduce
 def ring_all_reduce(fabric, x):
-    """Leaves the sum over all ranks in x, in place, and returns x.
+    """Leaves the sum over all ranks in x, in place.
 
-    Each rank sends 2(n - 1) messages, all to one neighbour: together 2(n - 1)/n of the tensor.
+    In 2(n - 1) steps every rank sends a chunk to one neighbour while one comes from the other: 2(n - 1)/n of x in all.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -332,7 +342,8 @@ figures.contributions(run)
 # %% [markdown]
 # Those are the marks at the end. To see them travel, hand your function a *watched* fabric: it notes, at every
 # message, what the tensor holds. Then step through the two halves. In each rank a column is a chunk; a row is filled
-# where that rank's number is in it. When do the first whole sums appear, and on which rank is each?
+# where that rank's number is in it; on an arrow stands the chunk that it carries. When do the first whole sums appear,
+# and on which rank is each?
 
 # %%
 from worldsize.fabric.watched import Watched
@@ -358,14 +369,105 @@ figures.collective_strip(run)
 # bytes in all? Which is done first, and what do most ranks do meanwhile in the other one?
 
 # %%
-run = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
-figures.replay({"one server": served, "your ring": run})
+run = ringed = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
+figures.replay({"one server": served, "your ring": ringed})
 
 # %% [markdown]
 # In a ring all cards can send and receive all the time, and nobody has to queue. Which links are in use?
 
 # %%
 figures.links(run)
+
+# %% [markdown]
+# ## Break it
+#
+# No points here: two rings with a mistake in them, to see what it does. The first sends the same messages to the same
+# neighbours, and its sums are right. One line has another place: all ranks but rank 0 receive *before* they send.
+
+# %%
+def in_turns(fabric, x):
+    """A ring in which every rank but rank 0 receives before it sends."""
+    n, rank = fabric.world_size, fabric.rank
+    chunks = [x[start:stop] for start, stop in split(len(x), n)]
+    for step in range(2 * (n - 1)):
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        arrived = torch.empty_like(into)
+        if rank == 0:
+            fabric.send(out, to=1)
+        fabric.recv(arrived, frm=(rank - 1) % n)
+        if rank != 0:
+            fabric.send(out, to=(rank + 1) % n)
+        into.copy_(into + arrived if step < n - 1 else arrived)
+    return x
+
+# %%
+lab.predict("turns", f"{ranks} ranks, 1 MB: how many times as long as your ring does this one take?", "times")
+
+# %%
+# Helper: how long a run's messages took
+def took(run):
+    """Seconds from the first message's start to the last one's end; None where the exercise is not yet written."""
+    if run.state == "done":
+        moments = run.trace.transfers
+        return max(t.end_s for t in moments) - min(t.start_s for t in moments)
+
+def times(one, other):
+    """How many times as long the first took; None where one of them is not written yet."""
+    return one / other if one and other else None
+
+# %%
+turned = launch(add_up, ranks, args=(in_turns, 250_000), link=slow)
+lab.measure("turns", times(took(turned), took(ringed)))
+figures.replay({"your ring": ringed, "in turns": turned})
+
+# %% [markdown]
+# **In one sentence:** how many cards send at any one moment in the slower ring, and why?
+#
+# <details><summary>Compare</summary>One. A rank can send only when the message before has come, which its neighbour
+# sends only when its own has come, and so on back to rank 0. Each step goes round all ranks: n rounds in place of
+# one. The checks count such rounds from the order of each rank's calls, so a busy machine changes nothing.</details>
+
+# %% [markdown]
+# The second mistake: a `wait` in the wrong place. This is the first half once more, with one buffer for all that is
+# sent. The next sum goes into that buffer before anybody has waited: the waits stand at the end. Rank 1 is a little
+# late in each step, as a rank is that has more work.
+
+# %%
+def waits_too_late(fabric, length):
+    """Per cent of the chunk that this rank ends with that is not the sum."""
+    n, rank = fabric.world_size, fabric.rank
+    chunks = torch.full((length,), rank + 1.0).tensor_split(n)
+    carried, handles = chunks[rank].clone(), []
+    for step in range(n - 1):
+        handles.append(fabric.isend(carried, to=(rank + 1) % n))
+        if rank == 1:
+            fabric.compute(0.2)
+        arrived = torch.empty_like(carried)
+        fabric.recv(arrived, frm=(rank - 1) % n)
+        torch.add(arrived, chunks[(rank - step - 1) % n], out=carried)
+    for handle in handles:
+        handle.wait()
+    return 100 * (carried != n * (n + 1) / 2).float().mean().item()
+
+# %%
+lab.predict("late_wait", "With 4 kB all sums come out right. With 4 MB, how many % of all sums are wrong?", "%")
+
+# %%
+for size_bytes in (4_000, 4_000_000):
+    wrong = launch(waits_too_late, ranks, args=(size_bytes // 4,)).results
+    print(f"{size_bytes:,} bytes: wrong sums by rank, in %: {[round(share) for share in wrong]}")
+lab.measure("late_wait", sum(wrong) / ranks)
+
+# %% [markdown]
+# No rank raised an error, and a test with a small tensor passes. A small message is copied when it is posted; a large
+# one leaves when its receiver takes it, and by then the buffer holds the next sum. Where that limit lies, every library
+# decides for itself (MPI, the standard on supercomputers, calls it the *eager limit*). So: wait first, then change. The
+# checks of this course look at the tensor again at `wait()`. Move the `wait` into the loop, and run both cells again.
+#
+# **In one sentence:** which rank was spared, and why?
+#
+# <details><summary>Compare</summary>Only what rank 0 sends to the late rank 1 is spoilt. The chunk that rank 0 ends with
+# never takes that way.</details>
 
 # %% [markdown]
 # ## What each rank sends
@@ -400,16 +502,18 @@ figures.curves(
 )
 
 # %% [markdown]
-# Patarasuk and Yuan proved in 2009 that no all-reduce gets by with less on its busiest rank. It is why a ring is called
-# *bandwidth-optimal*. Remember the shape of the ring's line, 2 (n − 1)/n: it never gets over 2, and so the time for a
-# large tensor is nearly the same for a few ranks and for a thousand.
+# Patarasuk and Yuan proved in 2009 that no all-reduce among ranks gets by with less on its busiest one: a ring is
+# *bandwidth-optimal*. (A switch that adds up itself gets by with half, as you will read below.) Remember the shape of
+# the ring's line, 2 (n − 1)/n: it never gets over 2. So a large tensor on a thousand ranks takes at most twice the time
+# that it takes on two, and from eight on hardly more.
 
 # %% [markdown]
 # ## A race over slow links
 #
 # To be fair, all ranks must start together. They agree on a moment a little ahead, wait for it, and run; the race ends
 # when the last one is done. The three algorithms run one after the other in the same processes. One that you have not
-# written yet is left out.
+# written yet is left out. (`gloo` is the library in PyTorch that carries messages between CPUs; here it only passes on
+# the moment of the start.)
 
 # %%
 # Helper: a stopwatch on every rank
@@ -478,10 +582,6 @@ bars = [
 figures.race(bars, "Large tensors, slow links: who is fastest, and does that change with the number of ranks?")
 
 # %%
-def times(one, other):
-    """How many times as long the first took; None where one of them is not written yet."""
-    return one / other if one and other else None
-
 last = results[max(worlds)]
 lab.measure("race", times(last["one server"][0], last["your ring"][0]))
 figures.predicted(lab, ["race"])
@@ -491,10 +591,39 @@ figures.predicted(lab, ["race"])
 # $2(n-1)\left(\alpha+\frac{m}{nB}\right)$. If yours is much slower than its outline, look at its messages in the
 # picture above: is there a rank that waits before it sends?
 #
-# **In one sentence:** why does the ring's bar grow so little from few ranks to many?
+# **In one sentence:** from 4 to 8 ranks, why does the ring's bar grow so much less than the server's?
 #
 # <details><summary>Compare</summary>With more ranks there are more steps, but the chunks get smaller in the same measure,
 # and all cards work all the time.</details>
+
+# %% [markdown]
+# ### The number that benchmarks print
+#
+# NVIDIA's benchmark `nccl-tests` prints two bandwidths for every time $t$. The *algorithm bandwidth* is $\frac mt$: it
+# falls with more ranks, though the cards stay the same. So it prints the **bus bandwidth** too,
+# $\frac mt\cdot\frac{2(n-1)}{n}$: the least that a card has to send, by the time it took. On any number of ranks it can
+# be held against the card itself ([PERFORMANCE.md](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)).
+
+# %%
+n = max(worlds)
+lab.predict("busbw", f"{n} ranks, cards of 20 MB/s: which bus bandwidth did your ring reach in that race?", "MB/s")
+
+# %%
+print("ranks  all-reduce   algbw (MB/s)  busbw (MB/s)")
+busbw = {}
+for n in worlds:
+    for name, (seconds, *_) in results[n].items():
+        if seconds:
+            algbw, busbw[n, name] = large_bytes / seconds / 1e6, cost.bus_bandwidth(n, large_bytes, seconds) / 1e6
+            print(f"{n:5}  {name:10} {algbw:14.1f} {busbw[n, name]:13.1f}")
+lab.measure("busbw", busbw.get((max(worlds), "your ring")))
+
+# %% [markdown]
+# **In one sentence:** on many ranks, a colleague's all-reduce has an algorithm bandwidth of nearly half its cards'. Is
+# there much to win?
+#
+# <details><summary>Compare</summary>No: for many ranks 2(n − 1)/n is nearly 2, so the bus bandwidth is nearly that of the
+# cards. They are full; only fewer bytes would help.</details>
 
 # %% [markdown]
 # ## Small messages
@@ -555,11 +684,13 @@ figures.curves(
         )
         for name in contestants
     ],
-    f"{n} ranks over far links: up to which size does one server win? (By the formulas {formula_bytes / 1e3:.0f} kB.) Does it?",
+    f"{n} ranks over far links: who is fastest at which size, and where does your ring overtake one server?",
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
 )
 
 # %% [markdown]
+# ### Try it out (optional)
+#
 # Turn the knobs yourself: another algorithm, more ranks, other links, another size. Each choice starts a real run and
 # draws its messages. Look for a setting in which your ring loses, and say why before you look at the next picture.
 
@@ -574,15 +705,211 @@ knobs(
 )
 
 # %% [markdown]
-# So there is no best all-reduce; there is a best one *for a size, a number of ranks and a network*. That is why
-# libraries such as NCCL carry several and choose at run time: rings for large tensors, trees for small ones. Where a
-# point lies well above its line, this machine was busy: alpha-beta takes the work of sending a message for free.
+# So there is no best all-reduce; there is a best one *for a size, a number of ranks and a network*. Libraries carry
+# several and choose at run time. Where a point lies well above its line, this machine was busy: alpha-beta takes the
+# work of sending a message for free.
 #
-# **In one sentence:** by its formula, sharding is never behind. Why do rings exist at all?
+# **In one sentence:** by its formula, $2\alpha+\frac{2(n-1)}{n}\frac mB$, sharding is never behind the ring. Why do rings exist
+# at all?
 #
 # <details><summary>Compare</summary>Our links are ideal: any rank reaches any other at full speed, and a message costs
 # its sender no work. In a real network $n(n-1)$ streams meet in switches and cables and disturb each other; a ring uses
 # n links, each for one stream, and can be laid along the cables.</details>
+
+# %% [markdown]
+# NCCL, NVIDIA's library for GPUs, has rings, and since version 2.4 **double binary trees**
+# ([NVIDIA, 2019](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/)). The tensor goes in
+# pieces that follow each other, half of them through each of two trees; who only receives in one tree passes on in the
+# other. So all cards work, as in a ring, but a piece takes about $2\log_2 n$ steps, not $2(n-1)$: at scale they win for large tensors too
+# (Sanders, Speck and Träff, 2009).
+
+# %% [markdown]
+# And switches can add up. NVIDIA's SHARP does so in the switches of InfiniBand, a network for clusters; NVLS (NVLink
+# SHARP) in those between the GPUs of one machine. Then each rank sends its tensor once and receives the sum once: about half
+# of what a ring sends, so that the bus bandwidth comes out *above* the card's. None of this was run here: trees of NCCL
+# take GPUs, and SHARP such a switch.
+
+# %% [markdown]
+# ## Two levels
+#
+# A **node** is one machine with several GPUs. Inside a node, links are fast; between nodes, slow. One ring over all ranks is as slow as its slowest link. Better: let
+# as little as possible leave the node. First a reduce-scatter inside each node; then each rank adds up *its* chunk with
+# the ranks of the same place in the other nodes; then an all-gather inside.
+
+# %%
+figures.two_level_rings(nodes=4, per_node=4)
+
+# %% [markdown]
+# With $N$ nodes of $g$ ranks, $\alpha_i, B_i$ inside a node and $\alpha_a, B_a$ across, for each rank:
+# $$2(g-1)\left(\alpha_i+\frac{m}{g\,B_i}\right)+2(N-1)\left(\alpha_a+\frac{m}{g\,N\,B_a}\right)$$
+# The first term is the reduce-scatter and the all-gather inside: chunks of $\frac mg$. The second is a ring over the
+# nodes for one such chunk, cut once more (Mikami and others, 2018). Lab 16 has it as an exercise.
+
+# %%
+lab.predict(
+    "levels",
+    "4 nodes of 8 ranks, links ten times as fast inside: by the formulas, one ring over all takes how many times as long?",
+    "times",
+)
+
+# %%
+inside, across = Link("200 GB/s", "5 us"), Link("20 GB/s", "20 us")
+one_ring = cost.ring_all_reduce(4 * 8, gradient_bytes, across)
+two_level = cost.two_level_ring_all_reduce(4, 8, gradient_bytes, inside, across)
+lab.measure("levels", one_ring / two_level)
+print(f"our gradient, by the formulas: one ring {1e3 * one_ring:.1f} ms, two levels {1e3 * two_level:.1f} ms")
+
+# %% [markdown]
+# ## Rabenseifner's all-reduce (optional)
+#
+# Can one have few steps *and* few bytes? Rolf Rabenseifner said how in 2004. First exchange *half* the tensor with the rank
+# $\frac n2$ away, and add; then half of that half with the one $\frac n4$ away, and so on. After $\log_2 n$ rounds each
+# rank owns one chunk. Then the same rounds backwards, without adding:
+# $$2\log_2 n\;\alpha+\frac{2(n-1)}{n}\,\frac mB$$
+
+# %%
+def exchange(fabric, partner, out, into):
+    """Sends one slice to the partner while another comes from it. Returns what came."""
+    handle = fabric.isend(out, to=partner)
+    arrived = torch.empty_like(into)
+    fabric.recv(arrived, frm=partner)
+    handle.wait()
+    return arrived
+
+def rabenseifner(fabric, x):
+    """The sum over all ranks, in place; their number is a power of two."""
+    owned, halves, away = x, [], fabric.world_size // 2
+    while away:
+        low, high = owned.tensor_split(2)
+        keep, give = (high, low) if fabric.rank & away else (low, high)
+        keep += exchange(fabric, fabric.rank ^ away, give, keep)
+        halves.append((fabric.rank ^ away, keep, give))
+        owned, away = keep, away // 2
+    for partner, keep, give in reversed(halves):
+        give.copy_(exchange(fabric, partner, keep, give))
+    return x
+
+# %% [markdown]
+# Here are its rounds, with marks as before. How many steps are there, and what does each rank own in the middle?
+
+# %%
+run = launch(watched, 8, args=(rabenseifner, 80_000), link=slow)
+figures.collective_strip(run)
+
+# %%
+n = max(worlds)
+both = {"your ring": ring_all_reduce, "Rabenseifner": rabenseifner}
+raced = race(n, sizes, far, both)
+costs = {"your ring": cost.ring_all_reduce, "Rabenseifner": cost.rabenseifner_all_reduce, "tree": cost.tree_all_reduce}
+rows = [
+    figures.Curve(name, list(zip(sizes, raced.get(name, ()))), [(m, seconds(n, m, far)) for m in sizes])
+    for name, seconds in costs.items()
+]
+figures.curves(
+    rows, f"{n} ranks over far links: does one of the three win at every size?",
+    x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
+)
+
+# %% [markdown]
+# **In one sentence:** by the formulas it is never behind a ring or a tree. What do they leave out?
+#
+# <details><summary>Compare</summary>In its first round all ranks send half their tensor to the other half of the
+# machine at once, across the middle of the network, which seldom carries that. A ring's messages go to the next rank
+# alone. And n must be a power of two, or further steps are needed. MPICH, a library of MPI, uses it for large tensors
+# (Thakur and others, 2005).</details>
+
+# %% [markdown]
+# ## The last digits
+#
+# A float32 has 24 bits for its digits, so every addition rounds. The result depends on the order: $(a+b)+c$ need not be
+# $a+(b+c)$.
+
+# %%
+a, b, c = torch.tensor([1e8, -1e8, 1])
+print(f"(a + b) + c = {(a + b) + c:g}, a + (b + c) = {a + (b + c):g}")
+
+# %% [markdown]
+# In a ring chunk 0 begins its sum at rank 0, chunk 1 at rank 1: *another order for every chunk*. Let each rank repeat the
+# same random numbers in all its chunks. In exact arithmetic all chunks of the sum would then be equal.
+
+# %%
+lab.predict("order", f"{ranks} ranks: in how many % of its places does chunk 1 of the sum differ from chunk 0?", "%")
+
+# %%
+def summed(fabric, all_reduce, repeats=1):
+    """The sum over all ranks of random numbers, the same ones in every chunk."""
+    torch.manual_seed(fabric.rank)
+    x = torch.randn(20_000).repeat(repeats)
+    total = all_reduce(fabric, x)
+    return x if total is None else total
+
+def differ(one, other):
+    """Per cent of the places in which two tensors differ."""
+    return 100 * (one != other).double().mean().item()
+
+run = launch(summed, ranks, args=(ring_all_reduce, ranks))
+if run.state == "done":
+    first, second, *_ = run.results[0].view(ranks, -1)
+    lab.measure("order", differ(first, second))
+    print(f"{differ(first, second):.0f} % differ, by at most {(first - second).abs().max():.1g}")
+
+# %% [markdown]
+# Which of these agree to the last bit? Your ring on rank 0 and on the last rank; your ring and your ring once more; your
+# ring and one server, which adds in an order of its own. Say it for each before you run the cell.
+
+# %%
+runs = [launch(summed, ranks, args=(f,)) for f in (ring_all_reduce, ring_all_reduce, parameter_server)]
+if all(run.state == "done" for run in runs):
+    once, again, server = (run.results for run in runs)
+    print(f"rank 0 and the last rank: {differ(once[0], once[-1]):.0f} % differ")
+    print(f"once and once more:       {differ(once[0], again[0]):.0f} % differ")
+    print(f"your ring and one server: {differ(once[0], server[0]):.0f} % differ")
+
+# %% [markdown]
+# A finished sum is only copied on, so all ranks hold the same bits; and a fixed order gives the same bits every time. What
+# changes the order, changes the bits: another number of ranks, another algorithm, `recv` from whoever comes first. NCCL
+# promises equal results on all ranks ([#855](https://github.com/NVIDIA/nccl/issues/855)). But it chooses its algorithm by
+# size, and sums inside a switch (NVLS) could differ from call to call
+# ([#1497](https://github.com/NVIDIA/nccl/issues/1497)). Not run here.
+
+# %% [markdown]
+# Gradients are often sent as **bfloat16**: half the bytes, but only 8 bits for the digits. Your ring then rounds at every
+# step. The other way: send bfloat16 numbers, add them up in float32, and round once at the end.
+
+# %%
+lab.predict("bf16", f"{max(worlds)} ranks: how many times as large is the error if every step rounds to bfloat16?", "times")
+
+# %%
+def errors(fabric):
+    """The error of two sums of bfloat16, in % of the sum: rounded at every step, and once at the end."""
+    torch.manual_seed(fabric.rank)
+    x = torch.randn(20_000, dtype=torch.float64)
+    each = x.to(torch.bfloat16)
+    once = each.float()
+    for tensor in (x, each, once):
+        ring_all_reduce(fabric, tensor)
+    once = once.to(torch.bfloat16)
+    return [100 * ((total.double() - x).norm() / x.norm()).item() for total in (each, once)]
+
+# %%
+each, once = [], []
+for n in worlds:
+    run = launch(errors, n)
+    if run.state == "done":
+        each.append((n, run.results[0][0]))
+        once.append((n, run.results[0][1]))
+if each:
+    lab.measure("bf16", times(each[-1][1], once[-1][1]))
+figures.curves(
+    [figures.Curve("rounded at every step", each), figures.Curve("rounded once", once)],
+    "Does the error of a sum in bfloat16 grow with the number of ranks?",
+    x="ranks", y="error of the sum (%)",
+)
+
+# %% [markdown]
+# A ring adds one small number to an ever larger sum, n − 1 times in a row; a tree adds sums of equal size, $\log_2 n$ times.
+# So NCCL's makers call rings the least stable of its algorithms ([#1026](https://github.com/NVIDIA/nccl/issues/1026)). That
+# is why FSDP (lab 12) lets you choose a `reduce_dtype` of its own: float32 for the sums, bfloat16 for the rest.
 
 # %% [markdown]
 # ## Against the framework
@@ -620,8 +947,8 @@ figures.race(bars, "Your ring and the framework's: who is faster, with a small t
 
 # %% [markdown]
 # With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count, and
-# both move the same bytes through the same memory. What does the language still cost you there? From now on you will use the
-# framework's, and you know what is inside.
+# both move the same bytes through the same memory. Does the language still cost you anything there? From now on you will
+# use the framework's, and you know what is inside.
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -633,5 +960,7 @@ lab.summary()
 # **Further reading.** Patarasuk and Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations* (2009):
 # the ring and the proof. Li and others, *Scaling distributed machine learning with the parameter server* (OSDI 2014).
 # Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH* (2005): choosing by size.
+# Sanders, Speck and Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan* (2009). Mikami and
+# others, *Massively distributed SGD* ([arXiv:1811.05233](https://arxiv.org/abs/1811.05233), 2018): two levels.
 # Sergeev and Del Balso, *Horovod* ([arXiv:1802.05799](https://arxiv.org/abs/1802.05799), 2018), which followed Baidu's
 # ring all-reduce of 2017.

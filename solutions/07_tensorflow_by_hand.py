@@ -5,7 +5,7 @@
 # to train on several devices with *towers* and averaged gradients; and to turn a script for one machine into one for
 # several, with parameters on a server, asynchronous and synchronous.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
 # without TensorFlow.
 
 # %% [markdown]

@@ -5,7 +5,7 @@
 # variables live and what each step moves, to scale a loss so that the weights are those of one device, to write a
 # training step and an all-reduce of your own, and to notice when a strategy silently computes something else.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce), Keras on one
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce), Keras on one
 # device.
 
 # %% [markdown]

@@ -5,7 +5,7 @@
 # one machine, to share out data between workers, to run a parameter server that survives lost workers and a lost
 # server, to find updates that got lost without a word, and to say what of all this works today.
 #
-# **Minutes:** 60 · **Points:** 6 · **Prerequisites:** Labs 05 and 08 (replicas, custom training loops, stale updates).
+# **Minutes:** 105 · **Points:** 6 · **Prerequisites:** Labs 05 and 08 (replicas, custom training loops, stale updates).
 
 # %% [markdown]
 # ![With a partitioner: and now? Ps 0, CPU:0 and ps 1, CPU:0 tie: each holds 32.4 kB.](../labs/covers/09.png)

@@ -5,7 +5,7 @@
 # the record what each of them moves, to deal out examples, evaluate exactly, save and go on; and to start the same
 # training from a notebook and with `torchrun`.
 #
-# **Minutes:** 60 · **Points:** 6 · **Prerequisites:** PyTorch on one device, Lab 00 (ranks, `launch`).
+# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** PyTorch on one device, Lab 00 (ranks, `launch`).
 # Lab 04 (averaged gradients) helps.
 
 # %% [markdown]
@@ -15,6 +15,8 @@
 # Set-up: the tools of this lab
 import os
 
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -22,7 +24,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from worldsize.notebook import *
 from worldsize.pytorch.models import flat
 
 # %%

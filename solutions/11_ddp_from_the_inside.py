@@ -5,18 +5,19 @@
 # buckets that travel while backward still computes; to predict how long a step takes with any number of buckets, and
 # which number is best; and to say what goes wrong with frozen, shared and unused weights.
 #
-# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
 
 # %% [markdown]
 # ![One by one: what travels before backward has ended? One by one takes 676 ms; no message travels …](../labs/covers/11.png)
 
 # %%
 # Set-up: the tools of this lab
+from worldsize.notebook import *
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize.notebook import *
 from worldsize.fabric.background import Background, GlooBackground, over_the_fabric
 from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.formulas import bucketing

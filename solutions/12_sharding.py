@@ -5,13 +5,15 @@
 # which gathers each layer's weights, uses them and frees them; and to work out what every way keeps and sends. You have
 # seen PyTorch's FSDP do the same, message by message.
 #
-# **Minutes:** 75 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
 
 # %% [markdown]
 # ![8 ranks: 120 GB a rank with whole copies, 15 GB with everything cut.](../labs/covers/12.png)
 
 # %%
 # Set-up: the tools of this lab
+from worldsize.notebook import *
+
 import math
 
 import torch
@@ -19,7 +21,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from worldsize.notebook import *
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
 from worldsize.formulas import activations, cost, sharding
 from worldsize.pytorch.live_bytes import LiveBytes, SavedBytes

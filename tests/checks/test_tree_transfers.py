@@ -57,15 +57,3 @@ def test_a_good_tree_in_a_bad_order_is_told_from_a_bad_tree():
 def test_messages_in_a_circle_end():
     tangled = Trace(3, (Transfer(0, 1, 4, 0, 1), Transfer(1, 0, 4, 0, 1), Transfer(2, 1, 4, 0, 1)))
     assert tree_transfers.slow_up(tangled, 2) is None
-
-
-def test_blocks_on_the_way_up_are_ones_own_and_those_received():
-    blocks = {7: 1, 6: 1, 5: 1, 4: 1, 3: 2, 2: 2, 1: 4}
-    right = [Transfer(t.src, t.dst, 4 * blocks[t.src], t.start_s, t.end_s) for t in up(BINOMIAL).transfers]
-    assert tree_transfers.wrong_blocks_up(Trace(8, tuple(right)), 0, 4) is None
-
-
-def test_a_rank_that_does_not_pass_on_what_it_received_is_named():
-    assert tree_transfers.wrong_blocks_up(up(BINOMIAL), 0, 4) == (
-        "rank 1 sent 1 block to rank 0, but had 3: its own and what it received. Send exactly those."
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from worldsize import figures
 from worldsize.fabric import Fabric
@@ -55,6 +55,25 @@ def test_cut_matrices_have_a_part_for_each_rank_and_tell_what_is_sent(n: int) ->
 def test_a_world_that_does_not_divide_the_matrix_is_refused(n: int) -> None:
     with pytest.raises(ValueError, match="divides hidden = 84"):
         figures.matrix_cuts(5, 6, 84, 10, n)
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(2, 2), (2, 8), (6, 3)])
+def test_two_levels_have_a_ring_a_node_and_one_for_each_place(nodes: int, per_node: int) -> None:
+    picture = figures.two_level_rings(nodes, per_node)
+    arrows = [len([p for p in ax.patches if isinstance(p, FancyArrowPatch)]) for ax in picture.axes]
+    assert arrows == [nodes * per_node] * 3
+
+
+def test_two_levels_tell_what_a_rank_sends_in_each_phase() -> None:
+    alt = figures.two_level_rings(4, 8).alt
+    assert "a rank sends 3/16 of the tensor to other nodes; in one ring over all, 31/16" in alt
+    assert alt.count("a rank sends 7/8 of the tensor") == 2
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(1, 4), (4, 1), (7, 4), (4, 9), (2.0, 2)])
+def test_two_levels_refuse_what_is_no_ring_or_too_much_to_draw(nodes: int, per_node: int) -> None:
+    with pytest.raises(ValueError, match="expected a whole number from 2 to"):
+        figures.two_level_rings(nodes, per_node)
 
 
 def watched(fabric: Fabric, collective) -> list:

@@ -19,6 +19,7 @@ from worldsize.figures.base import Picture
 from worldsize.figures.step_through import layout as stage
 from worldsize.figures.step_through import player, text
 from worldsize.figures.step_through.steps import RankRest, steps_of
+from worldsize.figures.step_through.still import still
 from worldsize.trace import Note, Span, Trace, Transfer
 
 WORLDS = [2, 3, 4, 8, 16]
@@ -412,6 +413,12 @@ def test_two_step_throughs_on_a_page_have_names_of_their_own():
 
 def test_lab_leaves_the_arrow_keys_to_it():
     assert 'data-lm-suppress-shortcuts="true"' in figures.steps(RING)._repr_html_()
+
+
+def test_the_still_picture_names_the_chunk_on_every_arrow():
+    picture = still(steps_of(HALF, HALF_NOTES), stage.ring(2, 2, stage.WIDTHS[1]), "two ranks")
+    said = [words.get_text() for words in picture.axes[0].texts]
+    assert {"chunk 0", "chunk 1"} <= set(said)
 
 
 def test_the_alt_text_states_the_finding_and_the_first_steps():

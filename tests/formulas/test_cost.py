@@ -89,12 +89,36 @@ def exchange(n, rounds):
     return messages
 
 
+def shifts(n, size):
+    """An all-to-all: in round k every rank sends to the one that is k further on."""
+    return exchange(n, [[(r, (r + k) % n, size / n) for r in range(n)] for k in range(1, n)])
+
+
+def halving_and_doubling(n, size):
+    """Rabenseifner's: partners half the ranks away first, with half the tensor; then the same rounds backwards."""
+    rounds, part, step = [], size / 2, n // 2
+    while step:
+        rounds.append([(r, r ^ step, part) for r in range(n)])
+        part, step = part / 2, step // 2
+    return exchange(n, rounds + rounds[::-1])
+
+
+def up_and_down_a_tree(n, size):
+    up, step = [], 1
+    while step < n:
+        up.append([(r + step, r, size) for r in range(0, n, 2 * step) if r + step < n])
+        step *= 2
+    down = [[(dst, src, size) for src, dst, _ in pairs] for pairs in reversed(up)]
+    return exchange(n, up + down)
+
+
 EXACT = [
     (cost.parameter_server, server),
     (cost.sharded_parameter_server, sharded),
     (cost.reduce_scatter, lambda n, m: ring(n, m, n - 1)),
     (cost.all_gather, lambda n, m: ring(n, m, n - 1)),
     (cost.ring_all_reduce, lambda n, m: ring(n, m, 2 * (n - 1))),
+    (cost.all_to_all, shifts),
 ]
 SENT = [
     (cost.bytes_parameter_server, server),
@@ -263,3 +287,51 @@ def test_the_slowest_stage_paces_a_pipeline():
 def test_a_pipeline_without_stages_or_micro_batches_is_refused(stages, micro_batches):
     with pytest.raises(ValueError, match="expected 1 stage and 1 micro-batch or more"):
         cost.pipeline(stages, micro_batches)
+
+
+# ---- other all-reduces -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", [SLOW, FAR], ids=["slow", "far"])
+@pytest.mark.parametrize("n", POWERS)
+@pytest.mark.parametrize(
+    ("seconds", "messages"),
+    [(cost.rabenseifner_all_reduce, halving_and_doubling), (cost.tree_all_reduce, up_and_down_a_tree)],
+)
+def test_at_powers_of_two_the_formula_is_the_time_of_its_messages(seconds, messages, n, link):
+    simulated_s, _ = simulate(messages(n, SIZE_BYTES), link)
+    assert seconds(n, SIZE_BYTES, link) == pytest.approx(simulated_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 6, 12])
+def test_rabenseifners_formula_is_for_powers_of_two_alone(n):
+    with pytest.raises(ValueError, match=f"a power of two of ranks, got n = {n}"):
+        cost.rabenseifner_all_reduce(n, SIZE_BYTES, SLOW)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_on_one_level_two_levels_are_a_ring(n):
+    ring_s = cost.ring_all_reduce(n, SIZE_BYTES, SLOW)
+    assert cost.two_level_ring_all_reduce(n, 1, SIZE_BYTES, FAR, SLOW) == pytest.approx(ring_s)
+    assert cost.two_level_ring_all_reduce(1, n, SIZE_BYTES, SLOW, FAR) == pytest.approx(ring_s)
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(2, 2), (2, 4), (4, 8)])
+def test_two_levels_with_equal_links_send_as_many_bytes_as_one_ring_in_fewer_steps(nodes, per_node):
+    no_latency = Link(1e9, 0.0)
+    flat_s = cost.ring_all_reduce(nodes * per_node, SIZE_BYTES, no_latency)
+    assert cost.two_level_ring_all_reduce(nodes, per_node, SIZE_BYTES, no_latency, no_latency) == pytest.approx(flat_s)
+
+    steps = cost.two_level_ring_all_reduce(nodes, per_node, 0, Link(1e9, 1.0), Link(1e9, 1.0))
+    assert steps == 2 * (nodes - 1) + 2 * (per_node - 1)
+
+
+@pytest.mark.parametrize("n", SIZES[1:])
+def test_the_bus_bandwidth_of_a_ring_without_latency_is_its_links(n):
+    link = Link(20e6, 0.0)
+    assert cost.bus_bandwidth(n, SIZE_BYTES, cost.ring_all_reduce(n, SIZE_BYTES, link)) == pytest.approx(20e6)
+
+
+def test_a_bus_bandwidth_needs_a_time():
+    with pytest.raises(ValueError, match="expected a time above 0"):
+        cost.bus_bandwidth(4, SIZE_BYTES, 0.0)

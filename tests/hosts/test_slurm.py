@@ -387,3 +387,31 @@ def test_the_batch_script_of_the_guide_runs_without_the_notebook(in_slurm: Slurm
     told = [(found / str(rank)).read_text().split() for rank in range(4)]
     assert {tuple(line[:-1]) for line in told} == {("4", "[6.0,", "6.0,", "6.0]")}
     assert [line[-1] for line in told] == ["n1", "n1", "n2", "n2"]
+
+
+# ---- without the notebook ---------------------------------------------------------------------
+
+SCRIPT = """
+import torch
+import torch.distributed as dist
+from tests.checks.mutants.ring_all_reduce import the_usual_way
+from worldsize.fabric import over_group
+
+dist.init_process_group("gloo")
+x = torch.arange(4.0) + 1000 * dist.get_rank()
+the_usual_way(over_group(), x)
+print("sum", x.tolist())
+dist.barrier()
+"""
+TASK = """export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
+exec "$0" "$1" """
+
+
+def test_a_function_of_an_exercise_runs_unedited_under_srun(in_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    monkeypatch.setenv("MASTER_ADDR", in_slurm.hosts[0].address)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", INTERFACE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    said = in_slurm.run("srun", "--nodes=2", "--ntasks-per-node=1", "bash", "-c", TASK, sys.executable, str(script))
+    assert said.splitlines().count("sum [1000.0, 1002.0, 1004.0, 1006.0]") == 2

@@ -3,7 +3,8 @@
 The student's version goes through the preprocessors that nbgrader's GenerateAssignment runs, called
 from Python with no database, so that nbgrader knows its cells by their metadata. The same source
 gives the same bytes on every machine: no outputs, no times, no versions of tools.
-With them goes `worldsize/lab/released.py`, which tells a check in a notebook what the set-up cells were.
+It writes the minutes that `minutes` finds into a source's first cell. With the notebooks goes
+`worldsize/lab/released.py`, which tells a check in a notebook what the set-up cells were.
 It leaves out: the rules of a source (`source.py`), and running a notebook (`headless.py`).
 """
 
@@ -18,6 +19,7 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
 
 from worldsize.authoring import folding
+from worldsize.authoring.minutes import true_minutes
 from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, set_ups, stub
 from worldsize.files import write_whole
 from worldsize.lab.graded_cells import digest
@@ -33,11 +35,16 @@ _METADATA = {
 def build(root: Path, check: bool = False) -> list[Path]:
     """The authoring step that writes the notebooks and `released.py` anew where the sources under `root` say otherwise.
 
-    Returns the paths written: notebooks, and `released.py`. With `check` it writes nothing and returns what is
-    stale: a generated notebook that is missing or different, or one that has no source. Raises BuildError before
-    anything is written.
+    Returns the paths written: sources whose minutes were others, notebooks, and `released.py`. With `check` it writes
+    nothing and returns what is stale: such a source, a generated notebook that is missing or different, or one that has
+    no source. Raises BuildError before anything is written.
     """
     sources = _sources(root)
+    untrue = {source: text for source in sources if (text := true_minutes(source))}
+    if not check:
+        for source, text in untrue.items():
+            write_whole(source, text)
+
     wanted: dict[Path, str] = {}
     for source in sources:
         solution, lab = notebooks(source)
@@ -50,13 +57,13 @@ def build(root: Path, check: bool = False) -> list[Path]:
 
     stale = [path for path, text in wanted.items() if _differs(path, text)]
     if check:
-        return stale + [path for path in _generated(root) if path not in wanted]
+        return [*untrue, *stale] + [path for path in _generated(root) if path not in wanted]
 
     for path in stale:
         _keep_work(path)
     for path in stale:
         write_whole(path, wanted[path])
-    return stale
+    return [*untrue, *stale]
 
 
 def notebooks(source: Path) -> tuple[str, str]:

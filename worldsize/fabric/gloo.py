@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from worldsize.fabric.interface import SMALL_BYTES, Arrival, PeerLost, Pending
+from worldsize.fabric.interface import SMALL_BYTES, Arrival, PeerLost, PeerSilent, Pending
 from worldsize.fabric.tensor_kinds import DTYPE_NAMES, kind_mismatch, kind_text
 
 DTYPES = [getattr(torch, name) for name in DTYPE_NAMES]
@@ -24,11 +24,12 @@ CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _MAX_DIMS = 12
 _HEADER = struct.Struct(f"={3 + _MAX_DIMS}q")  # stamp in ns, dtype, number of dimensions, shape
 _NEVER = timedelta(days=30)  # the launch's own time limit ends a run, not gloo's
+_TIMED_OUT = ("Timed out waiting", "Application timeout")  # gloo's RuntimeError says its kind in its text alone
 
 
-def gloo_group(store: dist.Store, rank: int, world_size: int) -> dist.ProcessGroupGloo:
+def gloo_group(store: dist.Store, rank: int, world_size: int, timeout: timedelta = _NEVER) -> dist.ProcessGroupGloo:
     """A gloo group of the fabric's own, so that the student's default process group stays theirs."""
-    return dist.ProcessGroupGloo(dist.PrefixStore("fabric", store), rank, world_size, _NEVER)
+    return dist.ProcessGroupGloo(dist.PrefixStore("fabric", store), rank, world_size, timeout)
 
 
 class _GlooPending:
@@ -42,12 +43,17 @@ class _GlooPending:
             for work in self._works:
                 work.wait()
         except RuntimeError as error:
-            raise _peer_lost("send to", self._peer) from error
+            raise _peer_error("send to", self._peer, error) from error
 
 
-def _peer_lost(doing: str, peer: int | None) -> PeerLost:
-    """What gloo's error means, whatever it says: its calls fail only where a connection does."""
+def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost | PeerSilent:
+    """What gloo's error means: its calls fail where a connection does, or where the group's time limit is over."""
     whom = "another rank" if peer is None else f"rank {peer}"
+    if any(words in str(error) for words in _TIMED_OUT):
+        return PeerSilent(
+            f"{doing} {whom}: expected an answer within the group's time limit, got none. Does {whom} come to the call "
+            f"that meets this one, with the same tag?"
+        )
     return PeerLost(f"{doing} {whom}: it has ended, and the connection with it")
 
 
@@ -79,14 +85,14 @@ class GlooWire:
                 self._group.send([x], to, _payload_tag(tag, x.nbytes)),
             ]
         except RuntimeError as error:
-            raise _peer_lost("send to", to) from error
+            raise _peer_error("send to", to, error) from error
         return _GlooPending(works, (header, x), to)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         try:
             return self._take(out, frm, tag)
         except RuntimeError as error:
-            raise _peer_lost("recv from", frm) from error
+            raise _peer_error("recv from", frm, error) from error
 
     def _take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         landing, words = self._landings.pop() if self._landings else _landing()

@@ -26,6 +26,10 @@ class PeerLost(ConnectionError):
     """The other rank of a message has ended. Seldom the first failure of a run: that rank's own is."""
 
 
+class PeerSilent(TimeoutError):
+    """The other rank of a message did not come to it within the wire's time limit, where it has one."""
+
+
 class Pending(Protocol):
     """A message on its way."""
 

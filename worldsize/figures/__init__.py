@@ -14,6 +14,7 @@ from worldsize.figures.diagrams.bandwidth_ladder import Bandwidth, bandwidth_lad
 from worldsize.figures.diagrams.collective_strip import collective_strip
 from worldsize.figures.diagrams.course_map import MappedLab, course_map
 from worldsize.figures.diagrams.matrix_cuts import matrix_cuts
+from worldsize.figures.diagrams.two_level_rings import two_level_rings
 from worldsize.figures.diagrams.zero_stages import zero_stages
 from worldsize.figures.distributions import Sample, spreads
 from worldsize.figures.fit_residuals import Line, residuals
@@ -36,5 +37,6 @@ __all__ = [
     "Bandwidth", "Curve", "Descent", "Line", "MappedLab", "Sample", "Timing", "bandwidth_ladder", "collective_strip",
     "contributions", "course_map", "curves", "descents", "histories", "lanes", "links", "matrix_cuts", "messages",
     "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted", "race", "replay",
-    "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline", "zero_stages",
+    "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline",
+    "two_level_rings", "zero_stages",
 ]  # fmt: skip

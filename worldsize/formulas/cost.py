@@ -105,6 +105,55 @@ def bytes_ring_all_reduce(n: int, size_bytes: float) -> float:
     return bytes_reduce_scatter(n, size_bytes) + bytes_all_gather(n, size_bytes)
 
 
+def rabenseifner_all_reduce(n: int, size_bytes: float, link: Link) -> float:
+    """Alpha-beta cost model: Rabenseifner's all-reduce takes 2 log2 n α + 2 (n − 1)/n m/B, where n is a power of two.
+
+    A reduce-scatter by recursive halving: in each round a rank exchanges half of what it still adds up with a partner, m/2
+    bytes, then m/4, and so on; then an all-gather by recursive doubling, the same rounds backwards. R. Rabenseifner,
+    "Optimization of collective reduction operations", ICCS 2004; Thakur, Rabenseifner and Gropp, 2005.
+    """
+    _check(n, size_bytes)
+    if n & (n - 1):
+        raise ValueError(f"cost: rabenseifner_all_reduce has its partners among a power of two of ranks, got n = {n!r}.")
+    return 2 * _levels(n) * link.latency_s + bytes_ring_all_reduce(n, size_bytes) / link.bandwidth_bytes_per_s
+
+
+def tree_all_reduce(n: int, size_bytes: float, link: Link) -> float:
+    """Alpha-beta cost model: a reduce up one tree and a broadcast down takes 2 ⌈log2 n⌉ (α + m/B).
+
+    The whole tensor goes along every edge. Cut into pieces that follow each other down two trees at once, it nears 2 m/B:
+    P. Sanders, J. Speck, J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
+    Computing 35, 2009; that is left out here.
+    """
+    return reduce_tree(n, size_bytes, link) + broadcast_tree(n, size_bytes, link)
+
+
+def two_level_ring_all_reduce(nodes: int, per_node: int, size_bytes: float, inside: Link, between: Link) -> float:
+    """Alpha-beta cost model: rings inside N nodes of g ranks, and between them, take
+    2 (g − 1) (αᵢ + m/(g Bᵢ)) + 2 (N − 1) (αₙ + m/(g N Bₙ)).
+
+    A reduce-scatter inside each node; then each rank adds up its chunk, m/g, round a ring of the ranks of the same place
+    in all nodes; then an all-gather inside. `inside` is a rank's link to its node, `between` its own to other nodes. H.
+    Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", arXiv:1811.05233, 2018 (2D-torus).
+    """
+    _check(nodes, size_bytes)
+    _check(per_node, size_bytes)
+    halves = reduce_scatter(per_node, size_bytes, inside) + all_gather(per_node, size_bytes, inside)
+    return halves + ring_all_reduce(nodes, size_bytes / per_node, between)
+
+
+def bus_bandwidth(n: int, size_bytes: float, seconds: float) -> float:
+    """What a measured all-reduce of n ranks came to in bytes a second on the busiest link: m/t · 2 (n − 1)/n.
+
+    m/t alone is the algorithm bandwidth, which falls with n on the same links; times what an all-reduce has to send, it can
+    be held against a card's own bandwidth. nccl-tests, doc/PERFORMANCE.md ("busbw"). An all-reduce that sends less, as
+    inside a switch that adds, comes out above the card. Raises ValueError for a time that is not above 0.
+    """
+    if not seconds > 0:
+        raise ValueError(f"cost: bus_bandwidth of a measurement of {seconds!r} s; expected a time above 0.")
+    return bytes_ring_all_reduce(n, size_bytes) / seconds
+
+
 def pipeline(stage_seconds: Sequence[float], micro_batches: int) -> float:
     """Alpha-beta's companion in the cost model, with no messages: a batch through stages costs Σ tₛ + (m − 1) max tₛ.
 
@@ -215,6 +264,15 @@ def all_gather_tree(n: int, size_bytes: float, link: Link) -> float:
     """
     _check(n, size_bytes)
     return gather_tree(n, size_bytes / n, link) + broadcast_tree(n, size_bytes, link)
+
+
+def all_to_all(n: int, size_bytes: float, link: Link) -> float:
+    """Alpha-beta cost model: an all-to-all in n − 1 rounds of one block takes (n − 1) (α + m/(nB)).
+
+    Every rank has a table of m bytes, one n-th of it for each rank, and in each round all ranks send to different ranks.
+    Thakur, Rabenseifner and Gropp, 2005, for long messages.
+    """
+    return reduce_scatter(n, size_bytes, link)
 
 
 def _rounds(count: int, size_bytes: float, link: Link) -> float:

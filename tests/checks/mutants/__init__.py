@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 Words = str | tuple[str, ...]  # a verdict says it, or one of these
 
+IN_FLOAT32 = tuple(range(2, 9))  # world sizes at which a mistake with dtypes is harmless, where all inputs are float32
+
 
 @dataclass
 class Answers:

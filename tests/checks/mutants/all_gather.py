@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import Answers
+from tests.checks.mutants import IN_FLOAT32, Answers
 
 answers = Answers("all_gather")
 
@@ -138,7 +138,7 @@ def waits_for_all_handles_at_the_end(fabric, x, bounds):
         handle.wait()
 
 
-@answers.is_right
+@answers.is_wrong("the values are right, but it takes 15 rounds of messages where 8 are enough", harmless_at=(2, 3, 4))
 def even_ranks_send_first(fabric, x, bounds):
     n, rank = fabric.world_size, fabric.rank
     parts = [x[start:stop] for start, stop in bounds]
@@ -150,3 +150,99 @@ def even_ranks_send_first(fabric, x, bounds):
         else:
             fabric.send(out, (rank - 1) % n)
             fabric.recv(into, (rank + 1) % n)
+
+
+@answers.is_wrong("it takes 72 rounds of messages where 8 are enough", "1 of 9 ranks send at a time", harmless_at=(2, 3, 4))
+def one_rank_after_another(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        for turn in range(n):
+            if rank == turn:
+                fabric.send(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+            if rank == (turn + 1) % n:
+                fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], turn)
+
+
+@answers.is_wrong("9 ranks", "rounds of messages where 8 are enough", harmless_at=(2, 3, 4))
+def a_slice_goes_all_the_way_before_the_next_starts(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for owner, part in enumerate(bounds):
+        for hop in range(n - 1):
+            sender = (owner + hop) % n
+            if rank == sender:
+                fabric.send(x[slice(*part)], (rank + 1) % n)
+            if rank == (sender + 1) % n:
+                fabric.recv(x[slice(*part)], sender)
+
+
+@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
+def forgets_to_wait(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
+
+
+@answers.is_wrong("changed the tensor of its isend to rank", "before wait()")
+def receives_into_what_it_sends(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    longest = max(stop - start for start, stop in bounds)
+    room = torch.empty_like(x[:longest])
+    for step in range(n - 1):
+        start, stop = bounds[(rank - step) % n]
+        room[: stop - start] = x[start:stop]
+        handle = fabric.isend(room[: stop - start], (rank + 1) % n)
+        start, stop = bounds[(rank - step - 1) % n]
+        fabric.recv(room[: stop - start], (rank - 1) % n)
+        handle.wait()
+        x[start:stop] = room[: stop - start]
+
+
+@answers.is_wrong(
+    "3 ranks, 7 elements of float64", "expected float32[", "Receive into a tensor like the one",
+    harmless_at=IN_FLOAT32,
+)
+def buffers_are_float32(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        start, stop = bounds[(rank - step - 1) % n]
+        landing = torch.empty(stop - start)
+        fabric.recv(landing, (rank - 1) % n)
+        x[start:stop] = landing
+        handle.wait()
+
+
+@answers.is_wrong("of float64", "which rank", "owns: expected", harmless_at=IN_FLOAT32)
+def sends_as_float32(fabric, x, bounds):
+    whole = x.float()
+    gather(fabric, whole, bounds)
+    start, stop = bounds[fabric.rank]
+    own = x[start:stop].clone()
+    x.copy_(whole)
+    x[start:stop] = own
+
+
+@answers.is_right
+def rank_0_receives_first(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        out, into = x[slice(*bounds[(rank - step) % n])], x[slice(*bounds[(rank - step - 1) % n])]
+        if rank:
+            fabric.send(out, (rank + 1) % n)
+        fabric.recv(into, (rank - 1) % n)
+        if not rank:
+            fabric.send(out, (rank + 1) % n)
+
+
+@answers.is_right
+def copies_what_has_landed(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    carried = x[slice(*bounds[rank])].clone()
+    for step in range(n - 1):
+        start, stop = bounds[(rank - step - 1) % n]
+        landing = x.new_empty(stop - start)
+        handle = fabric.isend(carried, (rank + 1) % n)
+        fabric.recv(landing)
+        handle.wait()
+        x[start:stop] = carried = landing

@@ -16,7 +16,7 @@ def line(sizes, seconds, weights=None):
     return offset, slope
 
 
-@answers.is_wrong("left out", "The largest sizes are met within", "what makes the line care for nothing but them?")
+@answers.is_wrong("left out", "Your line misses the small sizes most", "what makes it care for large ones more?")
 def errors_in_seconds(sizes, seconds):
     alpha, slope = line(sizes, seconds)
     return alpha, 1 / slope
@@ -74,6 +74,24 @@ def logarithms_of_both(sizes, seconds):
     return np.exp(offset), 1 / slope
 
 
+@answers.is_wrong("which was left out, your line says", "Two of the times are 20% off")
+def errors_over_the_root_of_the_time(sizes, seconds):
+    alpha, slope = line(sizes, seconds, 1 / np.sqrt(seconds))
+    return alpha, 1 / slope
+
+
+@answers.is_wrong("which was left out, your line says", "Two of the times are 20% off")
+def errors_over_the_size(sizes, seconds):
+    alpha, slope = line(sizes, seconds, 1 / sizes)
+    return alpha, 1 / slope
+
+
+@answers.is_wrong("which was left out, your line says", "Two of the times are 20% off")
+def errors_over_the_root_of_the_size(sizes, seconds):
+    alpha, slope = line(sizes, seconds, 1 / np.sqrt(sizes))
+    return alpha, 1 / slope
+
+
 @answers.is_right
 def weights_of_polyfit(sizes, seconds):
     alpha, slope = line(sizes, seconds, 1 / seconds)
@@ -105,3 +123,22 @@ def weighted_by_its_own_line(sizes, seconds):
         alpha, slope = line(sizes, seconds, 1 / guess)
         guess = alpha + slope * sizes
     return alpha, 1 / slope
+
+
+@answers.is_right
+def errors_of_the_logarithm(sizes, seconds):
+    """Gauss and Newton: nearest in log T, each parameter multiplied until nothing changes."""
+    alpha, slope = line(sizes, seconds, 1 / seconds)
+    for _ in range(30):
+        said = alpha + slope * sizes
+        shares = np.stack([alpha / said, slope * sizes / said], axis=1)
+        more, steeper = np.linalg.lstsq(shares, np.log(seconds / said), rcond=None)[0]
+        alpha, slope = alpha * np.exp(more), slope * np.exp(steeper)
+    return alpha, 1 / slope
+
+
+@answers.is_right
+def a_line_in_one_over_m(sizes, seconds):
+    """T/m = α/m + 1/B is a line in 1/m, its errors again relative to T/m."""
+    slope, offset = np.polyfit(1 / sizes, seconds / sizes, 1, w=sizes / seconds)
+    return slope, 1 / offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import Answers
+from tests.checks.mutants import IN_FLOAT32, Answers
 
 answers = Answers("parameter_server")
 
@@ -156,11 +156,96 @@ def answers_the_last_worker_first_under_tags(fabric, x):
         fabric.send(x, 0, tag=fabric.rank)
         fabric.recv(x, 0, tag=n + fabric.rank)
         return x
-    buffer = torch.zeros(n, len(x))
+    buffer = x.new_zeros(n, len(x))
     buffer[0] = x
     for worker in reversed(range(1, n)):
         fabric.recv(buffer[worker], worker, tag=worker)
     total = buffer.sum(dim=0)
     for worker in reversed(range(1, n)):
         fabric.send(total, worker, tag=n + worker)
+    return total
+
+
+@answers.is_wrong("rank 1 changed the tensor of its isend to rank 0 before wait()")
+def workers_receive_into_what_they_send(fabric, x):
+    if fabric.rank == 0:
+        return pull(fabric, push(fabric, x))
+    handle = fabric.isend(x, 0)
+    fabric.recv(x, 0)
+    handle.wait()
+    return x
+
+
+@answers.is_wrong("rank 0 ended with an isend that nobody waited for: call its wait()")
+def the_server_does_not_wait(fabric, x):
+    total = push(fabric, x)
+    if fabric.rank:
+        fabric.recv(total, 0)
+        return total
+    for worker in range(1, fabric.world_size):
+        fabric.isend(total, worker)
+    return total
+
+
+@answers.is_wrong("float64", "expected float32[7], which is what `out` is, got float64[7]", harmless_at=IN_FLOAT32)
+def buffers_are_float32(fabric, x):
+    if fabric.rank:
+        fabric.send(x, 0)
+        fabric.recv(x, 0)
+        return x
+    parts = torch.zeros(fabric.world_size, len(x))
+    parts[0] = x
+    for worker in range(1, fabric.world_size):
+        fabric.recv(parts[worker], worker)
+    return pull(fabric, parts.sum(dim=0))
+
+
+@answers.is_wrong(
+    "float64", "The digits that a float32 has no room for are lost", "torch.empty_like",
+    harmless_at=IN_FLOAT32,
+)
+def adds_up_in_float32(fabric, x):
+    total, other = x.float(), torch.empty_like(x)
+    if fabric.rank:
+        fabric.send(x, 0)
+    for worker in range(1, fabric.world_size) if fabric.rank == 0 else ():
+        fabric.recv(other, worker)
+        total += other.float()
+    return pull(fabric, total.to(x.dtype))
+
+
+@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2: a worker talks to rank 0", harmless_at=(2,))
+def is_a_ring(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    token, landing = x.clone(), torch.empty_like(x)
+    for _ in range(n - 1):
+        handle = fabric.isend(token, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        handle.wait()
+        token.copy_(landing)
+        x += landing
+    return x
+
+
+@answers.is_right
+def adds_up_a_stack(fabric, x):
+    if fabric.rank:
+        fabric.send(x, to=0)
+        fabric.recv(x, frm=0)
+        return x
+    parts = [x]
+    for _ in range(1, fabric.world_size):
+        parts.append(torch.empty_like(x))
+        fabric.recv(parts[-1])
+    return pull(fabric, torch.stack(parts).sum(dim=0))
+
+
+@answers.is_right
+def receives_beside_what_it_sends(fabric, x):
+    if fabric.rank == 0:
+        return pull(fabric, push(fabric, x))
+    total = torch.full_like(x, -1)
+    handle = fabric.isend(x, 0)
+    fabric.recv(total, 0)
+    handle.wait()
     return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import Answers, all_gather, reduce_scatter
+from tests.checks.mutants import IN_FLOAT32, Answers, all_gather, reduce_scatter
 from tests.checks.mutants.reduce_scatter import scatter, slices
 
 answers = Answers("ring_all_reduce")
@@ -285,7 +285,7 @@ def first_chunks_are_longer_and_the_last_may_be_empty(fabric, x):
     spread(fabric, x, bounds, scatter(fabric, x, bounds))
 
 
-@answers.is_right
+@answers.is_wrong("the values are right, but it takes 29 rounds of messages where 16 are enough", harmless_at=(2, 3, 4))
 def blocking_sends_where_even_ranks_begin(fabric, x):
     n, rank = fabric.world_size, fabric.rank
     chunks = x.tensor_split(n)
@@ -336,3 +336,104 @@ def empty_chunks_are_not_sent(fabric, x):
             into.copy_(into + landing if step < n - 1 else landing)
         if handle:
             handle.wait()
+
+
+@answers.is_wrong("it takes 144 rounds of messages where 16 are enough", "1 of 9 ranks send at a time", harmless_at=(2, 3, 4))
+def one_rank_after_another(fabric, x):
+    all_gather.one_rank_after_another(fabric, x, _rotated(fabric, x, reduce_scatter.one_rank_after_another))
+
+
+@answers.is_wrong("it takes 104 rounds of messages where 16 are enough", harmless_at=(2, 3, 4))
+def a_chunk_goes_all_the_way_before_the_next_starts(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    for first, chunk in enumerate(x.tensor_split(n)):
+        landing = torch.empty_like(chunk)
+        for hop in range(2 * (n - 1)):
+            sender = (first + hop) % n
+            if rank == sender:
+                fabric.send(chunk, (rank + 1) % n)
+            if rank == (sender + 1) % n:
+                fabric.recv(landing, sender)
+                chunk.copy_(chunk + landing if hop < n - 1 else landing)
+
+
+@answers.is_wrong("9 ranks", "rounds of messages where 16 are enough", harmless_at=(2, 3, 4))
+def chunks_one_by_one_first_there_and_then_back(fabric, x):
+    scattered = reduce_scatter.a_chunk_goes_all_the_way_before_the_next_starts
+    all_gather.a_slice_goes_all_the_way_before_the_next_starts(fabric, x, _rotated(fabric, x, scattered))
+
+
+def _rotated(fabric, x, scattered):
+    """Which slice each rank owns after this reduce-scatter, which is done first."""
+    n = fabric.world_size
+    scattered(fabric, x)
+    bounds = slices(len(x), n)
+    return [bounds[(rank + 1) % n] for rank in range(n)]
+
+
+@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
+def forgets_to_wait(fabric, x):
+    all_gather.forgets_to_wait(fabric, x, _rotated(fabric, x, reduce_scatter.forgets_to_wait))
+
+
+@answers.is_wrong("changed the tensor of its isend to rank", "before wait()")
+def the_second_half_receives_into_what_the_first_still_sends(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks, handles = x.tensor_split(n), []
+    for step in range(2 * (n - 1)):
+        handles.append(fabric.isend(chunks[(rank - step) % n], (rank + 1) % n))
+        into = chunks[(rank - step - 1) % n]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, (rank - 1) % n)
+        into.copy_(into + landing if step < n - 1 else landing)
+    for handle in handles:
+        handle.wait()
+
+
+@answers.is_wrong(
+    "3 ranks, 7 elements of float64", "expected float32[", "Receive into a tensor like the one",
+    harmless_at=IN_FLOAT32,
+)
+def buffers_are_float32(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
+        into = chunks[(rank - step - 1) % n]
+        landing = torch.empty(len(into))
+        fabric.recv(landing, (rank - 1) % n)
+        into.copy_(into + landing if step < n - 1 else landing)
+        handle.wait()
+
+
+@answers.is_wrong("of float64", "The digits that a float32 has no room for are lost", harmless_at=IN_FLOAT32)
+def goes_round_in_float32(fabric, x):
+    total = x.float()
+    the_usual_way(fabric, total)
+    x.copy_(total)
+
+
+@answers.is_wrong("the values are right, but rank 0 gathers and broadcasts", harmless_at=())
+def is_one_server(fabric, x):
+    if fabric.rank:
+        fabric.send(x, 0)
+        fabric.recv(x, 0)
+        return
+    landing = torch.empty_like(x)
+    for worker in range(1, fabric.world_size):
+        fabric.recv(landing, worker)
+        x += landing
+    for worker in range(1, fabric.world_size):
+        fabric.send(x, worker)
+
+
+@answers.is_right
+def rank_0_receives_first(fabric, x):
+    all_gather.rank_0_receives_first(fabric, x, _rotated(fabric, x, reduce_scatter.rank_0_receives_first))
+
+
+@answers.is_right
+def each_half_waits_at_its_end(fabric, x):
+    bounds = _rotated(fabric, x, reduce_scatter.waits_for_all_handles_at_the_end)
+    all_gather.waits_for_all_handles_at_the_end(fabric, x, bounds)
+    return x

@@ -107,3 +107,52 @@ def measures_meta_tensors(weights, saved, batch, weight_bytes=4, optimizer_bytes
     count = sum(torch.empty(shape, device="meta").numel() for shape in weights)
     kept = sum(batch * torch.empty(shape, device="meta").numel() * width for shape, width in saved)
     return {"total": 0.0, **parts(float(count), float(kept), weight_bytes, optimizer_bytes)}
+
+
+# ---- more of both ------------------------------------------------------------------------------
+
+
+@answers.is_wrong("plain SGD", '"optimizer"')
+def takes_no_optimizer_for_not_given(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
+    return parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes or 8)
+
+
+@answers.is_wrong('"activations"', "arrays of these shapes have")
+def counts_what_has_no_shape_once(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
+    kept = sum((batch if shape else 1) * math.prod(shape) * width for shape, width in saved)
+    return parts(numbers(weights), kept, weight_bytes, optimizer_bytes)
+
+
+@answers.is_wrong("billions of weights", '"weights"')
+def counts_in_32_bits(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
+    count = int(np.sum([np.prod(shape, dtype=np.int32) for shape in weights], dtype=np.int32))
+    return parts(count, batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
+
+
+@answers.is_wrong("mixed precision", '"gradients"', "Every weight was taken for 4 bytes; use weight_bytes")
+def keeps_gradients_in_float32(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
+    found = parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
+    return found | {"gradients": 4 * numbers(weights)}
+
+
+@answers.is_right
+def adds_up_in_loops(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
+    found = dict.fromkeys(("activations", "optimizer", "gradients", "weights"), 0)
+    for shape in weights:
+        size = 1
+        for length in shape:
+            size *= length
+        found["weights"] += size * weight_bytes
+        found["gradients"] += size * weight_bytes
+        found["optimizer"] += size * optimizer_bytes
+    for shape, width in saved:
+        found["activations"] += batch * width * math.prod(shape)
+    return found
+
+
+@answers.is_right
+def returns_tensors(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
+    import torch
+
+    found = parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
+    return {part: torch.tensor([size]) for part, size in found.items()}

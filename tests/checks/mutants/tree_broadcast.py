@@ -63,7 +63,7 @@ def leaves_first(fabric, x, root):
         step *= 2
 
 
-@answers.is_wrong("8 ranks", "4 rounds of messages where ⌈log2 n⌉ = 3", harmless_at=(2, 3, 4, 5, 6))
+@answers.is_wrong("11 ranks", "5 rounds of messages where ⌈log2 n⌉ = 4", harmless_at=(2, 3, 4, 5, 6))
 def every_rank_has_two_below_it(fabric, x, root):
     me, real = from_root(fabric, root)
     if me:
@@ -130,6 +130,71 @@ def says_thanks(fabric, x, root):
         fabric.send(x, to=root)
 
 
+@answers.is_wrong("11 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
+def three_rounds_and_no_more(fabric, x, root):
+    n = fabric.world_size
+    me, real = from_root(fabric, root)
+    for step in (1, 2, 4):
+        if me < step and me + step < n:
+            fabric.send(x, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+
+
+@answers.is_wrong("5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
+def a_buffer_of_floats(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    arrived = torch.empty(len(x))
+    while step < n:
+        if me < step and me + step < n:
+            fabric.send(x, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(arrived, frm=real(me - step))
+            x.copy_(arrived)
+        step *= 2
+
+
+@answers.is_wrong("3 ranks", "deadlock: rank 0 waits for 2 (send)", harmless_at=POWERS)
+def a_partner_beyond_the_last_rank_is_taken_modulo_n(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step:
+            fabric.send(x, to=real((me + step) % n))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+        step *= 2
+
+
+@answers.is_wrong("ended with an isend that nobody waited for: call its wait()", harmless_at=())
+def never_waits(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step and me + step < n:
+            fabric.isend(x, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+        step *= 2
+
+
+@answers.is_wrong("rank 0 changed the tensor of its isend to rank 1 before wait()", harmless_at=())
+def clears_x_while_it_is_sent(fabric, x, root):
+    n, step, handles, copy = fabric.world_size, 1, [], x.clone()
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step and me + step < n:
+            handles.append(fabric.isend(copy, to=real(me + step)))
+        elif step <= me < 2 * step:
+            fabric.recv(copy, frm=real(me - step))
+            x.copy_(copy)
+        step *= 2
+    copy.zero_()
+    for handle in handles:
+        handle.wait()
+
+
 @answers.is_right
 def doubling(fabric, x, root):
     down(fabric, x, root, *from_root(fabric, root))
@@ -166,3 +231,32 @@ def splits_the_range_in_two_and_takes_from_anyone(fabric, x, root):
             fabric.recv(arrived, tag=high)
             x.copy_(arrived)
         low, high = (middle, high) if me >= middle else (low, middle)
+
+
+@answers.is_right
+def everybody_knows_the_plan(fabric, x, root):
+    """Each rank makes the list of all messages, and does its own part of it."""
+    has, waiting, plan = [root], [r for r in range(fabric.world_size) if r != root], []
+    while waiting:
+        pairs = list(zip(has, waiting, strict=False))
+        plan += pairs
+        has, waiting = has + [to for _, to in pairs], waiting[len(pairs) :]
+    for frm, to in plan:
+        if fabric.rank == frm:
+            fabric.send(x, to=to)
+        if fabric.rank == to:
+            fabric.recv(x, frm=frm)
+
+
+@answers.is_right
+def isends_that_are_waited_for_at_the_end(fabric, x, root):
+    n, handles, step = fabric.world_size, [], 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step and me + step < n:
+            handles.append(fabric.isend(x, to=real(me + step), tag=step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step), tag=step)
+        step *= 2
+    for handle in reversed(handles):
+        handle.wait()

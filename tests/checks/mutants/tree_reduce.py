@@ -141,6 +141,83 @@ def everybody_receives(fabric, x, root):
         fabric.recv(x, frm=real(1 - me) if me < 2 else root)
 
 
+@answers.is_wrong("11 ranks", "values are not in this sum", harmless_at=tuple(range(2, 9)))
+def three_rounds_and_no_more(fabric, x, root):
+    n = fabric.world_size
+    me, real = from_root(fabric, root)
+    for step in (1, 2, 4):
+        if me % (2 * step) == step:
+            fabric.send(x, to=real(me - step))
+            return
+        if me + step < n and me % (2 * step) == 0:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+
+
+@answers.is_wrong("5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
+def a_buffer_of_floats(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    arrived = torch.empty(len(x))
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(x, to=real(me - step))
+            return
+        if me + step < n:
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
+@answers.is_wrong("the values are right, but rank 3 sent 2 messages; expected 1", harmless_at=(2, 3))
+def sends_and_keeps_going(fabric, x, root):
+    """Every rank that has sent sends its zeros on, in later rounds too."""
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me & step:
+            fabric.send(x, to=real(me - step))
+            x.zero_()
+        elif me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
+@answers.is_wrong("ended with an isend that nobody waited for: call its wait()", harmless_at=())
+def never_waits(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.isend(x, to=real(me - step))
+            return
+        if me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
+@answers.is_wrong("rank 1 changed the tensor of its isend to rank 0 before wait()", harmless_at=())
+def clears_x_while_it_is_sent(fabric, x, root):
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me % (2 * step) == step:
+            handle = fabric.isend(x, to=real(me - step))
+            x.zero_()
+            handle.wait()
+            return
+        if me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
+
+
 @answers.is_right
 def pairs(fabric, x, root):
     up(fabric, x, root, *from_root(fabric, root))
@@ -180,3 +257,32 @@ def by_recursion_over_a_range(fabric, x, root):
             x.copy_(x + other)
 
     collect(0, fabric.world_size)
+
+
+@answers.is_right
+def all_partners_from_the_bits(fabric, x, root):
+    """A rank's helpers differ from it in one of its low zero bits; it sends where its lowest one is."""
+    n = fabric.world_size
+    me, real = from_root(fabric, root)
+    lowest = me & -me or n
+    arrived = [torch.empty_like(x) for _ in range(n.bit_length())]
+    for k, buffer in enumerate(arrived):
+        if 1 << k < lowest and me + (1 << k) < n:
+            fabric.recv(buffer, frm=real(me + (1 << k)))
+            x += buffer
+    if me:
+        fabric.isend(x, to=real(me - lowest)).wait()
+
+
+@answers.is_right
+def the_upper_half_sends_to_the_lower(fabric, x, root):
+    me, real = from_root(fabric, root)
+    left, arrived = fabric.world_size, x.clone()
+    while left > 1:
+        half = (left + 1) // 2
+        if half <= me < left:
+            fabric.send(x, to=real(me - half))
+        elif me + half < left:
+            fabric.recv(arrived, frm=real(me + half))
+            x.add_(arrived)
+        left = half

@@ -1,9 +1,9 @@
 """What students hand in when they are honest, wrong, careless or out to cheat, each with the points that it earned.
 
-A case is one submission of lab 00, whose exercise `pass_right` has 4 points: 2 for the values, 1 for the messages, 1
-for a rank alone. A cheat returns what is right only where it got through a wall; where the wall holds it earns what is
-written beside it. `reached` says by which words of its row one knows that the code came as far as its trick: code that
-breaks before that earns nothing either. One module a kind.
+A case is one submission of lab 00, whose exercise `pass_right` has 4 points: 1 for the values, 1 for the messages, 1
+for a rank alone, 1 for large tensors and other dtypes. A cheat returns what is right only where it got through a
+wall; where the wall holds it earns what is written beside it. `reached` says by which words of its row one knows that
+the code came as far as its trick: code that breaks before that earns nothing either. One module a kind.
 """
 
 from __future__ import annotations

@@ -61,14 +61,14 @@ def pass_right(fabric, x):
 """, 0.0, reached="got a str")
 code("tells_that_it_is_done_twice", TITLE + """
 def pass_right(fabric, x):
-    line = fabric._wire._channel
+    line = fabric._wire._inner._channel
     for points in (4, 4):
         line.tell({"op": "done", "returned": ["t", 4, 4], "input": None, "points": points})
     return x
 """, 0.0, reached="got a tuple")
 code("posts_as_another_rank", TITLE + """
 def pass_right(fabric, x):
-    line, n = fabric._wire._channel, fabric.world_size
+    line, n = fabric._wire._inner._channel, fabric.world_size
     if n == 1:
         return x.clone()
     for src in range(n):
@@ -80,14 +80,14 @@ def pass_right(fabric, x):
 """, 0.0)
 code("records_messages_that_were_never_sent", TITLE + """
 def pass_right(fabric, x):
-    n, wire = fabric.world_size, fabric._wire
+    n, wire = fabric.world_size, fabric._wire._inner
     wire.events = [["send", (fabric.rank + 1) % n, 0, x.nbytes, 0.0, 1.0]]
     wire._channel.tell({"op": "compute", "seconds": 1.0, "events": wire.events, "transfers": wire.events})
     return x
 """, 0.0)
 code("claims_another_size", TITLE + """
 def pass_right(fabric, x):
-    n, line = fabric.world_size, fabric._wire._channel
+    n, line = fabric.world_size, fabric._wire._inner._channel
     if n == 1:
         return x.clone()
     line.tell({"op": "post", "post": 1, "to": (fabric.rank + 1) % n, "tag": 0, "dtype": 0, "shape": [1]}, bytes(40000))

@@ -13,7 +13,8 @@ def pass_right(fabric, x):
     warnings.warn("again", DeprecationWarning)
 {BODY}""", ALL)
 code("prints_100_megabytes", TITLE + f"""
-print("x" * 100_000_000)
+for _ in range(5):
+    print("x" * 20_000_000)
 def pass_right(fabric, x):
     print("y" * 30_000_000)
 {BODY}""", ALL)
@@ -119,7 +120,7 @@ def pass_right(fabric, x):
         fabric.recv(out, (fabric.rank - 1) % n)
         handle.wait()
     return out
-""", 2.0)
+""", 1.0)
 code("deadlocks", TITLE + "def pass_right(fabric, x):\n    fabric.send(x, (fabric.rank + 1) % fabric.world_size)\n")
 code("raises", TITLE + "def pass_right(fabric, x):\n    return x[100]\n")
 code("does_not_parse", TITLE + "def pass_right(fabric, x:\n    return x\n")

@@ -1,14 +1,17 @@
 """The checks of lab 06: parameter server, sharded parameter server, and the ring all-reduce with its two halves.
 
-Values must be exact on every rank; messages must be those of the algorithm. Any contiguous split, direction and
-starting chunk passes. The words come from `chunks` (values) and `all_reduce_transfers` (messages).
+Values must be exact on every rank; messages must be those of the algorithm, and pass at once where that is its idea.
+Any contiguous split, direction and starting chunk passes. Inputs are of more than one dtype, one message is larger than
+the wire copies, and one world is no power of two. Nothing here is left to luck: inputs differ by rank and by element
+whatever is drawn, and rounds are counted by the order of calls. The words come from `chunks` (values) and
+`all_reduce_transfers` (messages).
 The ring is P. Patarasuk's and X. Yuan's (J. Parallel and Distributed Computing 69, 2009).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,27 +23,54 @@ from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, t
 from worldsize.checks.kit.values import are_whole, differing, inputs_for, same, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
-Sizes = Iterable[tuple[int, int]]  # (world size, elements)
+
+class Size(NamedTuple):
+    """A case: so many ranks, each with a tensor of so many elements."""
+
+    world_size: int
+    elements: int
+    dtype: str = "float32"
+
+
+Sizes = Iterable[tuple[int, int] | Size]
 Examine = Callable[[ArenaResult, list[np.ndarray]], dict[str, Complaint]]
 
 # Three ranks first: with two, a ring and a server look alike, and a mistake would get a less helpful name.
-SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5))
-SERVER_SIZES: Sizes = ((3, 6), (4, 8), (2, 6), (1, 5))
+OTHER_DTYPE = Size(3, 7, "float64")
+LARGE = Size(3, 120_000)  # chunks of 160 kB: smaller ones a wire copies
+MANY = Size(9, 18)
+SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5), OTHER_DTYPE, LARGE, MANY)
+SERVER_SIZES: Sizes = ((3, 6), (4, 8), (2, 6), (1, 5), OTHER_DTYPE, LARGE, MANY)
+BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
+MOST_SHOWN = 4  # ranks whose bounds are written out
+EXACT = 0.0  # what is copied must not change
 
-SERVER = {"every rank returns the sum": 0.5, "one tensor to rank 0 and one back, nothing else": 0.5}
-SHARDED = {"every rank returns the sum": 0.5, "at most two messages of one chunk on every link": 0.5}
+SERVER = {"every rank returns the sum": 0.25, "one tensor to rank 0 and one back, nothing else": 0.75}
+SHARDED = {
+    "every rank returns the sum": 0.25,
+    "at most two messages of one chunk on every link": 0.25,
+    "all ranks serve at once, in about 2(n − 1) rounds": 0.5,
+}
 SCATTER = {
-    "every rank's slice of x holds the sum": 0.5,
-    "the slices cover x exactly once": 0.5,
+    "every rank's slice of x holds the sum": 0.25,
+    "the slices cover x exactly once": 0.25,
     "n − 1 messages of one chunk a rank, to one neighbour": 0.5,
+    "all ranks send at once, in n − 1 rounds": 0.5,
 }
-GATHER = {"x is whole on every rank": 0.5, "n − 1 messages of one chunk a rank, to one neighbour": 0.5}
+GATHER = {
+    "x is whole on every rank": 0.25,
+    "n − 1 messages of one chunk a rank, to one neighbour": 0.5,
+    "all ranks send at once, in n − 1 rounds": 0.25,
+}
 RING = {
-    "x holds the sum on every rank": 0.5,
+    "x holds the sum on every rank": 0.25,
     "2(n − 1) messages a rank, to one neighbour": 0.5,
-    "2(n − 1)/n of the tensor from every rank": 0.5,
+    "2(n − 1)/n of the tensor from every rank": 0.25,
+    "all ranks send at once, in 2(n − 1) rounds": 0.5,
 }
 
+AT_ONCE = "In every round each rank sends one chunk and receives another: isend, then recv, then wait."
+EACH_A_SERVER = "Let all ranks serve at the same time: start every isend first, and only then receive."
 LOST = ", or the all-gather did not begin with the chunk that is whole"
 
 
@@ -65,13 +95,15 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
 
     It returns the sum; x has shape [elements].
     """
-    values, messages = SHARDED
+    values, messages, rounds = SHARDED
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
-        return {
+        want = _ring(inputs, 2)
+        found = {
             values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
-            messages: none_sent(ended.trace) or all_reduce_transfers.wrong_at_shards(ended.trace, _ring(inputs, 2)),
+            messages: none_sent(ended.trace) or all_reduce_transfers.wrong_at_shards(ended.trace, want),
         }
+        return found | _rounds(rounds, found, ended, want, EACH_A_SERVER)
 
     return judge("sharded_parameter_server", SHARDED, _cases(arena, fn, sizes, examine))
 
@@ -81,7 +113,7 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     The slice is (start, stop); x has shape [elements].
     """
-    values, cover, messages = SCATTER
+    values, cover, messages, rounds = SCATTER
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         want = _ring(inputs, 1)
@@ -90,8 +122,10 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
         if complaint:
             return {values: complaint, cover: complaint, messages: sent}
 
-        wrong = _with_hint(_wrong_slices(ended, inputs), ended, want)
-        return {values: wrong, cover: _wrong_cover(ended.returned, inputs), messages: sent}
+        slices = [tuple(map(int, part)) for part in ended.returned]
+        wrong = _with_hint(_wrong_slices(ended, slices, inputs), ended, want)
+        found = {values: wrong, cover: _wrong_cover(slices, inputs), messages: sent}
+        return found | _rounds(rounds, found, ended, want, AT_ONCE)
 
     return judge("reduce_scatter", SCATTER, _cases(arena, fn, sizes, examine))
 
@@ -109,17 +143,18 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
 
     x has shape [elements].
     """
-    values, messages, share = RING
+    values, messages, share, rounds = RING
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         want = _ring(inputs, 2)
         sent = none_sent(ended.trace)
         wrong = _not_in_place(ended, inputs) or chunks.wrong_sum(ended.inputs, inputs, "x", LOST)
-        return {
+        found = {
             values: _with_hint(wrong, ended, want),
             messages: sent or all_reduce_transfers.off_the_ring(ended.trace, want),
             share: sent or all_reduce_transfers.wrong_shares(ended.trace, want),
         }
+        return found | _rounds(rounds, found, ended, want, AT_ONCE)
 
     return judge("ring_all_reduce", RING, _cases(arena, fn, sizes, examine))
 
@@ -129,10 +164,10 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
 
 def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
-    for world_size, length in sizes:
-        inputs = inputs_for(world_size, length, seed)
+    for size in sizes:
+        inputs = _inputs(Size(*size), seed)
         yield Case(
-            _name(world_size, length),
+            _name(Size(*size)),
             lambda inputs=inputs: arena.ranks(fn, inputs),
             lambda ended, inputs=inputs: _values_first(examine(ended, inputs)),
         )
@@ -140,21 +175,42 @@ def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterat
 
 def _gather_cases(arena: Arena, fn: Callable, sizes: Sizes) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
-    for world_size, length in sizes:
-        inputs = inputs_for(world_size, length, seed)
+    for size in sizes:
+        world_size, length, _ = Size(*size)
+        inputs = _inputs(Size(*size), seed)
         owner = np.random.default_rng([seed, world_size, length]).permutation(world_size)
         parts = chunks.even_split(length, world_size)
         bounds = [parts[k] for k in owner]
         yield Case(
-            f"{_name(world_size, length)}, bounds {bounds}",
+            f"{_name(Size(*size))}, {_shown(bounds)}",
             lambda inputs=inputs, bounds=bounds: arena.ranks(fn, inputs, bounds),
             lambda ended, inputs=inputs, bounds=bounds: _values_first(_examine_gather(ended, inputs, bounds)),
         )
 
 
-def _name(world_size: int, length: int) -> str:
-    uneven = " (chunks differ in length)" * bool(length % world_size)
-    return f"{ranks_in_words(world_size)}, {length} elements{uneven}"
+def _shown(bounds: Sequence[Slice]) -> str:
+    if len(bounds) > MOST_SHOWN:
+        return "the slices not in the order of the ranks"
+    return f"bounds {bounds}"
+
+
+def _inputs(size: Size, seed: int) -> list[np.ndarray]:
+    """The ranks' inputs, each of shape [elements]. In float64 two are so large that a float32 would lose their digits.
+
+    The sum is small again, so that the loss shows.
+    """
+    inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
+    if size.dtype == "float64":
+        first, second, *_ = inputs
+        first += BEYOND_FLOAT32
+        second -= BEYOND_FLOAT32
+    return inputs
+
+
+def _name(size: Size) -> str:
+    uneven = " (chunks differ in length)" * bool(size.elements % size.world_size)
+    kind = f" of {size.dtype}" * (size.dtype != "float32")
+    return f"{ranks_in_words(size.world_size)}, {size.elements} elements{kind}{uneven}"
 
 
 def _values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
@@ -164,6 +220,16 @@ def _values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
         return found
 
     return {name: though_right("the values", complaint) for name, complaint in found.items()}
+
+
+def _rounds(
+    name: str, found: dict[str, Complaint], ended: ArenaResult, want: Ring, advice: str
+) -> dict[str, Complaint]:
+    """{name: what is wrong with the rounds}, or nothing where something else is, or where rounds tell nothing."""
+    if any(found.values()) or not all_reduce_transfers.shows_rounds(want):
+        return {}
+
+    return {name: all_reduce_transfers.slow(ended.trace, want, advice)}
 
 
 def _ring(inputs: Sequence[np.ndarray], halves: int) -> Ring:
@@ -198,42 +264,67 @@ def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
         if not _is_pair(got):
             came = "nothing" if got is None else shown(got)
             return f"rank {rank}: expected (start, stop), the slice of x that it owns, got {came}"
-        if not 0 <= got[0] <= got[1] <= length:
-            return f"rank {rank}: expected (start, stop) with 0 ≤ start ≤ stop ≤ {length}, got {tuple(map(int, got))}"
+        start, stop = map(int, got)
+        if not 0 <= start <= stop <= length:
+            return f"rank {rank}: expected (start, stop) with 0 ≤ start ≤ stop ≤ {length}, got {(start, stop)}"
 
     return None
 
 
 def _is_pair(got: Any) -> bool:
+    """Whether it is two whole numbers, in a tuple, a list or a tensor."""
+    if isinstance(got, np.ndarray):
+        return got.shape == (2,) and np.issubdtype(got.dtype, np.integer)
     return isinstance(got, tuple) and len(got) == 2 and are_whole(*got)
 
 
-def _wrong_slices(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
+def _wrong_slices(ended: ArenaResult, slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Complaint:
     expected = chunks.total(inputs)
-    for rank, (x, part) in enumerate(zip(ended.inputs, ended.returned, strict=True)):
+    for rank, (x, part) in enumerate(zip(ended.inputs, slices, strict=True)):
         got, wanted = x[slice(*part)], expected[slice(*part)]
         if same(got, wanted):
             continue
 
-        complaint = chunks.mismatch(f"rank {rank}, its slice {part} ({chunks.elements(part)})", x, expected, part)
-        summed = np.setdiff1d(np.arange(len(expected)), differing(x, expected))
-        if summed.size:
-            return f"{complaint}x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
+        complaint = chunks.mismatch(f"rank {rank}, its slice {part}{_numbered(part, inputs)}", x, expected, part)
         if same(got, wanted / len(inputs)):
             return f"{complaint}This is the mean, not the sum: nothing is to be divided."
-        return complaint + chunks.whose(got, rank, chunks.cut(inputs, part))
+        return complaint + (_elsewhere(x, rank, expected, inputs) or chunks.whose(got, rank, chunks.cut(inputs, part)))
 
     return None
 
 
+def _numbered(part: Slice, inputs: Sequence[np.ndarray]) -> str:
+    """Which chunk a slice is: ", chunk 2 (elements 4 to 5)", or its elements alone where it is no chunk of the even split."""
+    parts = chunks.even_split(len(inputs[0]), len(inputs))
+    if part in parts:
+        return f", chunk {parts.index(part)} ({chunks.elements(part)})"
+    return f" ({chunks.elements(part)})"
+
+
+def _elsewhere(x: np.ndarray, rank: int, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> str:
+    """Words where a rank holds a whole sum in another place than it said."""
+    for number, part in enumerate(chunks.even_split(len(expected), len(inputs))):
+        if part[0] < part[1] and same(x[slice(*part)], expected[slice(*part)]):
+            whole = f"chunk {number} ({chunks.elements(part)})"
+            return f"What rank {rank} holds the whole sum of is {whole}: return its slice, {part}."
+
+    summed = np.setdiff1d(np.arange(len(expected)), differing(x, expected))
+    if not summed.size:
+        return ""
+    return f"x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
+
+
 def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Complaint:
     n, length = len(inputs), len(inputs[0])
-    for i in range(length):
-        owners = [rank for rank, (start, stop) in enumerate(slices) if start <= i < stop]
-        if not owners:
+    counts = np.zeros(length, dtype=int)
+    for part in slices:
+        counts[slice(*part)] += 1
+    if (counts != 1).any():
+        i = int(np.flatnonzero(counts != 1)[0])
+        if not counts[i]:
             return f"element {i} is in no rank's slice. The ranks returned {', '.join(map(str, slices))}"
-        if len(owners) > 1:
-            return f"element {i} is in the slices of ranks {owners[0]} and {owners[1]}; expected one owner for each"
+        owners = [rank for rank, (start, stop) in enumerate(slices) if start <= i < stop]
+        return f"element {i} is in the slices of ranks {owners[0]} and {owners[1]}; expected one owner for each"
 
     sizes = [stop - start for start, stop in slices]
     most = max(sizes)
@@ -244,14 +335,15 @@ def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Compl
 
 
 def _examine_gather(ended: ArenaResult, inputs: list[np.ndarray], bounds: list[Slice]) -> dict[str, Complaint]:
-    values, messages = GATHER
+    values, messages, rounds = GATHER
     x = inputs[0]
     largest = max(stop - start for start, stop in bounds)
     want = Ring(world_size=len(inputs), halves=1, tensor_bytes=x.nbytes, chunk_bytes=largest * x.itemsize)
-    return {
+    found = {
         values: _with_hint(_wrong_whole(ended, inputs, bounds), ended, want),
         messages: all_reduce_transfers.wrong_half(ended.trace, want),
     }
+    return found | _rounds(rounds, found, ended, want, AT_ONCE)
 
 
 def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> Complaint:
@@ -262,9 +354,9 @@ def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Seque
 
     for rank, got in enumerate(ended.inputs):
         for owner, part in enumerate(bounds):
-            if not same(got[slice(*part)], expected[slice(*part)]):
+            if not same(got[slice(*part)], expected[slice(*part)], tolerance=EXACT, near_zero=EXACT):
                 where = f"rank {rank}, {chunks.elements(part)}, which rank {owner} owns"
-                return chunks.mismatch(where, got, expected, part) + _stale(got, rank, owner, part, inputs)
+                return chunks.mismatch(where, got, expected, part, tolerance=EXACT) + _stale(got, rank, owner, part, inputs)
 
     return None
 

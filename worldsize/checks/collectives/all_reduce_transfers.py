@@ -1,7 +1,8 @@
 """Words for wrong messages: to whom, how many, how large. Reads the recorded transfers alone.
 
 A value proves nothing: a gather and a broadcast give the right sum too, and even the same total bytes as a ring. So
-neighbours, counts, sizes, totals and each rank's share are looked at.
+neighbours, counts, sizes, totals and each rank's share are looked at. Nor do bytes prove that ranks work at once: for
+that rounds are counted, by the order of each rank's calls and by no clock.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 from itertools import pairwise, permutations
 
 from worldsize.checks.kit.judge import first_complaint, none_sent
-from worldsize.checks.kit.transfers import by_sender, from_rank, links, sent_by_each, sizes_on
+from worldsize.checks.kit.transfers import by_sender, from_rank, links, rounds, sent_by_each, sizes_on
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace
 from worldsize.units import count, times
 
 _ROUNDING = 1e-9
+_LEAST_RANKS = 5  # with fewer, ranks that take turns are hardly slower than ranks that all work at once
+_MOST_ROUNDS = 1.5  # times those that are enough; ranks in turns, even ones and odd ones, need 2 times as many
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,27 @@ def too_few(trace: Trace, want: Ring) -> str:
         return ""
 
     return f" No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last one missing?"
+
+
+# ---- at once ---------------------------------------------------------------------------------
+
+
+def shows_rounds(want: Ring) -> bool:
+    """Whether rounds tell something: with enough ranks, whose chunks are all equal."""
+    return want.world_size >= _LEAST_RANKS and want.chunk_bytes * want.world_size == want.tensor_bytes
+
+
+def slow(trace: Trace, want: Ring, advice: str) -> Complaint:
+    """Words where transfers that are right one by one do not pass at once: more rounds than they have to take."""
+    taken, best = rounds(trace), want.steps
+    if taken <= _MOST_ROUNDS * best:
+        return None
+
+    at_once = len(trace.transfers) / taken
+    return (
+        f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {want.world_size} ranks "
+        f"send at a time, and all could. {advice}"
+    )
 
 
 # ---- of all ----------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.kit.values import all_same, differing, first_difference, same
+from worldsize.checks.kit.values import TOLERANCE, all_same, differing, first_difference, same
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
-_MAX_RANKS_TRIED = 8
+_MAX_RANKS_TRIED_TWICE = 8  # of more ranks only sums that hold each once are tried
+_MAX_RANKS_TRIED = 12
 
 
 # ---- a split ---------------------------------------------------------------------------------
@@ -81,13 +82,13 @@ def is_like(got: Any, expected: np.ndarray) -> bool:
     return isinstance(got, np.ndarray) and (got.shape, got.dtype) == (expected.shape, expected.dtype)
 
 
-def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice) -> str:
+def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice, tolerance: float = TOLERANCE) -> str:
     """Words for the first wrong value in a chunk: which element, what was expected there, and what it holds.
 
-    The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ".
+    The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ". `tolerance` is relative.
     """
-    i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)])[0])
-    return f"{where}: expected {expected[i]:.10g} in element {i}, got {got[i]:.10g}. "
+    i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)], tolerance)[0])
+    return f"{where}: expected {expected[i]:.14g} in element {i}, got {got[i]:.14g}. "
 
 
 def _chunk(number: int, inputs: Sequence[np.ndarray], part: Slice) -> str:
@@ -101,6 +102,8 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
         return "A rank that is alone has the sum already."
+    if all(_is_rounded(got, expected, inputs) for got in held):
+        return "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
     if all_same(held, expected / n):
         return "This is the mean, not the sum: nothing is to be divided."
     if all(map(same, held, inputs)):
@@ -139,6 +142,15 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
     return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
 
 
+def _is_rounded(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
+    """Whether sums of float64 differ from the expected ones by no more than adding them up in float32 explains."""
+    if expected.dtype != np.float64:
+        return False
+
+    spacing = np.spacing(np.abs(inputs).max().astype("float32"))
+    return bool(np.abs(got - expected).max(initial=0.0) <= len(inputs) * spacing)
+
+
 def _other_chunk(got: np.ndarray, part: Slice, expected: np.ndarray, parts: int) -> str:
     """Words where `got`, held in place of the chunk `part`, is the sum of another chunk; empty where it is none."""
     for number, other in enumerate(even_split(len(expected), parts)):
@@ -168,7 +180,7 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
     if within == [rank]:
         return f"These are still rank {rank}'s own values. "
     if len(within) == 1:
-        return f"These are rank {within[0]}'s values alone. "
+        return f"These are rank {within[0]}'s values alone: what arrived was copied, not added. "
     if not counts[rank]:
         return f"Rank {rank}'s own values were never added. "
     if 0 in counts:
@@ -179,13 +191,15 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
 def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | None:
     """Of which ranks' inputs a wrong chunk was added up: how often each went in, 0, 1 or 2 times; None if none fits.
 
-    A plain sum is found first, if there is one that gives `got`; `inputs` is cut like the chunk.
+    Of more than 8 ranks each went in once or not at all. A plain sum is found first, if there is one that gives `got`;
+    `inputs` is cut like the chunk.
     """
     if not len(got) or len(inputs) > _MAX_RANKS_TRIED:
         return None
 
     tables = np.asarray(inputs, dtype="float64")
-    tried = sorted(product((0, 1, 2), repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))
+    times = (0, 1, 2) if len(inputs) <= _MAX_RANKS_TRIED_TWICE else (0, 1)
+    tried = sorted(product(times, repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))
     for counts in tried:
         if np.array_equal(np.asarray(counts) @ tables, got):
             return counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,38 +15,69 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace, Transfer, ring_links, stray
 
 POINTS = {
-    "every rank returns its left neighbour's tensor": 2.0,
+    "every rank returns its left neighbour's tensor": 1.0,
     "one message a rank, to the right neighbour": 1.0,
     "a rank alone returns its own values": 1.0,
+    "so too with nine ranks, a large matrix, another dtype": 1.0,
 }
-VALUES, MESSAGES, ALONE = POINTS
-SIZES = ((1, 3), (2, 4), (3, 5), (4, 6))  # (world size, elements)
+VALUES, MESSAGES, ALONE, AT_LARGE = POINTS
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """One run: so many ranks, each with a tensor of this shape and dtype."""
+
+    world_size: int
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def at_large(self) -> bool:
+        return self.dtype != "float32" or len(self.shape) > 1
+
+    @property
+    def name(self) -> str:
+        ranks = ranks_in_words(self.world_size)
+        return f"{ranks}, {self.dtype}{list(self.shape)}" if self.at_large else ranks
+
+
+RINGS = (
+    _Ring(2, (4,)),
+    _Ring(3, (5,)),
+    _Ring(1, (3,)),
+    _Ring(4, (200, 201)),  # 160.8 kB: above what travels in one piece with its header
+    _Ring(9, (6,), "int64"),
+)
 
 
 def pass_right(arena: Arena, fn: Callable) -> Verdict:
     """Check of the first exercise, a message to the right.
 
-    `pass_right(fabric, x)` returns what the rank before sent; x has shape [elements], any dtype.
+    `pass_right(fabric, x)` returns what the rank before sent; x has any shape and any dtype. No verdict depends on luck:
+    the values that ranks get are whole numbers that differ from rank to rank in every element.
     """
     return judge("pass_right", POINTS, _cases(arena, fn))
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
-    for world_size, length in (*SIZES[1:], SIZES[0]):
-        dtype = "int64" if world_size == 3 else "float32"
-        inputs = inputs_for(world_size, length, seed, dtype)
+    for ring in RINGS:
+        drawn = inputs_for(ring.world_size, int(np.prod(ring.shape)), seed, ring.dtype)
+        arena.draws.shuffle(drawn)  # no rank's number can be read off its values
+        inputs = [values.reshape(ring.shape) for values in drawn]
         yield Case(
-            ranks_in_words(world_size),
+            ring.name,
             lambda inputs=inputs: arena.ranks(fn, inputs),
-            lambda ended, inputs=inputs: _examine(ended, inputs),
+            lambda ended, inputs=inputs, ring=ring: _examine(ended, inputs, ring.at_large),
         )
 
 
-def _examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
+def _examine(ended: ArenaResult, inputs: list[np.ndarray], at_large: bool) -> dict[str, Complaint]:
     value = first_complaint(_wrong_value(got, inputs, rank) for rank, got in enumerate(ended.returned))
     if len(inputs) == 1:
         return {ALONE: value or _message_alone(ended.trace)}
+    if at_large:
+        return {AT_LARGE: value or _wrong_messages(ended.trace)}
     return {VALUES: value, MESSAGES: _wrong_messages(ended.trace)}
 
 

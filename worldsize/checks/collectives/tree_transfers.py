@@ -98,34 +98,8 @@ def _not_one_from_each(trace: Trace, root: int) -> Complaint:
     return None
 
 
-def wrong_blocks_up(trace: Trace, root: int, block_bytes: int) -> Complaint:
-    """Words for wrong transfers of a gather tree, where each rank sends its own block and those it received.
-
-    It sends no more and no less.
-    """
-    complaint = _not_one_from_each(trace, root)
-    if complaint:
-        return complaint
-
-    whole_blocks = all(t.size_bytes % block_bytes == 0 for t in trace.transfers)
-    for t in by_sender(trace):
-        had = block_bytes + trace.received_bytes(t.src)
-        if t.size_bytes == had:
-            continue
-
-        if whole_blocks:
-            sends, has = t.size_bytes // block_bytes, had // block_bytes
-            return (
-                f"rank {t.src} sent {count(sends, 'block')} to rank {t.dst}, but had {has}: its own and what it "
-                f"received. Send exactly those."
-            )
-        return f"rank {t.src} sent {t.size_bytes} bytes to rank {t.dst}; expected its own and what it received, {had}."
-
-    return None
-
-
 def slow_up(trace: Trace, root: int) -> Complaint:
-    """Words where the transfers of a reduce or gather tree take more rounds than they have to.
+    """Words where the transfers of a reduce tree take more rounds than they have to.
 
     They do so however receives are ordered.
     """

@@ -1,8 +1,14 @@
 """The check of lab 02's fit: α and B of T = α + m/B from measured times.
 
-Three closed-form properties: times without noise give both numbers back, on links of every scale; and from noisy times
-the line is right at sizes that it was not shown. Left out: the machine's own times, which are no line. Why errors count
-relative to the time is the exercise. The model is R. Hockney's (Parallel Computing 20, 1994).
+Three closed-form properties: times without noise give both numbers back, on links of every scale; and from times that
+are off the line is right at sizes that it was not shown. Left out: the machine's own times, which are no line. Why
+errors count relative to the time is the exercise, and it carries most of the points. The model is R. Hockney's
+(Parallel Computing 20, 1994).
+
+Luck decides nothing. The smallest and the largest time are 20 % off, the seven between them at most 2 %, and the size
+at which α equals m/B is from 10 kB to 250 kB. In every corner of that box a line of least relative errors is at most
+13.3 % off where it is asked (12.3 % with errors of the logarithm), one with weights 1/√seconds at least 17.4 %, 1/√size
+17.8 %, 1/size 19.6 %, and the usual least squares are off by nine times the time and more.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -20,15 +27,16 @@ from worldsize.checks.kit.values import close, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 FIT = {
-    "times without noise give α and B back": 0.5,
-    "links of any speed, sizes in any order": 0.5,
-    "noisy times: at most 15 % off at sizes left out": 0.5,
+    "times without noise give α and B back": 0.25,
+    "links of any speed, sizes in any order": 0.25,
+    "times up to 20 % off: at most 15 % off at sizes left out": 1.0,
 }
 EXACT = 1e-4  # relative
 HELD_OUT = 0.15
-NOISE = 0.2
-DRAWS = 16  # so many that a line through two of the points does not pass by luck
-REPEATS = 8  # of each size, so many that a right line does not fail by bad luck
+ENDS_OFF = 0.2  # the smallest and the largest time
+REST_OFF = 0.02
+SIZES = np.geomspace(100, 1e10, 9)
+ASKED = np.round(np.geomspace(150, 0.8e10, 17))  # none of which is among the sizes
 
 _close = partial(close, tolerance=EXACT, near_zero=0.0)  # an α is some millionths of a second
 
@@ -67,11 +75,11 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
         sizes = generator.permutation(np.repeat(np.geomspace(most / 1e7, most, 11), 2))
         yield _case(arena, fn, f"no noise, {truth}, sizes mixed", sizes, truth, scale)
 
-    for _ in range(DRAWS):
-        truth = Truth(generator.uniform(1e-4, 1e-3), generator.uniform(10e6, 50e6))
-        sizes = np.tile(np.geomspace(100, 1e8, 13), REPEATS)
-        noise = generator.uniform(1 - NOISE, 1 + NOISE, len(sizes))
-        yield _case(arena, fn, f"times off by up to {NOISE:.0%}, {truth}", sizes, truth, noisy, noise)
+    for first, last in product((1 + ENDS_OFF, 1 - ENDS_OFF), repeat=2):
+        truth = Truth(generator.uniform(1e-3, 5e-3), generator.uniform(10e6, 50e6))
+        noise = generator.uniform(1 - REST_OFF, 1 + REST_OFF, len(SIZES))
+        noise[0], noise[-1] = first, last
+        yield _case(arena, fn, f"times off by up to {ENDS_OFF:.0%}, {truth}", SIZES, truth, noisy, noise)
 
 
 def _case(
@@ -139,7 +147,7 @@ def _is_close(found: Truth, truth: Truth) -> bool:
 
 def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
     """The error at sizes between those that were fitted, relative to the line without noise."""
-    sizes = np.round(np.geomspace(150, 0.8e8, 17))
+    sizes = ASKED
     wanted_s, said_s = truth.seconds(sizes), np.full(len(sizes), np.inf)
     if found.bandwidth:
         said_s = found.seconds(sizes)
@@ -153,9 +161,16 @@ def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
         f"for a message of {units.size(sizes[worst])}, which was left out, your line says {units.seconds(float(said_s[worst]))}; "
         f"expected about {units.seconds(float(wanted_s[worst]))}, at most {HELD_OUT:.0%} off. "
     )
-    small, large = errors[: len(errors) // 2].max(), errors[-3:].max()
-    if small > HELD_OUT and large <= max(HELD_OUT, small / 10):
-        return complaint + f"The largest sizes are met within {large:.0%}: what makes the line care for nothing but them?"
-    if small <= HELD_OUT:
-        return complaint + "The small sizes are met: what makes the line care for nothing but them?"
-    return complaint
+    if found.alpha_s < 0:
+        complaint += "Its α is below zero: a message that arrives before it was sent. "
+    return complaint + f"Two of the times are {ENDS_OFF:.0%} off, the smallest and the largest. " + _pulled(errors)
+
+
+def _pulled(errors: np.ndarray) -> str:
+    """Which end the line turned to, in words: `errors` are relative, by size asked."""
+    small, large = errors[:4].max(), errors[-4:].max()
+    if small > 2 * large:
+        return "Your line misses the small sizes most: what makes it care for large ones more?"
+    if large > 2 * small:
+        return "Your line misses the large sizes most: what makes it care for small ones more?"
+    return "One of them turned the whole line: should one size count more than the others?"

@@ -1,7 +1,9 @@
-"""The check of lab 01's timer: a scripted step and a scripted clock, so that no real time is in a property.
+"""The check of lab 01's timer: a scripted device on a virtual clock, so that no real time is in a property.
 
-The step moves the clock on by seconds that the check chose; the clock says what time it is and takes none. Left out:
-how good a real measurement is.
+The device works as a GPU does: `step` puts work into its queue and comes back, `synchronize` waits until the queue is
+empty. Of a CPU `step` comes back when its work is done. The clock says what time it is and takes none. Left out: how good
+a real measurement is, and events on the device itself (`torch.cuda.Event`). That launches are asynchronous, and what a
+reading of the clock needs: PyTorch's notes on CUDA semantics, "Asynchronous execution".
 """
 
 from __future__ import annotations
@@ -16,25 +18,36 @@ from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
-    "step is called warm_up + steps times": 0.5,
-    "the warm-up does not count": 0.5,
-    "the median, which one slow step does not move": 0.5,
+    "the median, which one slow step does not move": 0.25,
+    "the warm-up is called and does not count": 0.25,
+    "the seconds of finished work, where step() comes back before": 1.0,
 }
-CALLS, WARM, MEDIAN = POINTS
+MEDIAN, WARM, FINISHED = POINTS
 UNSCRIPTED_S = 0.125  # a call after the script's end
 ROUNDING_S = 1e-6  # the clock shows thousands of seconds
 
 
 class TimerScript:
-    """A step that takes the next of `lasts_s` at each call, and the clock that it moves on from `start_s`."""
+    """A device on a virtual clock that begins at `start_s`; each call of `step` gives it the next of `lasts_s` to do.
 
-    def __init__(self, lasts_s: Sequence[float], start_s: float) -> None:
-        self._lasts_s, self._now_s = iter(lasts_s), start_s
-        self.calls = self.reads = 0
+    A launch takes `launch_s` of the caller's time. It is 0 for a CPU, whose step also waits for its work.
+    """
+
+    def __init__(self, lasts_s: Sequence[float], start_s: float, launch_s: float = 0.0) -> None:
+        self._lasts_s, self._launch_s = iter(lasts_s), launch_s
+        self._now_s = self._idle_s = start_s  # the device is idle from `_idle_s` on
+        self.calls = self.reads = self.synchronized = 0
 
     def step(self) -> None:
-        self._now_s += next(self._lasts_s, UNSCRIPTED_S)
         self.calls += 1
+        self._now_s += self._launch_s
+        self._idle_s = max(self._idle_s, self._now_s) + next(self._lasts_s, UNSCRIPTED_S)
+        if not self._launch_s:
+            self._now_s = self._idle_s
+
+    def synchronize(self) -> None:
+        self.synchronized += 1
+        self._now_s = max(self._now_s, self._idle_s)
 
     def clock(self) -> float:
         self.reads += 1
@@ -44,25 +57,45 @@ class TimerScript:
 def seconds_per_step(arena: Arena, fn: Callable) -> Verdict:
     """Check of a timer for training steps.
 
-    `seconds_per_step(step, clock, warm_up, steps)` returns the median seconds of the calls after the warm-up.
+    `seconds_per_step(step, clock, synchronize, warm_up, steps)` returns the median seconds, of finished work, of the calls
+    after the warm-up.
     """
     return judge("seconds_per_step", POINTS, _cases(arena, fn))
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    noise = [arena.draws.uniform(0.2, 0.4) for _ in range(9)]
-    yield _case(arena, fn, [1.9, 1.3], [0.25] * 5, WARM, "2 slow calls, then 5 of 0.25 s")
-    yield _case(arena, fn, [1.5], [0.2, 6.0, 0.35, 0.3, 0.25], MEDIAN, "one of 5 steps takes 6 s")
-    yield _case(arena, fn, [], [0.5, 0.2, 0.3, 0.9], MEDIAN, "no warm-up, 4 steps")
-    yield _case(arena, fn, [0.01, 0.02, 0.01], noise, WARM, "3 quick calls to warm up, then 9 steps")
+    yield _case(arena, fn, [], [0.2, 6.0, 0.35, 0.3, 0.25], MEDIAN, "a CPU; one of 5 steps takes 6 s")
+    yield _case(arena, fn, [], [0.5, 0.2, 0.3, 0.9], MEDIAN, "a CPU; no warm-up, 4 steps")
+    yield _case(arena, fn, [1.9, 1.3], [0.25] * 5, WARM, "a CPU; 2 slow calls, then 5 of 0.25 s")
+    yield _case(arena, fn, [0.01, 0.02, 0.01], _drawn(arena, 9), WARM, "a CPU; 3 quick calls to warm up, then 9 steps")
+
+    launch_s = arena.draws.uniform(0.001, 0.002)
+    growing = sorted(_drawn(arena, 5))  # so that an answer that is late by a step has another median
+    yield _case(arena, fn, [], growing, FINISHED, "a device that works on by itself; 5 steps", launch_s)
+    queued = [*_drawn(arena, 2), 1.7]
+    yield _case(arena, fn, queued, _drawn(arena, 1), FINISHED, "a device that works on by itself; 1 step", launch_s)
+    yield _case(arena, fn, _drawn(arena, 2), _drawn(arena, 8), FINISHED, "a device that works on by itself; 8 steps", launch_s)
 
 
-def _case(arena: Arena, fn: Callable, warm: list[float], counted: list[float], value: str, name: str) -> Case:
-    script = TimerScript(warm + counted, arena.draws.uniform(1000.0, 2000.0))
+def _drawn(arena: Arena, count: int) -> list[float]:
+    return [arena.draws.uniform(0.2, 0.4) for _ in range(count)]
+
+
+def _case(
+    arena: Arena, fn: Callable, warm: list[float], counted: list[float], what: str, name: str, launch_s: float = 0.0
+) -> Case:
+    script = TimerScript(warm + counted, arena.draws.uniform(1000.0, 2000.0), launch_s)
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        calls = _wrong_calls(script, warm, counted)
+        if calls:
+            return {WARM: calls}
+        return {what: _wrong_value(ended, script, warm, counted, launch_s)}
+
     return Case(
         f"warm_up={len(warm)}, steps={len(counted)} ({name})",
-        lambda: arena.call(fn, script.step, script.clock, len(warm), len(counted)),
-        lambda ended: {CALLS: _wrong_calls(script, warm, counted), value: _wrong_value(ended, script, warm, counted)},
+        lambda: arena.call(fn, script.step, script.clock, script.synchronize, len(warm), len(counted)),
+        examine,
     )
 
 
@@ -77,20 +110,43 @@ def _wrong_calls(script: TimerScript, warm: list[float], counted: list[float]) -
     return complaint
 
 
-def _wrong_value(ended: ArenaResult, script: TimerScript, warm: list[float], counted: list[float]) -> Complaint:
+def _wrong_value(
+    ended: ArenaResult, script: TimerScript, warm: list[float], counted: list[float], launch_s: float
+) -> Complaint:
     got = number(ended.returned[0])
     if isinstance(got, str):
         return f"expected seconds, one number, {got}"
     if not script.reads:
         return "the clock was never read: call clock(), the one that is handed in, before and after a step"
 
-    lowest, highest = statistics.median_low(counted), statistics.median_high(counted)
+    finished = [launch_s + lasts_s for lasts_s in counted]
+    lowest, highest = statistics.median_low(finished), statistics.median_high(finished)
     if lowest - ROUNDING_S <= got <= highest + ROUNDING_S:
         return None
 
-    expected = statistics.median(counted)
-    complaint = f"expected {expected:.6g} s, got {got:.6g} s"
-    return complaint + first_named(got, _mistakes(warm, counted)) + _odd(got)
+    complaint = f"expected {statistics.median(finished):.6g} s, got {got:.6g} s"
+    if launch_s:
+        return complaint + _too_early(got, script, warm, finished, launch_s)
+    return complaint + first_named(got, _mistakes(warm, finished)) + _odd(got)
+
+
+def _too_early(got: float, script: TimerScript, warm: list[float], finished: list[float], launch_s: float) -> str:
+    """What is wrong with when the clock was read, on a device that works on by itself."""
+    never = ""
+    if not script.synchronized:
+        never = " synchronize() was never called."
+    if close(got, launch_s, near_zero=ROUNDING_S):
+        return (
+            f". This is how long it takes to launch a step: step() came back, and its work went on.{never} "
+            "Synchronize between step() and the reading that ends it"
+        )
+    if close(got, 0, near_zero=ROUNDING_S):
+        return ". No time passed between the two readings: step() and then synchronize() belong between them"
+
+    left_s = sum(warm) - (len(warm) - 1) * launch_s
+    if warm and len(finished) == 1 and close(got, finished[0] + left_s - launch_s, near_zero=ROUNDING_S):
+        return ". The warm-up's work was still in the queue when the clock was first read: synchronize before that, too"
+    return f". A reading of the clock counts only when all work so far is done.{never}"
 
 
 def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:

@@ -66,7 +66,7 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
 
     shown = _first(every)
     title = finding[0].upper() + finding[1:]
-    picture = still(shown, stages[0], title)
+    picture = still(shown, stages[1], title)
     picture.alt = _alt(shown, every, n, layout, finding)
     return Scripted(picture, _data(shown, every, n, stages, title, before), SCRIPT, "steps")
 

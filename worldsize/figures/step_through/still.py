@@ -22,12 +22,13 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
 from worldsize.figures.step_through.layout import WIDTH, Layout, Position
-from worldsize.figures.step_through.steps import Held, RankRest, Step
-from worldsize.figures.step_through.text import rest_in_short, rest_in_words
+from worldsize.figures.step_through.steps import Held, RankRest, Step, StepMessage
+from worldsize.figures.step_through.text import label, rest_in_short, rest_in_words
 
-MOST_PANELS = 4
-COLUMNS = 2
+MOST_PANELS = {1: 3, 2: 4}  # by columns
 TITLE_IN, HEAD_IN = 0.4, 0.28
+LABEL_PT = 7.5
+BACK = {"boxstyle": "square,pad=0.05", "facecolor": base.PAPER, "edgecolor": "none"}
 
 
 @base.plain_style
@@ -36,10 +37,11 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
 
     Some of the steps, the first and the last among them.
     """
-    chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS)})
-    across = min(COLUMNS, len(chosen))
+    columns = 2 if stage.width < WIDTH else 1
+    chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS[columns])})
+    across = min(columns, len(chosen))
     rows = math.ceil(len(chosen) / across)
-    panel_in = base.WIDTH_IN / COLUMNS * stage.height / WIDTH + HEAD_IN
+    panel_in = base.WIDTH_IN / columns * stage.height / stage.width + HEAD_IN
     high_in = TITLE_IN + rows * panel_in
     picture = Picture(base.WIDTH_IN, high_in)
     picture.set_layout_engine("none")  # every panel's place is known, and finding it takes seconds
@@ -48,8 +50,8 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     for place, number in enumerate(chosen):
         row, column = divmod(place, across)
         bottom = 1 - (TITLE_IN + (row + 1) * panel_in) / high_in
-        ax = picture.add_axes((column / COLUMNS + 0.01, bottom, 1 / COLUMNS - 0.02, (panel_in - HEAD_IN) / high_in))
-        ax.set(xlim=(0, WIDTH), ylim=(stage.height, 0), aspect="equal")
+        ax = picture.add_axes((column / columns + 0.01, bottom, 1 / columns - 0.02, (panel_in - HEAD_IN) / high_in))
+        ax.set(xlim=(0, stage.width), ylim=(stage.height, 0), aspect="equal")
         ax.axis("off")
 
         at = units.seconds(steps[number].end_s)
@@ -61,9 +63,10 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
 
 def _panel(ax: Axes, step: Step, stage: Layout) -> None:
     active: set[int] = set()
+    tagged = any(m.tag for m in step.messages)
     for m in step.messages:
         active |= {m.src, m.dst}
-        _arrow(ax, stage, m.src, m.dst)
+        _arrow(ax, stage, m, label(m, tagged))
 
     for rank, centre in enumerate(stage.centres):
         _node(ax, rank, centre, stage, rank in active, step.rest.get(rank))
@@ -89,7 +92,7 @@ def _node(ax: Axes, rank: int, centre: Position, stage: Layout, active: bool, re
     ax.text(x - w / 2 + 22, y - h / 2 + 14, name, fontsize=tokens.TINY_PT, color=base.INK, va="center", zorder=4)
     if rest is not None:
         words = rest_in_words(rest) if wide else rest_in_short(rest)
-        ax.text(x, y + h / 2 + 4, words, fontsize=6, color=base.INK, ha="center", va="top", zorder=5)
+        ax.text(x, y + h / 2 + 4, words, fontsize=7, color=base.INK, ha="center", va="top", zorder=5)
 
 
 def _look(rank: int) -> dict[str, Any]:
@@ -118,12 +121,13 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
         ax.add_collection(PolyCollection(corners, facecolor=fill, edgecolor=base.INK, linewidth=tokens.HAIR_PT, zorder=4))
 
 
-def _arrow(ax: Axes, stage: Layout, src: int, dst: int) -> None:
-    """The way of a message, and the message on it with its sender's look."""
-    begin, via, end = stage.arrow(src, dst)
+def _arrow(ax: Axes, stage: Layout, message: StepMessage, words: str) -> None:
+    """The way of a message, and the message on it with its sender's look and what it holds."""
+    begin, via, end = stage.arrow(message.src, message.dst)
     curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     look = {"mutation_scale": 9, "color": base.INK, "linewidth": tokens.LINE_PT}
     ax.add_patch(FancyArrowPatch(path=curve, arrowstyle="-|>", zorder=2, **look))
 
     x, y = ((a + 2 * b + c) / 4 for a, b, c in zip(begin, via, end, strict=True))
-    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, linewidth=tokens.HAIR_PT, **_look(src)))
+    ax.add_patch(Rectangle((x - 9, y - 6), 18, 12, linewidth=tokens.HAIR_PT, **_look(message.src)))
+    ax.text(x, y - 8, words, fontsize=LABEL_PT, color=base.INK, ha="center", va="bottom", zorder=6, bbox=BACK)

@@ -1,0 +1,180 @@
+"""The check of lab 02's all-to-all: row j of rank r's table becomes row r of rank j's, over the fabric.
+
+Values must be exact; each rank sends every other one message, its block, and all of it is done in n − 1 rounds, in which
+a rank sends one message and receives one. The rounds are the idea and carry most of the points.
+
+n − 1 rounds leave no rank idle: the p-th message that a rank sends travels in round p. So no two ranks may send their
+p-th message to the same rank, and before its p-th message a rank can have received p − 1 at most. Both are read from the
+order of each rank's own calls, never from who was first, so no busy machine changes a verdict; shifts by any order of
+offsets, and pairs by XOR where n is a power of two, keep them. As everywhere in the course a message leaves when it is
+posted, so the order of receives is free once all is sent. Left out: an exchange in fewer rounds that sends blocks more
+than once (J. Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems",
+IEEE Transactions on Parallel and Distributed Systems 8, 1997).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.transfers import by_sender, links
+from worldsize.checks.kit.values import first_difference, inputs_for, same
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.trace import Trace
+from worldsize.units import count
+
+POINTS = {
+    "row r of rank j's table is row j of rank r's": 0.25,
+    "one message from each rank to every other, one block": 0.25,
+    "n − 1 rounds": 1.0,
+}
+VALUES, MESSAGES, ROUNDS = POINTS
+
+# (world size, numbers in a block, dtype). A block of 40,001 numbers is too long to be copied when it is sent.
+SIZES = ((4, 3, "float32"), (3, 4, "int64"), (2, 40_001, "float32"), (1, 3, "float32"), (9, 2, "float32"))
+
+
+def all_to_all(arena: Arena, fn: Callable) -> Verdict:
+    """Check of an all-to-all.
+
+    `all_to_all(fabric, x)` returns a table of the shape and dtype of x, [world size, elements]: row r came from rank r.
+    """
+    return judge("all_to_all", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    seed = arena.draws.getrandbits(32)
+    for world_size, length, dtype in SIZES:
+        tables = _tables(world_size, length, seed, dtype)
+        yield Case(
+            f"{ranks_in_words(world_size)}, blocks of {length} {dtype}",
+            lambda tables=tables: arena.ranks(fn, tables),
+            lambda ended, tables=tables: _examine(ended, tables),
+        )
+
+
+def _tables(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
+    """Each rank's table, of shape [world size, length]. Values do not grow with the rank: no sorting puts them in order."""
+    grown = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]
+    return grown[1::2] + grown[::2]
+
+
+def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Complaint]:
+    """By property. Rounds are counted where values and messages are right."""
+    wrong = _wrong_values(ended, tables)
+    sent = none_sent(ended.trace) or _wrong_messages(ended.trace, tables[0][0].nbytes)
+    if wrong:
+        return {VALUES: wrong, MESSAGES: sent}
+    if sent:
+        return {VALUES: None, MESSAGES: though_right("the values", sent)}
+
+    return {VALUES: None, MESSAGES: None, ROUNDS: though_right("the values", more_rounds(ended.trace))}
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+def _wrong_values(ended: ArenaResult, tables: Sequence[np.ndarray]) -> Complaint:
+    for rank, got in enumerate(ended.returned):
+        expected = np.stack([table[rank] for table in tables])
+        if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (expected.shape, expected.dtype):
+            return first_difference(got, expected, rank, "the table of blocks")
+
+        for row in range(len(tables)):
+            if not same(got[row], expected[row]):
+                return f"rank {rank}, row {row}: expected rank {row}'s block {rank}. {_whose(got[row], rank, row, tables)}"
+
+    return None
+
+
+def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -> str:
+    owner = _place(got, tables)
+    if owner == (rank, rank):
+        return f"It holds rank {rank}'s own block, which belongs in row {rank} alone."
+    if owner == (rank, row):
+        return f"It holds rank {rank}'s own block {row}, which was for rank {row}: nothing arrived here."
+    if owner and owner[1] == rank:
+        return f"It holds what rank {owner[0]} sent: row r is for what came from rank r."
+    if owner:
+        return f"It holds rank {owner[0]}'s block {owner[1]}, which was for rank {owner[1]}."
+    if row == rank:
+        return "A rank's own block does not travel: copy it."
+    return f"It holds no rank's block: {got[:3]} …"
+
+
+def _place(got: np.ndarray, tables: Sequence[np.ndarray]) -> tuple[int, int] | None:
+    """(rank, block) of the table row that this is, or None."""
+    for rank, table in enumerate(tables):
+        for block, expected in enumerate(table):
+            if same(got, expected):
+                return rank, block
+
+    return None
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _wrong_messages(trace: Trace, block_bytes: int) -> Complaint:
+    many = Counter(links(trace))
+    for src in range(trace.world_size):
+        for dst in range(trace.world_size):
+            if src != dst and many[src, dst] != 1:
+                sent = count(many[src, dst], "message")
+                return f"rank {src} sent rank {dst} {sent}; expected 1, the block that is for rank {dst}."
+
+    for t in by_sender(trace):
+        if t.size_bytes != block_bytes:
+            return (
+                f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; "
+                f"expected its block alone, {block_bytes} bytes."
+            )
+
+    return None
+
+
+# ---- rounds ----------------------------------------------------------------------------------
+
+
+def more_rounds(trace: Trace) -> Complaint:
+    """Words where an exchange of one message for each ordered pair of ranks takes more than n − 1 rounds."""
+    return _crowded(trace) or _late(trace)
+
+
+def _crowded(trace: Trace) -> Complaint:
+    """Words where several ranks send to the same one in the same round."""
+    sent: dict[int, int] = defaultdict(int)
+    senders: dict[tuple[int, int], list[int]] = defaultdict(list)  # by round and receiver
+    for t in by_sender(trace):
+        sent[t.src] += 1
+        senders[sent[t.src], t.dst].append(t.src)
+
+    for (number, dst), ranks in sorted(senders.items()):
+        if len(ranks) > 1:
+            who = f"{', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+            return (
+                f"it takes more than {count(trace.world_size - 1, 'round')}: ranks {who} all send their message "
+                f"{number} to rank {dst}, whose card takes in one at a time. Let each begin with another rank."
+            )
+
+    return None
+
+
+def _late(trace: Trace) -> Complaint:
+    """Words where a rank sends only after it has received what could have travelled at the same time."""
+    sent: dict[int, int] = defaultdict(int)
+    for t in by_sender(trace):
+        sent[t.src] += 1
+        had = sum(1 for other in trace.transfers if other.dst == t.src and other.end_s <= t.start_s)
+        if had >= sent[t.src]:
+            return (
+                f"it takes more than {count(trace.world_size - 1, 'round')}: rank {t.src} had received "
+                f"{count(had, 'message')} before it sent its message {sent[t.src]}. A card sends and receives at the "
+                f"same time: isend first, then recv."
+            )
+
+    return None

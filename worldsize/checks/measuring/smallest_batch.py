@@ -1,0 +1,226 @@
+"""The check of lab 01's decision: the smallest batch whose step outweighs its all-reduce as much as is asked for.
+
+Compute is a scripted measurement that grows with the batch, in a line or in stairs (as a GPU's does, whose tiles are filled
+up); communication is the ring's formula, 2 (n − 1) (α + m/(nB)), P. Patarasuk and X. Yuan, J. Parallel and Distributed
+Computing 69, 2009. The share asked for lies halfway between those of two neighbouring batches, so that no rounding
+decides. Left out: communication that is hidden behind the backward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import are_whole, number, shown
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas import cost
+from worldsize.links import Link
+
+POINTS = {
+    "the seconds of a ring all-reduce": 0.5,
+    "the smallest batch, also where compute grows in stairs": 0.5,
+    "one rank alone; one example is enough; no batch is": 0.25,
+    "at most 30 measurements": 0.25,
+}
+RING, SMALLEST, EDGES, FEW = POINTS
+MOST_ASKED = 30
+MOST = 4096
+
+
+@dataclass(frozen=True)
+class ScriptedCompute:
+    """Seconds of a step: `fixed_s`, and `each_s` for every example; examples are filled up to a multiple of `tile`."""
+
+    fixed_s: float
+    each_s: float
+    tile: int = 1
+
+    def seconds(self, batch: int) -> float:
+        return self.fixed_s + self.each_s * self.tile * math.ceil(batch / self.tile)
+
+
+@dataclass(frozen=True)
+class LinkedTraining:
+    """What is trained on what: `n` ranks, gradients of `size_bytes`, each rank's `link`, at most `most` examples a rank."""
+
+    n: int
+    size_bytes: int
+    link: Link
+    compute: ScriptedCompute
+    most: int
+    share: float = 0.0
+
+    @property
+    def all_reduce_s(self) -> float:
+        return cost.ring_all_reduce(self.n, self.size_bytes, self.link)
+
+    def share_at(self, batch: int) -> float:
+        """The part of a step of `batch` examples a rank that is communication."""
+        return self.all_reduce_s / (self.all_reduce_s + self.compute.seconds(batch))
+
+    def asking_for(self, batch: int) -> LinkedTraining:
+        """The same job with a share for which `batch` is the smallest that is enough."""
+        return replace(self, share=(self.share_at(batch - 1) + self.share_at(batch)) / 2)
+
+    def smallest(self, all_reduce_s: float, of_compute: bool = False) -> int | None:
+        """The smallest batch that is enough, with these seconds of communication; `of_compute`: the share is of compute."""
+        for batch in range(1, self.most + 1):
+            whole_s = self.compute.seconds(batch)
+            if not of_compute:
+                whole_s += all_reduce_s
+            if all_reduce_s <= self.share * whole_s:
+                return batch
+        return None
+
+    def __str__(self) -> str:
+        return (
+            f"n={self.n}, size_bytes={self.size_bytes:,}, alpha_s={self.link.latency_s:.3g}, "
+            f"bytes_per_s={self.link.bandwidth_bytes_per_s:.3g}, share={self.share:.4f}, most={self.most}"
+        )
+
+
+@dataclass
+class ScriptedMeasurement:
+    """The measurement that the function is handed, and the batches that it was asked for."""
+
+    compute: ScriptedCompute
+    most: int
+    asked: list[Any] = field(default_factory=list)
+
+    def step_s(self, batch: Any) -> float:
+        self.asked.append(batch)
+        if not are_whole(batch):
+            return math.nan
+        return self.compute.seconds(int(batch))
+
+    def wrong(self) -> Complaint:
+        for batch in self.asked:
+            if not are_whole(batch) or not 1 <= batch <= self.most:
+                return f"step_s was asked for a batch of {shown(batch)}; expected whole numbers from 1 to most, {self.most}"
+        return None
+
+
+def smallest_batch(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a decision on measured numbers: from which batch on an all-reduce is a small part of the step.
+
+    `smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share)` returns a whole number or None.
+    """
+    return judge("smallest_batch", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    ring = _job(arena, n=5, latency_part=0.3).asking_for(_between(arena, 300, 900))
+    yield _case(arena, fn, ring, RING, "")
+    latency = _job(arena, n=16, latency_part=0.995).asking_for(_between(arena, 300, 900))
+    yield _case(arena, fn, latency, RING, ", small tensors: latency is nearly all")
+    bandwidth = _job(arena, n=2, latency_part=0.02).asking_for(_between(arena, 300, 900))
+    yield _case(arena, fn, bandwidth, RING, ", large tensors")
+
+    stairs = _job(arena, n=4, latency_part=0.3, tile=64)
+    yield _case(arena, fn, stairs.asking_for(64 * _between(arena, 3, 12) + 1), SMALLEST, ", compute in stairs of 64")
+    small = _job(arena, n=3, latency_part=0.3, tile=8)
+    yield _case(arena, fn, small.asking_for(8 * _between(arena, 2, 6) + 1), SMALLEST, ", compute in stairs of 8")
+
+    yield _case(arena, fn, replace(ring, n=1), EDGES, ", no peer")
+    yield _case(arena, fn, replace(ring, share=ring.share_at(1) * 1.01), EDGES, ", a large share is allowed")
+    last = _job(arena, n=4, latency_part=0.3, most=_between(arena, 200, 250))
+    yield _case(arena, fn, last.asking_for(last.most), EDGES, ", only the largest is enough")
+    yield _case(arena, fn, last.asking_for(last.most + 1), EDGES, ", not even the largest is enough")
+
+    many = _job(arena, n=4, latency_part=0.3).asking_for(_between(arena, 2000, 4000))
+    yield _case(arena, fn, many, FEW, "")
+
+
+def _between(arena: Arena, low: int, high: int) -> int:
+    return arena.draws.randint(low, high)
+
+
+def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = MOST) -> LinkedTraining:
+    """An all-reduce of 20 to 60 ms, `latency_part` of it latency; a step of some 100 examples takes as long."""
+    rounds, all_reduce_s = 2 * (n - 1), arena.draws.uniform(0.02, 0.06)
+    size_bytes = 4 * arena.draws.randint(250_000, 750_000)
+    bandwidth = rounds * size_bytes / n / ((1 - latency_part) * all_reduce_s)
+    link = Link(bandwidth, latency_part * all_reduce_s / rounds)
+    compute = ScriptedCompute(arena.draws.uniform(0.001, 0.002), arena.draws.uniform(1e-4, 3e-4), tile)
+    return LinkedTraining(n, size_bytes, link, compute, most)
+
+
+def _case(arena: Arena, fn: Callable, job: LinkedTraining, what: str, name: str) -> Case:
+    measured = ScriptedMeasurement(job.compute, job.most)
+    numbers = (job.most, job.n, job.size_bytes, job.link.latency_s, job.link.bandwidth_bytes_per_s, job.share)
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        complaint = measured.wrong() or _wrong_batch(ended.returned[0], job)
+        if complaint or what is not FEW:
+            return {what: complaint}
+        return {what: _too_many(len(measured.asked))}
+
+    return Case(f"{job}{name}", lambda: arena.call(fn, measured.step_s, *numbers), examine)
+
+
+def _too_many(asked: int) -> Complaint:
+    if asked <= MOST_ASKED:
+        return None
+    return (
+        f"step_s was asked {asked:,} times; expected at most {MOST_ASKED}: each is a measurement. Compute grows with the "
+        "batch, so one measurement in the middle rules out half of the batches"
+    )
+
+
+def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
+    expected = job.smallest(job.all_reduce_s)
+    if got is None and expected is None:
+        return None
+    if got is None:
+        wanted = f"expected {expected}, where the all-reduce takes {job.share_at(expected):.2%} of the step, got None"
+        return wanted + _slip(None, job)
+
+    found = number(got)
+    if isinstance(found, str):
+        return f"expected a batch, one whole number, or None, {found}"
+    if found == expected:
+        return None
+    if expected is None:
+        left = f"even with {job.most} examples a rank the all-reduce takes {job.share_at(job.most):.2%} of the step"
+        return f"expected None, got {found:g}: {left}"
+    return f"expected {expected}, got {found:g}{_beside(found, job, expected)}{_slip(found, job)}"
+
+
+def _beside(got: float, job: LinkedTraining, expected: int) -> str:
+    if got != int(got) or not 1 <= got <= job.most:
+        return f". Expected a whole number from 1 to most, {job.most}"
+    batch = int(got)
+    words = f", with which the all-reduce takes {job.share_at(batch):.2%} of the step; {job.share:.2%} is allowed"
+    if batch > expected:
+        words += f", and {expected} examples keep it"
+    return words
+
+
+def _slip(got: float | None, job: LinkedTraining) -> str:
+    """The first slip that would have given this batch, as ". …"; empty where none does."""
+    n, m = job.n, job.size_bytes
+    alpha_s, bandwidth = job.link.latency_s, job.link.bandwidth_bytes_per_s
+    slips = {
+        "This keeps communication to that share of the compute; the step is both": (job.all_reduce_s, True),
+        "A ring goes round twice, once to add up and once to hand out: 2 (n − 1) messages": (job.all_reduce_s / 2, False),
+        "Every one of the 2 (n − 1) messages has its latency": (2 * (n - 1) * m / (n * bandwidth), False),
+        "Every one of the 2 (n − 1) messages has its latency, not only one": (
+            alpha_s + 2 * (n - 1) * m / (n * bandwidth), False,
+        ),
+        "A message holds an n-th of the bytes, not all": (2 * (n - 1) * (alpha_s + m / bandwidth), False),
+        "There are 2 (n − 1) messages, not 2 n": (2 * n * (alpha_s + m / (n * bandwidth)), False),
+        "This is one message; a ring all-reduce has 2 (n − 1), each an n-th as large": (alpha_s + m / bandwidth, False),
+        "The link is in bytes a second already, not in bits": (2 * (n - 1) * (alpha_s + 8 * m / (n * bandwidth)), False),
+    }  # fmt: skip
+    for words, (seconds, of_compute) in slips.items():
+        if job.smallest(seconds, of_compute) == got:
+            return f". {words}"
+
+    right = job.smallest(job.all_reduce_s)
+    if right is not None and got in (right - 1, right + 1):
+        return ". It is one off"
+    return ""

@@ -1,0 +1,62 @@
+"""A fabric over the process group that is already there: under torchrun, Slurm, a debugger, or somebody else's test.
+
+    dist.init_process_group("gloo")
+    fabric = over_group()
+
+The messages travel through a gloo group of their own, of the same ranks, whatever the given group's backend is. NCCL's
+could not carry them: it ignores tags, cannot receive from anyone, and two ranks that each begin with an ungrouped send
+wait for ever (pytorch/pytorch #94819, NVIDIA/nccl #2057). Left out: a record of the messages, links, and the notice of a
+deadlock. Those are `launch`'s; here the group's time limit ends a wait.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from worldsize.fabric.interface import Fabric
+
+if TYPE_CHECKING:  # the face of this room brings no torch
+    import torch.distributed as dist
+
+    from worldsize.fabric.gloo import GlooWire
+
+
+def over_group(group: dist.ProcessGroup | None = None, timeout: timedelta | None = None) -> Fabric:
+    """A fabric over `group`, or over the default process group. Every rank of the group has to call it.
+
+    `fabric.rank` is the rank in that group. Tensors on a GPU travel too: each message is copied to this machine's memory
+    and, on the other side, from there to its tensor's device. (Over an NCCL group this has not been run.)
+
+    Keep it until its last message was taken: messages end with the fabric, as they do with the process.
+    `timeout` bounds each wait; None takes the group's. Raises ValueError where no process group was initialised or this
+    rank is not in it. A wait that takes longer raises PeerSilent.
+    """
+    return Fabric(wire_over(group, timeout))
+
+
+def wire_over(group: dist.ProcessGroup | None = None, timeout: timedelta | None = None) -> GlooWire:
+    """What lies under the fabric of `over_group`, with the same arguments and errors."""
+    import torch.distributed as dist
+
+    from worldsize.fabric.gloo import GlooWire, gloo_group
+
+    if not dist.is_available() or not dist.is_initialized():
+        raise ValueError(
+            "over_group: expected a process group, got none: it is not initialised in this process. Call "
+            'dist.init_process_group("gloo") first; torchrun and launch set what it reads from the environment.'
+        )
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(f"over_group: rank {dist.get_rank()} is not in that group. Call it on the group's ranks only.")
+
+    group = group or dist.group.WORLD
+    rank, store = group.rank(), group.get_group_store()
+    times = store.add(f"over_group/{rank}", 1)  # a second fabric over the same group is another connection
+    own = gloo_group(dist.PrefixStore(f"over_group/{times}", store), rank, group.size(), timeout or _timeout(group))
+    return GlooWire(own)
+
+
+def _timeout(group: dist.ProcessGroup) -> timedelta:
+    """How long the group's own calls wait: torch keeps it with each backend of the group, and has no public name for it."""
+    limits = [group._get_backend(device).options._timeout for device in group._device_types]
+    return max(limits)
