@@ -826,8 +826,8 @@ figures.race(
 
 # %% [markdown]
 # The marks are by formula: work, the reduce-scatters that nobody hides here, and the gathers: one (at the turn, where the same
-# layer works twice) or all of them. Now look at a step of yours, and then of FSDP2. Sends and receives lie under the work,
-# or between.
+# layer works twice) or all of them. What a bar has above its mark is this machine's own work. Now look at a step of yours,
+# and then of FSDP2. Sends and receives lie under the work, or between.
 
 # %%
 figures.timeline(one_step(runs["yours"]))
@@ -1066,10 +1066,13 @@ print(f"each rank sent {run.trace.sent_bytes(0) / 1e3:.1f} kB; its logits are {l
 
 # %%
 def on_a_mesh(steps=3):
+    import logging
+
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # that it gathers in two goes
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "tensor"))
     model = mlp([16, 64, 16], seed=0).append(nn.Tanh())
