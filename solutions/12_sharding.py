@@ -5,7 +5,7 @@
 # which gathers each layer's weights, uses them and frees them; and to work out what every way keeps and sends. You have
 # seen PyTorch's FSDP do the same, message by message.
 #
-# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
 
 # %% [markdown]
 # ![8 ranks: 120 GB a rank with whole copies, 15 GB with everything cut.](../labs/covers/12.png)
@@ -880,7 +880,7 @@ lab.measure("fsdp_bytes", runs["FSDP2"].trace.sent_bytes(0) / 3 / sharding.bytes
 # activations anew frees memory too, each at a price of its own.</details>
 
 # %% [markdown]
-# ## From the library
+# ## From the library (optional)
 #
 # And the ordinary use: on the images, over PyTorch's own gloo. With `reshard_after_forward=False` a layer's weights stay
 # whole from the forward to the backward pass: gradients and state are cut, as in stage 2. Beside them DDP, which copies. Its
