@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Lab 12. Sharding: tensor parallel, ZeRO, FSDP
 #
-# **After this lab you are able to** cut a layer over ranks in two ways and say what each has to send, to cut an
-# optimizer's state over ranks, and to work out what every stage of ZeRO keeps and sends; you have seen PyTorch's FSDP
-# do what the formulas say.
+# **After this lab you are able to** cut a layer, its tokens and its training state over ranks; to write stage 3 of ZeRO,
+# which gathers each layer's weights, uses them and frees them; and to work out what every way keeps and sends. You have
+# seen PyTorch's FSDP do the same, message by message.
 #
-# **Minutes:** 80 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas).
 
 # %% [markdown]
 # ![8 ranks: 120 GB a rank with whole copies, 15 GB with everything cut.](../labs/covers/12.png)
@@ -14,14 +14,18 @@
 # Set-up: the tools of this lab
 from worldsize.notebook import *
 
+import math
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
-from worldsize.formulas import sharding
+from worldsize.formulas import activations, cost, sharding
+from worldsize.pytorch.live_bytes import LiveBytes, SavedBytes
 from worldsize.pytorch.models import flat, mlp, tensors
+from worldsize.pytorch.transformer_shard import TransformerShard, TwoWays, gathered, scattered
 
 # %% tags=["parameters"]
 ranks = 4
@@ -29,6 +33,7 @@ width = 64
 batches = [16, 64, 256, 1024]
 images_count = 512
 steps = 8
+stack_width, stack_layers, work_ms = 384, 10, 14
 
 # %%
 lab, check = open_lab("12")
@@ -54,254 +59,382 @@ figures.stacks(
 
 # %% [markdown]
 # In the colours of the picture, with $\Psi$ parameters, a rank keeps
-# $\color{#3779cf}{2\Psi} + \color{#d06e00}{2\Psi} + \color{#a15399}{12\Psi}$ bytes.
+# $\color{#3779cf}{2\Psi} + \color{#d06e00}{2\Psi} + \color{#a15399}{12\Psi}$ bytes. ($\Psi$ is a number, not bytes.)
 #
-# It is not the weights that are large but the optimizer's state. And with 64 replicas the very same numbers are there 64
-# times. There are two ways out. Cut each *layer*, so that a rank has a part of every weight and works out a part of
-# every output: **tensor parallelism**. Or keep replicas, but cut what they *store*: **ZeRO**. You write both.
+# With 64 replicas the very same numbers are there 64 times. There are two ways out. Cut each *layer*, so that a rank has a
+# part of every weight and works out a part of every output: **tensor parallelism**. Or keep replicas, but cut what they
+# *store*: **ZeRO**. What a rank has of a cut tensor is its **shard**. You write both.
 
 # %% [markdown]
-# ## A layer cut by its outputs
+# ## A layer, cut in two ways
 #
-# First the whole layer on one rank, forwards and backwards by hand. In PyTorch `weight` has shape [outputs, inputs].
-# `grad` is the loss's gradient of the output; the layer turns it into the gradients of x, weight and bias. All numbers
-# are float64, so that a difference of 10⁻⁶ is a mistake and not rounding.
+# First a whole layer on one rank, forwards and backwards by hand. In PyTorch `weight` has shape [outputs, inputs], and
+# `grad` is the loss's gradient of the output. All numbers are float64, so that a difference of 10⁻⁶ is a mistake and not
+# rounding.
 
 # %%
+# Set-up
 def dense(x, weight, bias, grad):
-    """The output, and the gradients of x, weight and bias."""
+    """A layer's output, and the gradients of x, weight and bias."""
     return x @ weight.T + bias, grad @ weight, grad.T @ x, torch.sum(grad, dim=0)
 
+# %% [markdown]
+# Cut `weight` by its rows, and a rank has some of the *outputs*. Megatron-LM writes x A for a layer, so it calls this
+# **column-parallel**. Cut it by its columns, and a rank has some of the *inputs*: **row-parallel**. For each cut: which of y
+# and the gradient of x lies there in pieces, which comes as summands that have to be added up? Think before you run.
+
+# %%
 torch.manual_seed(12)
 x, grad = torch.randn(2, 32, width, dtype=torch.float64)
-weight = torch.randn(width, width, dtype=torch.float64)
-bias = torch.randn(width, dtype=torch.float64)
-slow = Link("400 kB/s", "1 ms")
+weight, none = torch.randn(width, width, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+y, grad_x, *_ = dense(x, weight, none, grad)
+
+rows = [dense(x, w, none, g) for w, g in zip(weight.tensor_split(ranks), grad.tensor_split(ranks, 1))]
+columns = [dense(part, w, none, grad) for part, w in zip(x.tensor_split(ranks, 1), weight.tensor_split(ranks, 1))]
+
+def how(parts, whole):
+    side_by_side = torch.cat(parts, dim=1)
+    if side_by_side.shape == whole.shape:
+        return "pieces, side by side" if torch.allclose(side_by_side, whole) else "neither"
+    return "summands" if torch.allclose(sum(parts), whole) else "neither"
+
+for cut, layers in (("column-parallel", rows), ("row-parallel", columns)):
+    for k, (name, whole) in enumerate((("y", y), ("the gradient of x", grad_x))):
+        print(f"{cut}, {name}: {how([layer[k] for layer in layers], whole)}")
 
 # %% [markdown]
-# Each output needs all inputs, but only its own row of `weight`. So give every rank some of the rows, and it has some of
-# the outputs: some *columns* of y. Megatron-LM writes x A for the layer and calls this **column-parallel**. Forwards
-# nobody needs anybody. But look at the backward pass: the gradient of x is `grad @ weight`. Which outputs go into it?
-
-# %%
-lab.predict(
-    "column",
-    f"x is [32, {width}] in float64, {ranks} ranks, column-parallel. How many kB does each rank send in all?", "kB",
-)
-
-# %% [markdown]
-# Given: `all_reduce(fabric, t)` leaves the sum of all ranks' t in t, and returns it. Cut with `tensor_split`, which also
-# copes with sizes that do not divide.
-#
-# On a real machine a rank holds its part and nothing else. The check sees to that: all tensors have the shape of the
-# whole, but what belongs to other ranks is NaN in them. Whoever computes with it gets NaN; even zero times NaN is NaN.
-#
-# <details><summary>Hint 1</summary>This rank's rows: <code>weight.tensor_split(n)[rank]</code>. Its columns of
-# <code>grad</code>: the same with <code>dim=1</code>.</details>
-# <details><summary>Hint 2</summary>Each rank can work out its rows' contribution to the gradient of x. What makes the
-# whole of the contributions?</details>
-
-# %% tags=["exercise:column_parallel"]
-# Exercise 12.1: a column-parallel layer
-def column_parallel(fabric, given):
-    """This rank's columns of y = x weightᵀ + bias, from its own part of weight, bias and grad, the gradient of y.
-
-    x is whole. In the check the other ranks' parts of weight, bias and grad are NaN.
-    Returns its columns of y, the gradient of x (whole, on every rank), and those of its rows of weight and bias.
-    """
-    x, weight, bias, grad = given
-    ### BEGIN SOLUTION
-    n, rank = fabric.world_size, fabric.rank
-    own_weight, own_bias = weight.tensor_split(n)[rank], bias.tensor_split(n)[rank]
-    own_grad = grad.tensor_split(n, dim=1)[rank]
-    y = x @ own_weight.T + own_bias
-    grad_x = all_reduce(fabric, own_grad @ own_weight)
-    return y, grad_x, own_grad.T @ x, own_grad.sum(0)
-    ### END SOLUTION
-
-# %% tags=["check:column_parallel"] points=1.5
-check.column_parallel(column_parallel)
-
-# %% [markdown]
-# Now against the whole layer: put the ranks' parts together and take the largest difference. Then the messages.
-
-# %%
-def largest_difference(run, together):
-    """Between the parts of all ranks, put together, and the whole layer; None where there is no run."""
-    if run.state != "done":
-        return None
-    pairs = zip(together(run.results), dense(x, weight, bias, grad))
-    return max(float((mine - whole).abs().max()) for mine, whole in pairs)
-
-run = launch(column_parallel, ranks, args=((x, weight, bias, grad),), link=slow)
-off = largest_difference(
-    run, lambda parts: [torch.cat([p[0] for p in parts], dim=1), parts[0][1]] + [torch.cat([p[k] for p in parts]) for k in (2, 3)]
-)
-print("largest difference from the whole layer:", "not yet" if off is None else f"{off:.0e}")
-
-# %%
-lab.measure("column", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
-figures.messages(run)
-
-# %% [markdown]
-# All of it is one all-reduce, and it belongs to the backward pass. Megatron-LM calls this pair *f*: forwards it passes x
-# on as it is, backwards it adds up the gradient.
-#
-# **In one sentence:** why does the forward pass need no message, and the backward pass does?
-#
-# <details><summary>Compare</summary>Forwards, x goes *to* all ranks, and all have it. Backwards the arrows turn round:
-# the gradient comes *from* all ranks, and what comes from many has to be added up.</details>
-
-# %% [markdown]
-# ## A layer cut by its inputs
-#
-# The other cut: rank r has some columns of `weight`, which belong to some of the *inputs*: **row-parallel** in
-# Megatron's words. It needs only those columns of x, and that is what a column-parallel layer before it leaves. Its
-# product has the shape of the whole output, but it is only one summand of it.
-
-# %% [markdown]
-# Here x is already this rank's own columns; bias and grad are whole. Of weight each rank uses its own columns alone: in
-# the check the others are NaN. Mind the bias: it is in the output once.
-#
-# <details><summary>Hint 1</summary>This rank's columns of weight: <code>tensor_split</code> with
-# <code>dim=1</code>.</details>
-# <details><summary>Hint 2</summary>Backwards: is there anything in <code>grad</code> that a rank does not have? If not,
-# nothing has to travel.</details>
-
-# %% tags=["exercise:row_parallel"]
-# Exercise 12.2: a row-parallel layer
-def row_parallel(fabric, given):
-    """The whole y = x weightᵀ + bias on every rank, from this rank's columns of weight; x is its columns already.
-
-    bias and grad are whole. In the check the other ranks' columns of weight are NaN.
-    Returns y, and the gradients of this rank's columns of x, of its columns of weight, and of bias (whole).
-    """
-    x, weight, bias, grad = given
-    ### BEGIN SOLUTION
-    own_columns = weight.tensor_split(fabric.world_size, dim=1)[fabric.rank]
-    summand = x @ own_columns.T
-    y = all_reduce(fabric, summand) + bias
-    grad_own_x = grad @ own_columns
-    grad_own_columns = grad.T @ x
-    return y, grad_own_x, grad_own_columns, grad.sum(0)
-    ### END SOLUTION
-
-# %% tags=["check:row_parallel"] points=1.5
-check.row_parallel(row_parallel)
-
-# %%
-def with_own_columns(fabric, layer):
-    x, *rest = layer
-    return row_parallel(fabric, (x.tensor_split(fabric.world_size, dim=1)[fabric.rank], *rest))
-
-run = launch(with_own_columns, ranks, args=((x, weight, bias, grad),))
-off = largest_difference(
-    run, lambda parts: [parts[0][0], *(torch.cat([p[k] for p in parts], dim=1) for k in (1, 2)), parts[0][3]]
-)
-print("largest difference from the whole layer:", "not yet" if off is None else f"{off:.0e}")
-
-# %% [markdown]
-# One all-reduce again, and this time it belongs to the forward pass. This is Megatron's *g*: it adds up forwards, and
-# backwards it passes the gradient on as it is. *f* and *g* are each other's mirror.
-
-# %% [markdown]
-# ## The pair
-#
-# Half of a transformer's layers are pairs: a wide layer `up`, a nonlinearity, a layer `down`. Cut `up` by its outputs
-# and `down` by its inputs. Then rank r's part of the hidden layer is just what its part of `down` needs, and ReLU works
-# on each number alone. So how often do the ranks have to meet, forwards and backwards together?
+# The two cuts are mirrors: what one has in pieces the other has as summands. So put them behind each other, `up`
+# column-parallel and `down` row-parallel. The pieces that `up` leaves are just the inputs that this rank's `down` needs, and
+# a ReLU between them works on each number alone. How often do the ranks have to meet, forwards and backwards?
 
 # %%
 figures.matrix_cuts(32, 64, 256, 64, 4)
 
+# %% [markdown]
+# ## f and g
+#
+# Only two places are left where ranks meet. Megatron-LM calls them **f** and **g**. f stands where x enters, and does
+# nothing forwards; g stands where the summands leave. Each does something else on the way back. PyTorch lets you say both
+# ways with a `torch.autograd.Function`. Here is one that only watches: what will it print?
+
 # %%
-lab.predict("pair", "x [32, 64], hidden 256, 4 ranks, float64. How many kB does each rank send for the pair?", "kB")
+class Narrated(torch.autograd.Function):
+    """x as it is. Says what passes, forwards and backwards."""
+
+    @staticmethod
+    def forward(ctx, x):
+        print("forwards x is", x.tolist())
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        print("backwards the gradient of what forward returned is", grad.tolist())
+        return grad  # the gradient of x
+
+(3 * Narrated.apply(torch.tensor([1.0, 2.0], requires_grad=True))).sum().backward()
 
 # %% [markdown]
-# <details><summary>Hint 1</summary>Forwards: a column-parallel layer, ReLU, and a row-parallel layer, both without bias.
-# Backwards: from grad to the gradient of the values after ReLU, to that of the values before it, to that of x.</details>
-# <details><summary>Hint 2</summary>ReLU's gradient is 1 where hidden is above 0, else 0:
-# <code>hidden &gt; 0</code>.</details>
-
-# %% tags=["exercise:parallel_mlp"]
-# Exercise 12.3: two layers, two all-reduces
-def parallel_mlp(fabric, given):
-    """y = relu(x upᵀ) downᵀ, up [hidden, width] cut by its rows, down [width, hidden] by its columns.
-
-    x and grad are whole. In the check the other ranks' parts of up and down are NaN.
-    Returns y, the gradient of x (both whole, on every rank), and those of this rank's parts of up and down.
-    """
-    x, up, down, grad = given
-    ### BEGIN SOLUTION
-    n, rank = fabric.world_size, fabric.rank
-    own_up, own_down = up.tensor_split(n)[rank], down.tensor_split(n, dim=1)[rank]
-    hidden = x @ own_up.T
-    active = hidden.relu()
-    y = all_reduce(fabric, active @ own_down.T)
-    grad_hidden = (grad @ own_down) * (hidden > 0)
-    grad_x = all_reduce(fabric, grad_hidden @ own_up)
-    return y, grad_x, grad_hidden.T @ x, grad.T @ active
-    ### END SOLUTION
-
-# %% tags=["check:parallel_mlp"] points=1
-check.parallel_mlp(parallel_mlp)
+# `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. Here is the training that goes round your
+# MLP. A `task` is a dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
+# $\frac12\sum(y-\text{target})^2$, so every gradient depends on the weights.
 
 # %%
-def pair(batch, width=64):
-    """x, up, down and the gradient of y."""
-    shapes = ((batch, width), (4 * width, width), (width, 4 * width), (batch, width))
-    return tuple(torch.randn(shape, dtype=torch.float64) for shape in shapes)
+# Set-up
+def train(forward, task):
+    """Gradient descent with y = forward(x). Returns y and the gradient of x at each step, and the weights at the end."""
+    weights = [w.requires_grad_() for w in task["weights"]]
+    seen = {"y": [], "grad_x": [], "weights": weights}
+    for x, target in task["batches"]:
+        x = x.clone().requires_grad_()
+        y = forward(x)
+        (((y - target) ** 2).sum() / 2).backward()
+        with torch.no_grad():
+            for w in weights:
+                w -= task["rate"] * w.grad
+                w.grad = None
+        seen["y"].append(y.detach())
+        seen["grad_x"].append(x.grad)
+    return seen
 
-run = launch(parallel_mlp, 4, args=(pair(32),), link=slow)
+# %%
+lab.predict(
+    "pair", f"x [32, {width}], hidden {4 * width}, {ranks} ranks, float64. How many kB does each rank send in a step?", "kB"
+)
+
+# %% [markdown]
+# A rank is handed its shard and nothing else: rows of `up` and of its bias, columns of `down`; x and `down_bias` are whole.
+# Nobody can do the work of another rank here.
+#
+# <details><summary>Hint 1</summary>f: x went *to* all ranks. Turn the arrows round: its gradient comes *from* all of them.
+# g: y is the same on all ranks. How many gradients of it does the loss give each?</details>
+# <details><summary>Hint 2</summary>An all-reduce works in place. Give it a <code>clone()</code> of what others still
+# use. And y has its bias once.</details>
+
+# %% tags=["exercise:parallel_mlp"]
+# Exercise 12.1: an MLP of shards, with f and g
+def parallel_mlp(fabric, task):
+    """Train y = relu(x upᵀ + up_bias) downᵀ + down_bias, of which this rank holds a shard.
+
+    x is whole on every rank, and so are y and the gradient of x. Two all-reduces a step. Returns what `train` returns.
+    """
+    up, up_bias, down, down_bias = task["weights"]
+    ### BEGIN SOLUTION
+    class Enter(torch.autograd.Function):  # f
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return all_reduce(fabric, grad.clone())
+
+    class Leave(torch.autograd.Function):  # g
+        @staticmethod
+        def forward(ctx, summand):
+            return all_reduce(fabric, summand.clone())
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    def forward(x):
+        hidden = F.linear(Enter.apply(x), up, up_bias).relu()
+        return Leave.apply(F.linear(hidden, down)) + down_bias
+    ### END SOLUTION
+    return train(forward, task)
+
+# %% tags=["check:parallel_mlp"] points=1.5
+check.parallel_mlp(parallel_mlp)
+
+# %% [markdown]
+# Now against one rank that holds everything: the same function, with a world of one. A real loader reads a rank's shard from
+# the file; here each rank draws the whole from a seed, keeps its shard and drops the rest.
+
+# %%
+def whole_mlp(batch, steps=3):
+    """A task with all weights of an MLP."""
+    random = torch.Generator().manual_seed(12)
+    shapes = (4 * width, width), (4 * width,), (width, 4 * width), (width,)
+    weights = [torch.randn(s, generator=random, dtype=torch.float64) / s[-1] ** 0.5 for s in shapes]
+    pairs = [tuple(torch.randn(2, batch, width, generator=random, dtype=torch.float64)) for _ in range(steps)]
+    return {"weights": weights, "batches": pairs, "rate": 1e-4}
+
+def on_shards(fabric, batch, steps=3):
+    task, n = whole_mlp(batch, steps), fabric.world_size
+    up, up_bias, down, down_bias = task["weights"]
+    cut = [(up, 0), (up_bias, 0), (down, 1)]
+    shard = [w.tensor_split(n, dim)[fabric.rank].clone() for w, dim in cut]
+    return parallel_mlp(fabric, {**task, "weights": [*shard, down_bias]})
+
+# %%
+slow = Link("2 MB/s", "1 ms")
+one, run = launch(on_shards, 1, args=(32,)), launch(on_shards, ranks, args=(32, 1), link=slow)
+three = launch(on_shards, ranks, args=(32,))
+if run.state == "done":
+    off = max(float((a - b).abs().max()) for key in ("y", "grad_x") for a, b in zip(three[0][key], one[0][key]))
+    print(f"largest difference from one rank in three steps: {off:.0e}")
 lab.measure("pair", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
 figures.messages(run)
 
 # %% [markdown]
-# Two waves of messages: one all-reduce of y, one of the gradient of x. The hidden layer is four times as wide, and
-# nothing of it travels.
+# One all-reduce is g's, forwards; one is f's, backwards. The hidden layer is four times as wide, and nothing of it travels.
+#
+# **In one sentence:** why does f do nothing forwards, and g nothing backwards?
+#
+# <details><summary>Compare</summary>Forwards x goes to all ranks, and all have it; backwards what comes from many has to be
+# added up. With y it is the other way round: many give summands, and the one sum goes back to all of them as it is.</details>
 
 # %% [markdown]
 # ## Cut the layers, or copy them?
 #
-# What travels here are *activations*: more examples, more bytes. With replicas the *gradients* travel, the same for any
-# batch. So for a small batch it is cheaper to cut the layers, for a large one to copy them. Where is the turn?
+# What travels here are *activations*: more tokens, more bytes. With replicas the *gradients* travel, as large as the
+# weights, for any batch. So for few tokens it is cheaper to cut the layers, for many to copy them. Where is the turn? Count
+# a row of x as a token, and all tokens that the ranks work on together.
 
 # %%
-lab.predict("turn", f"up and down of width {width}: up to which batch does cutting them send less?", "examples")
+lab.predict("turn", f"An MLP of width {width} and {4 * width}: up to how many tokens does cutting it send less?", "tokens")
 
 # %%
-def replicas(fabric, layers):
+def replicas(fabric):
     """Lab 04's way: whatever the batch, the gradients of both weights are added up."""
-    _, up, down, _ = layers
-    all_reduce(fabric, torch.zeros(up.numel() + down.numel(), dtype=up.dtype))
+    all_reduce(fabric, torch.zeros(8 * width**2, dtype=torch.float64))
 
-def sent(fn, batch):
+def sent(fn, *args):
     """Bytes that rank 0 sends; None where fn is not written yet."""
-    run = launch(fn, ranks, args=(pair(batch, width),))
+    run = launch(fn, ranks, args=args)
     return run.trace.sent_bytes(0) if run.state == "done" else None
 
-# %%
-measured = {name: [(b, sent(fn, b)) for b in batches] for name, fn in (("cut", parallel_mlp), ("copied", replicas))}
-numbers = 8  # bytes of a float64
+measured = {"cut": [(b, sent(on_shards, b, 1)) for b in batches], "copied": [(b, sent(replicas)) for b in batches]}
 formulas = {
-    "cut": [(b, sharding.bytes_sent_tensor_parallel(ranks, b * width * numbers)) for b in batches],
-    "copied": [(b, sharding.bytes_sent(ranks, 8 * width**2 * numbers, stage=0)) for b in batches],
+    "cut": [(b, sharding.bytes_sent_tensor_parallel(ranks, b * width * 8)) for b in batches],
+    "copied": [(b, sharding.bytes_sent(ranks, 8 * width**2 * 8, stage=0)) for b in batches],
 }
 figures.curves(
     [figures.Curve(f"layers {name}", measured[name], formulas[name]) for name in measured],
-    "Does what travels grow with the batch, where layers are cut and where they are copied?",
-    x="examples in the batch", y="each rank sends (bytes)", log=True,
+    "Does what travels grow with the tokens, where layers are cut and where they are copied?",
+    x="tokens in a step", y="each rank sends (bytes)", log=True,
 )
 
 # %%
 slope = measured["cut"][0][1] and measured["cut"][0][1] / batches[0]
 lab.measure("turn", measured["copied"][0][1] / slope if slope else None)
-figures.predicted(lab, ["column", "pair", "turn"])
+figures.predicted(lab, ["pair", "turn"])
 
 # %% [markdown]
-# For a language model an "example" is a token, and a batch has many thousands. So cut layers send far more than copies,
-# in every layer, and everyone has to wait for it before going on. That is why tensor parallelism stays inside one
-# machine, where links are fastest; its gain is memory, and a layer's arithmetic shared.
+# Of this MLP, $8h^2$ weights, a replica sends its gradients once, and a rank with a shard sends $2$ activations of $Bh$
+# numbers: equal at $B=4h$ tokens. By bytes alone: below $4h$ move activations, above move gradients. With h = 8,192 that is
+# 32,768 tokens, four sequences of 8,192.
+#
+# But bytes are not all. Gradients can travel while backward goes on (Lab 11); f and g hold everybody up, in every layer. So
+# tensor parallelism stays inside one machine, where links are fastest. It buys memory, and shares a layer's arithmetic.
+
+# %% [markdown]
+# ## Heads
+#
+# Attention is cut by its **heads**: each works with its own rows of queries, keys and values, so heads are to attention what
+# hidden units are to the MLP. The output's weight is row-parallel, and f and g stand where they stood. One trap: the three
+# weights are often stored as one, `qkv`, of shape [3 × width, width]. If every rank took `qkv.tensor_split(n)[rank]`, what
+# would rank 0 get?
+
+# %%
+lab.predict("heads", f"{ranks} ranks, qkv cut so: what part of the rows of keys that it needs would rank 0 get? (0 to 1)", "")
+
+# %%
+names = ["q"] * width + ["k"] * width + ["v"] * width
+naive = [names[i] for i in torch.arange(3 * width).tensor_split(ranks)[0]]
+needed = width // ranks
+for name in "qkv":
+    print(f"rank 0 would get {naive.count(name)} rows of {name}; its heads need {needed}")
+lab.measure("heads", naive.count("k") / needed)
+
+# %% [markdown]
+# So q, k and v are cut each for itself. `TransformerShard` is a whole transformer layer cut so: norms, attention, MLP. Does
+# it agree with one rank? Here it is in float64 without dropout.
+
+# %%
+def layer_step(fabric, sequence):
+    layer = TransformerShard(fabric, width, 8, sequence, dropout=0, dtype=torch.float64)
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(32, 2, width, generator=random, dtype=torch.float64)
+    y = layer(x.tensor_split(fabric.world_size)[fabric.rank] if sequence else x)
+    (y**2).sum().backward()
+    return y.detach(), layer.norms[0].weight.grad
+
+alone = launch(layer_step, 1, args=(False,))[0]
+heads = launch(layer_step, ranks, args=(False,))
+for name, got, expected in zip(("y", "the gradient of the first norm's scale"), heads[0], alone):
+    print(f"{ranks} ranks: {name} differs from one rank's by {float((got - expected).abs().max()):.0e}")
+
+# %% [markdown]
+# ## Sequence parallelism
+#
+# Between the cut pairs lie norms, dropouts and the sum with x. There every rank does the same work on the same tokens, and
+# keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
+# **all-gather**. After it, a rank needs the sum of its own tokens alone: a **reduce-scatter**. How many more bytes than
+# with f and g?
+
+# %%
+lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatters, over those with f and g?", "times")
+
+# %% [markdown]
+# Writing a class for every pair gets long. `TwoWays.apply(x, there, back)` does `there(x)` forwards and `back(grad)`
+# backwards. `gathered(fabric, own)` is an all-gather: [tokens/n, width] to [tokens, width]. `scattered(fabric, whole)` is a
+# reduce-scatter: this rank's tokens of the ranks' sum. `F.layer_norm(x, x.shape[-1:], scale, shift)` is the norm.
+
+# %% [markdown]
+# x and y are now a rank's own tokens. Decide for each place: what goes forwards, what backwards? And look at `scale`,
+# `shift` and `down_bias`. Every rank has them whole and must keep them equal, but whose tokens does it use them for?
+#
+# <details><summary>Hint 1</summary>The mirror of an all-gather is a reduce-scatter, and the other way round.</details>
+# <details><summary>Hint 2</summary>f fits more than x: it is for whatever all ranks have whole and each uses for a part of
+# the work.</details>
+
+# %% tags=["exercise:sequence_parallel"]
+# Exercise 12.2: tokens in parts, between layers in parts
+def sequence_parallel(fabric, task):
+    """Train y = x + mlp(norm(x)); x and y are this rank's tokens, up and down its shards as in Exercise 12.1.
+
+    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks. Returns what `train` returns.
+    """
+    scale, shift, up, up_bias, down, down_bias = task["weights"]
+    ### BEGIN SOLUTION
+    def gather(x):
+        return TwoWays.apply(x, lambda x: gathered(fabric, x), lambda grad: scattered(fabric, grad))
+
+    def scatter(x):
+        return TwoWays.apply(x, lambda x: scattered(fabric, x), lambda grad: gathered(fabric, grad))
+
+    def shared(w):  # f
+        return TwoWays.apply(w, lambda w: w.view_as(w), lambda grad: all_reduce(fabric, grad.clone()))
+
+    def forward(x):
+        normed = F.layer_norm(x, x.shape[-1:], shared(scale), shared(shift))
+        hidden = F.linear(gather(normed), up, up_bias).relu()
+        return x + scatter(F.linear(hidden, down)) + shared(down_bias)
+    ### END SOLUTION
+    return train(forward, task)
+
+# %% tags=["check:sequence_parallel"] points=1.5
+check.sequence_parallel(sequence_parallel)
+
+# %%
+def on_tokens(fabric, tokens):
+    task, n = whole_mlp(tokens, 1), fabric.world_size
+    up, up_bias, down, down_bias = task["weights"]
+    shard = [w.tensor_split(n, dim)[fabric.rank].clone() for w, dim in ((up, 0), (up_bias, 0), (down, 1))]
+    norm = torch.ones_like(down_bias), torch.zeros_like(down_bias)
+    own = [tuple(t.tensor_split(n)[fabric.rank] for t in pair) for pair in task["batches"]]
+    return sequence_parallel(fabric, {**task, "weights": [*norm, *shard, down_bias], "batches": own})
+
+tokens_run = launch(on_tokens, ranks, args=(256,), link=Link("40 MB/s", "1 ms"))
+shared_bytes = cost.bytes_ring_all_reduce(ranks, 3 * width * 8)
+if tokens_run.state == "done":
+    lab.measure("sequence", (tokens_run.trace.sent_bytes(0) - shared_bytes) / sent(on_shards, 256, 1))
+figures.messages(tokens_run)
+
+# %% [markdown]
+# An all-reduce *was* a reduce-scatter and an all-gather all along; between the two halves there is now something to do. The
+# few bytes more are the gradients of what all ranks hold. So what is the gain?
+
+# %% [markdown]
+# ## What a layer keeps for backward
+#
+# **Activations**: what forward leaves for backward. For s tokens, b sequences, width h and a heads a transformer layer keeps
+# $sbh\left(34+5\frac{as}{h}\right)$ bytes at 16 bits (Korthikanti and others, 2022). Over t ranks tensor parallelism
+# leaves $sbh\left(10+\frac{24}{t}+5\frac{as}{ht}\right)$: the 10 are norms and dropouts. Sequence parallelism divides
+# these too.
+
+# %%
+s, b, h, a = 256, 2, 256, 8
+asks = f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: how many times less with sequence parallelism than with f and g?"
+lab.predict("kept", asks, "times")
+
+# %% [markdown]
+# PyTorch tells what it saves: `torch.autograd.graph.saved_tensors_hooks` calls us for every tensor that forward keeps. We
+# add up their bytes on a rank, each storage once, the weights left out. No number below is trusted.
+
+# %%
+def saved_bytes(fabric, sequence):
+    layer = TransformerShard(fabric, h, a, sequence)
+    x = torch.randn(s // fabric.world_size if sequence else s, b, h, dtype=torch.bfloat16, requires_grad=True)
+    with SavedBytes(layer.parameters()) as saved:
+        y = layer(x)
+    y.sum().backward()
+    return saved.total
+
+kinds = {"whole": (1, False), "tensor": (ranks, False), "tensor and sequence": (ranks, True)}
+kept = {name: launch(saved_bytes, n, args=(flag,))[0] for name, (n, flag) in kinds.items()}
+said = {name: activations.transformer_layer(s, b, h, a, n, name) for name, (n, _) in kinds.items()}
+lab.measure("kept", kept["tensor"] / kept["tensor and sequence"])
+figures.stacks(
+    {f"cut: {name}": {"rank 0": {"saved": kept[name]}, "formula": {"saved": said[name]}} for name in kinds},
+    "One layer: what does a rank keep for backward?", "activations",
+)
+
+# %% [markdown]
+# To keep only its own tokens a rank gathers them once more backwards (`GatheredLinear` in
+# `worldsize/pytorch/transformer_shard.py`): memory for bytes, again. With long sequences the term with $s^2$ grows past all
+# others; it is the cheapest to compute anew, which is **selective recomputation**.
 
 # %% [markdown]
 # ## An optimizer, cut
@@ -339,7 +472,7 @@ lab.predict(
 # %% [markdown]
 # `gradients` yields this rank's gradient for one step after the other, each at the weights as they are by then. So change
 # the weights **in place**. A rank takes no step with another rank's part of the weights, and so has no use for its old
-# values: in the check they are NaN at the start, and all weights have to be there after the gather.
+# values: in the check they are NaN (not a number; what is computed with it is NaN too) at the start.
 #
 # <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view: when it changes, weights
 # change.</details>
@@ -347,7 +480,7 @@ lab.predict(
 # does.</details>
 
 # %% tags=["exercise:sharded_adam"]
-# Exercise 12.4: Adam with its state in parts
+# Exercise 12.3: Adam with its state in parts
 def sharded_adam(fabric, replica, learning_rate):
     """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
 
@@ -366,7 +499,7 @@ def sharded_adam(fabric, replica, learning_rate):
     return state
     ### END SOLUTION
 
-# %% tags=["check:sharded_adam"] points=2
+# %% tags=["check:sharded_adam"] points=1
 check.sharded_adam(sharded_adam)
 
 # %% [markdown]
@@ -410,7 +543,7 @@ def whole_adam(fabric, replica, learning_rate):
 def size_of(tensors):
     return sum(t.nbytes for t in tensors)
 
-def train(fabric, optimize, learning_rate=1e-3):
+def train_images(fabric, optimize, learning_rate=1e-3):
     """The weights at the end, and the bytes that this rank keeps."""
     model = mlp(sizes, seed=0)
     weights = on_one_tensor(model)
@@ -424,8 +557,8 @@ def train(fabric, optimize, learning_rate=1e-3):
     return weights, kept
 
 # %%
-copied = launch(train, ranks, args=(whole_adam,))
-cut = launch(train, ranks, args=(sharded_adam,))
+copied = launch(train_images, ranks, args=(whole_adam,))
+cut = launch(train_images, ranks, args=(sharded_adam,))
 done = cut.state == "done"
 lab.measure("zero_bytes", cut.trace.sent_bytes(0) / copied.trace.sent_bytes(0) if done else None)
 if done:
@@ -439,8 +572,8 @@ def formula(stage):
     return sharding.memory(count, ranks, stage, parameter_bytes=4, gradient_bytes=4, optimizer_bytes=8)
 
 def beside(run, stage):
-    rows = {f"rank {r}": kept for r, (_, kept) in enumerate(run.results)}
-    return {**rows, "formula": formula(stage)} if run.state == "done" else None
+    rows = {f"rank {r}": kept for r, (_, kept) in enumerate(run.results)} if run.state == "done" else {}
+    return {**rows, "formula": formula(stage)} if rows else None
 
 figures.stacks(
     {"the whole state on every rank": beside(copied, 0), "your sharded Adam": beside(cut, 1)},
@@ -448,9 +581,8 @@ figures.stacks(
 )
 
 # %% [markdown]
-# The same weights, the same bytes on the links, and of the state only one part left on each rank. It needs no byte more,
-# because an all-reduce *was* a reduce-scatter and an all-gather all along; the step has only moved in between. This is
-# ZeRO's **stage 1**.
+# The same weights, the same bytes on the links, and of the state only one part left on each rank: the step has moved in
+# between the two halves of an all-reduce. This is ZeRO's **stage 1**.
 
 # %% [markdown]
 # ## Two stages more
@@ -473,19 +605,31 @@ figures.stacks(
     "7.5 billion parameters: how much must be cut until they fit?", limit=("a card of 80 GB", 80e9),
 )
 
-# %%
-for stage, parts in stages.items():
-    sends = sharding.bytes_sent(many, 1, stage)
-    print(f"stage {stage}: {sum(parts.values()) / 1e9:6.2f} GB a rank, sends {sends:.2f} x the parameters in a step")
-
 # %% [markdown]
-# The same as a picture: a panel a stage, a column a rank. Which stage takes most away?
+# These are the numbers of figure 1 in the ZeRO paper. Here they are as a picture: a panel a stage, a column a rank. Which
+# stage takes most away?
 
 # %% tags=["cover"]
 figures.zero_stages(big, 8)
 
 # %% [markdown]
-# These are the numbers of figure 1 in the ZeRO paper. Stages 1 and 2 are free. Stage 3 has its price: an all-gather more.
+# What does it cost? The paper counts $2\Psi$ numbers sent in a step for copies and for stages 1 and 2, and $3\Psi$ for
+# stage 3 (times $\frac{n-1}{n}$). That is for one batch a step. Now **accumulate** gradients over m micro-batches, as in
+# Lab 11. Who keeps a whole gradient meanwhile? Who has to reduce-scatter every time?
+
+# %%
+lab.predict("accumulated", "8 micro-batches a step: stage 2 sends how many times as much as stage 1?", "times")
+
+# %%
+for m in (1, 8):
+    psi = {stage: sharding.bytes_sent(many, 1, stage, m) / ((many - 1) / many) for stage in sharding.STAGES}
+    print(f"{m} micro-batches:", ", ".join(f"stage {stage} {times:.0f} Ψ" for stage, times in psi.items()))
+lab.measure("accumulated", sharding.bytes_sent(many, 1, 2, 8) / sharding.bytes_sent(many, 1, 1, 8))
+
+# %% [markdown]
+# So stage 1 costs no byte; stage 2 none as long as nothing is accumulated. PyTorch leaves the choice open: with
+# `set_requires_gradient_sync(False)` FSDP keeps whole gradients until the last micro-batch.
+#
 # Try other sizes: how many ranks does a model of 70 billion need until it fits a card?
 
 # %%
@@ -497,12 +641,250 @@ def try_out(billions=7.5, ranks=64):
 knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 
 # %% [markdown]
-# ## From the library
+# ## Stage 3, by you
 #
-# PyTorch's `fully_shard` is stage 3; it is called **FSDP**, *fully sharded data parallel*. Call it on each layer, then
-# on the model. With `reshard_after_forward=False` a layer's weights stay whole from the forward to the backward pass:
-# the gradients and the state are cut, as in stage 2. Beside them DDP, which copies. DDP's own all-reduces start in C++, where our
-# record does not look; PyTorch's `allreduce_hook` does the same from Python.
+# The model is a stack of layers tanh(x weightᵀ). A rank holds `parts`: of each layer's flat weight its own part. For each
+# layer: **gather** the weight, **use** it, **free** it. Backwards gather it again, and **reduce-scatter** its gradient, of
+# which this rank needs its own part alone. How many layers are whole at once, at least?
+
+# %%
+# Set-up
+class Gather:
+    """A gather of a layer's weight that has begun. `wait()` returns the whole weight, of `shape`, once all parts are here."""
+
+    def __init__(self, fabric, part, shape):
+        n, rank = fabric.world_size, fabric.rank
+        self.fabric, self.shape = fabric, shape
+        self.others = [(rank + k) % n for k in range(1, n)]
+        self.whole = torch.empty(math.prod(shape), dtype=part.dtype)
+        self.whole.tensor_split(n)[rank].copy_(part)
+        self.handles = [fabric.isend(part, to=other, tag=1) for other in self.others]
+
+    def wait(self):
+        whole, self.whole = self.whole, None  # what it gave it does not hold
+        for other in self.others:
+            self.fabric.recv(whole.tensor_split(self.fabric.world_size)[other], frm=other, tag=1)
+        for handle in self.handles:
+            handle.wait()
+        return whole.view(self.shape)
+
+# %% [markdown]
+# A tensor is freed when no name holds it any more: by `del weight`, or when the name gets another value.
+#
+# Now look at the clock. Gather, work, gather, work: while a weight travels the rank stands still. But which layer comes next
+# is known. Begin its gather *before* you work on this one, and wait for it after: **prefetch**. One ahead is enough; more
+# would fill the memory that you came to save.
+
+# %%
+# Set-up
+def layer_forward(fabric, task, weight, x):
+    """tanh(x weightᵀ); takes the declared time task["work_s"]."""
+    fabric.compute(task["work_s"])
+    return torch.tanh(x @ weight.T)
+
+def layer_backward(fabric, task, weight, x, grad):
+    """The gradients of the layer's x and of its weight, from that of its output; takes the declared time."""
+    fabric.compute(task["work_s"])
+    inward = grad * (1 - torch.tanh(x @ weight.T) ** 2)
+    return inward @ weight, inward.T @ x
+
+# %% [markdown]
+# The loss is $\frac12\sum(y-\text{target})^2$ over a rank's own examples; the gradient of a step is the mean over the ranks.
+#
+# <details><summary>Hint 1</summary>Backward needs each layer's x: keep these, they are small. It does not need the
+# weights to be kept.</details>
+# <details><summary>Hint 2</summary>Keep the gather that is on its way under a name, and begin the first layer's before the
+# loop. In each turn: wait for it, begin the next layer's (if there is one), then work. At the turn to backward no gather is
+# under way.</details>
+# <details><summary>Hint 3</summary><code>reduce_scatter(fabric, of_weight.flatten())</code> is this rank's part of the
+# sum.</details>
+
+# %% tags=["exercise:stage_3"]
+# Exercise 12.4: gather, use, free; one layer ahead
+def stage_3(fabric, task):
+    """Train a stack of tanh layers, of whose flat weights this rank holds `parts`, by gradient descent, in place.
+
+    Each weight is gathered for its forward pass, freed, and gathered again for its backward pass; the next layer's gather is
+    under way while a layer works. Returns the parts.
+    """
+    parts, shapes, n = task["parts"], task["shapes"], fabric.world_size
+    for x, target in task["batches"]:
+        ### BEGIN SOLUTION
+        last, inputs = len(parts) - 1, []
+        coming = Gather(fabric, parts[0], shapes[0])
+        for k in range(len(parts)):
+            weight = coming.wait()
+            if k < last:
+                coming = Gather(fabric, parts[k + 1], shapes[k + 1])
+            inputs.append(x)
+            x = layer_forward(fabric, task, weight, x)
+        del weight
+        grad = x - target
+        coming = Gather(fabric, parts[last], shapes[last])
+        for k in reversed(range(len(parts))):
+            weight = coming.wait()
+            if k > 0:
+                coming = Gather(fabric, parts[k - 1], shapes[k - 1])
+            grad, of_weight = layer_backward(fabric, task, weight, inputs.pop(), grad)
+            del weight
+            parts[k] -= task["rate"] * reduce_scatter(fabric, of_weight.flatten()) / n
+            del of_weight
+        ### END SOLUTION
+    return parts
+
+# %% tags=["check:stage_3"] points=2
+check.stage_3(stage_3)
+
+# %% [markdown]
+# ## Yours beside FSDP2
+#
+# PyTorch's `fully_shard` is stage 3; it is called **FSDP**, *fully sharded data parallel*, and this is its second form. Call
+# it on each layer, then on the model. It can be told how to communicate: `sharded_stack` builds the same tanh layers under
+# `fully_shard` and sends its gathers and reduce-scatters over our fabric. So both travel over the same slow links.
+
+# %%
+from contextlib import nullcontext
+
+from worldsize.pytorch.fsdp_over_fabric import sharded_stack
+
+def stack_weights():
+    random = torch.Generator().manual_seed(12)
+    return [torch.randn(stack_width, stack_width, generator=random) / stack_width**0.5 for _ in range(stack_layers)]
+
+def stack_batches(rank):
+    random = torch.Generator().manual_seed(100 + rank)
+    return [tuple(0.5 * torch.randn(2, 8, stack_width, generator=random)) for _ in range(3)]
+
+stack_bytes = stack_layers * stack_width**2 * 4
+link = Link("40 MB/s", "1 ms")
+gather_ms = 1e3 * cost.all_gather(2, stack_bytes / stack_layers, link)
+print(f"2 ranks: a layer works for {work_ms} ms forwards and as long backwards; to gather it takes {gather_ms:.1f} ms")
+
+# %%
+def yours(fabric, work_s, meter=None):
+    """Your stage 3; this rank's parts at the end, and its peak of live bytes where it was metered."""
+    weights, n = stack_weights(), fabric.world_size
+    parts = [w.flatten().tensor_split(n)[fabric.rank].clone() for w in weights]
+    task = {"parts": parts, "shapes": [w.shape for w in weights], "batches": stack_batches(fabric.rank), "rate": 0.01}
+    del weights
+    with meter(parts) if meter else nullcontext() as live:
+        stage_3(fabric, {**task, "work_s": work_s})
+    return parts, live and live.peak
+
+def pytorchs(fabric, work_s, meter=None, ahead=True):
+    """The same by FSDP2; without `ahead` it gathers each layer when its turn has come."""
+    dist.init_process_group("gloo")
+    model = sharded_stack(fabric, stack_weights(), work_s, ahead)
+    with meter(model.parameters()) if meter else nullcontext() as live:
+        for x, target in stack_batches(fabric.rank):
+            (((model(x) - target) ** 2).sum() / 2).backward()
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-0.01)
+                p.grad = None
+    return [p.to_local().detach().flatten() for p in model.parameters()], live and live.peak
+
+# %%
+lab.predict("prefetch", f"{stack_layers} layers, a step of forward and backward: how many ms does prefetch save, at most?", "ms")
+lab.predict("fsdp_bytes", "Stage 3 against copies: how many times as many bytes does a rank send in a step?", "times")
+
+# %%
+print("yours, then FSDP2 with prefetch and without: three steps each …")
+runs = {"yours": launch(yours, 2, args=(work_ms / 1e3,), link=link)}
+runs["FSDP2"] = launch(pytorchs, 2, args=(work_ms / 1e3,), link=link)
+runs["FSDP2, none ahead"] = launch(pytorchs, 2, args=(work_ms / 1e3, None, False), link=link)
+if runs["yours"].state == "done":
+    pairs = zip(runs["yours"][1][0], runs["FSDP2"][1][0])
+    print(f"largest difference of a weight from FSDP2's after 3 steps: {max(float((a - b).abs().max()) for a, b in pairs):.0e}")
+
+# %%
+# Helper: the steps of a run
+def stack_steps(run, rank=0):
+    """(start, end) of each step in seconds, by this rank's declared work; the first one warms up."""
+    work = sorted(s.start_s for s in run.trace.spans if s.rank == rank and s.declared)
+    ends = sorted(s.end_s for s in run.trace.spans if s.rank == rank and s.declared)
+    each = 2 * stack_layers
+    return [(work[k], ends[k + each - 1]) for k in range(each, len(work), each)]
+
+def step_s(run):
+    return min(end - start for start, end in stack_steps(run)) if run.state == "done" else None
+
+def one_step(run):
+    """The record of the last step; the run itself where it is not yet."""
+    return run.trace.between(*stack_steps(run)[-1]) if run.state == "done" else run
+
+# %%
+took = {name: step_s(run) for name, run in runs.items()}
+lab.measure("prefetch", 1e3 * (took["FSDP2, none ahead"] - took["FSDP2"]))
+works_s = 2 * stack_layers * work_ms / 1e3
+scatter_s = (stack_layers - 1) * cost.reduce_scatter(2, stack_bytes / stack_layers, link)
+hidden, shown = works_s + scatter_s + gather_ms / 1e3, works_s + scatter_s + (2 * stack_layers - 1) * gather_ms / 1e3
+expected = {"yours": hidden, "FSDP2": hidden, "FSDP2, none ahead": shown}
+figures.race(
+    [figures.Timing(name, s, expected[name]) for name, s in took.items()],
+    "One step over slow links: what does prefetch hide?",
+)
+
+# %% [markdown]
+# The marks are by formula: work, the reduce-scatters that nobody hides here, and the gathers: one (at the turn, where the same
+# layer works twice) or all of them. What a bar has above its mark is this machine's own work. Now look at a step of yours,
+# and then of FSDP2. Sends and receives lie under the work, or between.
+
+# %%
+figures.timeline(one_step(runs["yours"]))
+
+# %%
+figures.timeline(one_step(runs["FSDP2"]))
+
+# %% [markdown]
+# And memory. `LiveBytes` looks at every operation of PyTorch and adds up the tensors that live at that moment, in your code
+# and in FSDP2. What is the least? The rank's own parts, and two whole layers: the one at work and the one on its way.
+
+# %%
+layer_bytes = [stack_bytes / stack_layers] * stack_layers
+least = {"own parts": stack_bytes / 2, "two layers whole": sharding.whole_in_stage_3(layer_bytes)}
+
+def peaks(fn):
+    run = launch(fn, 2, args=(0.0, LiveBytes))
+    if run.state != "done":
+        return None
+    found = {}
+    for rank, (_, peak) in enumerate(run.results):
+        found[f"rank {rank}"] = {"own parts": stack_bytes / 2, "besides, at the peak": peak - stack_bytes / 2}
+    return found
+
+copies = {"every rank": {"own parts": stack_bytes, "gradients": stack_bytes}}
+figures.stacks(
+    {"formula": {"at least": least}, "yours": peaks(yours), "FSDP2": peaks(pytorchs), "whole copies, by formula": copies},
+    "How much is there at the fullest moment of a step?",
+)
+
+# %% [markdown]
+# Above the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers into
+# one buffer and copies from it into the weights, so for a moment a layer is there twice. With more layers all this stays as
+# it is, and only the own parts grow.
+#
+# Now the bytes: how much does a step send?
+
+# %%
+for name, run in runs.items():
+    if run.state == "done":
+        each = run.trace.sent_bytes(0) / 3 / stack_bytes / (1 / 2)
+        print(f"{name}: {each:.2f} times the weights' bytes · (n − 1)/n in a step")
+lab.measure("fsdp_bytes", runs["FSDP2"].trace.sent_bytes(0) / 3 / sharding.bytes_sent(2, stack_bytes, stage=0))
+
+# %% [markdown]
+# **In one sentence:** an all-gather more in each step, and everyone uses FSDP all the same. Why?
+#
+# <details><summary>Compare</summary>The next layer's gather runs while this layer computes, so on fast links it is hidden;
+# and the memory that it frees holds a larger model or a larger batch. Cutting layers (tensor, pipeline) or computing
+# activations anew frees memory too, each at a price of its own.</details>
+
+# %% [markdown]
+# ## From the library (optional)
+#
+# And the ordinary use: on the images, over PyTorch's own gloo. With `reshard_after_forward=False` a layer's weights stay
+# whole from the forward to the backward pass: gradients and state are cut, as in stage 2. Beside them DDP, which copies. Its
+# all-reduces start in C++, where our record does not look; PyTorch's `allreduce_hook` does the same from Python.
 
 # %%
 def copied_by_ddp(model):
@@ -516,31 +898,27 @@ def cut_by_fsdp(model, reshard):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))  # the ranks, as a row of devices
     for layer in [*(part for part in model if isinstance(part, nn.Linear)), model]:
         fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
     return model
 
 # %% [markdown]
-# A sharded parameter is a `DTensor`: `to_local()` is this rank's part, `full_tensor()` gathers the whole. While a layer
-# works, its parameter is an ordinary tensor again. A hook looks at each layer in that moment: how many bytes of whole
-# copies are there? The most that it sees are the *gathered* ones.
+# A sharded parameter is a `DTensor`, a tensor that knows how it is spread over a mesh of devices: `to_local()` is this
+# rank's part, `full_tensor()` gathers the whole. For the second of two steps we note what stays between steps, and how much
+# is there besides at the fullest moment, in both passes.
 
 # %%
-# Helper: read what FSDP keeps on a rank
+# Helper: what a rank keeps
 def own_part(t):
     return t.to_local() if hasattr(t, "to_local") else t
 
-def watch_layers(model):
-    """A list that grows, whenever a layer works, by the bytes of the parameters that are whole by then."""
-    seen = []
-
-    def look(layer, inputs, output):
-        seen.append(size_of(p for p in model.parameters() if not hasattr(p, "to_local")))
-
-    for layer in model:
-        layer.register_forward_hook(look)
-    return seen
+def kept_in(model, optimizer):
+    return {
+        "parameters": size_of(own_part(p) for p in model.parameters()),
+        "gradients": size_of(own_part(p.grad) for p in model.parameters()),
+        "optimizer": size_of(own_part(t) for s in optimizer.state.values() for t in s.values()),
+    }
 
 # %%
 def library(names):
@@ -550,40 +928,30 @@ def library(names):
     return {name: two_steps(ways[name], images[mine], labels[mine]) for name in names}
 
 def two_steps(way, x, y):
-    model = mlp(sizes, seed=0)
-    gathered = watch_layers(model)
-    model = way(model)
+    model = way(mlp(sizes, seed=0))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for _ in range(2):  # the first warms up
         optimizer.zero_grad()
         dist.barrier()
-        with span("forward"):
-            loss = F.cross_entropy(model(x), y)
-        with span("backward"):
-            loss.backward()
+        held = [own_part(t) for t in (*model.parameters(), *(t for s in optimizer.state.values() for t in s.values()))]
+        with LiveBytes(held) as meter:
+            with span("forward"):
+                loss = F.cross_entropy(model(x), y)
+            with span("backward"):
+                loss.backward()
         optimizer.step()
+    kept = kept_in(model, optimizer)
     weights = flat([p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()])
-    return weights, kept_in(model, optimizer) | {"gathered": max(gathered) if way is not copied_by_ddp else 0}
+    return weights, kept | {"besides, at the peak": max(0, meter.peak - sum(kept.values()))}
 
 # %%
-def kept_in(model, optimizer):
-    return {
-        "parameters": size_of(own_part(p) for p in model.parameters()),
-        "gradients": size_of(own_part(p.grad) for p in model.parameters()),
-        "optimizer": size_of(own_part(t) for s in optimizer.state.values() for t in s.values()),
-    }
-
 ways = {
     "DDP": copied_by_ddp,
     "FSDP, weights kept after forward": lambda model: cut_by_fsdp(model, reshard=False),
     "FSDP": lambda model: cut_by_fsdp(model, reshard=True),
 }
 stage_of = dict(zip(ways, (0, 2, 3)))
-
-# %%
-lab.predict("fsdp_bytes", "DDP against FSDP, stage 3: how many times as many bytes does FSDP send in a step?", "times")
-
-# %%
+print("DDP and both forms of FSDP …")
 run = launch(library, ranks, args=(list(ways),))
 for name, (weights, _) in run[0].items():
     print(f"{name}: largest difference of any weight from DDP's: {float((weights - run[0]['DDP'][0]).abs().max()):.0e}")
@@ -591,20 +959,16 @@ for name, (weights, _) in run[0].items():
 # %%
 figures.stacks(
     {
-        name: {
-            **{f"rank {r}": run[r][name][1] for r in (0, ranks - 1)},
-            f"formula, stage {stage}": formula(stage),
-        }
+        name: {**{f"rank {r}": run[r][name][1] for r in (0, ranks - 1)}, f"formula, stage {stage}": formula(stage)}
         for name, stage in stage_of.items()
     },
     "Real tensors of one step: what does each way keep?",
 )
 
 # %% [markdown]
-# Without the gathered copies, FSDP should be at the formula of stage 3. With them it has to be above: at least one layer
-# must be whole. That is why one calls `fully_shard` on each layer: called on the model alone it would gather everything at
-# once. Where the weights are kept after forward, all layers are whole at the end of the forward pass, as in stage 2;
-# FSDP then holds its own part besides.
+# What stays between steps should be at the formula. What comes besides is whole copies of layers, gradients on their way and
+# activations, forwards and backwards. That is why one calls `fully_shard` on each layer: called on the model alone it would
+# gather everything at once. Between the two forms of FSDP, where do you see the weights that stay after forward?
 
 # %% [markdown]
 # Now what they send. The record has every collective of every rank, and the bytes that went in. Round a ring an
@@ -630,12 +994,6 @@ def sent_in(trace):
 
 # %%
 traffic = {name: sent_in(second_step(name)) for name in ways}
-totals = {name: sum(parts.values()) for name, parts in traffic.items()}
-lab.measure("fsdp_bytes", totals["FSDP"] / totals["DDP"])
-for name, total in totals.items():
-    print(f"{name}: each rank sends {total / (4 * count) / ((ranks - 1) / ranks):.2f} Ψ (n − 1)/n")
-
-# %%
 figures.stacks(
     {
         name: {
@@ -648,21 +1006,100 @@ figures.stacks(
 )
 
 # %% [markdown]
-# Ψ is the paper's letter for the bytes of all parameters: 2Ψ for copies and for stages 1 and 2, 3Ψ for stage 3. If your
-# figures are a little higher: the last layer's 10 rows may not divide by the number of ranks, and FSDP fills them up. In
-# which pass do you see all-gathers, and in which reduce-scatters?
+# If the figures are a little above the formula: the last layer's 10 rows may not divide by the number of ranks, and FSDP
+# fills them up. In which pass are there all-gathers, and in which reduce-scatters? Here are rank 0's collectives, in their
+# order.
 
 # %%
+def passes(name):
+    """{pass: rank 0's collectives in it}."""
+    step = second_step(name)
+    spans = [s for s in step.spans if s.rank == 0 and s.label in ("forward", "backward")]
+    ops = {s.label: [c.op for c in step.collectives if c.rank == 0 and s.start_s <= c.start_s < s.end_s] for s in spans}
+    return {label: {op.removesuffix("_single"): row.count(op) for op in dict.fromkeys(row)} for label, row in ops.items()}
+
 for name in ways:
-    ops = [c.op for c in second_step(name).collectives if c.rank == 0]
-    print(name, {op: ops.count(op) for op in dict.fromkeys(ops) if op != "barrier"})
-figures.timeline(second_step("FSDP"))
+    print(name, passes(name))
 
 # %% [markdown]
-# **In one sentence:** an all-gather more in each step, and everyone uses FSDP all the same. Why?
+# ## The loss, cut by words (optional)
 #
-# <details><summary>Compare</summary>The next layer's all-gather can run while this layer computes, so on fast links it is
-# hidden; and the memory that it frees holds a larger model or a larger batch, which nothing else can buy.</details>
+# The last layer of a language model has an output for every word. Cut by its outputs, each rank has the **logits** of its
+# own words. The loss needs $\log\sum_j e^{z_j}$ over *all* of them. Must the logits travel? No: a maximum, a sum of
+# exponentials and the right word's logit are one number a token each.
+
+# %%
+def vocabulary_loss(fabric, logits, targets, first):
+    """The mean cross-entropy; `logits` [tokens, own words] are those of words from `first` on."""
+    highest = logits.max(dim=1).values
+    shared = torch.zeros(fabric.world_size, *highest.shape, dtype=logits.dtype)
+    shared[fabric.rank] = highest
+    highest = all_reduce(fabric, shared).max(dim=0).values  # a maximum, by a sum of rows that are 0 elsewhere
+
+    sums = all_reduce(fabric, (logits - highest[:, None]).exp().sum(dim=1))
+    local = targets - first
+    mine = (local >= 0) & (local < logits.shape[1])
+    right = torch.where(mine, logits[torch.arange(len(targets)), local.clamp(0, logits.shape[1] - 1)], 0.0)
+    return (highest + sums.log() - all_reduce(fabric, right)).mean()
+
+# %%
+words, tokens = 1000, 64
+random = torch.Generator().manual_seed(3)
+logits = 5 * torch.randn(tokens, words, generator=random, dtype=torch.float64)
+targets = torch.randint(words, (tokens,), generator=random)
+
+def cut_loss(fabric):
+    own = logits.tensor_split(fabric.world_size, 1)
+    return float(vocabulary_loss(fabric, own[fabric.rank], targets, sum(part.shape[1] for part in own[: fabric.rank])))
+
+run = launch(cut_loss, ranks)
+expected = float(F.cross_entropy(logits, targets))
+print(f"largest difference from F.cross_entropy: {max(abs(loss - expected) for loss in run.results):.0e}")
+print(f"each rank sent {run.trace.sent_bytes(0) / 1e3:.1f} kB; its logits are {logits.nbytes / ranks / 1e3:.0f} kB")
+
+# %% [markdown]
+# ## Both at once: a mesh of 2 × 2 (optional)
+#
+# Large models use both: tensor parallelism inside a machine, FSDP between machines. PyTorch writes the ranks as a **mesh**
+# with named dimensions. `parallelize_module` cuts `up` column-wise and `down` row-wise over one dimension, `fully_shard` cuts
+# what is left over the other. Which part of `up` does a rank hold then?
+
+# %%
+def on_a_mesh(steps=3):
+    import logging
+
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # that it gathers in two goes
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "tensor"))
+    model = mlp([16, 64, 16], seed=0).append(nn.Tanh())
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["replicas"])
+    x = mesh_images(mesh["replicas"].get_local_rank())
+    for _ in range(steps):
+        (model(x) ** 2).mean().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+                p.grad = None
+    return [p.full_tensor().detach() for p in model.parameters()], [tuple(p.to_local().shape) for p in model.parameters()]
+
+# %%
+def mesh_images(replica):
+    return torch.randn(8, 16, generator=torch.Generator().manual_seed(replica))
+
+run, alone = launch(on_a_mesh, 4), mlp([16, 64, 16], seed=0).append(nn.Tanh())
+x = torch.cat([mesh_images(0), mesh_images(1)])
+for _ in range(3):
+    (alone(x) ** 2).mean().backward()
+    for p in alone.parameters():
+        p.data -= 0.1 * p.grad
+        p.grad = None
+off = max(float((a - b.detach()).abs().max()) for a, b in zip(run[0][0], alone.parameters()))
+print(f"up {tuple(alone[0].weight.shape)}, on rank 0 {run[0][1][0]}; largest difference from one device {off:.0e}")
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -671,9 +1108,9 @@ figures.timeline(second_step("FSDP"))
 lab.summary()
 
 # %% [markdown]
-# **Further reading.** Shoeybi and others, *Megatron-LM: training multi-billion parameter language models using model
-# parallelism* ([arXiv:1909.08053](https://arxiv.org/abs/1909.08053), 2019): the two cuts, f and g. Rajbhandari and
-# others, *ZeRO: memory optimizations toward training trillion parameter models*
-# ([arXiv:1910.02054](https://arxiv.org/abs/1910.02054), SC 2020): the stages, their memory and their bytes. Zhao and
-# others, *PyTorch FSDP: experiences on scaling fully sharded data parallel*
-# ([arXiv:2304.11277](https://arxiv.org/abs/2304.11277), VLDB 2023).
+# **Further reading.** Shoeybi and others, *Megatron-LM* ([arXiv:1909.08053](https://arxiv.org/abs/1909.08053), 2019): the two
+# cuts, f and g. Korthikanti and others, *Reducing activation recomputation in large transformer models*
+# ([arXiv:2205.05198](https://arxiv.org/abs/2205.05198), 2022): sequence parallelism, the memory of activations. Rajbhandari
+# and others, *ZeRO* ([arXiv:1910.02054](https://arxiv.org/abs/1910.02054), SC 2020): the stages, their memory and their
+# bytes. Zhao and others, *PyTorch FSDP* ([arXiv:2304.11277](https://arxiv.org/abs/2304.11277), VLDB 2023): prefetching, and
+# accumulation with and without communication.

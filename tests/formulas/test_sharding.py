@@ -42,7 +42,25 @@ def test_tensor_parallel_layers_send_two_all_reduces_of_an_activation():
     assert sharding.bytes_sent_tensor_parallel(4, 1000) == 3000
 
 
+def test_tokens_in_parts_send_as_much_as_tokens_on_all_ranks_and_the_shared_gradients():
+    shared = cost.bytes_ring_all_reduce(4, 96)
+    assert sharding.bytes_sent_sequence_parallel(4, 1000, 96) == sharding.bytes_sent_tensor_parallel(4, 1000) + shared
+
+
+@pytest.mark.parametrize(("stage", "tensors"), [(0, 2), (1, 2), (2, 9), (3, 24)])
+def test_with_8_micro_batches_whoever_keeps_no_whole_gradient_reduces_8_times(stage, tensors):
+    assert sharding.bytes_sent(4, 1000, stage, micro_batches=8) == tensors * 1000 * 3 / 4
+
+
+def test_two_neighbours_are_the_most_that_stage_3_holds_whole():
+    assert sharding.whole_in_stage_3([1, 5, 4, 7, 1]) == 11
+    assert sharding.whole_in_stage_3([1, 5, 4, 7, 1], ahead=0) == 7
+    assert sharding.whole_in_stage_3([3]) == 3
+
+
 def test_what_is_not_there_is_said():
+    with pytest.raises(ValueError, match="expected one micro-batch or more in a step, got 0"):
+        sharding.bytes_sent(2, 10, 1, 0)
     with pytest.raises(ValueError, match="expected a stage from 0 .* to 3, got 4"):
         sharding.memory(10, 2, 4)
     with pytest.raises(ValueError, match="the world size n is 0"):

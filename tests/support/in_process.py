@@ -1,7 +1,8 @@
 """An arena without processes: every rank is a greenlet of this one, and its clock counts events.
 
 So a check's own judgement can be tried over thousands of draws: what it decides by values, messages and rounds. There is
-no time in it; `link` is left out, and so is what needs a process group or TensorFlow.
+no time in it; `link` is left out, and so is what needs a process group or TensorFlow. Declared work has a beginning and an
+end there, for checks that ask for order alone, where it is `declared`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class _World:
     queues: dict[tuple[int, int, int], deque[_Message]] = field(default_factory=lambda: defaultdict(deque))
     ticks: Iterator[int] = field(default_factory=itertools.count)
     changes: int = 0
+    declared: bool = False
 
     def now(self) -> float:
         return next(self.ticks) * 1e-6
@@ -90,14 +92,16 @@ class GreenletWire:
         return Arrival(message.src, out.nbytes, 0.0)
 
     def compute(self, seconds: float) -> None:
-        raise NoProcesses("declared work")
+        if not self._world.declared:
+            raise NoProcesses("declared work")
 
 
 class InProcessArena:
     """The face of an arena, for checks of plain functions and of functions over the fabric."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, declared: bool = False) -> None:
         self.draws = random.Random(seed)
+        self._declared = declared
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
         copies = [plain_call.handed_out(value) for value in args]
@@ -112,7 +116,7 @@ class InProcessArena:
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         n = len(inputs)
-        world = _World()
+        world = _World(declared=self._declared)
         wires = [Recorded(GreenletWire(world, rank, n)) for rank in range(n)]
         fabrics = [Fabric(wire) for wire in wires]
         given = [tensors(x) for x in inputs]

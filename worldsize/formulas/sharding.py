@@ -12,6 +12,8 @@ al., "Megatron-LM", arXiv:1909.08053, 2019.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from worldsize.formulas import cost
 
 STAGES = (0, 1, 2, 3)
@@ -37,19 +39,36 @@ def memory(
     return held
 
 
-def bytes_sent(n: int, size_bytes: float, stage: int) -> float:
+def bytes_sent(n: int, size_bytes: float, stage: int, micro_batches: int = 1) -> float:
     """What a rank sends in a step under ZeRO's sharding of `stage` 0 to 3, in bytes.
 
-    `size_bytes` is Ψ, all parameters, or all gradients, in bytes. Stage 0 is an all-reduce of the gradients, 2 Ψ (n
-    − 1)/n. In stages 1 and 2 the same bytes are a reduce-scatter of the gradients and an all-gather of the
-    parameters. Stage 3 gathers them twice, for the forward and for the backward pass: 3 Ψ (n − 1)/n. ZeRO, 2020,
-    section 7.
+    `size_bytes`: all parameters, or all gradients, in bytes: Ψ times the bytes of a number. Stage 0 is an all-reduce of
+    the gradients, 2 (n − 1)/n of it. In stages 1 and 2 the same bytes are a reduce-scatter of the gradients and an
+    all-gather of the parameters. Stage 3 gathers them twice, for the forward and for the backward pass: 3 (n − 1)/n.
+    ZeRO, 2020, section 7.
+
+    With gradients accumulated over `micro_batches` stages 0 and 1 keep a whole gradient and send as before; stage 2, which
+    keeps its part alone, reduce-scatters after each of them, and stage 3 gathers for each of them too.
     """
     _check(n, stage)
-    gathers = 1
+    if micro_batches < 1:
+        raise ValueError(f"sharding: expected one micro-batch or more in a step, got {micro_batches!r}")
+
+    gathers, scatters = 1, 1
+    if stage == 2:
+        scatters = micro_batches
     if stage == 3:
-        gathers = 2
-    return cost.bytes_reduce_scatter(n, size_bytes) + gathers * cost.bytes_all_gather(n, size_bytes)
+        gathers, scatters = 2 * micro_batches, micro_batches
+    return scatters * cost.bytes_reduce_scatter(n, size_bytes) + gathers * cost.bytes_all_gather(n, size_bytes)
+
+
+def whole_in_stage_3(layers: Sequence[float], ahead: int = 1) -> float:
+    """Sharding of parameters: the most bytes of whole weights on a rank at once, of layers gathered for use, then freed.
+
+    `layers`: bytes of each layer's weights in order. While one layer works, `ahead` more of them are on their way.
+    """
+    windows = range(max(1, len(layers) - ahead))
+    return max(sum(layers[k : k + 1 + ahead]) for k in windows)
 
 
 def bytes_sent_by(op: str, size_bytes: float, n: int) -> float:
@@ -75,6 +94,17 @@ def bytes_sent_tensor_parallel(n: int, activation_bytes: float) -> float:
     of the input, backwards; both have `activation_bytes`, which grow with the batch. Megatron-LM, 2019, section 3.
     """
     return 2 * cost.bytes_ring_all_reduce(n, activation_bytes)
+
+
+def bytes_sent_sequence_parallel(n: int, activation_bytes: float, shared_bytes: float = 0.0) -> float:
+    """Sharding of layers and of the tokens between them (sequence parallelism): what a rank sends for a pair of layers.
+
+    An all-gather of the tokens before the pair and a reduce-scatter after it, forwards, and the same backwards: as many
+    bytes as two all-reduces. `shared_bytes`: weights of norms and biases that every rank has whole, whose gradients are
+    added up. Korthikanti et al., arXiv:2205.05198, 2022, section 4.2.
+    """
+    halves = cost.bytes_all_gather(n, activation_bytes) + cost.bytes_reduce_scatter(n, activation_bytes)
+    return 2 * halves + cost.bytes_ring_all_reduce(n, shared_bytes)
 
 
 def _check(n: int, stage: int) -> None:

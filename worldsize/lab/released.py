@@ -14,7 +14,7 @@ SETUPS = {
     "09": ("a476866100c7",),
     "10": ("b4e44ee7d54e", "9c0b763700f1", "e58226231918",),
     "11": ("f1dbe69926c9",),
-    "12": ("a0d33b906e7c", "7461f778a5ed",),
+    "12": ("8ee87e328fa4", "0409c379c0b0", "c192fa28bd54", "7461f778a5ed", "6d52199b7a4e", "e0508e4542f6",),
 }
 
 # the first lines of its exercises' cells
@@ -92,9 +92,9 @@ EXERCISES = {
         "accumulate": "# Exercise 11.6: micro-batches",
     },
     "12": {
-        "column_parallel": "# Exercise 12.1: a column-parallel layer",
-        "row_parallel": "# Exercise 12.2: a row-parallel layer",
-        "parallel_mlp": "# Exercise 12.3: two layers, two all-reduces",
-        "sharded_adam": "# Exercise 12.4: Adam with its state in parts",
+        "parallel_mlp": "# Exercise 12.1: an MLP of shards, with f and g",
+        "sequence_parallel": "# Exercise 12.2: tokens in parts, between layers in parts",
+        "sharded_adam": "# Exercise 12.3: Adam with its state in parts",
+        "stage_3": "# Exercise 12.4: gather, use, free; one layer ahead",
     },
 }

@@ -1,134 +1,246 @@
-"""Exercise 12.3: two layers and a ReLU, cut so that they meet twice."""
+"""Exercise 12.1: an MLP of which each rank holds a shard, with f and g."""
 
 from __future__ import annotations
 
 import torch
+from torch.nn import functional as F
 
 from tests.checks.mutants import Answers
-from worldsize.fabric.collectives import all_reduce
+from tests.checks.mutants._sharding import dense, train
+from worldsize.fabric.collectives import all_gather, all_reduce
+from worldsize.pytorch.transformer_shard import TwoWays
 
 answers = Answers("parallel_mlp")
 
 
-def parts(fabric, up, down):
+def as_it_is(x):
+    return x.view_as(x)
+
+
+def f(fabric, x):
+    return TwoWays.apply(x, as_it_is, lambda grad: all_reduce(fabric, grad.clone()))
+
+
+def g(fabric, x):
+    return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: grad)
+
+
+def with_ways(fabric, task, enter, leave):
+    up, up_bias, down, down_bias = task["weights"]
+    return train(lambda x: leave(F.linear(F.linear(enter(x), up, up_bias).relu(), down)) + down_bias, task)
+
+
+@answers.is_wrong("the gradient of x in step 1", "all ranks' gradients of it have to be added up (f, backwards)")
+def forgets_f(fabric, task):
+    return with_ways(fabric, task, as_it_is, lambda x: g(fabric, x))
+
+
+@answers.is_wrong("y of step 1", "down, cut by its columns, leaves summands")
+def forgets_g(fabric, task):
+    return with_ways(fabric, task, lambda x: f(fabric, x), as_it_is)
+
+
+@answers.is_wrong("y of step 1", "down, cut by its columns, leaves summands")
+def swaps_f_and_g(fabric, task):
+    """x times the number of ranks, and a summand for y: two mistakes; the first rank that is alone sees one."""
+    up, up_bias, down, down_bias = task["weights"]
+    return train(lambda x: f(fabric, F.linear(F.linear(x, up, up_bias).relu(), down)) + down_bias, task)
+
+
+@answers.is_wrong("Gradients are too large by the number of ranks", "Backwards g passes it on as it is")
+def adds_up_both_ways_in_g(fabric, task):
+    """As torch.distributed.nn's all_reduce does."""
+
+    def leave(x):
+        return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: all_reduce(fabric, grad.clone()))
+
+    return with_ways(fabric, task, lambda x: f(fabric, x), leave)
+
+
+@answers.is_wrong("y of step 1", "The bias is in it once for every rank", "Add it once, after the sum")
+def adds_the_bias_on_every_rank(fabric, task):
+    up, up_bias, down, down_bias = task["weights"]
+    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias).relu(), down, down_bias)), task)
+
+
+@answers.is_wrong("y of step 1", "It was divided by the number of ranks")
+def takes_the_mean(fabric, task):
+    return with_ways(fabric, task, lambda x: f(fabric, x), lambda x: g(fabric, x) / fabric.world_size)
+
+
+@answers.is_wrong("y of step 1", "There is no ReLU between the layers")
+def forgets_the_relu(fabric, task):
+    up, up_bias, down, down_bias = task["weights"]
+    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias), down)) + down_bias, task)
+
+
+@answers.is_wrong("element", "(y of step 1)")
+def puts_the_relu_after_the_sum(fabric, task):
+    up, up_bias, down, down_bias = task["weights"]
+    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias), down)).relu() + down_bias, task)
+
+
+def gathered(fabric, part, rows):
+    """All ranks' rows of a weight, [rows of all ranks, …]; every rank has to have as many."""
+    whole = torch.empty(fabric.world_size * rows, *part.shape[1:], dtype=part.dtype)
+    whole.tensor_split(fabric.world_size)[fabric.rank].copy_(part.detach())
+    return all_gather(fabric, whole.view(-1)).view(whole.shape)
+
+
+@answers.is_wrong("the values are right, but all ranks together sent", "Weights stay where they are")
+def gathers_the_weights(fabric, task):
+    """The whole MLP on every rank, and a part of its gradients: no sharding but in what it was handed."""
+    up, up_bias, down, down_bias = task["weights"]
     n, rank = fabric.world_size, fabric.rank
-    return up.tensor_split(n)[rank], down.tensor_split(n, dim=1)[rank]
+    counts = torch.zeros(n, dtype=torch.int64)
+    counts[rank] = len(up)
+    counts = all_reduce(fabric, counts).tolist()
+
+    def whole(part, dim):
+        """By an all-reduce, since parts may differ in size."""
+        shape = list(part.shape)
+        shape[dim] = sum(counts)
+        out = torch.zeros(shape, dtype=part.dtype)
+        out.split(counts, dim)[rank].copy_(part.detach())
+        return all_reduce(fabric, out)
+
+    weights = [whole(up, 0), whole(up_bias, 0), whole(down, 1), down_bias]
+    seen = train(lambda x: F.linear(F.linear(x, *weights[:2]).relu(), *weights[2:]), {**task, "weights": weights})
+    own = [w.split(counts, dim)[rank] for w, dim in zip(seen["weights"][:3], (0, 0, 1), strict=True)]
+    return {**seen, "weights": [*own, seen["weights"][3]]}
 
 
-def backward(fabric, x, up, down, grad, hidden, masked=True, reduced=True):
-    inward = grad @ down
-    if masked:
-        inward = inward * (hidden > 0)
-    back = inward @ up
-    if reduced:
-        all_reduce(fabric, back)
-    return back, inward.T @ x, grad.T @ hidden.relu()
+@answers.is_wrong("the values are right, but all ranks together sent", "x those of two all-reduces a step")
+def also_gathers_the_hidden_layer(fabric, task):
+    up, up_bias, down, down_bias = task["weights"]
+
+    def forward(x):
+        hidden = F.linear(f(fabric, x), up, up_bias).relu()
+        all_reduce(fabric, torch.zeros(len(x), 4, dtype=x.dtype))
+        return g(fabric, F.linear(hidden, down)) + down_bias
+
+    return train(forward, task)
 
 
-@answers.is_wrong("the values are right, but all ranks together sent", "x those of two all-reduces")
-def gathers_the_hidden_layer(fabric, given):
-    x, up, down, grad = given
-    whole = torch.zeros(len(up), len(x), dtype=x.dtype)
-    whole.tensor_split(fabric.world_size)[fabric.rank].copy_((x @ parts(fabric, up, down)[0].T).T)
-    whole = all_reduce(fabric, whole)
-    up, down = parts(fabric, up, down)
-    hidden = whole.tensor_split(fabric.world_size)[fabric.rank].T
-    return all_reduce(fabric, hidden.relu() @ down.T), *backward(fabric, x, up, down, grad, hidden)
+@answers.is_wrong("the values are right, but all ranks together sent", "can work out from its own shard needs no message")
+def adds_up_the_gradient_of_the_bias(fabric, task):
+    """Of down_bias all ranks have the whole gradient; the mean of equal values does no harm and costs messages."""
+    up, up_bias, down, down_bias = task["weights"]
+    n = fabric.world_size
+
+    def mean(w):
+        return TwoWays.apply(w, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / n)
+
+    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias).relu(), down)) + mean(down_bias), task)
 
 
-@answers.is_wrong("(y)", "This is rank 0's part alone")
-def forgets_the_sum_forwards(fabric, given):
-    x, up, down, grad = given
-    up, down = parts(fabric, up, down)
-    hidden = x @ up.T
-    return hidden.relu() @ down.T, *backward(fabric, x, up, down, grad, hidden)
+@answers.is_wrong("shapes cannot be multiplied", "A rank has its own shard", "Nothing is left to cut")
+def cuts_its_shard_once_more(fabric, task):
+    up, up_bias, down, down_bias = task["weights"]
+    own = up.tensor_split(fabric.world_size)[fabric.rank], up_bias.tensor_split(fabric.world_size)[fabric.rank]
+    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), *own).relu(), down)) + down_bias, task)
 
 
-@answers.is_wrong("the gradient of x", "This is rank 0's part alone")
-def forgets_the_sum_backwards(fabric, given):
-    x, up, down, grad = given
-    up, down = parts(fabric, up, down)
-    hidden = x @ up.T
-    y = all_reduce(fabric, hidden.relu() @ down.T)
-    return y, *backward(fabric, x, up, down, grad, hidden, reduced=False)
+@answers.is_wrong('expected what train returns, a dict with y, grad_x, weights, got a tensor')
+def returns_the_output_alone(fabric, task):
+    return with_ways(fabric, task, lambda x: f(fabric, x), lambda x: g(fabric, x))["y"][-1]
 
 
-@answers.is_wrong("the gradient of x", "The gradient passed ReLU as if it were not there")
-def forgets_relu_backwards(fabric, given):
-    x, up, down, grad = given
-    up, down = parts(fabric, up, down)
-    hidden = x @ up.T
-    y = all_reduce(fabric, hidden.relu() @ down.T)
-    return y, *backward(fabric, x, up, down, grad, hidden, masked=False)
-
-
-@answers.is_wrong("(y)", "ReLU has to come between the two layers")
-def relu_after_the_sum(fabric, given):
-    x, up, down, grad = given
-    up, down = parts(fabric, up, down)
-    hidden = x @ up.T
-    return all_reduce(fabric, hidden @ down.T).relu(), *backward(fabric, x, up, down, grad, hidden)
-
-
-@answers.is_wrong("the gradient of its columns of down", "It was taken with the values before ReLU")
-def takes_the_values_before_relu(fabric, given):
-    x, up, down, grad = given
-    up, down = parts(fabric, up, down)
-    hidden = x @ up.T
-    y = all_reduce(fabric, hidden.relu() @ down.T)
-    back, for_up, _ = backward(fabric, x, up, down, grad, hidden)
-    return y, back, for_up, grad.T @ hidden
-
-
-@answers.is_wrong("(y), got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
-def computes_the_whole_forwards(fabric, given):
-    x, up, down, grad = given
-    y = (x @ up.T).relu() @ down.T
-    up, down = parts(fabric, up, down)
-    return y, *backward(fabric, x, up, down, grad, x @ up.T)
-
-
-@answers.is_wrong("(y), got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
-def computes_it_all_and_adds_up_zeros(fabric, given):
-    """The whole MLP on every rank, and the messages of one that is cut."""
-    x, up, down, grad = given
-    hidden = x @ up.T
-    inward = (grad @ down) * (hidden > 0)
-    y, back = hidden.relu() @ down.T, inward @ up
-    all_reduce(fabric, torch.zeros_like(y))
-    all_reduce(fabric, torch.zeros_like(back))
-    return y, back, parts(fabric, inward.T @ x, down)[0], parts(fabric, up, grad.T @ hidden.relu())[1]
-
-
-@answers.is_wrong("(y), got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
-def adds_up_halves_of_the_whole(fabric, given):
-    """The whole MLP on every rank again; the sum over the ranks of the n-th part of it is right, too."""
-    x, up, down, grad = given
-    hidden = x @ up.T
-    inward = (grad @ down) * (hidden > 0)
-    y = all_reduce(fabric, hidden.relu() @ down.T / fabric.world_size)
-    back = all_reduce(fabric, inward @ up / fabric.world_size)
-    return y, back, parts(fabric, inward.T @ x, down)[0], parts(fabric, up, grad.T @ hidden.relu())[1]
+@answers.is_wrong("got a dict with y, grad_x")
+def forgets_the_weights(fabric, task):
+    seen = with_ways(fabric, task, lambda x: f(fabric, x), lambda x: g(fabric, x))
+    return {"y": seen["y"], "grad_x": seen["grad_x"]}
 
 
 @answers.is_right
-def lets_autograd_do_it(fabric, given):
-    x, up, down, grad = given
-    x.requires_grad_()
-    up, down = (part.clone().requires_grad_() for part in parts(fabric, up, down))
-    part = torch.relu(x @ up.T) @ down.T
-    part.backward(grad)
-    return all_reduce(fabric, part.detach()), all_reduce(fabric, x.grad), up.grad, down.grad
+def with_classes(fabric, task):
+    up, up_bias, down, down_bias = task["weights"]
+
+    class Enter(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return all_reduce(fabric, grad.clone())
+
+    class Leave(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, summand):
+            return all_reduce(fabric, summand.clone())
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    return train(lambda x: Leave.apply(F.linear(F.linear(Enter.apply(x), up, up_bias).relu(), down)) + down_bias, task)
 
 
 @answers.is_right
-def with_where_instead_of_products(fabric, given):
-    x, up, down, grad = given
-    up, down = parts(fabric, up, down)
-    hidden = x @ up.T
-    zero = torch.zeros((), dtype=x.dtype)
-    active = torch.where(hidden > 0, hidden, zero)
-    inward = torch.where(hidden > 0, grad @ down, zero)
-    both = torch.stack([active @ down.T, inward @ up])
-    all_reduce(fabric, both)
-    return [both[0], both[1], inward.T @ x, grad.T @ active]
+def by_hand_with_dense(fabric, task):
+    """Backward by hand, with the lab's own helper and no autograd."""
+    up, up_bias, down, down_bias = (w.clone() for w in task["weights"])
+    seen = {"y": [], "grad_x": []}
+    none = torch.zeros(1, dtype=up.dtype)
+    for x, target in task["batches"]:
+        hidden = x @ up.T + up_bias
+        y = all_reduce(fabric, hidden.relu() @ down.T) + down_bias
+        _, of_active, of_down, of_bias = dense(hidden.relu(), down, none, y - target)
+        _, of_x, of_up, of_up_bias = dense(x, up, none, of_active * (hidden > 0))
+        seen["y"].append(y)
+        seen["grad_x"].append(all_reduce(fabric, of_x))
+        for w, of_w in ((up, of_up), (up_bias, of_up_bias), (down, of_down), (down_bias, of_bias)):
+            w -= task["rate"] * of_w
+    return {**seen, "weights": [up, up_bias, down, down_bias]}
+
+
+@answers.is_right
+def with_modules(fabric, task):
+    """Column and row linear as modules that hold a shard."""
+    up, up_bias, down, down_bias = task["weights"]
+
+    class Column(torch.nn.Module):
+        def forward(self, x):
+            return F.linear(f(fabric, x), up, up_bias)
+
+    class Row(torch.nn.Module):
+        def forward(self, x):
+            return g(fabric, F.linear(x, down)) + down_bias
+
+    return train(torch.nn.Sequential(Column(), torch.nn.ReLU(), Row()), task)
+
+
+@answers.is_right
+def f_by_a_hook_and_g_in_place(fabric, task):
+    up, up_bias, down, down_bias = task["weights"]
+
+    def forward(x):
+        entered = x.view_as(x)
+        entered.register_hook(lambda grad: all_reduce(fabric, grad.clone()))
+        return all_reduce(fabric, F.linear(F.linear(entered, up, up_bias).relu(), down)) + down_bias
+
+    return train(forward, task)
+
+
+@answers.is_right
+def sums_on_rank_0(fabric, task):
+    """A reduce to rank 0 and a star back: as many bytes."""
+
+    def total(x):
+        x, arrived = x.contiguous().clone(), torch.empty(x.shape, dtype=x.dtype)
+        if fabric.rank:
+            fabric.send(x, to=0)
+            fabric.recv(x, frm=0)
+            return x
+        for other in range(1, fabric.world_size):
+            fabric.recv(arrived, frm=other)
+            x += arrived
+        for other in range(1, fabric.world_size):
+            fabric.send(x, to=other)
+        return x
+
+    def enter(x):
+        return TwoWays.apply(x, as_it_is, total)
+
+    return with_ways(fabric, task, enter, lambda x: TwoWays.apply(x, total, lambda grad: grad))

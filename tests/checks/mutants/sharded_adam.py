@@ -1,4 +1,4 @@
-"""Exercise 12.4: Adam whose state is cut into one part a rank."""
+"""Exercise 12.3: Adam whose state is cut into one part a rank."""
 
 from __future__ import annotations
 
@@ -156,6 +156,83 @@ def returns_the_weights(fabric, replica, learning_rate):
         adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
         all_gather(fabric, weights)
     return weights
+
+
+@answers.is_wrong("(the weights)", "The gather came before the step")
+def gathers_before_the_step(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        part = reduce_scatter(fabric, gradient) / fabric.world_size
+        all_gather(fabric, weights)
+        adam(mine, part, state, learning_rate)
+    return state
+
+
+@answers.is_wrong("the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
+def gathers_by_an_all_reduce_of_zeros(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights).clone()
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        whole = torch.zeros_like(weights)
+        own(fabric, whole).copy_(mine)
+        weights.copy_(all_reduce(fabric, whole))
+    return state
+
+
+@answers.is_wrong("3 ranks, 7 weights", "must match the size of tensor")
+def cuts_by_chunk(fabric, replica, learning_rate):
+    """torch.chunk's parts are others than tensor_split's where the ranks do not divide."""
+    weights, gradients = replica
+    mine = weights.chunk(fabric.world_size)[fabric.rank]
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    return state
+
+
+@answers.is_right
+def every_part_straight_to_its_owner(fabric, replica, learning_rate):
+    """Both halves by hand: a message from each rank to each other one."""
+    weights, gradients = replica
+    n, rank = fabric.world_size, fabric.rank
+    others = [(rank + k) % n for k in range(1, n)]
+    sources = [(rank - k) % n for k in range(1, n)]
+    mine = own(fabric, weights)
+    state = new_state(mine)
+    for gradient in gradients:
+        parts = gradient.tensor_split(n)
+        handles = [fabric.isend(parts[other], to=other) for other in others]
+        total, arrived = parts[rank].clone(), torch.empty_like(parts[rank])
+        for source in sources:
+            fabric.recv(arrived, frm=source)
+            total += arrived
+        for handle in handles:
+            handle.wait()
+        adam(mine, total / n, state, learning_rate)
+
+        handles = [fabric.isend(mine, to=other) for other in others]
+        for source in sources:
+            fabric.recv(weights.tensor_split(n)[source], frm=source)
+        for handle in handles:
+            handle.wait()
+    return state
+
+
+@answers.is_right
+def steps_on_a_copy_of_its_part(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights).clone()
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient).div_(fabric.world_size), state, learning_rate)
+        own(fabric, weights).copy_(mine)
+        all_gather(fabric, weights)
+    return {"mean": state["mean"], "square": state["square"], "steps": state["step"]}
 
 
 @answers.is_right

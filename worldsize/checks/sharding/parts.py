@@ -1,6 +1,7 @@
 """Parts of tensors that are spread over the ranks: what each rank should hold, and which slip gives what came instead.
 
-What is not a rank's part it is given as NaN: whoever computes with it gets NaN, whatever messages are sent besides.
+A rank is handed its part alone, or NaN in what is not its part: whoever computes with it gets NaN, whatever messages are
+sent besides.
 """
 
 from __future__ import annotations
@@ -46,16 +47,18 @@ def own_alone(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
     return given
 
 
-def wrong_part(held: Sequence[Any], part: Part) -> Complaint:
+def wrong_part(held: Sequence[Any], part: Part, blanked: bool = False) -> Complaint:
     """Words for wrong values: the first rank that does not hold the part that it should of a tensor spread over ranks.
 
-    `held[rank]` is what a rank holds; None where all are right.
+    `held[rank]` is what a rank holds; None where all are right. `blanked`: the ranks were given NaN in what is not theirs.
     """
     for rank, got in enumerate(held):
         complaint = first_difference(got, part.expected[rank], rank, part.name)
         if complaint:
             slip = first_slip(lambda given, got=got, rank=rank: _same_but_for_nan(got, given[rank]), part.slips)
-            return f"{complaint}. {slip or _foreign(got, rank)}".rstrip()
+            if blanked:
+                slip = slip or _foreign(got, rank)
+            return f"{complaint}. {slip}".rstrip()
 
     return None
 
@@ -76,14 +79,6 @@ def _foreign(got: Any, rank: int) -> str:
         f"The check puts NaN in what belongs to other ranks, and rank {rank} has computed with it: cut its own part out "
         f"(NaN times 0 is NaN), and let the ranks add up or gather what they have."
     )
-
-
-def not_a_tuple(returned: Sequence[Any], names: Sequence[str]) -> Complaint:
-    """Words for the first rank that did not return all its parts: as many tensors as there are names."""
-    for rank, got in enumerate(returned):
-        if not isinstance(got, tuple) or len(got) != len(names):
-            return f"rank {rank}: expected {len(names)} values ({', '.join(names)}), got {what_came(got)}"
-    return None
 
 
 def what_came(got: Any) -> str:

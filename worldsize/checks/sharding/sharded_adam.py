@@ -21,8 +21,8 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count, times
 
 POINTS = {
-    "the weights of Adam on one rank, on every rank, in place": 1.0,
-    "each rank keeps the state of its own part alone": 0.5,
+    "the weights of Adam on one rank, on every rank, in place": 0.25,
+    "each rank keeps the state of its own part alone": 0.25,
     "a reduce-scatter and an all-gather a step, nothing else": 0.5,
 }
 WEIGHTS, STATE, MESSAGES = POINTS
@@ -68,12 +68,12 @@ def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: flo
 
     held = [given[0] for given in ended.inputs]
     part = Part("the weights", [right[0]] * n, _slips(weights, gradients, averages, rate))
-    wrong = _still_the_start(held, weights) or wrong_part(held, part)
+    wrong = _still_the_start(held, weights) or wrong_part(held, part, blanked=True)
 
     found = {
         WEIGHTS: wrong,
         STATE: _wrong_state(ended.returned, right, n),
-        MESSAGES: _wrong_messages(ended, n, steps, weights.nbytes, wrong is None),
+        MESSAGES: wrong or _wrong_messages(ended, n, steps, weights.nbytes),  # the right bytes with wrong weights are none
     }
     if _too_large(ended.returned, right, n):  # who keeps it all need not hear first what that did to the weights
         return {STATE: found.pop(STATE), **found}
@@ -125,9 +125,17 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
 
         return held
 
+    before = adam(weights, averages[:-1], rate)[0]
+    stale = []
+    for r in range(n):
+        parts = cut(before, n)
+        parts[r] = cut(right, n)[r]
+        stale.append(np.concatenate(parts))
+
     return {
         "Only this rank's part has moved. The other ranks' parts are NaN when the check begins: after every step gather the "
         "weights of all parts, not what changed in them.": ungathered([right] * n),
+        "The gather came before the step: of the other ranks' parts these are the values before it.": stale,
         "Each part was updated with the gradient of one rank alone, not with the mean over the ranks.": [pieced] * n,
         "It was updated with this rank's own gradient alone, and nothing was gathered.": ungathered(local),
         "Every rank took a step with its own gradient: the gradients have to be averaged first.": local,
@@ -150,7 +158,7 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
     for k, name in enumerate(NAMES, 1):
         summed = {"It was made from the sum of the gradients: divide by the number of ranks.": cut(right[k] * n**k, n)}
         part = Part(f'"{name}" of its own part', cut(right[k], n), summed)
-        complaint = wrong_part([got[name] for got in returned], part)
+        complaint = wrong_part([got[name] for got in returned], part, blanked=True)
         if complaint:
             return complaint
 
@@ -180,7 +188,7 @@ def _numbers_held(state: dict) -> int:
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, right: bool) -> Complaint:
+def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int) -> Complaint:
     complaint = none_sent(ended.trace, "Use reduce_scatter and all_gather.")
     if complaint:
         return complaint
@@ -189,9 +197,8 @@ def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int, rig
     if got == 2 * one:
         return None
 
-    told = f"all ranks together sent {times(got / one * (n - 1))} x the weights' bytes a step, expected {2 * (n - 1)} x. "
-    if right:
-        told = f"the weights are right, but {told}"
+    share = times(got / one * (n - 1))
+    told = f"the weights are right, but all ranks together sent {share} x the weights' bytes a step, expected {2 * (n - 1)} x. "
     return told + _message_slip(got, one, steps)
 
 

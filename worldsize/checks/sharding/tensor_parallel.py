@@ -1,310 +1,271 @@
-"""The checks of tensor parallelism: a linear layer cut by columns, one cut by rows, and the pair as an MLP.
+"""The checks of tensor parallelism: an MLP of shards between f and g, and one between norms that have their tokens alone.
 
-Every part of the output and of the gradients must be that of the whole layer on one rank; the messages must be no more
-than the all-reduces that cannot be done without. A rank is given NaN in the parts of weights, and of gradients, that
-other ranks hold: with the whole layer on every rank nothing would have to be sent.
-M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3. Weights have shape [outputs, inputs], as torch's: the
-"columns" of the paper, which writes x A, are their rows.
+A rank is handed its own shard of the weights and nothing of the others'. It trains for some steps, and each step's output
+and gradient of the input, and the weights in the end, must be those of one device; gradients depend on the weights. The
+messages must be those of the collectives that cannot be done without: who gathers weights sends others.
+M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3; V. Korthikanti et al., arXiv:2205.05198, 2022, section
+4.2. Weights have shape [outputs, inputs], as torch's: the "columns" of the papers, which write x A, are their rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
-from worldsize.checks.sharding.parts import Part, cut, not_a_tuple, own_alone, wrong_part
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.values import has_keys
+from worldsize.checks.sharding.parts import ByRank, Part, cut, what_came, wrong_part
+from worldsize.checks.sharding.sharded_mlp import Mistake, MlpWeights, Norm, ShardedRun, block_on_ranks, mlp_on_ranks
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
 
-COLUMN = {
-    "forwards: this rank's columns of the output": 0.5,
-    "backwards: the gradients of x, weight and bias": 0.5,
-    "one all-reduce, of x's gradient": 0.5,
+MLP = {
+    "every step and the weights are those of one device": 0.5,
+    "two all-reduces a step, of the output and of x's gradient": 1.0,
 }
-ROW = {
-    "forwards: the whole output, on every rank": 0.5,
-    "backwards: the gradients of x, weight and bias": 0.5,
-    "one all-reduce, of the output": 0.5,
+BLOCK = {
+    "every step and the weights are those of one device": 0.5,
+    "halves of all-reduces for the tokens, one all-reduce for what all ranks hold": 1.0,
 }
-MLP = {"the output and the gradients of the whole MLP": 0.5, "two all-reduces, nothing in between": 0.5}
+KEYS = ("y", "grad_x", "weights")
 
-NAMES = ("y", "the gradient of x", "the gradient of weight", "the gradient of bias")
-MLP_NAMES = ("y", "the gradient of x", "the gradient of up", "the gradient of down")
-# ranks, examples, inputs, outputs (an MLP's hidden width); even parts first, then uneven and square ones
-SIZES = ((2, 3, 4, 6), (3, 4, 7, 8), (4, 2, 8, 8), (1, 3, 4, 5))
-
-UNREDUCED = "This is rank {r}'s part alone: the parts of all ranks have to be added up, in an all-reduce."
-DIVIDED = "It was divided by the number of ranks: parts add up, nothing is to be divided."
-SUMMED = "These were added up over the ranks, but each rank's part is its own."
-WHOLE = "This is the whole: a rank keeps its own part alone."
+# ranks, examples, width, hidden, steps; even parts first, then uneven and square ones
+MLP_SIZES = ((2, 3, 4, 6, 2), (3, 4, 5, 8, 2), (4, 2, 8, 8, 3), (1, 3, 4, 5, 2))
+# ranks, tokens (divided by the ranks), width, hidden, steps
+BLOCK_SIZES = ((2, 6, 4, 6, 2), (3, 6, 5, 8, 2), (4, 8, 6, 9, 3), (1, 3, 4, 5, 2))
+RATE = 0.02
 
 
-def column_parallel(arena: Arena, fn: Callable) -> Verdict:
-    """Check of tensor parallelism, a linear layer cut by columns.
+@dataclass(frozen=True)
+class Shards:
+    """A case: what the ranks are handed, what they should bring back, in parts by name, and what they have to send."""
 
-    `column_parallel(fabric, (x, weight, bias, grad))`: y = x weightᵀ + bias. x is whole; of the others a rank has its rows of
-    weight, its part of bias and its columns of grad, and NaN elsewhere.
-    """
-
-    def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
-        own = zip(own_alone(weight, n), own_alone(bias, n), own_alone(grad, n, 1), strict=True)
-        return [(x, *parts) for parts in own]
-
-    return judge("column_parallel", COLUMN, _cases(arena, fn, inputs, _column_parts, COLUMN))
-
-
-def row_parallel(arena: Arena, fn: Callable) -> Verdict:
-    """Check of tensor parallelism, a linear layer cut by rows.
-
-    `row_parallel(fabric, (x, weight, bias, grad))`: x is this rank's columns, weight has NaN in the columns of other ranks,
-    bias and grad are whole.
-    """
-
-    def inputs(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[tuple]:
-        own = zip(cut(x, n, 1), own_alone(weight, n, 1), strict=True)
-        return [(columns.copy(), weights, bias, grad) for columns, weights in own]
-
-    return judge("row_parallel", ROW, _cases(arena, fn, inputs, _row_parts, ROW))
+    name: str
+    inputs: list[dict[str, Any]]
+    parts: dict[str, list[Part]]
+    needed_bytes: int
+    collectives: str
 
 
 def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
-    """Check of tensor parallelism, two layers with one all-reduce each way.
+    """Check of tensor parallelism, an MLP of which every rank holds a shard.
 
-    `parallel_mlp(fabric, (x, up, down, grad))`: y = relu(x upᵀ) downᵀ; x and grad are whole, up has NaN in the rows of other
-    ranks, and down in their columns.
+    `parallel_mlp(fabric, task)` trains relu(x upᵀ + up_bias) downᵀ + down_bias. task["weights"] are this rank's rows of
+    up and up_bias, its columns of down, and all of down_bias; task["batches"] are pairs (x, target), the same on all ranks.
     """
-    return judge("parallel_mlp", MLP, _mlp_cases(arena, fn))
+    return judge("parallel_mlp", MLP, _cases(arena, fn, MLP_SIZES, _mlp_shards, MLP))
+
+
+def sequence_parallel(arena: Arena, fn: Callable) -> Verdict:
+    """Check of sequence parallelism, an MLP between tokens that are spread over the ranks.
+
+    `sequence_parallel(fabric, task)` trains x + mlp(norm(x)). task["weights"] are scale and shift of the norm (whole), this
+    rank's rows of up and up_bias, its columns of down, and down_bias (whole); task["batches"] are pairs (x, target) of this
+    rank's tokens alone.
+    """
+    return judge("sequence_parallel", BLOCK, _cases(arena, fn, BLOCK_SIZES, _block_shards, BLOCK))
 
 
 # ---- cases -----------------------------------------------------------------------------------
 
 
-def _cases(arena: Arena, fn: Callable, inputs_of: Callable, parts_of: Callable, points: dict) -> Iterator[Case]:
-    for n, batch, width, outputs in SIZES:
+def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callable, points: dict) -> Iterator[Case]:
+    for n, rows, width, hidden, steps in sizes:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
-        shapes = ((batch, width), (outputs, width), (outputs,), (batch, outputs))
-        given = [generator.integers(1, 30, shape).astype("float64") for shape in shapes]
-        name = _name(n, batch, width, outputs)
-        yield _case(name, arena, fn, inputs_of(n, *given), parts_of(n, *given), points)
+        weights = MlpWeights.drawn(generator, width, hidden)
+        batches = [tuple(generator.normal(size=(2, rows, width))) for _ in range(steps)]
+        shards = shards_of(generator, n, weights, batches)
+        yield _case(arena, fn, shards, points)
 
 
-def _case(name: str, arena: Arena, fn: Callable, inputs: list[tuple], parts: Sequence[Part], points: dict) -> Case:
-    forward, backward, messages = points
-    y, *gradients = parts
-    summed = gradients[0] if points is COLUMN else y
-    needed_bytes = 2 * (len(inputs) - 1) * summed.expected[0].nbytes
+def _case(arena: Arena, fn: Callable, shards: Shards, points: dict) -> Case:
+    values, messages = points
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        return _values_first({
-            forward: _wrong(ended, NAMES, [y]),
-            backward: _wrong(ended, NAMES, gradients, first=1),
-            messages: _wrong_bytes(ended, needed_bytes, ONE),
-        })  # fmt: skip
+        wrong = _wrong(ended, shards)
+        # the right bytes with wrong values in them are none
+        return {values: wrong, messages: wrong or though_right("the values", _wrong_bytes(ended, shards))}
 
-    return Case(name, lambda: _advised(arena.ranks(fn, inputs), points), examine)
+    return Case(shards.name, lambda: _advised(arena.ranks(fn, shards.inputs)), examine)
 
 
-def _mlp_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for n, batch, width, hidden in SIZES:
-        generator = np.random.default_rng(arena.draws.getrandbits(32))
-        shapes = ((batch, width), (hidden, width), (width, hidden), (batch, width))
-        given = tuple(generator.normal(size=shape) for shape in shapes)
-        yield _mlp_case(_name(n, batch, width, hidden), arena, fn, n, given)
-
-
-def _mlp_case(name: str, arena: Arena, fn: Callable, n: int, given: tuple[np.ndarray, ...]) -> Case:
-    values, messages = MLP
-    x, up, down, grad = given
-    inputs = [(x, own_up, own_down, grad) for own_up, own_down in zip(own_alone(up, n), own_alone(down, n, 1), strict=True)]
-    parts = _mlp_parts(n, *given)
-    needed_bytes = 2 * 2 * (n - 1) * x.nbytes
-
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        found = {values: _wrong(ended, MLP_NAMES, parts), messages: _wrong_bytes(ended, needed_bytes, TWO)}
-        return _values_first(found)
-
-    return Case(name, lambda: arena.ranks(fn, inputs), examine)
-
-
-def _advised(ended: ArenaResult, points: dict) -> ArenaResult:
-    """Says where to cut after an error about shapes, which tells no more than that they don't fit."""
+def _advised(ended: ArenaResult) -> ArenaResult:
+    """Says what a shard is after an error about shapes, which tells no more than that they don't fit."""
     if ended.state != "raised" or "shapes cannot be multiplied" not in ended.message:
         return ended
 
-    if points is COLUMN:
-        dimension, why = 0, "its outputs are spread"
-    else:
-        dimension, why = 1, "x's columns, its inputs, are spread"
-    advice = f"weight is [outputs, inputs]: cut it along dimension {dimension}, since {why} over the ranks."
+    advice = (
+        "A rank has its own shard: rows of up, which are hidden units, and the columns of down for the same hidden units. "
+        "Nothing is left to cut."
+    )
     return replace(ended, message=f"{ended.message}\n{advice}")
 
 
-def _name(n: int, batch: int, width: int, outputs: int) -> str:
-    return f"{ranks_in_words(n)}, x [{batch}, {width}], the first weight [{outputs}, {width}]"
+# ---- values ----------------------------------------------------------------------------------
 
 
-def _wrong(ended: ArenaResult, names: Sequence[str], parts: Sequence[Part], first: int = 0) -> Complaint:
-    complaint = not_a_tuple(ended.returned, names)
-    if complaint:
-        return complaint
+def _wrong(ended: ArenaResult, shards: Shards) -> Complaint:
+    for rank, got in enumerate(ended.returned):
+        if not has_keys(got, *KEYS):
+            return f"rank {rank}: expected what train returns, a dict with {', '.join(KEYS)}, got {what_came(got)}"
 
-    for k, part in enumerate(parts, first):
-        complaint = wrong_part([got[k] for got in ended.returned], part)
+    for key in KEYS:
+        complaint = _wrong_count([got[key] for got in ended.returned], key, len(shards.parts[key]))
+        if complaint:
+            return complaint
+
+    for key, k in _in_order(len(shards.parts["y"]), len(shards.parts["weights"])):
+        complaint = wrong_part([got[key][k] for got in ended.returned], shards.parts[key][k])
         if complaint:
             return complaint
 
     return None
 
 
-def _values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
-    """Messages are spoken of alone where the values are right."""
-    *values, messages = found.values()
-    if any(values) or not messages:
-        return found
-    return {**found, list(found)[-1]: f"the values are right, but {messages}"}
+def _in_order(steps: int, weights: int) -> Iterator[tuple[str, int]]:
+    """Step after step, so that the first thing that went wrong is named."""
+    for k in range(steps):
+        yield "y", k
+        yield "grad_x", k
+    for k in range(weights):
+        yield "weights", k
+
+
+def _wrong_count(lists: Sequence[Any], key: str, expected: int) -> Complaint:
+    for rank, got in enumerate(lists):
+        if not isinstance(got, tuple) or len(got) != expected:
+            return f'rank {rank}: expected "{key}" with {expected} tensors, got {what_came(got)}'
+    return None
 
 
 # ---- messages --------------------------------------------------------------------------------
 
-ONE = "one all-reduce"
-TWO = "two all-reduces, one forwards and one backwards,"
+_TOO_MANY = (
+    "Weights stay where they are, what a rank can work out from its own shard needs no message, and where a rank needs its "
+    "own part of a sum alone, half of an all-reduce does."
+)
+_HOW = "Each rank holds a shard: what many have to know is added up or gathered over the fabric."
 
 
-def _wrong_bytes(ended: ArenaResult, needed: int, what: str) -> Complaint:
-    """Words for more or less than the bytes of the all-reduces, or for no message at all."""
+def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
+    """Words for more or less than the bytes of the collectives, or for no message at all."""
     complaint = none_sent(ended.trace, _HOW)
     if complaint:
         return complaint
 
-    got = ended.trace.total_bytes()
+    got, needed = ended.trace.total_bytes(), shards.needed_bytes
     if got == needed:
         return None
+
+    share = times(got / needed) if needed else "many"
+    told = f"all ranks together sent {got} bytes, {share} x those of {shards.collectives} ({needed} bytes). "
     if got < needed:
-        return (
-            f"all ranks together sent {got} bytes, and {what} cannot do with less than {needed}. Did a rank compute with weights "
-            f"that are not its own?"
-        )
-    return (
-        f"all ranks together sent {got} bytes, {times(got / needed) if needed else 'many'} x those of {what} which have to be "
-        f"({needed} bytes). What a rank can work out from its own part needs no message."
-    )
-
-
-_HOW = "Each rank is to use its own part of the weights alone, and all_reduce(fabric, t) for what has to be added up."
+        return f"{told}Something that has to be added up was not."
+    return f"{told}{_TOO_MANY}"
 
 
 # ---- what is right, and what slips give ------------------------------------------------------
 
-
-def _column_parts(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[Part]:
-    rows, columns = cut(weight, n), cut(grad, n, 1)
-    y = x @ weight.T + bias
-    crossed = _products(cut(x, n, 1), _transposed(cut(weight, n, 1)))
-
-    inward = _products(columns, rows)
-    turned = _products(_transposed(columns), [x] * n)
-    of_bias = [g.sum(0) for g in columns]
-
-    return [
-        Part("its columns of y", cut(y, n, 1), {
-            WHOLE: [y] * n,
-            "The bias was left out.": cut(y - bias, n, 1),
-            "weight was cut along the wrong dimension: an output of the layer is a row of weight, [outputs, inputs].": [
-                part + bias for part in crossed
-            ],
-        }),
-        Part("the gradient of x", [sum(inward)] * n, {**_alone(inward), DIVIDED: [sum(inward) / n] * n}),
-        Part("the gradient of its rows of weight", turned, {WHOLE: [grad.T @ x] * n, **_summed(turned)}),
-        Part("the gradient of its part of bias", of_bias, {WHOLE: [grad.sum(0)] * n, **_summed(of_bias)}),
-    ]  # fmt: skip
-
-
-def _row_parts(n: int, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, grad: np.ndarray) -> list[Part]:
-    columns, own = cut(weight, n, 1), cut(x, n, 1)
-    outward = _products(own, _transposed(columns))
-    y = sum(outward) + bias
-
-    inward = _products([grad] * n, columns)
-    turned = _products([grad.T] * n, own)
-
-    return [
-        Part("y", [y] * n, {
-            f"The bias is in it {n} times: every rank added it, and then all were summed. Add it once, after the sum.": [
-                y + (n - 1) * bias
-            ] * n,
-            "The bias was left out.": [y - bias] * n,
-            **_alone(outward), **_alone([part + bias for part in outward]),
-            DIVIDED: [sum(outward) / n + bias] * n,
-            "The whole was divided by the number of ranks: parts add up.": [y / n] * n,
-        }),
-        Part("the gradient of its columns of x", inward, {WHOLE: [grad @ weight] * n, **_summed(inward)}),
-        Part("the gradient of its columns of weight", turned, {WHOLE: [grad.T @ x] * n, **_summed(turned)}),
-        Part("the gradient of bias", [grad.sum(0)] * n, {
-            f"It is {n} times too large: every rank has the whole of y's gradient already, nothing is to be added up.": [
-                n * grad.sum(0)
-            ] * n,
-            "This is a part of it: the bias is whole on every rank.": cut(grad.sum(0), n),
-        }),
-    ]  # fmt: skip
+_SLIPS = {
+    Mistake(bias_times_ranks=True): (
+        "The bias is in it once for every rank: each added it, and then all were summed. Add it once, after the sum."
+    ),
+    Mistake(no_bias=True): "down_bias was left out.",
+    Mistake(y_divided=True): "It was divided by the number of ranks: parts add up, nothing is to be divided.",
+}
+MLP_SLIPS = _SLIPS | {
+    Mistake(y_is_a_summand=True): (
+        "This is a rank's part alone: down, cut by its columns, leaves summands. All ranks' have to be added up (g, forwards)."
+    ),
+    Mistake(relu_last=True): "There is no ReLU between the layers.",
+    Mistake(gradient_is_a_summand=True): (
+        "This is a rank's part alone: x went to all ranks, so all ranks' gradients of it have to be added up (f, backwards)."
+    ),
+    Mistake(gradient_times_ranks=True): (
+        "Gradients are too large by the number of ranks: all ranks hold the whole y and so its whole gradient. Backwards g "
+        "passes it on as it is."
+    ),
+}
+BLOCK_SLIPS = _SLIPS | {
+    Mistake(y_is_a_summand=True): (
+        "Each rank's product was cut, not added up: down, cut by its columns, leaves summands. Reduce-scatter them."
+    ),
+    Mistake(gradient_is_a_summand=True): (
+        "The gathered tokens' gradient was cut, not added up: they went to all ranks, so all ranks' gradients of them have to "
+        "come back. Reduce-scatter it."
+    ),
+    Mistake(shared_alone=True): (
+        "Of a weight that all ranks hold whole, each sees the gradient of its own tokens: scale, shift and down_bias drift "
+        "apart. Add the parts up (f)."
+    ),
+    Mistake(no_residual=True): "x itself is missing: the block is x + mlp(norm(x)).",
+}
 
 
-def _mlp_parts(n: int, x: np.ndarray, up: np.ndarray, down: np.ndarray, grad: np.ndarray) -> list[Part]:
-    ups, downs = cut(up, n), cut(down, n, 1)
-    hidden = _products([x] * n, _transposed(ups))
-    active = [np.maximum(h, 0) for h in hidden]
-    outward = _products(active, _transposed(downs))
-    late = _products(hidden, _transposed(downs))
+def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, batches: list) -> Shards:
+    right = mlp_on_ranks(weights, batches, RATE, 1)
+    slips = {words: mlp_on_ranks(weights, batches, RATE, n, mistake) for mistake, words in MLP_SLIPS.items()}
+    names = ("its rows of up", "its part of up_bias", "its columns of down", "down_bias")
 
-    plain = _products([grad] * n, downs)
-    masked = [g * (h > 0) for g, h in zip(plain, hidden, strict=True)]
-    inward = _products(masked, ups)
-    unmasked = _products(plain, ups)
-    of_up = _products(_transposed(masked), [x] * n)
-    of_down = _products([grad.T] * n, active)
-    no_relu = "The gradient passed ReLU as if it were not there: where hidden is not above 0, it is 0."
-
-    return [
-        Part("y", [sum(outward)] * n, {
-            **_alone(outward), DIVIDED: [sum(outward) / n] * n,
-            "There is no ReLU in it.": [sum(late)] * n,
-            "ReLU has to come between the two layers, not after them.": [np.maximum(sum(late), 0)] * n,
-        }),
-        Part("the gradient of x", [sum(inward)] * n, {
-            **_alone(inward), DIVIDED: [sum(inward) / n] * n, no_relu: [sum(unmasked)] * n,
-        }),
-        Part("the gradient of its rows of up", of_up, {
-            no_relu: _products(_transposed(plain), [x] * n), WHOLE: [np.concatenate(masked, 1).T @ x] * n,
-            **_summed(of_up),
-        }),
-        Part("the gradient of its columns of down", of_down, {
-            WHOLE: [grad.T @ np.concatenate(active, 1)] * n,
-            "It was taken with the values before ReLU: down sees those after it.": _products([grad.T] * n, hidden),
-            **_summed(of_down),
-        }),
-    ]  # fmt: skip
+    x, steps = batches[0][0], len(batches)
+    end = MlpWeights(*(w[0] for w in right.weights)).cut(n)
+    expected = {
+        "y": {f"y of step {k}": [y[0]] * n for k, y in enumerate(right.y, 1)},
+        "grad_x": {f"the gradient of x in step {k}": [g[0]] * n for k, g in enumerate(right.grad_x, 1)},
+        "weights": {f"{name} after step {steps}": [own[k] for own in end] for k, name in enumerate(names)},
+    }
+    return Shards(
+        name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], {_sizes(weights)}, {steps} steps",
+        inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
+        parts=_parts(expected, slips),
+        needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,
+        collectives="two all-reduces a step",
+    )
 
 
-def _products(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Each rank's own matrix product."""
-    return [a @ b for a, b in zip(left, right, strict=True)]
+def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, batches: list) -> Shards:
+    norm = Norm(*generator.uniform(0.5, 1.5, (2, weights.width)))
+    right = block_on_ranks(norm, weights, batches, RATE, 1)
+    slips = {words: block_on_ranks(norm, weights, batches, RATE, n, mistake) for mistake, words in BLOCK_SLIPS.items()}
+    names = ("scale", "shift", "its rows of up", "its part of up_bias", "its columns of down", "down_bias")
+
+    inputs = []
+    for rank, own in enumerate(weights.cut(n)):
+        tokens = [tuple(cut(part, n)[rank] for part in batch) for batch in batches]
+        inputs.append({"weights": [*norm, *own], "batches": tokens, "rate": RATE})
+
+    x, steps = batches[0][0], len(batches)
+    scale, shift, *rest = (w[0] for w in right.weights)
+    end = [(scale, shift, *own) for own in MlpWeights(*rest).cut(n)]
+    expected = {
+        "y": {f"its tokens of y in step {k}": cut(y[0], n) for k, y in enumerate(right.y, 1)},
+        "grad_x": {f"its tokens of x's gradient in step {k}": cut(g[0], n) for k, g in enumerate(right.grad_x, 1)},
+        "weights": {f"{name} after step {steps}": [own[k] for own in end] for k, name in enumerate(names)},
+    }
+    shared_bytes = 3 * scale.nbytes
+    return Shards(
+        name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, {_sizes(weights)}, {steps} steps",
+        inputs=inputs,
+        parts=_parts(expected, slips),
+        needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
+        collectives="an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
+    )
 
 
-def _transposed(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    return [part.T for part in parts]
+def _sizes(weights: MlpWeights) -> str:
+    return f"up [{weights.hidden}, {weights.width}]"
 
 
-def _alone(parts: Sequence[np.ndarray]) -> dict[str, list[np.ndarray]]:
-    """The slip of leaving out the all-reduce; each rank has its own words."""
-    return {UNREDUCED.format(r=r): [part] * len(parts) for r, part in enumerate(parts)}
-
-
-def _summed(parts: Sequence[np.ndarray]) -> dict[str, list[Any]]:
-    """The slip of adding up what is each rank's own, where the parts are equally large."""
-    if len({part.shape for part in parts}) > 1:
-        return {}
-    return {SUMMED: [sum(parts)] * len(parts)}
+def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Part]]:
+    """{key of what train returns: its tensors, with what each slip gives in their place}."""
+    found = {}
+    for key, tensors in expected.items():
+        found[key] = [
+            Part(name, value, {words: run.of(key)[k] for words, run in slips.items()})
+            for k, (name, value) in enumerate(tensors.items())
+        ]
+    return found

@@ -1,0 +1,178 @@
+"""Exercise 12.2: an MLP of shards between tokens that are spread over the ranks."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from tests.checks.mutants import Answers
+from tests.checks.mutants._sharding import train
+from worldsize.fabric.collectives import all_reduce
+from worldsize.pytorch.transformer_shard import TwoWays, gathered, scattered
+
+answers = Answers("sequence_parallel")
+
+
+def as_it_is(x):
+    return x.view_as(x)
+
+
+def gather(fabric, x):
+    return TwoWays.apply(x, lambda x: gathered(fabric, x), lambda grad: scattered(fabric, grad))
+
+
+def scatter(fabric, x):
+    return TwoWays.apply(x, lambda x: scattered(fabric, x), lambda grad: gathered(fabric, grad))
+
+
+def shared(fabric, w):
+    return TwoWays.apply(w, as_it_is, lambda grad: all_reduce(fabric, grad.clone()))
+
+
+def own(fabric, x):
+    return x.tensor_split(fabric.world_size)[fabric.rank]
+
+
+def block(fabric, task, enter=gather, leave=scatter, norm=shared, bias=shared, residual=True):
+    scale, shift, up, up_bias, down, down_bias = task["weights"]
+
+    def forward(x):
+        normed = F.layer_norm(x, x.shape[-1:], norm(fabric, scale), norm(fabric, shift))
+        y = leave(fabric, F.linear(F.linear(enter(fabric, normed), up, up_bias).relu(), down)) + bias(fabric, down_bias)
+        return y + x if residual else y
+
+    return train(forward, task)
+
+
+@answers.is_wrong("step 2", "Of a weight that all ranks hold whole, each sees the gradient of its own", "Add the parts up (f)")
+def lets_all_ranks_drift_apart(fabric, task):
+    return block(fabric, task, norm=lambda _, w: w, bias=lambda _, w: w)
+
+
+@answers.is_wrong("(its tokens of y in step 2)")
+def forgets_the_bias_alone(fabric, task):
+    return block(fabric, task, bias=lambda _, w: w)
+
+
+@answers.is_wrong("(its tokens of y in step 2)")
+def forgets_the_norm_alone(fabric, task):
+    return block(fabric, task, norm=lambda _, w: w)
+
+
+@answers.is_wrong("x's gradient in step 1", "The gathered tokens' gradient was cut, not added up", "Reduce-scatter it")
+def cuts_the_gradient_of_what_was_gathered(fabric, task):
+    def enter(fabric, x):
+        return TwoWays.apply(x, lambda x: gathered(fabric, x), lambda grad: own(fabric, grad).clone())
+
+    return block(fabric, task, enter=enter)
+
+
+@answers.is_wrong("its tokens of y in step 1", "Each rank's product was cut, not added up", "Reduce-scatter them")
+def cuts_the_products(fabric, task):
+    def leave(fabric, x):
+        return TwoWays.apply(x, lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
+
+    return block(fabric, task, leave=leave)
+
+
+@answers.is_wrong("x itself is missing")
+def leaves_x_out(fabric, task):
+    return block(fabric, task, residual=False)
+
+
+@answers.is_wrong("The bias is in it once for every rank")
+def adds_the_bias_before_the_sum(fabric, task):
+    scale, shift, up, up_bias, down, down_bias = task["weights"]
+
+    def forward(x):
+        normed = F.layer_norm(x, x.shape[-1:], shared(fabric, scale), shared(fabric, shift))
+        hidden = F.linear(gather(fabric, normed), up, up_bias).relu()
+        return x + scatter(fabric, F.linear(hidden, down, down_bias))
+
+    return train(forward, task)
+
+
+def f(fabric, x):
+    return shared(fabric, x)
+
+
+def g(fabric, x):
+    return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: grad)
+
+
+@answers.is_wrong("the values are right, but all ranks together sent", "half of an all-reduce does")
+def keeps_f_and_g_and_cuts_afterwards(fabric, task):
+    """Exercise 12.1 between an all-gather and a cut: right, with all-reduces in place of their halves."""
+
+    def enter(fabric, x):
+        whole = TwoWays.apply(x, lambda x: gathered(fabric, x), lambda grad: own(fabric, grad).clone())
+        return f(fabric, whole)
+
+    def leave(fabric, x):
+        return TwoWays.apply(g(fabric, x), lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
+
+    return block(fabric, task, enter=enter, leave=leave)
+
+
+@answers.is_wrong("the values are right, but all ranks together sent")
+def adds_up_what_is_its_own(fabric, task):
+    """It also adds up a zero for up_bias, which is a rank's own."""
+    scale, shift, up, up_bias, down, down_bias = task["weights"]
+    seen = block(fabric, task)
+    all_reduce(fabric, torch.zeros(7, dtype=up.dtype))
+    return seen
+
+
+@answers.is_wrong("(its tokens of y in step 1)")
+def norms_after_the_sum(fabric, task):
+    scale, shift, up, up_bias, down, down_bias = task["weights"]
+
+    def forward(x):
+        y = x + scatter(fabric, F.linear(F.linear(gather(fabric, x), up, up_bias).relu(), down)) + shared(fabric, down_bias)
+        return F.layer_norm(y, y.shape[-1:], shared(fabric, scale), shared(fabric, shift))
+
+    return train(forward, task)
+
+
+@answers.is_wrong("got a tensor")
+def returns_its_tokens(fabric, task):
+    return block(fabric, task)["y"][0]
+
+
+@answers.is_right
+def in_ways(fabric, task):
+    return block(fabric, task)
+
+
+@answers.is_right
+def adds_up_all_shared_gradients_at_once(fabric, task):
+    """One hook and one message for the three of them."""
+    scale, shift, up, up_bias, down, down_bias = task["weights"]
+
+    def forward(x):
+        three = shared(fabric, torch.stack([scale, shift, down_bias]))
+        normed = F.layer_norm(x, x.shape[-1:], three[0], three[1])
+        return x + scatter(fabric, F.linear(F.linear(gather(fabric, normed), up, up_bias).relu(), down)) + three[2]
+
+    return train(forward, task)
+
+
+@answers.is_right
+def with_hooks_on_the_weights(fabric, task):
+    for k in (0, 1, 5):
+        task["weights"][k].requires_grad_().register_hook(lambda grad: all_reduce(fabric, grad.clone()))
+    return block(fabric, task, norm=lambda _, w: w, bias=lambda _, w: w)
+
+
+@answers.is_right
+def with_a_class_that_gathers_in_autograd(fabric, task):
+    class Tokens(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return gathered(fabric, x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return scattered(fabric, grad)
+
+    return block(fabric, task, enter=lambda _, x: Tokens.apply(x))

@@ -1,0 +1,42 @@
+"""The meter of live bytes counts what is there: what is made, not what is freed or emptied, each storage once."""
+
+import pytest
+import torch
+
+from worldsize.pytorch.live_bytes import LiveBytes, SavedBytes
+
+pytestmark = pytest.mark.quick
+
+
+def test_what_is_made_counts_until_it_is_freed():
+    with LiveBytes() as meter:
+        x = torch.zeros(100)
+        both = meter.now(), x.view(10, 10).numel(), meter.now()
+        del x
+    assert both == (400, 100, 400)
+    assert (meter.now(), meter.peak) == (0, 400)
+
+
+def test_what_was_there_before_counts_once_it_is_known():
+    x = torch.zeros(100)
+    assert LiveBytes([x, x[:50]]).now() == 400
+
+
+def test_a_storage_that_is_emptied_does_not_count():
+    x = torch.zeros(100)
+    meter = LiveBytes([x])
+    x.untyped_storage().resize_(0)
+    assert meter.now() == 0
+
+
+def test_what_backward_needs_is_counted_once_and_without_weights():
+    x, w = torch.zeros(10, 5), torch.zeros(5, 5, requires_grad=True)
+    with SavedBytes([w]) as saved:
+        y = (x @ w).tanh()
+    assert saved.total == x.nbytes + y.nbytes
+
+
+def test_nothing_is_kept_where_no_gradient_is_asked_for():
+    with SavedBytes() as saved, torch.no_grad():
+        torch.zeros(5, requires_grad=True).tanh()
+    assert saved.total == 0

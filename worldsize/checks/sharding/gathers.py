@@ -1,0 +1,167 @@
+"""Which layer's weight is gathered when, read from a rank's own record: how many are whole at once, and what comes early.
+
+For two ranks, where a message tells by its size what it is: the part of a layer's weight that a rank sends in a gather, or
+the other rank's part of its gradient. So layers have odd numbers of weights that differ. A rank's own sends and its own
+work are on one clock and in its program's order: nothing here hangs on how busy the machine is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from worldsize.checks.verdict import Complaint
+from worldsize.trace import Span, Trace, Transfer
+
+
+@dataclass(frozen=True)
+class _Gather:
+    """A gather for one stretch of work of a rank: `work` counts all of them, forwards and backwards, step after step."""
+
+    rank: int
+    layer: int
+    work: int
+    begun_s: float
+    arrived_s: float
+
+
+class LayerGathers:
+    """The gathers of a run of two ranks, by layer and by the work that they are for. `layers`: numbers in each weight."""
+
+    def __init__(self, layers: Sequence[int], item_bytes: int, steps: int, trace: Trace) -> None:
+        self._layers, self._item_bytes, self._steps, self._trace = layers, item_bytes, steps, trace
+        sizes = [size for rank in (0, 1) for size in self._own_sizes(rank)]
+        if trace.world_size != 2 or len(set(sizes)) != len(sizes):
+            raise ValueError(f"LayerGathers: expected two ranks and layers whose parts differ in size, got {layers!r}")
+
+    def too_many_at_once(self) -> Complaint:
+        """Words for a gather that begins while the two layers before it are still to work with."""
+        return self._unread() or self._over_all(self._too_early)
+
+    def not_ahead(self) -> Complaint:
+        """Words for a gather that begins only when its layer is next, or that is waited for before the work it should hide in."""
+        return self._unread() or self._over_all(self._too_late) or self._mostly_waited_for()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def _own_sizes(self, rank: int) -> list[int]:
+        """Bytes of this rank's part of each layer: the first part is the larger."""
+        return [(size + 1 - rank) // 2 * self._item_bytes for size in self._layers]
+
+    def _works(self) -> list[int]:
+        """The layer of each stretch of work in a step: forwards, then backwards."""
+        forwards = list(range(len(self._layers)))
+        return [*forwards, *reversed(forwards)]
+
+    def _spans(self, rank: int) -> list[Span]:
+        return sorted((s for s in self._trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
+
+    def _gather_messages(self, rank: int) -> list[tuple[int, Transfer]]:
+        """(layer, message) of the parts of weights that this rank sends, in their order."""
+        sizes = self._own_sizes(rank)
+        sent = sorted((t for t in self._trace.transfers if t.src == rank), key=lambda t: t.start_s)
+        return [(sizes.index(t.size_bytes), t) for t in sent if t.size_bytes in sizes]
+
+    def _unread(self) -> Complaint:
+        """Words where there is not the work, or not the gathers, of a stage 3."""
+        works, last = self._works(), len(self._layers) - 1
+        for rank in (0, 1):
+            expected, got = len(works) * self._steps, len(self._spans(rank))
+            if got != expected:
+                return (
+                    f"rank {rank} did the work of a layer {got} times, expected {expected}: layer_forward and layer_backward "
+                    f"once for each layer and step, which declare their work."
+                )
+
+            order = [layer for layer, _ in self._gather_messages(rank)]
+            kept = [*works[: last + 1], *works[last + 2 :]]  # the last layer's weight stays for its backward pass
+            if order not in (works * self._steps, kept * self._steps):
+                return self._wrong_order(rank, order, works)
+
+        return None
+
+    def _wrong_order(self, rank: int, order: list[int], works: list[int]) -> str:
+        if order == works[: len(self._layers)] * self._steps:
+            return (
+                f"rank {rank} sends its parts for the forward pass alone: what is not gathered again for the backward pass "
+                f"was never freed, and all layers are whole at once."
+            )
+        shown = ", ".join(map(str, order[: len(works)])) or "none"
+        return (
+            f"rank {rank} sends its parts of whole weights in the order of layers {shown}; expected in each step "
+            f"{', '.join(map(str, works))}: gathered for its forward pass, freed, and gathered again for its backward pass."
+        )
+
+    def _gathers(self, rank: int) -> list[_Gather]:
+        works = self._works()
+        of_work = [k for _ in range(self._steps) for k in range(len(works))]
+        messages = self._gather_messages(rank)
+        if len(messages) != len(of_work):  # the last layer's weight stays for its backward pass
+            of_work = [k for k in of_work if k != len(self._layers)]
+
+        arrivals = self._arrivals(rank)
+        found, step = [], -1
+        for (layer, sent), k, arrived_s in zip(messages, of_work, arrivals, strict=True):
+            step += k == 0
+            found.append(_Gather(rank, layer, step * len(works) + k, sent.start_s, arrived_s))
+        return found
+
+    def _arrivals(self, rank: int) -> list[float]:
+        """When the other rank's parts of weights had arrived here, in the order in which they were sent."""
+        return [message.end_s for _, message in self._gather_messages(1 - rank)]
+
+    # ---- judging -----------------------------------------------------------------------------
+
+    def _over_all(self, judged: Callable[[_Gather, list[Span]], Complaint]) -> Complaint:
+        for rank in (0, 1):
+            spans = self._spans(rank)
+            for gather in self._gathers(rank):
+                complaint = judged(gather, spans)
+                if complaint:
+                    return complaint
+        return None
+
+    def _too_early(self, gather: _Gather, spans: list[Span]) -> Complaint:
+        before = gather.work - 2
+        if before < 0 or gather.begun_s >= spans[before].end_s:
+            return None
+        return (
+            f"{self._named(gather)} before the work of two layers "
+            f"earlier is over: three layers or more are whole at once. Gather one ahead."
+        )
+
+    def _too_late(self, gather: _Gather, spans: list[Span]) -> Complaint:
+        place = gather.work % len(self._works())
+        if place in (0, len(self._layers)):  # nothing comes before a step, and at the turn the same layer works twice
+            return None
+
+        if gather.begun_s > spans[gather.work - 1].start_s:
+            return (
+                f"{self._named(gather)} only after the work of the "
+                f"layer before it has begun: nothing of it is hidden. Begin the gather first, then work, then wait for it."
+            )
+        return None
+
+    def _mostly_waited_for(self) -> Complaint:
+        """Words where most gathers that begin ahead are over before the work that they should hide in."""
+        for rank in (0, 1):
+            spans = self._spans(rank)
+            ahead = [g for g in self._gathers(rank) if g.work % len(self._works()) not in (0, len(self._layers))]
+            early = [g for g in ahead if g.arrived_s < spans[g.work - 1].start_s]
+            if 2 * len(early) > len(ahead):
+                return (
+                    f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the layer "
+                    f"at hand: begin the gather, work, and only then wait."
+                )
+
+        return None
+
+    def _named(self, gather: _Gather) -> str:
+        return f"rank {gather.rank} begins to gather layer {gather.layer} ({self._where(gather.work)})"
+
+    def _where(self, work: int) -> str:
+        step, k = divmod(work, len(self._works()))
+        way = "forwards"
+        if k >= len(self._layers):
+            way = "backwards"
+        return f"{way} in step {step + 1}"

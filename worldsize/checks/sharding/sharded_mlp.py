@@ -1,0 +1,208 @@
+"""Training an MLP, in NumPy: as one device does it, and as ranks do that each hold a shard and may make a mistake.
+
+With no mistake both give the same; the checks compare with the one device, and name a mistake by what the ranks would get
+with it. An MLP is relu(x upᵀ + up_bias) downᵀ + down_bias; a block is x + mlp(norm(x)). The loss is ½ Σ (y − target)², so
+that y's gradient is y − target; steps are plain gradient descent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from worldsize.checks.sharding.parts import ByRank, cut
+
+EPSILON = 1e-5  # of a layer norm, as torch's
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+class MlpWeights(NamedTuple):
+    """up [hidden, width], up_bias [hidden], down [width, hidden], down_bias [width]; of a shard its rows and columns."""
+
+    up: np.ndarray
+    up_bias: np.ndarray
+    down: np.ndarray
+    down_bias: np.ndarray
+
+    @classmethod
+    def drawn(cls, generator: np.random.Generator, width: int, hidden: int) -> MlpWeights:
+        shapes = ((hidden, width), (hidden,), (width, hidden), (width,))
+        return cls(*(generator.normal(size=shape) for shape in shapes))
+
+    @property
+    def hidden(self) -> int:
+        return self.up.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.up.shape[1]
+
+    def cut(self, n: int) -> list[MlpWeights]:
+        """The shards that n ranks hold: hidden units are spread, down_bias is whole on all of them."""
+        spread = zip(cut(self.up, n), cut(self.up_bias, n), cut(self.down, n, 1), strict=True)
+        return [MlpWeights(up.copy(), bias.copy(), down.copy(), self.down_bias.copy()) for up, bias, down in spread]
+
+    def stepped(self, gradients: Sequence[np.ndarray], rate: float) -> MlpWeights:
+        return MlpWeights(*(w - rate * g for w, g in zip(self, gradients, strict=True)))
+
+
+class Norm(NamedTuple):
+    """A layer norm's scale and shift, both [width]."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+
+    def normed(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """x with mean 0 and variance 1 in each row, and that scaled and shifted."""
+        plain = (x - x.mean(-1, keepdims=True)) / _deviation(x)
+        return plain, plain * self.scale + self.shift
+
+    def backward(self, x: np.ndarray, grad: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Gradients of x, scale and shift, from that of what `normed` gives last."""
+        plain, _ = self.normed(x)
+        inward = grad * self.scale
+        of_x = inward - inward.mean(-1, keepdims=True) - plain * (inward * plain).mean(-1, keepdims=True)
+        return of_x / _deviation(x), (grad * plain).sum(0), grad.sum(0)
+
+
+def _deviation(x: np.ndarray) -> np.ndarray:
+    return np.sqrt(x.var(-1, keepdims=True) + EPSILON)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What ranks with shards do otherwise than they should."""
+
+    y_is_a_summand: bool = False
+    bias_times_ranks: bool = False
+    no_bias: bool = False
+    y_divided: bool = False
+    relu_last: bool = False
+    gradient_is_a_summand: bool = False
+    gradient_times_ranks: bool = False
+    shared_alone: bool = False
+    no_residual: bool = False
+
+
+NONE = Mistake()
+
+
+@dataclass
+class ShardedRun:
+    """What each rank has in the end: y[step][rank], grad_x[step][rank], weights[k][rank]."""
+
+    y: list[ByRank] = field(default_factory=list)
+    grad_x: list[ByRank] = field(default_factory=list)
+    weights: list[ByRank] = field(default_factory=list)
+
+    def of(self, key: str) -> list[ByRank]:
+        return getattr(self, key)
+
+
+# ---- an MLP, x whole on all ranks ------------------------------------------------------------
+
+
+def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: int, mistake: Mistake = NONE) -> ShardedRun:
+    """Tensor parallelism, as n ranks do it; with n = 1 it is one device."""
+    shards, run = weights.cut(n), ShardedRun()
+    for x, target in batches:
+        hidden = [x @ w.up.T + w.up_bias for w in shards]
+        summands = [_active(h, mistake) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
+        ys = [_left(summands, rank, w.down_bias, mistake) for rank, w in enumerate(shards)]
+
+        grads = [y - target for y in ys]
+        past_g = n if mistake.gradient_times_ranks else 1
+        backward = [_mlp_backward(w, x, h, g, mistake, past_g) for w, h, g in zip(shards, hidden, grads, strict=True)]
+        inward = [of_x for of_x, _ in backward]
+        of_x = inward if mistake.gradient_is_a_summand else [sum(inward)] * n
+
+        shards = [w.stepped(of_w, rate) for w, (_, of_w) in zip(shards, backward, strict=True)]
+        run.y.append(ys)
+        run.grad_x.append(of_x)
+
+    run.weights = [list(column) for column in zip(*shards, strict=True)]
+    return run
+
+
+def _active(hidden: np.ndarray, mistake: Mistake) -> np.ndarray:
+    if mistake.relu_last:
+        return hidden
+    return np.maximum(hidden, 0)
+
+
+def _left(summands: Sequence[np.ndarray], rank: int, bias: np.ndarray, mistake: Mistake) -> np.ndarray:
+    """The output that a rank has of all ranks' summands."""
+    n = len(summands)
+    whole = sum(summands)
+    if mistake.y_is_a_summand:
+        whole = summands[rank]
+    if mistake.y_divided:
+        whole = whole / n
+    if mistake.no_bias:
+        return whole
+    return whole + bias * (n if mistake.bias_times_ranks else 1)
+
+
+def _mlp_backward(
+    w: MlpWeights, x: np.ndarray, hidden: np.ndarray, grad: np.ndarray, mistake: Mistake, past_g: int = 1
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """This rank's summand of x's gradient, and the gradients of its shard. `past_g`: what g makes of its summand's gradient."""
+    of_summand = past_g * grad
+    inward = of_summand @ w.down
+    if not mistake.relu_last:
+        inward = inward * (hidden > 0)
+    return inward @ w.up, (inward.T @ x, inward.sum(0), of_summand.T @ _active(hidden, mistake), grad.sum(0))
+
+
+# ---- a block, its tokens spread over the ranks -----------------------------------------------
+
+
+def block_on_ranks(
+    norm: Norm, weights: MlpWeights, batches: Sequence[Batch], rate: float, n: int, mistake: Mistake = NONE
+) -> ShardedRun:
+    """Sequence parallelism of x + mlp(norm(x)), as n ranks do it, each with its tokens; with n = 1 it is one device."""
+    shards, norms, run = weights.cut(n), [norm] * n, ShardedRun()
+    for x, target in batches:
+        own, targets = cut(x, n), cut(target, n)
+        whole = np.concatenate([rank_norm.normed(part)[1] for rank_norm, part in zip(norms, own, strict=True)])
+
+        hidden = [whole @ w.up.T + w.up_bias for w in shards]
+        summands = [np.maximum(h, 0) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
+        ys = [_block_left(summands, rank, own[rank], shards[rank].down_bias, mistake) for rank in range(n)]
+
+        straight = [y - part for y, part in zip(ys, targets, strict=True)]
+        grad = np.concatenate(straight)
+        backward = [_mlp_backward(w, whole, h, grad, mistake) for w, h in zip(shards, hidden, strict=True)]
+        inward = [of_x for of_x, _ in backward]
+        of_normed = [cut(inward[r] if mistake.gradient_is_a_summand else sum(inward), n)[r] for r in range(n)]
+
+        of_norms = [norms[r].backward(own[r], of_normed[r]) for r in range(n)]
+        shared = _shared([(of_norms[r][1], of_norms[r][2], straight[r].sum(0)) for r in range(n)], mistake)
+        norms = [Norm(old.scale - rate * g[0], old.shift - rate * g[1]) for old, g in zip(norms, shared, strict=True)]
+        shards = [w.stepped((*backward[r][1][:3], shared[r][2]), rate) for r, w in enumerate(shards)]
+
+        past = 0 if mistake.no_residual else 1
+        run.y.append(ys)
+        run.grad_x.append([of_norms[r][0] + past * straight[r] for r in range(n)])
+
+    run.weights = [[old[k] for old in norms] for k in (0, 1)]
+    run.weights += [list(column) for column in zip(*shards, strict=True)]
+    return run
+
+
+def _block_left(summands: list, rank: int, own: np.ndarray, bias: np.ndarray, mistake: Mistake) -> np.ndarray:
+    y = cut(_left(summands, rank, bias, mistake), len(summands))[rank]
+    if mistake.no_residual:
+        return y
+    return y + own
+
+
+def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:
+    """The gradients of what all ranks hold whole, of which each rank has a part."""
+    if mistake.shared_alone:
+        return parts
+    summed = tuple(sum(column) for column in zip(*parts, strict=True))
+    return [summed] * len(parts)

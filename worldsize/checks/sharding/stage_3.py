@@ -1,0 +1,209 @@
+"""The check of `stage_3`: weights, gradients and steps cut over the ranks; each layer's weight gathered, used and freed.
+
+A rank is handed its part of every layer's weight, and its own examples. In the end its parts must be those of one device.
+What is freed is seen by what is sent: each weight travels once for the forward pass and once more for the backward pass,
+since nobody asks for what is still there, and no gather begins while two layers lie between it and the work. Prefetch is the
+order of a rank's own acts: the gather begins before the work of the layer before it, and most are not over by then. No
+clock of another rank and no length of time decides; who receives in a thread of his own is turned away only where most of 12
+messages, each at least 2 ms under way, come before the work that begins with the next line.
+S. Rajbhandari et al., "ZeRO", SC 2020, section 5.3. Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.sharding.gathers import LayerGathers
+from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.links import Link
+from worldsize.units import times
+
+POINTS = {
+    "every rank ends with its parts of one device's weights": 0.25,
+    "each weight is gathered twice a step, each gradient reduce-scattered once": 0.5,
+    "no more than two layers are whole at once": 0.75,
+    "the next layer is on its way while this one works": 0.5,
+}
+VALUES, BYTES, TWO, PREFETCH = POINTS
+
+WORK_S = 0.001  # declared, so that the record says when a layer works
+RATE = 0.05
+SLOW = Link("100 MB/s", "2 ms")  # so that what a helper thread receives is not there the moment after it was begun
+# ranks, examples of a rank, widths, steps. With 2 ranks every message tells by its size which layer it is of: see `gathers`
+SIZES = ((2, 3, (3, 5, 7, 9, 3), 2), (3, 2, (4, 5, 3), 3), (4, 2, (3, 3, 2), 2), (1, 3, (4, 3, 5), 2))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack of layers tanh(x weightᵀ), and what each rank trains it with: batches[rank][step] is (x, target)."""
+
+    weights: list[np.ndarray]
+    batches: list[list[tuple[np.ndarray, np.ndarray]]]
+
+    @property
+    def world_size(self) -> int:
+        return len(self.batches)
+
+    @property
+    def steps(self) -> int:
+        return len(self.batches[0])
+
+    def inputs(self) -> list[dict[str, Any]]:
+        given = []
+        for rank, batches in enumerate(self.batches):
+            parts = [cut(w.reshape(-1), self.world_size)[rank].copy() for w in self.weights]
+            shapes = [list(w.shape) for w in self.weights]
+            given.append({"parts": parts, "shapes": shapes, "batches": batches, "rate": RATE, "work_s": WORK_S})
+        return given
+
+
+def stage_3(arena: Arena, fn: Callable) -> Verdict:
+    """Check of sharding's stage 3: `stage_3(fabric, task)` trains a stack of layers, and returns its parts.
+
+    task["parts"] are this rank's parts of the flat weights, task["shapes"] the weights' shapes, task["batches"] pairs
+    (x, target) of this rank's own examples. Gradients are means over the ranks.
+    """
+    return judge("stage_3", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, examples, widths, steps in SIZES:
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        shapes = list(zip(widths[1:], widths, strict=False))
+        weights = [generator.normal(size=shape) / shape[1] ** 0.5 for shape in shapes]
+        batches = [[_batch(generator, examples, widths) for _ in range(steps)] for _ in range(n)]
+
+        name = f"{ranks_in_words(n)}, {len(shapes)} layers of widths {', '.join(map(str, widths))}, {steps} steps"
+        yield _case(name, arena, fn, Stack(weights, batches))
+
+
+def _batch(generator: np.random.Generator, examples: int, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    return generator.normal(size=(examples, widths[0])), generator.uniform(-0.9, 0.9, (examples, widths[-1]))
+
+
+def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
+    link = SLOW if stack.world_size == 2 else None
+    return Case(name, lambda: arena.ranks(fn, stack.inputs(), link=link), lambda ended: _examine(ended, stack))
+
+
+def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
+    wrong = _wrong_parts(ended.returned, stack)
+    found = {VALUES: wrong, BYTES: wrong or though_right("the weights", _wrong_bytes(ended, stack))}
+    if stack.world_size != 2:
+        return found
+
+    gathers = LayerGathers([w.size for w in stack.weights], stack.weights[0].itemsize, stack.steps, ended.trace)
+    too_many = gathers.too_many_at_once()
+    found[TWO] = wrong or though_right("the weights", too_many)
+    found[PREFETCH] = too_many or gathers.not_ahead()  # who gathers all at once is not ahead by one
+    if not wrong:
+        found[PREFETCH] = though_right("the weights", found[PREFETCH])
+    return found
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
+    layers, n = len(stack.weights), stack.world_size
+    for rank, got in enumerate(returned):
+        if not isinstance(got, tuple) or len(got) != layers:
+            return f"rank {rank}: expected its {layers} parts, one of each layer, got {what_came(got)}"
+
+    right = one_device(stack)
+    slips = _slips(stack)
+    for k in range(layers):
+        named = {words: cut(trained[k].reshape(-1), n) for words, trained in slips.items()}
+        part = Part(f"its part of layer {k} in the end", cut(right[k].reshape(-1), n), named)
+        complaint = wrong_part([got[k] for got in returned], part)
+        if complaint:
+            return complaint
+
+    return None
+
+
+def _slips(stack: Stack) -> dict[str, list[np.ndarray]]:
+    return {
+        "These are the weights of the start: step in place, part -= …, at every step.": stack.weights,
+        "It stepped by the sum of the gradients: divide by the number of ranks.": one_device(stack, scale=stack.world_size),
+        "Only one step was taken.": one_device(stack, steps=1),
+        "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks.": _own_gradients(stack),
+        "The step went up: subtract rate times the gradient.": one_device(stack, scale=-1.0),
+    }
+
+
+def one_device(stack: Stack, rank: int | None = None, scale: float = 1.0, steps: int | None = None) -> list[np.ndarray]:
+    """The weights after training on one device with all ranks' examples, the mean of their gradients; or with one rank's."""
+    weights = list(stack.weights)
+    for step in range(stack.steps if steps is None else steps):
+        batches = [own[step] for own in (stack.batches if rank is None else stack.batches[rank : rank + 1])]
+        gradients = [_gradients(weights, x, target) for x, target in batches]
+        means = [scale * np.mean(column, axis=0) for column in zip(*gradients, strict=True)]
+        weights = [w - RATE * g for w, g in zip(weights, means, strict=True)]
+
+    return weights
+
+
+def _own_gradients(stack: Stack) -> list[np.ndarray]:
+    """The weights where each rank steps its part by the gradient of its own examples alone."""
+    weights, n = list(stack.weights), stack.world_size
+    for step in range(stack.steps):
+        gradients = [_gradients(weights, *own[step]) for own in stack.batches]
+        for k, w in enumerate(weights):
+            pieces = [cut(of_rank[k].reshape(-1), n)[rank] for rank, of_rank in enumerate(gradients)]
+            weights[k] = w - RATE * np.concatenate(pieces).reshape(w.shape)
+
+    return weights
+
+
+def _gradients(weights: list[np.ndarray], x: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+    """Of ½ Σ (y − target)²."""
+    values = [x]
+    for w in weights:
+        values.append(np.tanh(values[-1] @ w.T))
+
+    grad, found = values[-1] - target, []
+    for w, x_in, y in zip(reversed(weights), reversed(values[:-1]), reversed(values[1:]), strict=True):
+        inward = grad * (1 - y**2)
+        found.append(inward.T @ x_in)
+        grad = inward @ w
+
+    return found[::-1]
+
+
+# ---- bytes -----------------------------------------------------------------------------------
+
+
+def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
+    """All ranks together send (n − 1) times what is gathered or reduce-scattered."""
+    complaint = none_sent(ended.trace, "Gather weights, and reduce-scatter gradients.")
+    if complaint:
+        return complaint
+
+    sizes = [w.nbytes for w in stack.weights]
+    whole, times_sent = sum(sizes), (stack.world_size - 1) * stack.steps
+    got = ended.trace.total_bytes()
+    # the last layer's weight may stay for its backward pass, which comes at once
+    if not times_sent or got in (3 * whole * times_sent, (3 * whole - sizes[-1]) * times_sent):
+        return None
+
+    each = got / times_sent
+    told = f"all ranks together sent {times(each / whole)} x the weights (n − 1) times a step, expected 3 x. "
+    return told + _known(each, whole, sizes[-1])
+
+
+def _known(each: float, whole: int, last: int) -> str:
+    if each == 2 * whole:
+        return "One gather fails: a weight is kept whole from the forward to the backward pass, as in stage 2, or nobody sums."
+    if each in (4 * whole, 4 * whole - last):
+        return "An all-reduce has two halves: of the sum of gradients a rank needs its own part alone."
+    if each < 3 * whole:
+        return "Each weight is gathered for the forward and for the backward pass, each gradient reduce-scattered."
+    return "Gather a weight twice a step, reduce-scatter its gradient once, and send nothing else."

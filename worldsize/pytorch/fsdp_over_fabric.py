@@ -1,0 +1,132 @@
+"""PyTorch's FSDP2 over a fabric: its all-gathers and reduce-scatters as messages, on the links and in the record of a launch.
+
+`fully_shard` lets a module be given its communication. On GPUs its gathers run ahead on streams of their own; on CPUs there
+are none, so here a gather is begun by sends and ended where FSDP waits for it (`async_op`), and which layer is gathered
+ahead is said layer by layer. A `Stack` is the model of tanh layers that the course's own stage 3 trains, with declared work.
+Left out: mixed precision, and dimensions that the ranks do not divide (FSDP2 pads them).
+
+Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3: overlap and prefetching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+
+from worldsize.fabric.collectives import reduce_scatter
+from worldsize.fabric.interface import Fabric, Handle
+
+TAG = 1  # of what travels ahead: it must not be taken for a part of a reduce-scatter
+
+
+class _Gathering(dist._Work):
+    """A gather that has begun; it ends when FSDP waits for it."""
+
+    def __init__(self, fabric: Fabric, out: torch.Tensor, handles: Sequence[Handle]) -> None:
+        super().__init__()
+        self._fabric, self._out, self._handles = fabric, out, handles
+
+    def wait(self, timeout: Any = None) -> bool:
+        parts = self._out.chunk(self._fabric.world_size)
+        for rank, part in enumerate(parts):
+            if rank != self._fabric.rank:
+                self._fabric.recv(part, frm=rank, tag=TAG)
+        for handle in self._handles:
+            handle.wait()
+        return True
+
+
+class FabricAllGather(AllGather):
+    """FSDP's all-gather over the fabric."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
+    ) -> dist.Work | None:
+        fabric = self._fabric
+        others = [(fabric.rank + k) % fabric.world_size for k in range(1, fabric.world_size)]
+        work = _Gathering(fabric, output_tensor, [fabric.isend(input_tensor, to=rank, tag=TAG) for rank in others])
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+
+class FabricReduceScatter(ReduceScatter):
+    """FSDP's reduce-scatter over the fabric; it gives the sum or the mean, as FSDP asks."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
+    ) -> None:
+        part = reduce_scatter(self._fabric, input_tensor.flatten())
+        if op == dist.ReduceOp.AVG:
+            part /= self._fabric.world_size
+        output_tensor.copy_(part.view_as(output_tensor))
+
+
+class _WorkBothWays(torch.autograd.Function):
+    """Changes nothing; takes declared time forwards and backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, fabric: Fabric, seconds: float) -> torch.Tensor:
+        ctx.fabric, ctx.seconds = fabric, seconds
+        fabric.compute(seconds)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        ctx.fabric.compute(ctx.seconds)
+        return grad, None, None
+
+
+class TanhLayer(nn.Module):
+    """A PyTorch layer tanh(x weightᵀ) whose forward and backward each take declared time."""
+
+    def __init__(self, fabric: Fabric, weight: torch.Tensor, work_s: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.clone())
+        self._fabric, self._work_s = fabric, work_s
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(_WorkBothWays.apply(x @ self.weight.T, self._fabric, self._work_s))
+
+
+def sharded_stack(fabric: Fabric, weights: Sequence[torch.Tensor], work_s: float, ahead: bool = True) -> nn.Sequential:
+    """A PyTorch stack of tanh layers under FSDP2, stage 3, that sends over the fabric; a process group has to be there.
+
+    `weights` are whole, and each rank keeps its part. `ahead`: each layer's gather begins before the work of the one before
+    it, in both passes.
+    """
+    model = nn.Sequential(*(TanhLayer(fabric, weight, work_s) for weight in weights))
+    mesh = init_device_mesh("cpu", (fabric.world_size,))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+        layer.set_custom_all_gather(FabricAllGather(fabric))
+        layer.set_custom_reduce_scatter(FabricReduceScatter(fabric))
+        layer._set_unshard_async_op(ahead)
+    fully_shard(model, mesh=mesh)  # the root, which has no weights of its own
+
+    if ahead:
+        for layer, after in pairwise(model):
+            layer.set_modules_to_forward_prefetch([after])
+            after.set_modules_to_backward_prefetch([layer])
+    return model
