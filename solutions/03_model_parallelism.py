@@ -129,7 +129,8 @@ lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one s
 # <details><summary>Hint 2: the loss</summary>The batch's loss is the mean over its micro-batches, all equally large: so
 # each one's <code>cross_entropy</code>, itself a mean, counts 1/m, with m = <code>len(part["ys"])</code>.</details>
 # <details><summary>Hint 3: backward</summary>All but the last receive the gradient of their output, into
-# <code>torch.empty_like</code> of it, which has its shape and dtype. All but rank 0 send the gradient of their input back.</details>
+# <code>torch.empty_like</code> of it, which has its shape and dtype. All but rank 0 send the gradient of their input
+# back.</details>
 
 # %% tags=["exercise:run_stage"]
 # Exercise 3.1: one stage of a split model
@@ -783,12 +784,10 @@ figures.predicted(lab, ["bubble", "bubble_1f1b", "fixed_gpipe", "fixed_1f1b", "r
 lab.summary()
 
 # %% [markdown]
-# **Further reading.** Huang and others, *GPipe: efficient training of giant neural networks using pipeline parallelism*
-# ([arXiv:1811.06965](https://arxiv.org/abs/1811.06965), 2019). Narayanan and others, *PipeDream: generalized pipeline
-# parallelism for DNN training* (SOSP 2019): 1F1B and cuts by profile; *Memory-efficient pipeline-parallel DNN training*
-# ([arXiv:2006.09503](https://arxiv.org/abs/2006.09503), 2021): PipeDream-Flush, the 1F1B of this lab. Narayanan and
-# others, *Efficient large-scale language model training on GPU clusters using Megatron-LM*
-# ([arXiv:2104.04473](https://arxiv.org/abs/2104.04473), 2021): interleaving, and pipelines together with other kinds of
-# parallelism. Qi and others, *Zero bubble pipeline parallelism* ([arXiv:2401.10241](https://arxiv.org/abs/2401.10241), 2024):
-# split backwards, also with more in flight, so that the next step begins in the bubble. Chen and others, *Training deep nets
-# with sublinear memory cost* ([arXiv:1604.06174](https://arxiv.org/abs/1604.06174), 2016): recomputation.
+# **Further reading.** Huang and others, *GPipe* ([arXiv:1811.06965](https://arxiv.org/abs/1811.06965), 2019). Narayanan and
+# others: *PipeDream* (SOSP 2019), 1F1B and cuts by profile; *Memory-efficient pipeline-parallel DNN training*
+# ([arXiv:2006.09503](https://arxiv.org/abs/2006.09503), 2021), the 1F1B of this lab; *Efficient large-scale language model
+# training on GPU clusters using Megatron-LM* ([arXiv:2104.04473](https://arxiv.org/abs/2104.04473), 2021), interleaving. Qi
+# and others, *Zero bubble pipeline parallelism* ([arXiv:2401.10241](https://arxiv.org/abs/2401.10241), 2024). Chen and
+# others, *Training deep nets with sublinear memory cost* ([arXiv:1604.06174](https://arxiv.org/abs/1604.06174), 2016):
+# recomputation. In PyTorch: `torch.distributed.pipelining`.

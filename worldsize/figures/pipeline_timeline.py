@@ -1,8 +1,9 @@
 """A pipeline's timeline: a lane a stage, a box a micro-batch on its way forward or backward, white where a stage is idle.
 
 Forward and backward differ by colour, by hatch and by the lane's half; the number is the micro-batch, with a prime for
-each chunk of the stage before. Where backwards are split, the weights' part has a look of its own. It is the picture of Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019, figure 2), of a real run or of one played on paper. Left
-out: which spans are which (`formulas.pipeline`).
+each chunk of the stage before. Where backwards are split, the weights' part has a look of its own. It is the picture
+of Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019, figure 2), of a real run or of one played on paper. Left out: which
+spans are which (`formulas.pipeline`).
 """
 
 from __future__ import annotations
