@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from worldsize.fabric.collectives import meet
 from worldsize.formulas import cost, schedules
 from worldsize.formulas.pipeline import in_flight, makespan_s, play, utilisation
+from worldsize.launch import unobserved
 from worldsize.pytorch import models
 from worldsize.pytorch.rehearsal import rehearse
 from worldsize.pytorch.stages import build, cut
@@ -351,8 +352,8 @@ def peak(run, stage=0):
     return in_flight(run.trace)[stage] if run.state == "done" else None
 
 quick = [(0, 0)] * stages
-run = pipeline(gpipe, most, quick, watch=True)
-lab.measure("gpipe_peak", peak(run))
+watched = {"GPipe": pipeline(gpipe, most, quick, watch=True)}
+lab.measure("gpipe_peak", peak(watched["GPipe"]))
 
 # %% [markdown]
 # Rank r is stage r; stage 0 keeps the images too, which are wider than an activation. The hill is as high as the whole
@@ -414,8 +415,8 @@ figures.pipeline(alternating[middle], f"1F1B with {middle} micro-batches: how mu
 # here for ever.
 
 # %%
-run = pipeline(one_forward_one_backward, most, quick, watch=True)
-print("most in flight, by stage:", [peak(run, stage) for stage in range(stages)])
+watched["1F1B"] = pipeline(one_forward_one_backward, most, quick, watch=True)
+print("most in flight, by stage:", [peak(watched["1F1B"], stage) for stage in range(stages)])
 
 # %%
 named = {"GPipe": gpipes, "1F1B": alternating}
@@ -483,24 +484,30 @@ def kept_on_paper(held, rows, stage=0, recompute=False):
     return 4 * rows * (held * first + (1 if recompute else held) * sum(rest))
 
 # %%
+few, orders = min(micro_batches), {"GPipe": gpipe, "1F1B": one_forward_one_backward}
 memory = {}
-for name, schedule in [("GPipe", gpipe), ("1F1B", one_forward_one_backward)]:
-    for m in micro_batches:
-        for which, size in [("one batch", batch // m), ("growing", rows)]:
-            memory[name, which, m] = kept(pipeline(schedule, m, quick, rows=size, watch=True))
+with unobserved():  # several runs, one picture
+    for name, schedule in orders.items():
+        for which, size in [("one batch", batch // few), ("growing", rows)]:
+            small = pipeline(schedule, few, quick, rows=size, watch=True)
+            memory[name, which] = [(few, kept(small)), (most, kept(watched[name]))]
+
 for key, name in [("fixed_gpipe", "GPipe"), ("fixed_1f1b", "1F1B")]:
-    few, many = (memory[name, "one batch", m] for m in (min(micro_batches), most))
-    lab.measure(key, many / few if few else None)
+    (_, before), (_, after) = memory[name, "one batch"]
+    lab.measure(key, after / before if before else None)
 
 # %%
-def memory_curve(name, which, held):
-    size = {"one batch": lambda m: batch // m, "growing": lambda m: rows}[which]
-    on_paper = [(m, kept_on_paper(held(m), size(m))) for m in every if batch % m == 0]
-    return figures.Curve(f"{name}, {which}", [(m, memory[name, which, m]) for m in micro_batches], on_paper)
+def memory_curve(name, which):
+    """Measured at both ends, and by counting at every m into which the batch divides."""
+    on_paper = []
+    for m in every:
+        if batch % m == 0:
+            held = {"GPipe": m, "1F1B": min(m, stages)}[name]
+            on_paper.append((m, kept_on_paper(held, {"one batch": batch // m, "growing": rows}[which])))
+    return figures.Curve(f"{name}, {which}", memory[name, which], on_paper)
 
-held = {"GPipe": lambda m: m, "1F1B": lambda m: min(m, stages)}
 figures.curves(
-    [memory_curve(name, which, held[name]) for which in ("one batch", "growing") for name in held],
+    [memory_curve(*which) for which in memory],
     "What does stage 0 keep, as micro-batches become more?", x="micro-batches", y="kept on stage 0 (bytes)",
 )
 
@@ -524,7 +531,7 @@ figures.curves(
 lab.predict("recompute", "Each backward goes forward once more: the step takes how many times as long?", "times")
 
 # %%
-orders, tried = {"GPipe": gpipe, "1F1B": one_forward_one_backward}, {}
+tried = {}
 
 def switch(recompute=True, schedule="GPipe"):
     """A step with recomputation or without; its picture."""
@@ -770,8 +777,9 @@ def rehearsal(name, on_stages, backward, weights=0, chunks=1):
 
 two = [schedules.interleaved(d, stages, m, 2) for d in range(stages)]
 one = [schedules.interleaved(d, stages, m, 1) for d in range(stages)]
-bars = [rehearsal("1 chunk", one, backward_s), rehearsal("2 chunks", two, backward_s, chunks=2)]
-bars.append(rehearsal("mine", own, half, half))
+with unobserved():
+    bars = [rehearsal("1 chunk", one, backward_s), rehearsal("2 chunks", two, backward_s, chunks=2)]
+    bars.append(rehearsal("mine", own, half, half))
 figures.race(bars, "Over a slow link: which schedule is fastest?")
 
 # %% [markdown]
