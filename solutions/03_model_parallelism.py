@@ -752,7 +752,7 @@ def mine(stage, stages, m):
 
 m, ideal_s = 2 * stages, 2 * stages * (forward_s + backward_s)
 own = [mine(s, stages, m) for s in range(stages)]
-contest = {f"interleaved, {v} chunks": (play([schedules.interleaved(d, stages, m, v) for d in range(stages)],
+contest = {f"interleaved, chunks: {v}": (play([schedules.interleaved(d, stages, m, v) for d in range(stages)],
                                              forward_s, backward_s, chunks=v), v) for v in (1, 2, 4)}
 contest["mine"] = (play(own, forward_s, half, weights_s=half), 1)
 for name, (trace, v) in contest.items():
@@ -764,7 +764,8 @@ print(f"by the papers: 1F1B {schedules.overhead(stages, m):.1%}, 2 chunks {sched
 
 # %% [markdown]
 # Does paper hold on real ranks? `rehearse` does a schedule's actions in four processes, with declared work and messages over
-# a link, but without a model. Here is the slow link of the section before, with messages of the same size.
+# a link, but without a model. Here is the slow link of the section before, with messages of the same size. Before you run
+# it: which schedule sends most messages, and will its smaller bubble still pay?
 
 # %%
 def rehearsal(name, on_stages, backward, weights=0, chunks=1):

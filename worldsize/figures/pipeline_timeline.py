@@ -28,7 +28,7 @@ LOOKS = {
     WEIGHTS: {"facecolor": base.PAPER, "edgecolor": base.INK, "linewidth": tokens.THIN_PT, "hatch": "...."},
 }
 NAMES = {FORWARD: "forward", BACKWARD: "backward", WEIGHTS: "weights' gradients"}
-PRIME = "′"
+PRIME, PRIME_DIGITS = "′", 0.4  # and its width
 BOX_HEIGHT = 0.56
 LIFT = 0.09  # a forward stands a little higher, a backward a little lower
 DIGIT = 0.0105  # of the width
@@ -67,7 +67,7 @@ def _pipeline(trace: Any, asks: str) -> Picture:
     ax = picture.plot_area()
 
     _lanes(ax, trace.world_size, whole_s * scale)
-    digits = max(len(_number(work)) for work in marked)
+    digits = max(len(str(work.micro)) + PRIME_DIGITS * work.chunk for work in marked)
     for work in marked:
         _box(ax, work, start_s, whole_s, scale, digits)
     _arrows(ax, trace, start_s, start_s + whole_s, scale)
@@ -118,7 +118,7 @@ def _lanes(ax: Axes, stages: int, width: float) -> None:
     ax.set_ylim(stages - 0.5, -0.5)
 
 
-def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: int) -> None:
+def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: float) -> None:
     look, lift = LOOKS[work.way], -LIFT
     ground = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.8}
     if work.way != FORWARD:
