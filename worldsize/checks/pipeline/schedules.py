@@ -61,7 +61,7 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
         if wrong:
-            return {complete: wrong}
+            return {complete: wrong, filled: wrong}
 
         return {complete: None, filled: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
 
