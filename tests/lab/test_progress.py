@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from worldsize.checks import CHECKS
 from worldsize.lab.course_folder import labs_folder, notebook_of
 from worldsize.lab.lab import Lab
 from worldsize.lab.progress import course_progress, progress_in
 from worldsize.lab.released import EXERCISES
+from worldsize.lab.state import RETIRED
 
 pytestmark = pytest.mark.quick
 
@@ -42,6 +44,18 @@ def test_points_and_predictions_are_counted_and_the_first_open_exercise_is_next(
     seen = of("06", folder)
     assert (seen.earned, seen.possible, seen.predicted, seen.asked) == (1, 6, 1, 2)
     assert seen.next_step.startswith("Exercise 6.2: ")
+
+
+def test_points_of_an_exercise_that_a_later_release_took_out_count_no_more(folder):
+    first, *_ = EXERCISES["01"]
+    Lab("01").record(Earned("amdahl_fit", 1.5, 1.5))
+    Lab("01").record(Earned(first, 1, 1.5))
+    assert Lab("01").points == 1
+    assert of("01", folder).earned == 1
+
+
+def test_no_exercise_of_today_counts_as_taken_out():
+    assert RETIRED.isdisjoint(CHECKS)
 
 
 def test_an_exercise_with_points_missing_is_next_even_where_a_later_one_is_whole(folder):

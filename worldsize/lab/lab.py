@@ -17,7 +17,7 @@ from worldsize import units
 from worldsize.figures.base import Picture
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.progress import map_of_course, next_lab, progress_in
-from worldsize.lab.state import LabFile, state_folder
+from worldsize.lab.state import LabFile, counted_points, state_folder
 from worldsize.lab.summary import Score, Summary, SummaryRow
 
 
@@ -87,7 +87,7 @@ class Lab:
     @property
     def points(self) -> float:
         """Points of the latest checks, of `self.possible`."""
-        return sum(entry["earned"] for entry in self._file.read()["points"].values())
+        return sum(entry["earned"] for entry in counted_points(self._file.read()).values())
 
     def rows(self) -> tuple[SummaryRow, ...]:
         """Every question in the order asked, then what was measured without a question."""
@@ -97,7 +97,7 @@ class Lab:
 
     def summary(self) -> Summary:
         """The table of predictions beside measurements, the points here and in the course, and the lab that follows."""
-        points = self._file.read()["points"].items()
+        points = counted_points(self._file.read()).items()
         scores = tuple(Score(name, kept["earned"], kept["possible"], kept["state"]) for name, kept in points)
         course = progress_in(self.path.parent)
         return Summary(

@@ -15,7 +15,7 @@ from worldsize.figures.diagrams.course_map import MappedLab, course_map
 from worldsize.lab.course_folder import labs_folder
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.released import EXERCISES
-from worldsize.lab.state import State, load_state, state_folder
+from worldsize.lab.state import State, counted_points, load_state, state_folder
 from worldsize.titles import title_of
 
 
@@ -122,7 +122,7 @@ def _progress(number: str, folder: Path) -> LabProgress:
     except (ValueError, RecursionError, OSError) as error:
         return LabProgress(number, title, possible, begun=True, problem=str(error) or type(error).__name__)
 
-    points, predictions = state["points"].values(), state["predictions"].values()
+    points, predictions = counted_points(state).values(), state["predictions"].values()
     return LabProgress(
         number, title, possible,
         earned=sum(score["earned"] for score in points),
