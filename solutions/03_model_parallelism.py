@@ -3,9 +3,9 @@
 #
 # **After this lab you are able to** split a model by layers over ranks and train it by hand, to say why most ranks are
 # then idle and how much, to keep them busy with micro-batches in the GPipe and the 1F1B order, and to predict a step's
-# time and memory from the number of stages, their balance and the links between them.
+# time and memory from the number of stages, their balance, the links between them, and what is computed twice.
 #
-# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
+# **Minutes:** 100 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
 
 # %% [markdown]
 # ![1F1B with 8 micro-batches: how much of their time do stages work? Timeline of 4 pipeline stages: …](../labs/covers/03.png)
@@ -18,14 +18,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from worldsize.fabric.collectives import meet
-from worldsize.formulas import cost
+from worldsize.formulas import cost, schedules
 from worldsize.formulas.pipeline import in_flight, makespan_s, play, utilisation
+from worldsize.launch import unobserved
 from worldsize.pytorch import models
+from worldsize.pytorch.rehearsal import rehearse
 from worldsize.pytorch.stages import build, cut
 
 # %% tags=["parameters"]
 stages = 4
-forward_s, backward_s = 0.04, 0.08
+forward_s, backward_s = 0.03, 0.06
 micro_batches = [4, 8, 32]
 rows = 16
 
@@ -113,26 +115,34 @@ lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one s
 # %% [markdown]
 # You write the stage. It is told what to do by a list of **actions**: `("forward", k)` or `("backward", k)`, k the
 # micro-batch. Do them in order. Between the two, keep what the backward will need under its number. Send with `isend`:
-# later two neighbours will send to each other at the same moment, and neither may block. Wait for the handles at the end.
+# later two neighbours will send to each other at the same moment, and one of them must not block. Wait for all handles
+# at the end, and leave what you sent unchanged until then.
+
+# %% [markdown]
+# Given is `build(part, fabric)`. It returns the stage's layers as one module of PyTorch: `layers(inputs)` goes forward
+# through all of them, `layers.parameters()` are their weights and biases, and autograd works as on one device. They hold
+# this stage's weights alone. (It gets `fabric` so that the layers can take a declared time, later.) The module knows
+# nothing of other ranks: every message is yours.
 
 # %% [markdown]
 # <details><summary>Hint 1: forward</summary>All but rank 0 receive into <code>part["xs"][k]</code>, then say that they
 # want its gradient. All but the last send their output on. The last computes the loss.</details>
 # <details><summary>Hint 2: the loss</summary>The batch's loss is the mean over its micro-batches, all equally large: so
-# each one's <code>cross_entropy</code> counts 1/m, with m = <code>len(part["ys"])</code>.</details>
+# each one's <code>cross_entropy</code>, itself a mean, counts 1/m, with m = <code>len(part["ys"])</code>.</details>
 # <details><summary>Hint 3: backward</summary>All but the last receive the gradient of their output, into
-# <code>torch.empty_like</code> of it. All but rank 0 send the gradient of their input back.</details>
+# <code>torch.empty_like</code> of it, which has its shape and dtype. All but rank 0 send the gradient of their input
+# back.</details>
 
 # %% tags=["exercise:run_stage"]
 # Exercise 3.1: one stage of a split model
-def run_stage(fabric, part, schedules):
-    """Does the actions schedules[rank], ("forward", k) or ("backward", k), in order, on this rank's layers.
+def run_stage(fabric, part, orders):
+    """Does the actions orders[rank], ("forward", k) or ("backward", k), in order, on this rank's layers.
     Activations go to rank + 1, their gradients to rank - 1. Returns the gradients of layers.parameters(), a list.
     """
     layers = build(part, fabric)
     ### BEGIN SOLUTION
     kept, handles, last = {}, [], fabric.rank == fabric.world_size - 1
-    for way, k in schedules[fabric.rank]:
+    for way, k in orders[fabric.rank]:
         if way == "forward":
             inputs = part["xs"][k]
             if fabric.rank > 0:
@@ -206,10 +216,10 @@ print("largest difference from the unsplit model:", difference(run))
 
 # %%
 # Helper: one step of a pipeline with declared compute
-def pipeline(schedule, m, seconds=None, edges=even, link=None, rows=rows, watch=False):
+def pipeline(schedule, m, seconds=None, edges=even, link=None, rows=rows, watch=False, recompute=False):
     """One step on m micro-batches of `rows` images; seconds[stage] is declared: (forward, backward)."""
     seconds = seconds or [(forward_s, backward_s)] * stages
-    parts = cut(model, edges, x[: m * rows], y[: m * rows], m, seconds, watch)
+    parts = cut(model, edges, x[: m * rows], y[: m * rows], m, seconds, watch, recompute)
     return launch(step, stages, args=(parts, schedule), link=link)
 
 # %%
@@ -309,9 +319,21 @@ figures.curves(
 )
 
 # %% [markdown]
-# Where a point lies above the line, messages and a busy machine took their time: the formula has them for free. So why
-# not a thousand micro-batches? One reason: a very small one no longer fills a real device. For the other reason, look
-# at what each stage has to keep.
+# Where a point lies above the line, messages and a busy machine took their time: the formula has them for free. Papers
+# measure the same bubble in two more ways. Megatron-LM divides it by the ideal time: an **overhead** of
+# $\frac{p-1}{m}$. GPipe divides it by the whole step: an **idle share** of $\frac{p-1}{m+p-1}$. Which is the larger one?
+
+# %%
+print(" m  times the ideal   overhead: paper, run   idle share: paper, run")
+for m, run in gpipes.items():
+    times = times_ideal(run, m)
+    longer, idle = (f"{times - 1:6.1%}", f"{1 - utilisation(run.trace):6.1%}") if times else ("not yet", "not yet")
+    print(f"{m:2}  {cost.bubble(stages, m):15.3f}  {schedules.overhead(stages, m):15.1%}, {longer}"
+          f"  {schedules.idle_share(stages, m):17.1%}, {idle}")
+
+# %% [markdown]
+# So before you compare two papers' bubbles, ask by what they divide. And why not a thousand micro-batches? One reason: a
+# very small one no longer fills a real device. For the other reason, look at what each stage has to keep.
 
 # %% [markdown]
 # ## What a stage keeps
@@ -319,7 +341,7 @@ figures.curves(
 # A backward needs what its forward computed. Autograd keeps it: the **activations** of each micro-batch that has gone
 # forward and not yet backward. Such a micro-batch is *in flight*. On real models this is often more than the weights.
 # Our stages can report how many bytes autograd holds, counted by its own hooks, without the weights. Time does not
-# matter for this, so the next run declares a quarter of it.
+# matter for this, so the next run declares none.
 
 # %%
 lab.predict("gpipe_peak", f"GPipe, {most} micro-batches: how many are in flight on stage 0, at most?", "micro-batches")
@@ -329,14 +351,14 @@ def peak(run, stage=0):
     """The most micro-batches that the stage had in flight; None where it is not written yet."""
     return in_flight(run.trace)[stage] if run.state == "done" else None
 
-quick = [(forward_s / 4, backward_s / 4)] * stages
-run = pipeline(gpipe, most, quick, watch=True)
-lab.measure("gpipe_peak", peak(run))
+quick = [(0, 0)] * stages
+watched = {"GPipe": pipeline(gpipe, most, quick, watch=True)}
+lab.measure("gpipe_peak", peak(watched["GPipe"]))
 
 # %% [markdown]
-# Rank r is stage r; stage 0 keeps the images too, which are wider than an activation. The hill grows with m: the memory
-# that micro-batches were to save is spent on keeping them. The last stage shows a way
-# out. It has micro-batch 0's output and its loss very early. It *could* go backward at once, and free that memory.
+# Rank r is stage r; stage 0 keeps the images too, which are wider than an activation. The hill is as high as the whole
+# batch: GPipe keeps all of it, in however many pieces. The last stage shows a way out. It has micro-batch 0's output and
+# its loss very early. It *could* go backward at once, and free that memory.
 
 # %% [markdown]
 # ## One forward, one backward
@@ -393,8 +415,8 @@ figures.pipeline(alternating[middle], f"1F1B with {middle} micro-batches: how mu
 # here for ever.
 
 # %%
-run = pipeline(one_forward_one_backward, most, quick, watch=True)
-print("most in flight, by stage:", [peak(run, stage) for stage in range(stages)])
+watched["1F1B"] = pipeline(one_forward_one_backward, most, quick, watch=True)
+print("most in flight, by stage:", [peak(watched["1F1B"], stage) for stage in range(stages)])
 
 # %%
 named = {"GPipe": gpipes, "1F1B": alternating}
@@ -427,13 +449,114 @@ for name, runs in named.items():
         report_on(name, m, run)
 
 # %% [markdown]
-# So 1F1B is *not* faster than GPipe. Both have the same bubble. But its memory does not grow with m, so that we can
-# afford many micro-batches, and those make the bubble small.
+# So 1F1B is *not* faster than GPipe: by the formula both have the same bubble. What differs is how many micro-batches are
+# kept, and many micro-batches are what makes the bubble small.
 #
 # **In one sentence:** why does stage 0 have to keep more than the last stage?
 #
 # <details><summary>Compare</summary>Its micro-batches have the longest way to go before they come back: down through all
 # stages behind it, and up again.</details>
+
+# %% [markdown]
+# ## A larger batch, or smaller pieces
+#
+# So far a micro-batch had the same number of images, whatever m was: with m the *batch* grew. Training usually fixes the
+# batch, because it decides what is learned. Then more micro-batches are smaller ones. Let us cut one batch into ever
+# more pieces, and count what autograd keeps on stage 0, in bytes.
+
+# %%
+lab.predict("fixed_gpipe", f"One batch, GPipe: {most} pieces keep how many times the memory of {min(micro_batches)}?", "times")
+
+# %%
+lab.predict("fixed_1f1b", f"One batch, 1F1B: {most} pieces keep how many times the memory of {min(micro_batches)}?", "times")
+
+# %%
+batch, kept_widths = rows * most, [784] + [128] * 7  # of each image: the input, and every ReLU's output
+
+def kept(run, stage=0):
+    """The most bytes that autograd kept for the backward on that stage; None where it is not written yet."""
+    if run.state == "done":
+        return 1000 * max(row["kept_for_backward_kB"] for row in run.reports[stage])
+
+def kept_on_paper(held, rows, stage=0, recompute=False):
+    """The same by counting; with recompute only inputs, and one micro-batch's outputs at a time."""
+    first, *rest = kept_widths[even[stage] : even[stage + 1] + 1]
+    return 4 * rows * (held * first + (1 if recompute else held) * sum(rest))
+
+# %%
+few, orders = min(micro_batches), {"GPipe": gpipe, "1F1B": one_forward_one_backward}
+memory = {}
+with unobserved():  # several runs, one picture
+    for name, schedule in orders.items():
+        for which, size in [("one batch", batch // few), ("growing", rows)]:
+            small = pipeline(schedule, few, quick, rows=size, watch=True)
+            memory[name, which] = [(few, kept(small)), (most, kept(watched[name]))]
+
+for key, name in [("fixed_gpipe", "GPipe"), ("fixed_1f1b", "1F1B")]:
+    (_, before), (_, after) = memory[name, "one batch"]
+    lab.measure(key, after / before if before else None)
+
+# %%
+def memory_curve(name, which):
+    """Measured at both ends, and by counting at every m into which the batch divides."""
+    on_paper = []
+    for m in every:
+        if batch % m == 0:
+            held = {"GPipe": m, "1F1B": min(m, stages)}[name]
+            on_paper.append((m, kept_on_paper(held, {"one batch": batch // m, "growing": rows}[which])))
+    return figures.Curve(f"{name}, {which}", memory[name, which], on_paper)
+
+figures.curves(
+    [memory_curve(*which) for which in memory],
+    "What does stage 0 keep, as micro-batches become more?", x="micro-batches", y="kept on stage 0 (bytes)",
+)
+
+# %% [markdown]
+# With a growing batch GPipe's memory grows with m, and 1F1B's stays. With one fixed batch GPipe keeps that batch, however it
+# is cut, while 1F1B keeps $p$ of its $m$ pieces. Either way 1F1B keeps $p/m$ of what GPipe does.
+#
+# **In one sentence:** what limits m, for a fixed batch, if memory does not?
+#
+# <details><summary>Compare</summary>The batch has only so many examples, and a small micro-batch no longer fills a
+# device.</details>
+
+# %% [markdown]
+# ## Compute it twice
+#
+# GPipe's authors knew. Their stages keep *only their input* of each micro-batch, and go forward once more, inside, when its
+# backward comes (*recomputation*, or activation checkpointing: `torch.utils.checkpoint`). It is paid for with time. Our
+# stages can do it too: `recompute=True`.
+
+# %%
+lab.predict("recompute", "Each backward goes forward once more: the step takes how many times as long?", "times")
+
+# %%
+tried = {}
+
+def switch(recompute=True, schedule="GPipe"):
+    """A step with recomputation or without; its picture."""
+    run = pipeline(orders[schedule], middle, watch=True, recompute=recompute)
+    tried[schedule, recompute] = run
+    return figures.pipeline(run, f"{schedule}, recompute = {recompute}: how much of their time do stages work?")
+
+knobs(switch, recompute=[False, True], schedule=["GPipe", "1F1B"])
+
+# %%
+once, twice = pipeline(gpipe, middle, watch=True), tried["GPipe", True]
+if once.state == "done":
+    lab.measure("recompute", makespan_s(twice.trace) / makespan_s(once.trace))
+    for stage in range(stages):
+        before, after = kept(once, stage), kept(twice, stage)
+        formula = kept_on_paper(middle, rows, stage, recompute=True)
+        print(f"stage {stage}: keeps {before / 1e3:.0f} kB, recomputing {after / 1e3:.0f} kB (by counting {formula / 1e3:.0f}), "
+              f"{after / before:.0%}")
+longer = (2 * forward_s + backward_s) / (forward_s + backward_s)
+print(f"on paper the step takes {longer:.3g} times as long, and nothing else changes")
+
+# %% [markdown]
+# Stages with the widest inputs save least: an input has to be kept. The more layers lie behind one input, the more is saved.
+# Everything else is as before, the gradients too. Real systems recompute only what is cheap to compute and large to keep, and
+# use 1F1B besides: try both above.
 
 # %% [markdown]
 # ## The slowest stage
@@ -592,18 +715,88 @@ figures.race(bars, "Which schedule is faster, over fast links and over slow ones
 # neighbour, and can hide it behind work; a split layer needs every rank's part at every layer, at once.</details>
 
 # %% [markdown]
+# ## Smaller bubbles (optional)
+#
+# GPipe and 1F1B leave a bubble of $p-1$ forwards and backwards. **Interleaved 1F1B** (Megatron-LM, 2021) gives each device
+# $v$ *chunks* of the model instead of one: with 4 devices and 2 chunks, device 0 has the first eighth and the fifth. A slot
+# is then $v$ times shorter. So should the bubble be: $\frac{p-1}{v\,m}$. The price is $v$ times as many messages.
+
+# %%
+def interleaving(chunks=2):
+    """Interleaved 1F1B, played on paper: no processes, so it is there at once."""
+    on_devices = [schedules.interleaved(d, stages, 2 * stages, chunks) for d in range(stages)]
+    trace = play(on_devices, forward_s, backward_s, chunks=chunks)
+    return figures.pipeline(trace, f"Chunks a device: {chunks}. How much of their time do devices work?")
+
+knobs(interleaving, chunks=[1, 2, 4])
+
+# %% [markdown]
+# A number with a prime is that micro-batch in the device's second chunk. **Split backwards** (*zero bubble*, 2024) are the
+# other idea. A backward is two products: the gradient of the input, for which the stage before waits, and that of the
+# weights, for which nobody waits until the end of the step. So do the first at once, and fill the bubble with the second.
+
+# %%
+half = backward_s / 2  # two products of the same size
+split = [schedules.split_backward(s, stages, 2 * stages) for s in range(stages)]
+figures.pipeline(play(split, forward_s, half, weights_s=half), "Split backwards: how much of their time do stages work?")
+
+# %% [markdown]
+# The contest: beat them. `mine` below begins as the schedule above. Change it: for example fewer micro-batches in flight at
+# the same time, or both ideas at once. The player refuses what waits for ever. One bound holds for all schedules without
+# chunks: the last stage cannot begin before $p-1$ forwards have passed.
+
+# %%
+def mine(stage, stages, m):
+    """Yours: ("forward", k), ("backward", k) for the input's gradient, ("weights", k)."""
+    return schedules.split_backward(stage, stages, m)
+
+m, ideal_s = 2 * stages, 2 * stages * (forward_s + backward_s)
+own = [mine(s, stages, m) for s in range(stages)]
+contest = {f"interleaved, chunks: {v}": (play([schedules.interleaved(d, stages, m, v) for d in range(stages)],
+                                             forward_s, backward_s, chunks=v), v) for v in (1, 2, 4)}
+contest["mine"] = (play(own, forward_s, half, weights_s=half), 1)
+for name, (trace, v) in contest.items():
+    extra, most_held = makespan_s(trace) / ideal_s - 1, max(in_flight(trace)) / v
+    print(f"{name:22} overhead {extra:6.1%}, at most {most_held:.3g} micro-batches' activations on a device")
+bound = (stages - 1) * forward_s / ideal_s
+print(f"by the papers: 1F1B {schedules.overhead(stages, m):.1%}, 2 chunks {schedules.overhead(stages, m, 2):.1%}, "
+      f"split {schedules.split_bubble_s(stages, forward_s, half, half) / ideal_s:.1%}; the bound {bound:.1%}")
+
+# %% [markdown]
+# Does paper hold on real ranks? `rehearse` does a schedule's actions in four processes, with declared work and messages over
+# a link, but without a model. Here is the slow link of the section before, with messages of the same size. Before you run
+# it: which schedule sends most messages, and will its smaller bubble still pay?
+
+# %%
+def rehearsal(name, on_stages, backward, weights=0, chunks=1):
+    """A bar: the schedule on real ranks over the slow link, and on paper."""
+    seconds = (forward_s, backward, weights)
+    run = launch(rehearse, stages, args=(on_stages, seconds, message_bytes, chunks), link=slow)
+    on_paper = play(on_stages, forward_s, backward, hop_s, weights_s=weights, chunks=chunks)
+    print(f"{name}: {makespan_s(run.trace) / makespan_s(on_paper):.3f} times the player's time")
+    return figures.Timing(name, makespan_s(run.trace), makespan_s(on_paper))
+
+two = [schedules.interleaved(d, stages, m, 2) for d in range(stages)]
+one = [schedules.interleaved(d, stages, m, 1) for d in range(stages)]
+with unobserved():
+    bars = [rehearsal("1 chunk", one, backward_s), rehearsal("2 chunks", two, backward_s, chunks=2)]
+    bars.append(rehearsal("mine", own, half, half))
+figures.race(bars, "Over a slow link: which schedule is fastest?")
+
+# %% [markdown]
 # ## What you predicted, and what came out
 
 # %%
-figures.predicted(lab, ["bubble", "bubble_1f1b", "gpipe_peak", "peak", "balance"])
+figures.predicted(lab, ["bubble", "bubble_1f1b", "fixed_gpipe", "fixed_1f1b", "recompute", "balance"])
 
 # %% tags=["summary"]
 lab.summary()
 
 # %% [markdown]
-# **Further reading.** Huang and others, *GPipe: efficient training of giant neural networks using pipeline parallelism*
-# ([arXiv:1811.06965](https://arxiv.org/abs/1811.06965), 2019). Narayanan and others, *PipeDream: generalized pipeline
-# parallelism for DNN training* (SOSP 2019): 1F1B and cuts by profile; *Memory-efficient pipeline-parallel DNN training*
-# ([arXiv:2006.09503](https://arxiv.org/abs/2006.09503), 2021): PipeDream-Flush, the 1F1B of this lab. Narayanan and
-# others, *Efficient large-scale language model training on GPU clusters using Megatron-LM*
-# ([arXiv:2104.04473](https://arxiv.org/abs/2104.04473), 2021): pipelines together with other kinds of parallelism.
+# **Further reading.** Huang and others, *GPipe* ([arXiv:1811.06965](https://arxiv.org/abs/1811.06965), 2019). Narayanan and
+# others: *PipeDream* (SOSP 2019), 1F1B and cuts by profile; *Memory-efficient pipeline-parallel DNN training*
+# ([arXiv:2006.09503](https://arxiv.org/abs/2006.09503), 2021), the 1F1B of this lab; *Efficient large-scale language model
+# training on GPU clusters using Megatron-LM* ([arXiv:2104.04473](https://arxiv.org/abs/2104.04473), 2021), interleaving. Qi
+# and others, *Zero bubble pipeline parallelism* ([arXiv:2401.10241](https://arxiv.org/abs/2401.10241), 2024). Chen and
+# others, *Training deep nets with sublinear memory cost* ([arXiv:1604.06174](https://arxiv.org/abs/1604.06174), 2016):
+# recomputation. In PyTorch: `torch.distributed.pipelining`.

@@ -47,6 +47,14 @@ def test_ways_differ_by_height_and_hatch_as_well_as_colour():
     assert forward.get_y() < backward.get_y() and (forward.get_hatch(), backward.get_hatch()) == (None, "//")
 
 
+def test_a_chunk_has_a_prime_and_split_backwards_a_box_of_their_own():
+    chunks = play([[("forward", 3, 0), ("forward", 3, 1)]], 1, 1, chunks=2)
+    assert [t.get_text() for t in figures.pipeline(chunks).axes[0].texts if t.get_text()[:1] == "3"] == ["3", "3′"]
+    split = play([[("forward", 0), ("backward", 0), ("weights", 0)]], 1, 1, weights_s=1)
+    assert len(boxes(figures.pipeline(split), "weights")) >= 1
+    assert "Stage 0 works 100 %: F0 B0 W0" in figures.pipeline(split).alt
+
+
 def test_numbers_are_left_out_where_they_do_not_fit():
     micros = range(40)
     crowded = play([[("forward", k) for k in micros] + [("backward", k) for k in micros]], 1, 1)

@@ -33,7 +33,7 @@ def test_the_title_says_how_high_a_hill_is():
 
 
 def test_the_title_names_the_ranks_with_the_lowest_and_the_highest_hill():
-    assert "(rank 1 rises to 4, rank 0 to 6)" in alt(rows([0.0, 6.0, 0.0]), rows([0.0, 4.0, 0.0]))
+    assert "loss rises to 4 on rank 1, to 6 on rank 0, and ends at 0" in alt(rows([0.0, 6.0, 0.0]), rows([0.0, 4.0, 0.0]))
 
 
 def test_the_ranks_that_end_lowest_and_highest_are_named():

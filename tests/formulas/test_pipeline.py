@@ -63,6 +63,27 @@ def test_a_micro_batch_that_ends_as_the_next_begins_is_not_in_flight_with_it():
     assert pipeline.in_flight(Trace(1, spans=tuple(spans))) == [1]
 
 
+def test_a_split_backward_holds_its_micro_batch_until_its_weights_are_done():
+    late = [("forward", 0), ("backward", 0), ("forward", 1), ("backward", 1), ("weights", 0), ("weights", 1)]
+    assert pipeline.in_flight(play([late], 1, 1, weights_s=1)) == [2]
+
+
+def test_weights_wait_for_their_own_backward():
+    with pytest.raises(Stuck, match="stage 0 can't do weights 0 before stage 0 has done backward 0"):
+        play([[("forward", 0), ("weights", 0)]], 1, 1)
+
+
+def test_a_micro_batch_goes_through_the_chunks_of_all_devices_in_their_order():
+    forwards = [[("forward", 0, 0), ("forward", 0, 1)]] * 2
+    found = [(w.stage, w.chunk, w.start_s) for w in pipeline.works(play(forwards, 2, 2, hop_s=0.5, chunks=2))]
+    assert found == [(0, 0, 0), (1, 0, 1.5), (0, 1, 3), (1, 1, 4.5)]
+
+
+def test_chunks_in_the_wrong_order_are_stuck():
+    with pytest.raises(Stuck, match="stage 0 can't do forward 0 before stage 1 has done forward 0"):
+        play([[("forward", 0, 1), ("forward", 0, 0)], [("forward", 0, 0), ("forward", 0, 1)]], 1, 1, chunks=2)
+
+
 def test_other_spans_are_no_work_of_a_stage():
     spans = (Span(0, "compute", 0, 1, "0.5 s declared"), Span(0, "compute", 0, 1, "forward"), Span(0, "recv", 0, 1))
     trace = Trace(1, (Transfer(0, 1, 4, 0, 1),), spans)

@@ -117,6 +117,31 @@ def test_what_autograd_keeps_grows_with_forwards_and_is_free_after_backwards(tol
     assert (kept, told.rows[-1]["kept_for_backward_kB"]) == (pytest.approx(3 * 8 * (6 + 5) * 4 / 1e3), 0)
 
 
+def test_recomputing_layers_have_the_same_gradients_and_keep_their_inputs_alone(told):
+    x = torch.randn(8, 6)
+    part = cut(models.mlp([6, 5, 4], seed=1), [0, 2], x, torch.zeros(8, dtype=torch.int64))[0]
+    plain, (again, _) = build(part), timed(part | {"recompute": True}, watch=True, seconds=(0, 0))
+    given, mine = x.clone().requires_grad_(), x.clone().requires_grad_()
+    plain(given).sum().backward()
+    outs = [again(mine), again(torch.randn(8, 6))]
+    kept = told.rows[-1]["kept_for_backward_kB"]
+    outs[0].sum().backward()
+    highest = max(row["kept_for_backward_kB"] for row in told.rows)
+    assert torch.equal(given.grad, mine.grad)
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), again.parameters(), strict=True))
+    one_input, hidden = 8 * 6 * 4 / 1e3, 8 * 5 * 4 / 1e3
+    assert kept == pytest.approx(2 * one_input)
+    assert highest == pytest.approx(2 * one_input + hidden)  # of one micro-batch at a time, what it computes again
+
+
+def test_recomputing_takes_a_forward_more(told):
+    layers, fabric = timed(cut(models.mlp(WIDTHS), [0, 4], *batch())[0] | {"recompute": True})
+    layers(batch()[0]).sum().backward()
+    trace = Trace(1, spans=tuple(Span(0, *row) for row in told.spans))
+    forward, backward = works(trace)
+    assert forward.end_s - forward.start_s >= 0.02 and backward.end_s - backward.start_s >= 0.02 + 0.03
+
+
 def test_without_watch_nothing_is_reported(told):
     layers, _ = timed(cut(models.mlp(WIDTHS), [0, 4], *batch())[0])
     layers(batch()[0]).sum().backward()

@@ -167,7 +167,8 @@ class Fabric:
         if not isinstance(peer, (int, np.integer)) or isinstance(peer, bool) or not 0 <= peer < self.world_size:
             raise ValueError(
                 f"{op} {way} rank {peer!r} on rank {self.rank}: expected a rank from 0 to {self.world_size - 1} "
-                f"(the world size is {self.world_size}). In a ring, the next rank is (rank + 1) % world_size."
+                f"(the world size is {self.world_size}). Rank 0 is the first and rank {self.world_size - 1} the last: they have "
+                f"one neighbour less, but in a ring, where (rank + 1) % world_size is the next."
             )
         if peer == self.rank:
             raise ValueError(
@@ -186,10 +187,15 @@ class Fabric:
             return torch.from_numpy(x)
         if isinstance(x, torch.Tensor):
             return x
-        raise ValueError(
-            f"{op} on rank {self.rank}: expected a torch tensor or a NumPy array, got {type(x).__name__}. "
-            f"Wrap a number as torch.tensor([{x!r}])."
-        )
+        got = f"{op} on rank {self.rank}: expected a torch tensor or a NumPy array, got"
+        if x is None:
+            raise ValueError(
+                f"{got} None. A .grad is None until a backward has come by, and where requires_grad was not set before the "
+                f"forward; a function without return gives None too."
+            )
+        if isinstance(x, (bool, int, float, complex, np.generic)):
+            raise ValueError(f"{got} {type(x).__name__}. Wrap a number as torch.tensor([{x!r}]).")
+        raise ValueError(f"{got} {type(x).__name__}. Send what is in it tensor by tensor.")
 
 
 def _plain(x: torch.Tensor) -> bool:

@@ -1,15 +1,15 @@
 """A pipeline's timeline: a lane a stage, a box a micro-batch on its way forward or backward, white where a stage is idle.
 
-Forward and backward differ by colour, by hatch and by the lane's half; the number is the micro-batch. It is the
-picture of Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019, figure 2), of a real run or of one played on paper. Left
-out: which spans are which (`formulas.pipeline`).
+Forward and backward differ by colour, by hatch and by the lane's half; the number is the micro-batch, with a prime for
+each chunk of the stage before. Where backwards are split, the weights' part has a look of its own. It is the picture
+of Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019, figure 2), of a real run or of one played on paper. Left out: which
+spans are which (`formulas.pipeline`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -20,12 +20,15 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import heading
 from worldsize.figures.inputs import waits_for
-from worldsize.formulas.pipeline import BACKWARD, FORWARD, StagePass, makespan_s, utilisation, works
+from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, StagePass, makespan_s, utilisation, works
 
 LOOKS = {
     FORWARD: {"facecolor": tokens.COMPUTE.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
     BACKWARD: {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT, "hatch": "//"},
+    WEIGHTS: {"facecolor": base.PAPER, "edgecolor": base.INK, "linewidth": tokens.THIN_PT, "hatch": "...."},
 }
+NAMES = {FORWARD: "forward", BACKWARD: "backward", WEIGHTS: "weights' gradients"}
+PRIME, PRIME_DIGITS = "′", 0.4  # and its width
 BOX_HEIGHT = 0.56
 LIFT = 0.09  # a forward stands a little higher, a backward a little lower
 DIGIT = 0.0105  # of the width
@@ -64,13 +67,13 @@ def _pipeline(trace: Any, asks: str) -> Picture:
     ax = picture.plot_area()
 
     _lanes(ax, trace.world_size, whole_s * scale)
-    digits = len(str(max(map(attrgetter("micro"), marked))))
+    digits = max(len(str(work.micro)) + PRIME_DIGITS * work.chunk for work in marked)
     for work in marked:
         _box(ax, work, start_s, whole_s, scale, digits)
     _arrows(ax, trace, start_s, start_s + whole_s, scale)
     ax.set_xlim(0, whole_s * scale)
     ax.set_xlabel(f"time since the first forward ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
-    _legend(ax)
+    _legend(ax, {work.way for work in marked})
 
     over = f"Timeline of {units.count(trace.world_size, 'pipeline stage')}: {said}"
     picture.alt = heading.alt(asks, over, _told(marked, trace).removesuffix("."))
@@ -115,10 +118,10 @@ def _lanes(ax: Axes, stages: int, width: float) -> None:
     ax.set_ylim(stages - 0.5, -0.5)
 
 
-def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: int) -> None:
+def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float, digits: float) -> None:
     look, lift = LOOKS[work.way], -LIFT
     ground = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.8}
-    if work.way == BACKWARD:
+    if work.way != FORWARD:
         lift = LIFT
 
     left, width = (work.start_s - start_s) * scale, (work.end_s - work.start_s) * scale
@@ -127,8 +130,12 @@ def _box(ax: Axes, work: StagePass, start_s: float, whole_s: float, scale: float
 
     if digits * DIGIT < (work.end_s - work.start_s) / whole_s:
         ax.text(
-            left + width / 2, middle, str(work.micro), ha="center", va="center", fontsize=tokens.SMALL_PT, zorder=4, bbox=ground,
+            left + width / 2, middle, _number(work), ha="center", va="center", fontsize=tokens.SMALL_PT, zorder=4, bbox=ground,
         )  # fmt: skip
+
+
+def _number(work: StagePass) -> str:
+    return f"{work.micro}{PRIME * work.chunk}"
 
 
 def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) -> None:
@@ -145,11 +152,11 @@ def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) ->
             ax.annotate("", end, begin, arrowprops=look, zorder=3)
 
 
-def _legend(ax: Axes) -> None:
-    entries = [Patch(label=way, **look) for way, look in LOOKS.items()]
+def _legend(ax: Axes, ways: set[str]) -> None:
+    entries = [Patch(label=NAMES[way], **look) for way, look in LOOKS.items() if way in ways or way != WEIGHTS]
     entries.append(Patch(facecolor=base.PAPER, edgecolor=base.QUIET_INK, linewidth=tokens.THIN_PT, label="idle"))
     ax.legend(
-        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=tokens.SMALL_PT, frameon=False,
+        handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), fontsize=tokens.SMALL_PT, frameon=False,
         labelcolor=base.QUIET_INK,
     )  # fmt: skip
 
@@ -158,7 +165,7 @@ def _told(marked: Sequence[StagePass], trace: Any) -> str:
     """By stage, the order of its work."""
     stages = []
     for stage, share in enumerate(_shares(trace)[:MOST_TOLD]):
-        own = [f"{work.way[0].upper()}{work.micro}" for work in marked if work.stage == stage]
+        own = [f"{work.way[0].upper()}{_number(work)}" for work in marked if work.stage == stage]
         order = " ".join(own[:MOST_PASSES_TOLD])
         if len(own) > MOST_PASSES_TOLD:
             order += f" and {len(own) - MOST_PASSES_TOLD} more"

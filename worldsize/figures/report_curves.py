@@ -151,7 +151,7 @@ def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = 
     peak = sum(map(_peak, curves.values())) / len(curves)
 
     if peak > PEAK_RATIO * max(abs(first), abs(last)):
-        return f"{name} rises to {units.number(peak)} and ends at {units.number(last)}{_peaks(curves, tasks)}"
+        return f"{name} rises to {_peaks(curves, tasks)} and ends at {units.number(last)}"
     if abs(last - first) <= FLAT_RATIO * abs(first):
         return f"{name} stays at {units.number(last)}{_spread(curves, tasks)}"
 
@@ -170,14 +170,14 @@ def _peak(points: list[ReportPoint]) -> float:
 
 
 def _peaks(curves: Curves, tasks: failures.TaskNames) -> str:
-    """Which ranks rise least and most."""
+    """How high the curves rise: the lowest hill and the highest one, each with its rank, where they differ."""
     peaks = {rank: _peak(points) for rank, points in curves.items()}
     low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
     if peaks[low] == peaks[high]:
-        return ""
+        return units.number(peaks[high])
 
     least, most = failures.name(low, tasks), failures.name(high, tasks)
-    return f" ({least} rises to {units.number(peaks[low])}, {most} to {units.number(peaks[high])})"
+    return f"{units.number(peaks[low])} on {least}, to {units.number(peaks[high])} on {most},"
 
 
 def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
@@ -194,7 +194,7 @@ def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
     if ends[low] == ends[high]:
         return " on every rank"
     least, most = failures.name(low, tasks), failures.name(high, tasks)
-    return f" ({least} lowest {units.number(ends[low])}, {most} highest {units.number(ends[high])})"
+    return f" on average ({least} lowest {units.number(ends[low])}, {most} highest {units.number(ends[high])})"
 
 
 def _ends(reports: Rows, names: Sequence[str], tasks: failures.TaskNames) -> str:

@@ -3,8 +3,10 @@
 A schedule is a list of ("forward", k) and ("backward", k), k the micro-batch, for one stage. Playing obeys the
 dependencies alone: forward k follows the stage before, backward k the stage after and the stage's own forward. A run
 that marks its spans "forward k" and "backward k" gives the same kind of trace, so both are drawn and measured alike.
-Left out: making schedules, links on which messages queue. Pipelines of stages are Y. Huang et al.'s ("GPipe",
-arXiv:1811.06965, 2019); the order is D. Narayanan et al.'s question ("PipeDream", SOSP 2019).
+Two things more can be played. Where backwards are split, ("weights", k) makes the weights' gradients, and nobody waits
+for it. Where a device has several chunks of layers, an action has the chunk as its third word.
+Left out: making schedules (`schedules`), links on which messages queue. Pipelines of stages are Y. Huang et al.'s
+("GPipe", arXiv:1811.06965, 2019); the order is D. Narayanan et al.'s question ("PipeDream", SOSP 2019).
 """
 
 from __future__ import annotations
@@ -16,20 +18,23 @@ from itertools import accumulate
 
 from worldsize.trace import Span, Trace
 
-FORWARD, BACKWARD = "forward", "backward"
-Action = tuple[str, int]
+FORWARD, BACKWARD, WEIGHTS = "forward", "backward", "weights"
+WAYS = (FORWARD, BACKWARD, WEIGHTS)
+Action = tuple[str, int]  # or (way, micro-batch, chunk)
 Schedules = Sequence[Sequence[Action]]  # by stage
+_OF_CHUNK = " of chunk "
 
 
 @dataclass(frozen=True)
 class StagePass:
-    """One micro-batch going forward or backward through one stage."""
+    """One micro-batch going forward or backward through one stage, or one chunk of it, or making its weights' gradients."""
 
     stage: int
     way: str
     micro: int
     start_s: float
     end_s: float
+    chunk: int = 0
 
 
 class Stuck(ValueError):
@@ -44,35 +49,48 @@ class Stuck(ValueError):
 
 
 def play(
-    schedules: Schedules, forward_s: float | Sequence[float], backward_s: float | Sequence[float], hop_s: float = 0.0
+    schedules: Schedules, forward_s: float | Sequence[float], backward_s: float | Sequence[float], hop_s: float = 0.0,
+    *, weights_s: float | Sequence[float] = 0.0, chunks: int = 1,
 ) -> Trace:
     """Play schedules of a pipeline on paper: the trace if each action takes its stage's seconds.
 
-    A message to a neighbour takes `hop_s`. Raises Stuck where every stage that isn't done waits for another.
-    """
-    seconds = {FORWARD: _by_stage(forward_s, schedules), BACKWARD: _by_stage(backward_s, schedules)}
-    place, free_s = [0] * len(schedules), [0.0] * len(schedules)
-    ended: dict[tuple[int, Action], float] = {}
+    A message to a neighbour takes `hop_s`. `weights_s` is the time of ("weights", k), for schedules that split their
+    backwards. With `chunks`, device d of p holds the model's parts d, p + d, 2p + d …; an action is (way, micro-batch,
+    chunk) and takes that part of the device's seconds. Raises Stuck where every stage that isn't done waits for another.
+    """  # fmt: skip
+    devices = len(schedules)
+    seconds = {way: _by_stage(s, schedules) for way, s in zip(WAYS, (forward_s, backward_s, weights_s), strict=True)}
+    place, free_s = [0] * devices, [0.0] * devices
+    ended: dict[tuple[int, Action], float] = {}  # by part of the model
     spans = []
 
-    while any(place[s] < len(actions) for s, actions in enumerate(schedules)):
+    while any(place[d] < len(actions) for d, actions in enumerate(schedules)):
         moved = False
-        for stage, actions in enumerate(schedules):
-            while place[stage] < len(actions):
-                way, micro = action = tuple(actions[place[stage]])
-                needs = needed(stage, action, len(schedules))
+        for device, actions in enumerate(schedules):
+            while place[device] < len(actions):
+                part, action = _part_of(actions[place[device]], device, devices)
+                needs = needed(part, action, devices * chunks)
                 if any(need not in ended for need in needs):
                     break
-                ready_s = (ended[other, what] + hop_s * (other != stage) for other, what in needs)
-                start_s = max(free_s[stage], *ready_s, 0.0)
-                free_s[stage] = ended[stage, action] = start_s + seconds[way][stage]
-                spans.append(Span(stage, "compute", start_s, free_s[stage], _named(action)))
-                place[stage] += 1
+                ready_s = (ended[other, what] + hop_s * (other % devices != device) for other, what in needs)
+                start_s = max(free_s[device], *ready_s, 0.0)
+                free_s[device] = ended[part, action] = start_s + seconds[action[0]][device] / chunks
+                label = _named(action)
+                if chunks > 1:
+                    label += f"{_OF_CHUNK}{part // devices}"
+                spans.append(Span(device, "compute", start_s, free_s[device], label))
+                place[device] += 1
                 moved = True
         if not moved:
-            raise Stuck(_waits(schedules, place, ended))
+            raise Stuck(_waits(schedules, place, ended, chunks))
 
-    return Trace(len(schedules), spans=tuple(sorted(spans, key=lambda s: s.start_s)))
+    return Trace(devices, spans=tuple(sorted(spans, key=lambda s: s.start_s)))
+
+
+def _part_of(action: Sequence, device: int, devices: int) -> tuple[int, Action]:
+    """(the part of the model, the action without its chunk)."""
+    way, micro, *chunk = action
+    return sum(chunk) * devices + device, (way, micro)
 
 
 def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
@@ -80,6 +98,8 @@ def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
     way, micro = action
     if way == FORWARD:
         return [(stage - 1, action)] if stage > 0 else []
+    if way == WEIGHTS:
+        return [(stage, (BACKWARD, micro))]
 
     needs = [(stage, (FORWARD, micro))]
     if stage < stages - 1:
@@ -94,9 +114,10 @@ def works(trace: Trace) -> list[StagePass]:
     """
     found = []
     for span in trace.spans:
-        way, _, micro = span.label.partition(" ")
-        if way in (FORWARD, BACKWARD) and micro.isdigit():
-            found.append(StagePass(span.rank, way, int(micro), span.start_s, span.end_s))
+        action, _, chunk = span.label.partition(_OF_CHUNK)
+        way, _, micro = action.partition(" ")
+        if way in WAYS and micro.isdigit():
+            found.append(StagePass(span.rank, way, int(micro), span.start_s, span.end_s, int(chunk or 0)))
 
     return sorted(found, key=lambda w: (w.start_s, w.stage))
 
@@ -126,13 +147,19 @@ def utilisation(trace: Trace) -> float | None:
 def in_flight(trace: Trace) -> list[int]:
     """Formula for micro-batches in flight by a pipeline's trace: the most that each stage holds at any one moment.
 
-    By stage: those that had begun forward and had not ended backward.
+    By stage: those that had begun forward and had not ended backward, with the weights' gradients where those are made
+    apart. A micro-batch in two chunks of a stage counts twice.
     """
+    every = works(trace)
+    last_way = BACKWARD
+    if any(w.way == WEIGHTS for w in every):
+        last_way = WEIGHTS
+
     changes: list[Counter[float]] = [Counter() for _ in range(trace.world_size)]  # by stage, at each moment
-    for w in works(trace):
+    for w in every:
         if w.way == FORWARD:
             changes[w.stage][w.start_s] += 1
-        else:
+        elif w.way == last_way:
             changes[w.stage][w.end_s] -= 1
 
     peaks = []
@@ -146,13 +173,16 @@ def _by_stage(seconds: float | Sequence[float], schedules: Schedules) -> list[fl
     return list(seconds) if isinstance(seconds, Sequence) else [seconds] * len(schedules)
 
 
-def _waits(schedules: Schedules, place: Sequence[int], ended: dict) -> dict[int, tuple[Action, int, Action]]:
+def _waits(
+    schedules: Schedules, place: Sequence[int], ended: dict, chunks: int
+) -> dict[int, tuple[Action, int, Action]]:
     waits = {}
-    for stage, actions in enumerate(schedules):
-        if place[stage] < len(actions):
-            action = tuple(actions[place[stage]])
-            other, missing = next(need for need in needed(stage, action, len(schedules)) if need not in ended)
-            waits[stage] = (action, other, missing)
+    for device, actions in enumerate(schedules):
+        if place[device] < len(actions):
+            part, action = _part_of(actions[place[device]], device, len(schedules))
+            needs = needed(part, action, len(schedules) * chunks)
+            other, missing = next(need for need in needs if need not in ended)
+            waits[device] = (action, other % len(schedules), missing)
 
     return waits
 

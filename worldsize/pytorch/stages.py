@@ -3,7 +3,8 @@
 A `part` is a dict: "layers", each {"weight", "bias", "relu"}; "xs" and "ys", tensors by micro-batch; "seconds", a
 declared time forward and backward, where there is one. So a stage can travel to a rank, or to a check, as numbers.
 Left out: messages and the order of actions, which the lab of pipelines teaches. What autograd keeps is counted by its
-own hooks on saved tensors (the PyTorch manual, "Hooks for autograd saved tensors").
+own hooks on saved tensors (the PyTorch manual, "Hooks for autograd saved tensors"). Keeping the input alone, and computing
+forward again in the backward, is T. Chen et al.'s ("Training deep nets with sublinear memory cost", arXiv:1604.06174, 2016).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ StagePart = dict[str, Any]
 
 def cut(
     model: nn.Sequential, edges: Sequence[int], x: torch.Tensor, y: torch.Tensor, micro_batches: int = 1,
-    seconds: Sequence[tuple[float, float]] | None = None, watch: bool = False,
+    seconds: Sequence[tuple[float, float]] | None = None, watch: bool = False, recompute: bool = False,
 ) -> list[StagePart]:
     """Cut a model into stages, each a part of its layers as plain data that can travel to a rank.
 
@@ -34,8 +35,9 @@ def cut(
 
     `x` [n, features] and `y` [n] are cut into equal micro-batches: the first part has those of `x`, the others
     empty tensors of what will arrive; the last has those of `y`. `seconds[s]` is declared time, forward and
-    backward; with `watch` the stages report what they keep. Raises ValueError where n doesn't divide by
-    `micro_batches`, or `edges` don't run from 0 to the number of layers.
+    backward; with `watch` the stages report what they keep, and with `recompute` they keep their inputs alone and go
+    forward once more in each backward. Raises ValueError where n doesn't divide by `micro_batches`, or `edges` don't run
+    from 0 to the number of layers.
     """  # fmt: skip
     linear = [layer for layer in model if isinstance(layer, nn.Linear)]
     if edges[0] != 0 or edges[-1] != len(linear) or any(a >= b for a, b in pairwise(edges)):
@@ -53,7 +55,7 @@ def cut(
             xs = [torch.empty(rows, width, dtype=x.dtype) for _ in range(micro_batches)]
         parts.append({"layers": layers, "xs": xs, "ys": []})
         if seconds:
-            parts[-1] |= {"seconds": tuple(seconds[stage]), "watch": watch}
+            parts[-1] |= {"seconds": tuple(seconds[stage]), "watch": watch, "recompute": recompute}
 
     parts[-1]["ys"] = _chunks(y, micro_batches)
     return parts
@@ -79,7 +81,7 @@ def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
 
     if "seconds" not in part:
         return layers
-    return TimedLayers(layers, fabric, *part["seconds"], part["watch"])
+    return TimedLayers(layers, fabric, *part["seconds"], part["watch"], part.get("recompute", False))
 
 
 def _modules(plain: dict[str, Any]) -> list[nn.Module]:
@@ -98,13 +100,16 @@ class TimedLayers(nn.Module):
     """Layers that do their work and wait until a declared time is over, as a larger model would; that burns no core.
 
     Their k-th forward and its backward are marked as the spans "forward k" and "backward k". With `watch`, what
-    autograd keeps for the backward is reported as `kept_for_backward_kB`, whenever it changes.
+    autograd keeps for the backward is reported as `kept_for_backward_kB`, whenever it changes. With `recompute` it keeps
+    the input alone, and a backward takes a forward's time besides.
     """
 
-    def __init__(self, layers: nn.Module, fabric: Fabric, forward_s: float, backward_s: float, watch: bool) -> None:
+    def __init__(
+        self, layers: nn.Module, fabric: Fabric, forward_s: float, backward_s: float, watch: bool, recompute: bool = False
+    ) -> None:
         super().__init__()
-        self.layers, self.fabric = layers, fabric
-        self.seconds = {"forward": forward_s, "backward": backward_s}
+        self.layers, self.fabric, self.recompute = layers, fabric, recompute
+        self.seconds = {"forward": forward_s, "backward": backward_s + forward_s * recompute}
         self._count = 0
         self._counting: Callable[[], AbstractContextManager] = nullcontext
         if watch:
@@ -119,7 +124,10 @@ class TimedLayers(nn.Module):
         with self._taking("forward", micro), self._counting():
             backward = ExitStack()  # entered and left when autograd comes by on its way back
             begin = _Passing.apply(x, backward.close)
-            out = self.layers(begin)
+            if self.recompute:
+                out = _Again.apply(self.layers, self._counting, begin, *self.layers.parameters())
+            else:
+                out = self.layers(begin)
             return _Passing.apply(out, lambda: backward.enter_context(self._taking("backward", micro)))
 
     @contextmanager
@@ -143,6 +151,27 @@ class _Passing(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
         ctx.then()
         return grad, None
+
+
+class _Again(torch.autograd.Function):
+    """Layers of which autograd keeps the input alone: the backward goes forward once more, then back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, layers: nn.Module, counting: Callable[[], AbstractContextManager], x: torch.Tensor, *weights: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.layers, ctx.counting = layers, counting
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return layers(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        (x,) = ctx.saved_tensors
+        again = x.detach().requires_grad_()
+        with torch.enable_grad(), ctx.counting():
+            out = ctx.layers(again)
+        return None, None, *torch.autograd.grad(out, (again, *ctx.layers.parameters()), grad)
 
 
 class _Kept:

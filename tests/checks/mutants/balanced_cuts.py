@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from itertools import combinations, pairwise
 
+import numpy as np
+
 from tests.checks.mutants import Answers
 
 answers = Answers("balanced_cuts")
@@ -67,6 +69,71 @@ def forgets_to_return(seconds, stages):
     every(len(seconds), stages)
 
 
+@answers.is_wrong("layers of [4, 17, 9, 1, 12, 6] s, 4 stages", "with 21 s", "whose slowest stage takes less: 18 s")
+def the_least_sum_of_squares(seconds, stages):
+    return min(every(len(seconds), stages), key=lambda e: sum(sum(seconds[a:b]) ** 2 for a, b in pairwise(e)))
+
+
+@answers.is_wrong("there are cuts whose slowest stage takes less")
+def the_least_spread(seconds, stages):
+    def spread(edges):
+        sums = [sum(seconds[a:b]) for a, b in pairwise(edges)]
+        return max(sums) - min(sums)
+
+    return min(every(len(seconds), stages), key=spread)
+
+
+@answers.is_wrong("there are cuts whose slowest stage takes less")
+def the_fastest_stage_as_slow_as_it_can_be(seconds, stages):
+    return max(every(len(seconds), stages), key=lambda e: min(sum(seconds[a:b]) for a, b in pairwise(e)))
+
+
+@answers.is_wrong("there are cuts whose slowest stage takes less")
+def edges_nearest_to_equal_shares(seconds, stages):
+    edges, so_far = [0], [sum(seconds[:k]) for k in range(len(seconds) + 1)]
+    for stage in range(1, stages):
+        share = so_far[-1] * stage / stages
+        room = range(edges[-1] + 1, len(seconds) - (stages - stage) + 1)
+        edges.append(min(room, key=lambda k: abs(so_far[k] - share)))
+    return [*edges, len(seconds)]
+
+
+@answers.is_wrong("there are cuts whose slowest stage takes less")
+def moves_one_edge_at_a_time(seconds, stages):
+    edges = as_many_layers_each(seconds, stages)
+    while True:
+        best = edges
+        for at in range(1, stages):
+            for step in (-1, 1):
+                other = [*edges[:at], edges[at] + step, *edges[at + 1 :]]
+                if all(a < b for a, b in pairwise(other)) and slowest(seconds, other) < slowest(seconds, best):
+                    best = other
+        if best == edges:
+            return edges
+        edges = best
+
+
+@answers.is_wrong("expected 4 edges for 3 stages, 0 and 5 among them, got [0, 4, 5]")
+def fewer_stages_where_they_are_as_fast(seconds, stages):
+    for limit in range(max(seconds), sum(seconds) + 1):
+        edges, filled = [0], 0
+        for k, one in enumerate(seconds):
+            if filled and filled + one > limit:
+                edges.append(k)
+                filled = 0
+            filled += one
+        if len(edges) <= stages:
+            return [*edges, len(seconds)]
+
+
+@answers.is_wrong("'float' object cannot be interpreted as an integer")
+def for_whole_seconds_alone(seconds, stages):
+    for limit in range(max(seconds), sum(seconds) + 1):
+        for edges in every(len(seconds), stages):
+            if slowest(seconds, edges) <= limit:
+                return edges
+
+
 @answers.is_right
 def tries_every_cut(seconds, stages):
     return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
@@ -74,7 +141,8 @@ def tries_every_cut(seconds, stages):
 
 @answers.is_right
 def raises_the_limit_until_it_fits(seconds, stages):
-    for limit in range(max(seconds), sum(seconds) + 1):
+    layers = range(len(seconds))
+    for limit in sorted(sum(seconds[a : b + 1]) for a in layers for b in layers[a:]):
         edges, filled = [0], 0
         for k, one in enumerate(seconds):
             must = len(seconds) - k == stages - len(edges)
@@ -99,3 +167,38 @@ def by_dynamic_programming(seconds, stages):
         return min(found)
 
     return list(best(len(seconds), stages)[1])
+
+
+@answers.is_right
+def halves_the_interval_of_the_limit(seconds, stages):
+    """Bisection on the time, with numbers of NumPy; a stage may be the last one only while layers are left for the others."""
+
+    def cuts(limit):
+        edges, filled = [0], 0.0
+        for k, one in enumerate(seconds):
+            left = len(seconds) - k
+            if k and (filled + one > limit or left <= stages - len(edges)):
+                edges.append(k)
+                filled = 0.0
+            filled += one
+        return [*edges, len(seconds)]
+
+    low, high = 0.0, float(sum(seconds))
+    for _ in range(60):
+        middle = (low + high) / 2
+        if max(seconds) <= middle and len(cuts(middle)) <= stages + 1:
+            high = middle
+        else:
+            low = middle
+    return np.array(cuts(high * (1 + 1e-12))).tolist()
+
+
+@answers.is_right
+def the_last_stage_first(seconds, stages):
+    if stages == 1:
+        return [0, len(seconds)]
+    found = []
+    for start in range(stages - 1, len(seconds)):
+        edges = the_last_stage_first(seconds[:start], stages - 1)
+        found.append((max(slowest(seconds, edges), sum(seconds[start:])), [*edges, len(seconds)]))
+    return min(found)[1]

@@ -65,6 +65,39 @@ def forgets_to_return(stage, stages, micro_batches):
     warm(stages - stage - 1, micro_batches)
 
 
+@answers.is_wrong("3 stages, 5 micro-batches", "stage 0 holds 5 micro-batches at once")
+def a_warm_up_for_two_stages(stage, stages, micro_batches):
+    if stages == 2:
+        return warm(1 - stage, micro_batches)
+    return all_forwards_first(stage, stages, micro_batches)
+
+
+@answers.is_wrong("5 stages, 7 micro-batches")
+def a_warm_up_for_four_stages_at_most(stage, stages, micro_batches):
+    return warm(min(stages, 4) - stage - 1, micro_batches)
+
+
+@answers.is_wrong("stages 0 and 1 go backward in different orders, [1, 2, 3, 0] and [0, 1, 2, 3]")
+def goes_backward_with_the_newest(stage, stages, micro_batches):
+    ahead = min(stages - stage - 1, micro_batches)
+    actions = [("forward", k) for k in range(ahead)]
+    for k in range(ahead, micro_batches):
+        actions += [("forward", k), ("backward", k)]
+    return actions + [("backward", k) for k in reversed(range(ahead))]
+
+
+@answers.is_wrong("micro-batch 0 goes forward never; expected once")
+def the_steady_state_alone(stage, stages, micro_batches):
+    ahead = stages - stage - 1
+    pairs = [[("forward", ahead + k), ("backward", k)] for k in range(micro_batches - ahead)]
+    return [action for pair in pairs for action in pair]
+
+
+@answers.is_wrong("takes", "stages wait needlessly")
+def half_as_many_in_flight(stage, stages, micro_batches):
+    return warm((stages - stage) // 2, micro_batches)
+
+
 @answers.is_right
 def plain(stage, stages, micro_batches):
     return warm(stages - stage - 1, micro_batches)
@@ -81,3 +114,26 @@ def by_counting_what_is_in_flight(stage, stages, micro_batches):
             actions.append(["backward", back])
             back += 1
     return actions
+
+
+@answers.is_right
+def backward_then_forward(stage, stages, micro_batches):
+    """One forward more before the first backward, and pairs the other way round: the same order."""
+    ahead = min(stages - stage, micro_batches)
+    actions = [("forward", k) for k in range(ahead)]
+    for k in range(micro_batches):
+        actions.append(("backward", k))
+        if ahead + k < micro_batches:
+            actions.append(("forward", ahead + k))
+    return tuple(actions)
+
+
+@answers.is_right
+def by_a_queue_of_what_is_in_flight(stage, stages, micro_batches):
+    actions, in_flight = [], []
+    for k in range(micro_batches):
+        if len(in_flight) == stages - stage:
+            actions.append(("backward", in_flight.pop(0)))
+        in_flight.append(k)
+        actions.append(("forward", k))
+    return actions + [("backward", k) for k in in_flight]

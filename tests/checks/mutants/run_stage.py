@@ -47,12 +47,12 @@ def backward(fabric, handles, x, out):
         handles.append(fabric.isend(x.grad, fabric.rank - 1))
 
 
-@answers.is_wrong("It is 3 times too large: a batch's loss is the mean of its 3 micro-batches' losses")
+@answers.is_wrong("It is 4 times too large: a batch's loss is the mean of its 4 micro-batches' losses")
 def adds_the_micro_batches_losses(fabric, part, schedules):
     return stage(fabric, part, schedules, lambda *args: forward(*args, share=1))
 
 
-@answers.is_wrong("This is micro-batch 2's gradient alone: those of all micro-batches have to add up")
+@answers.is_wrong("This is micro-batch 3's gradient alone: those of all micro-batches have to add up")
 def clears_the_gradients_before_each_backward(fabric, part, schedules):
     layers, kept, handles = build(part), {}, []
     for way, k in schedules[fabric.rank]:
@@ -141,11 +141,18 @@ def goes_backward_with_the_oldest_micro_batch(fabric, part, schedules):
     return [p.grad for p in layers.parameters()]
 
 
-@answers.is_wrong("the gradients are right, but rank 0 went backward as its action 1, where its schedule says forward: F0 F1 F2")
+@answers.is_wrong("the gradients are right, but rank 0 went backward as its action 1", "its schedule says forward: F0 F1 F2 F3")
 def takes_one_micro_batch_at_a_time(fabric, part, schedules):
     m = len(part["xs"])
     one_by_one = [action for k in range(m) for action in (("forward", k), ("backward", k))]
     return stage(fabric, part, [one_by_one] * fabric.world_size)
+
+
+@answers.is_wrong("the gradients are right, but rank 1 went", "where its schedule says")
+def goes_forward_with_all_first_whatever_is_asked(fabric, part, schedules):
+    micros = range(len(part["xs"]))
+    all_first = [("forward", k) for k in micros] + [("backward", k) for k in micros]
+    return stage(fabric, part, [all_first] * fabric.world_size)
 
 
 @answers.is_wrong("the gradients are right, but rank 1 sent rank 2 2 messages", "one for each micro-batch")
@@ -189,6 +196,141 @@ def forgets_to_return(fabric, part, schedules):
     stage(fabric, part, schedules)
 
 
+@answers.is_wrong("ended with an isend that nobody waited for")
+def never_waits(fabric, part, schedules):
+    layers, kept, handles = build(part), {}, []
+    for way, k in schedules[fabric.rank]:
+        if way == "forward":
+            kept[k] = forward(fabric, part, layers, handles, k)
+        else:
+            backward(fabric, handles, *kept.pop(k))
+    return [p.grad for p in layers.parameters()]
+
+
+@answers.is_wrong("ended with an isend that nobody waited for")
+def waits_for_its_activations_alone(fabric, part, schedules):
+    return stage(fabric, part, schedules, None, lambda fabric, handles, x, out: backward(fabric, [], x, out))
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)", "Receive before you wait")
+def waits_for_the_message_before(fabric, part, schedules):
+    """One on its way at a time: enough for some schedules, too few where the first stage is far ahead."""
+
+    class OneOnItsWay(list):
+        def append(self, handle):
+            for earlier in self:
+                earlier.wait()
+            super().append(handle)
+
+    layers, kept, handles = build(part), {}, OneOnItsWay()
+    for way, k in schedules[fabric.rank]:
+        if way == "forward":
+            kept[k] = forward(fabric, part, layers, handles, k)
+        else:
+            backward(fabric, handles, *kept.pop(k))
+    for handle in handles:
+        handle.wait()
+    return [p.grad for p in layers.parameters()]
+
+
+@answers.is_wrong("rank 1 changed the tensor of its isend to rank 0 before wait()")
+def one_buffer_for_all_gradients_on_their_way(fabric, part, schedules):
+    buffers = {}
+
+    def go_backward(fabric, handles, x, out):
+        grad = None
+        if fabric.rank < fabric.world_size - 1:
+            grad = torch.empty_like(out)
+            fabric.recv(grad, fabric.rank + 1)
+        out.backward(grad)
+        if fabric.rank > 0:
+            buffer = buffers.setdefault("gradient", torch.empty_like(x.grad))
+            buffer.copy_(x.grad)
+            handles.append(fabric.isend(buffer, fabric.rank - 1))
+
+    return stage(fabric, part, schedules, None, go_backward)
+
+
+@answers.is_wrong("3 ranks, 4 micro-batches", "modified by an inplace operation")
+def receives_every_activation_into_one_tensor(fabric, part, schedules):
+    buffer = part["xs"][0]
+
+    def go_forward(fabric, part, layers, handles, k):
+        if fabric.rank == 0:
+            return forward(fabric, part, layers, handles, k)
+        fabric.recv(buffer, fabric.rank - 1)
+        x = buffer.detach().requires_grad_()
+        out = layers(x)
+        if fabric.rank < fabric.world_size - 1:
+            handles.append(fabric.isend(out, fabric.rank + 1))
+            return x, out
+        return x, cross_entropy(out, part["ys"][k]) / len(part["ys"])
+
+    return stage(fabric, part, schedules, go_forward)
+
+
+@answers.is_wrong('It is 3 times too large: reduction="sum" adds up the losses of the 3 images, and the loss is their mean')
+def adds_up_the_losses_of_the_images(fabric, part, schedules):
+    def go_forward(fabric, part, layers, handles, k):
+        if fabric.rank < fabric.world_size - 1:
+            return forward(fabric, part, layers, handles, k)
+        x = part["xs"][k]
+        if fabric.rank > 0:
+            fabric.recv(x, fabric.rank - 1)
+            x.requires_grad_()
+        return x, cross_entropy(layers(x), part["ys"][k], reduction="sum") / len(part["ys"])
+
+    return stage(fabric, part, schedules, go_forward)
+
+
+@answers.is_wrong("It is 4 times too small: was it divided by m = 4 twice")
+def divides_the_gradients_too(fabric, part, schedules):
+    return [grad / len(part["xs"]) for grad in stage(fabric, part, schedules)]
+
+
+@answers.is_wrong("isend on rank 2: expected a torch tensor or a NumPy array, got None. A .grad is None until a backward")
+def sends_a_gradient_that_nobody_asked_for(fabric, part, schedules):
+    def go_forward(fabric, part, layers, handles, k):
+        x = part["xs"][k]
+        if fabric.rank > 0:
+            fabric.recv(x, fabric.rank - 1)
+        out = layers(x)
+        if fabric.rank < fabric.world_size - 1:
+            handles.append(fabric.isend(out, fabric.rank + 1))
+            return x, out
+        return x, cross_entropy(out, part["ys"][k]) / len(part["ys"])
+
+    return stage(fabric, part, schedules, go_forward)
+
+
+@answers.is_wrong("isend to rank 3 on rank 2: expected a rank from 0 to 2", "Rank 0 is the first and rank 2 the last")
+def sends_on_from_the_last_stage(fabric, part, schedules):
+    def go_forward(fabric, part, layers, handles, k):
+        x = part["xs"][k]
+        if fabric.rank > 0:
+            fabric.recv(x, fabric.rank - 1)
+            x.requires_grad_()
+        out = layers(x)
+        handles.append(fabric.isend(out, fabric.rank + 1))
+        return x, out
+
+    return stage(fabric, part, schedules, go_forward)
+
+
+@answers.is_wrong("4 micro-batches of float64", "expected float32", "got float64")
+def receives_gradients_as_float32(fabric, part, schedules):
+    def go_backward(fabric, handles, x, out):
+        grad = None
+        if fabric.rank < fabric.world_size - 1:
+            grad = torch.empty(out.shape)
+            fabric.recv(grad, fabric.rank + 1)
+        out.backward(grad)
+        if fabric.rank > 0:
+            handles.append(fabric.isend(x.grad, fabric.rank - 1))
+
+    return stage(fabric, part, schedules, None, go_backward)
+
+
 @answers.is_right
 def the_plain_way(fabric, part, schedules):
     return stage(fabric, part, schedules)
@@ -213,7 +355,7 @@ def gradients_by_hand_with_tags(fabric, part, schedules):
                 on_their_way.append(fabric.isend(outputs[k].detach(), to=rank + 1, tag=k))
             continue
         if rank + 1 < n:
-            arrived = torch.zeros(outputs[k].shape)
+            arrived = torch.zeros(outputs[k].shape, dtype=outputs[k].dtype)
             fabric.recv(arrived, frm=rank + 1, tag=m + k)
             found = torch.autograd.grad(outputs[k], (inputs[k], *weights), arrived)
         else:
@@ -237,7 +379,7 @@ def numbers_the_retained_gradients(fabric, part, schedules):
         if action[0] == "backward":
             goal = outs[k]
             if not last:
-                grad = torch.empty(goal.shape)
+                grad = goal.detach().clone()
                 fabric.recv(grad, fabric.rank + 1)
                 goal = (goal * grad).sum()
             goal.backward()
@@ -256,3 +398,62 @@ def numbers_the_retained_gradients(fabric, part, schedules):
     for handle in handles:
         handle.wait()
     return [p.grad.clone() for p in layers.parameters()]
+
+
+class _Done:
+    def wait(self):
+        pass
+
+
+class _Blocking:
+    """A fabric whose isend waits at once, towards later stages or towards earlier ones."""
+
+    def __init__(self, fabric, forwards):
+        self.rank, self.world_size, self.recv = fabric.rank, fabric.world_size, fabric.recv
+        self.fabric, self.forwards = fabric, forwards
+
+    def isend(self, x, to):
+        if (to > self.rank) == self.forwards:
+            self.fabric.send(x, to)
+            return _Done()
+        return self.fabric.isend(x, to)
+
+
+@answers.is_right
+def blocks_in_every_send_of_an_activation(fabric, part, schedules):
+    """No two stages can block each other: what it costs in time is another question."""
+    return stage(_Blocking(fabric, forwards=True), part, schedules)
+
+
+@answers.is_right
+def blocks_in_every_send_of_a_gradient(fabric, part, schedules):
+    return stage(_Blocking(fabric, forwards=False), part, schedules)
+
+
+@answers.is_right
+def computes_its_forward_again_in_the_backward(fabric, part, schedules):
+    """Keeps inputs alone: what recomputation does."""
+    layers, xs, handles = build(part), {}, []
+    last = fabric.rank == fabric.world_size - 1
+    for way, k in schedules[fabric.rank]:
+        if way == "forward":
+            xs[k] = part["xs"][k]
+            if fabric.rank > 0:
+                fabric.recv(xs[k], fabric.rank - 1)
+            if not last:
+                with torch.no_grad():
+                    handles.append(fabric.isend(layers(xs[k]), fabric.rank + 1))
+            continue
+        x = xs.pop(k).requires_grad_()
+        out = layers(x)
+        if last:
+            (cross_entropy(out, part["ys"][k]) / len(part["ys"])).backward()
+        else:
+            grad = torch.empty_like(out)
+            fabric.recv(grad, fabric.rank + 1)
+            out.backward(grad)
+        if fabric.rank > 0:
+            handles.append(fabric.isend(x.grad, fabric.rank - 1))
+    while handles:
+        handles.pop().wait()
+    return [p.grad for p in layers.parameters()]

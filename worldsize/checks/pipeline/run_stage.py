@@ -2,7 +2,10 @@
 
 Each case is a small MLP, cut at random, with a schedule drawn at random among those that do not deadlock. Gradients
 are compared with autograd's on the unsplit model; the messages must be one activation and one gradient for each
-micro-batch and boundary, in the schedule's order. The split is Y. Huang et al.'s ("GPipe",
+micro-batch and boundary, in the schedule's order. What is sent must not be changed before its wait, and every handle be
+waited for; a `send` that blocks is right where no two stages can block each other by it: in one direction alone. Where
+the first stage goes forward with four micro-batches before its first backward, two that both block are a deadlock in any
+draw. Left out: how long anything takes. The split is Y. Huang et al.'s ("GPipe",
 arXiv:1811.06965, 2019).
 """
 
@@ -29,13 +32,20 @@ from worldsize.units import count
 
 POINTS = {
     "every stage returns the gradients of the unsplit model": 1.5,
-    "one activation and one gradient for each micro-batch and neighbour": 0.5,
-    "every stage keeps to its schedule": 0.5,
+    "one activation and one gradient for each micro-batch and neighbour": 0.3,
+    "so it does in the order of its schedule": 0.7,
 }
 GRADIENTS, MESSAGES, ORDER = POINTS
-# (ranks, micro-batches, whether backwards go from the last micro-batch to the first)
-SIZES = ((3, 1, False), (2, 3, False), (3, 4, True), (4, 4, False), (1, 2, False))
-ROWS = 2
+# (ranks, micro-batches, whether backwards go from the last micro-batch to the first, dtype)
+SIZES = (
+    (3, 1, False, torch.float32),
+    (2, 4, False, torch.float32),
+    (3, 4, True, torch.float64),
+    (4, 4, False, torch.float32),
+    (5, 2, False, torch.float32),
+    (1, 2, False, torch.float32),
+)
+ROWS = 3  # of a micro-batch; no number of micro-batches, so that a factor names its mistake
 TOLERANCE = 1e-5  # float32, relative to the largest gradient of the tensor: small ones are sums of large terms
 SMALLEST = 1e-3  # a tensor whose gradients are all smaller counts as if it had one of these
 
@@ -51,30 +61,37 @@ def run_stage(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for ranks, micro_batches, reverse in SIZES:
+    for ranks, micro_batches, reverse, dtype in SIZES:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
-        parts = _parts(ranks, micro_batches, generator)
+        parts = _parts(ranks, micro_batches, dtype, generator)
         orders = _orders(ranks, micro_batches, reverse, generator)
         yield Case(
-            f"{ranks_in_words(ranks)}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}",
+            _case_name(ranks, micro_batches, dtype),
             lambda parts=parts, orders=orders: arena.ranks(fn, parts, orders),
             lambda ended, parts=parts, orders=orders: _examine(ended, parts, orders),
         )
 
 
-def _parts(ranks: int, micro_batches: int, generator: np.random.Generator) -> list[dict[str, Any]]:
+def _case_name(ranks: int, micro_batches: int, dtype: torch.dtype) -> str:
+    name = f"{ranks_in_words(ranks)}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
+    if dtype is not torch.float32:
+        name += f" of {str(dtype).removeprefix('torch.')}"
+    return name
+
+
+def _parts(ranks: int, micro_batches: int, dtype: torch.dtype, generator: np.random.Generator) -> list[dict[str, Any]]:
     """An MLP with widths that differ from boundary to boundary, one or two layers a stage, as plain arrays."""
     layers = generator.integers(1, 3, ranks).tolist()
     widths = (3 + generator.permutation(sum(layers) + 1)).tolist()
     torch_generator = torch.Generator().manual_seed(int(generator.integers(2**31)))
 
-    model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in pairwise(widths)))
+    model = torch.nn.Sequential(*(torch.nn.Linear(*pair, dtype=dtype) for pair in pairwise(widths)))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.uniform_(-0.6, 0.9, generator=torch_generator)  # few ReLUs are shut
 
     rows = ROWS * micro_batches
-    x = torch.randn(rows, widths[0], generator=torch_generator)
+    x = torch.randn(rows, widths[0], generator=torch_generator, dtype=dtype)
     y = torch.randint(widths[-1], (rows,), generator=torch_generator)
     edges = list(accumulate(layers, initial=0))
     return [_arrays(part) for part in cut(model, edges, x, y, micro_batches)]
@@ -137,7 +154,7 @@ def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[s
 
     wrong = _wrong_gradients(ended.returned, parts)
     if wrong:
-        return {GRADIENTS: wrong, MESSAGES: sent, ORDER: order}
+        return {GRADIENTS: wrong, MESSAGES: sent, ORDER: wrong}  # an order of wrong work is worth nothing
     return {
         GRADIENTS: None,
         MESSAGES: though_right("the gradients", sent),
@@ -218,26 +235,47 @@ def _first_mismatch(where: str, got: np.ndarray, want: np.ndarray) -> str:
 
 
 def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int) -> str:
-    if len(by_micro) > 1:
-        complaint = _wrong_micros(got, by_micro)
-        if complaint:
-            return complaint
-
+    complaint = _wrong_factor(got, by_micro) or _wrong_micros(got, by_micro)
+    if complaint:
+        return complaint
+    if not np.isfinite(got).all():
+        return "It is not a number: was a tensor used before anything was received into it?"
     if not got.any():
         return "It is zero everywhere: no gradient came back to this stage."
     if rank == ranks - 1:
-        return "This is the last stage: its backward begins with the loss of its own micro-batch's labels."
+        return (
+            f"Rank {rank} is the last stage, and nobody sends it a gradient: does its backward begin with the loss of the "
+            f"micro-batch's own labels, and does its forward use what arrived for that micro-batch?"
+        )
     return (
         f"Rank {rank + 1} has the right gradients: does it send back the gradient of its input, for the right micro-batch, "
         f"and does rank {rank} go backward from there through the outputs of that micro-batch?"
     )
 
 
-def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
-    """Words where the micro-batches' gradients are there, but not all, or not their mean."""
-    m, total = len(by_micro), sum(by_micro)
-    if _close(got, total):
+def _wrong_factor(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
+    """Words where everything is there, but in the wrong proportion."""
+    m = len(by_micro)
+    mean = sum(by_micro) / m
+    for factor in (ROWS, ROWS * m):
+        if _close(got, factor * mean):
+            return (
+                f'It is {factor} times too large: reduction="sum" adds up the losses of the {count(factor, "image")}, '
+                f"and the loss is their mean."
+            )
+
+    if m > 1 and _close(got, m * mean):
         return f"It is {m} times too large: a batch's loss is the mean of its {m} micro-batches' losses."
+    if m > 1 and _close(got, mean / m):
+        return f"It is {m} times too small: was it divided by m = {m} twice, in the loss and once more?"
+    return None
+
+
+def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
+    """Words where some micro-batches' gradients are there, but not all."""
+    m, total = len(by_micro), sum(by_micro)
+    if m == 1:
+        return None
 
     for k, grad in enumerate(by_micro):
         if _close(got, grad) or _close(got, grad / m):
