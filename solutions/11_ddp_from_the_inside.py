@@ -145,8 +145,8 @@ print(f"T + {layers} A + W = {1e3 * bucketing.naive_s(backward_s, layers, fixed_
 figures.overlaps(forms, layers, "One by one: what travels before backward has ended?")
 
 # %% [markdown]
-# Blue is backward, layer by layer; the line marks its end. Orange is what this rank has on the network. First one, then
-# the other, and the network's part is long: every small all-reduce pays A again.
+# The upper row is backward, layer by layer; the line marks its end. The lower row is what this rank has on the network.
+# First one, then the other, and every small all-reduce pays A again.
 
 # %% [markdown]
 # ## Form 2: all at once
@@ -255,7 +255,7 @@ lab.predict("hooks", f"{layers} all-reduces, begun inside backward. How long is 
 # %%
 forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
 lab.measure("hooks", milliseconds(forms["in hooks"]))
-figures.overlaps(forms, layers, "In hooks: the network starts early. Is the step short now?")
+figures.overlaps(forms, layers, "In hooks: does the network start earlier, and is the step short now?")
 
 # %% [markdown]
 # Compare the step with that of one flat tensor.
@@ -466,7 +466,7 @@ def halves(run):
         return dict.fromkeys(names, run)
     works = sorted(s.start_s for s in run.trace.spans if s.kind == "compute")
     middle_s = works[len(works) // 2] - 1e-6
-    return {"yours": run.trace.between(0, middle_s), "PyTorch's": run.trace.between(middle_s, float("inf"))}
+    return {"yours": run.trace.between(works[0], middle_s), "PyTorch's": run.trace.between(middle_s, float("inf"))}
 
 for name, half in halves(run).items():
     if half is not run:
@@ -544,7 +544,7 @@ def buckets_of_steps(steps, as_views):
         seen[-1].append([names[p.data_ptr()] for p in bucket.parameters()])
         return allreduce_hook(None, bucket)
 
-    ddp = DistributedDataParallel(model, bucket_cap_mb=0.01, gradient_as_bucket_view=as_views)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.02, gradient_as_bucket_view=as_views)
     ddp.register_comm_hook(None, noted)
     for _ in range(steps):
         seen.append([])
@@ -558,8 +558,9 @@ for step, buckets in enumerate(seen):
 lab.measure("refilled", next(number for number, bucket in enumerate(seen[-1]) if "a" in bucket))
 
 # %% [markdown]
-# In the first step DDP notes the order in which gradients come. Before the second it fills the buckets anew in that
-# order, and rank 0's order is used on all ranks. So a benchmark of DDP leaves the first step out.
+# In the first step DDP notes the order in which gradients come. (Its first bucket may hold 1 MiB then, so all three
+# share it.) Before the second step it fills the buckets anew in that order, and rank 0's order is used on all ranks. So
+# a benchmark of DDP leaves the first step out.
 
 # %%
 lab.predict("views", "3 gradients in 2 buckets. As views into them: in how many pieces of memory do they lie?", "")
@@ -576,9 +577,9 @@ print(f"by default: {apart} pieces for the gradients, and the buckets beside the
 # %% [markdown]
 # ## Who carries the bytes? (optional)
 #
-# Declared work needs no core, so the sums beside it cost nothing. Real work does, and so do sums: they have to be
-# moved and added. Here a backward alone and one with sums beside it take turns, once with declared work and once with
-# matrix products.
+# Declared work needs no core. Real work does, and so do sums: they have to be moved and added. Here a backward alone and
+# one with sums beside it take turns, once with declared work and once with matrix products. (Other programs that run
+# now want cores too, and blur it.)
 
 # %%
 lab.predict("cores", "Real backward with sums beside it: how many times as long as alone?", "times")
@@ -609,8 +610,8 @@ def competing(fabric, task):
     return {name: middle_of(values) for name, values in seconds.items()}
 
 # %%
-wide = {"sizes": [512] * 9, "rate": 1e-4, "steps": 30}
-works = {"declared work": task(**wide, backward_s=layer_ms / 1000), "real work": task(**wide, examples=256)}
+wide = {"sizes": [512] * 9, "rate": 1e-4, "steps": 40, "examples": 64}
+works = {"declared work": task(**wide, backward_s=layer_ms / 1000), "real work": task(**wide)}
 taken = {kind: launch(competing, ranks, args=(given,))[0] for kind, given in works.items()}
 lab.measure("cores", taken["real work"]["beside sums"] / taken["real work"]["alone"])
 figures.race(
@@ -619,7 +620,7 @@ figures.race(
 )
 
 # %% [markdown]
-# So the formula above is a best case: it lets backward and the network each have their own hardware. On GPUs it is
+# The formula above is a best case: it lets backward and the network each have their own hardware. On GPUs it is
 # similar (not run here): NCCL's sums are kernels too, and take multiprocessors from backward; NVIDIA's documentation
 # has `NCCL_MAX_CTAS` to limit how many.
 
