@@ -407,6 +407,7 @@ def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
     asks = f"{buckets} buckets, {foretold_ms:.0f} ms by the formula: does it take that?"
     return figures.overlaps({f"{buckets} buckets": run}, layers, asks)
 
+# %%
 knobs(
     try_out, buckets=[1, 2, 4, 8, 16, 32], latency=["500 us", "5 ms", "20 ms"],
     bandwidth=["10 MB/s", "20 MB/s", "100 MB/s"],
@@ -572,7 +573,7 @@ print(f"by default: {apart} pieces for the gradients, and the buckets beside the
 # %% [markdown]
 # By default DDP copies each gradient into its bucket and the mean back, so gradients take their memory twice. With
 # `gradient_as_bucket_view=True` each `p.grad` *is* a piece of its bucket, as your `unpacked` makes them: one copy less of
-# all gradients, and no copying. The price: such a `p.grad` must not be detached in place.
+# all gradients, and no copying. The price, by PyTorch's documentation: nobody may call `detach_()` on such a `p.grad`.
 
 # %% [markdown]
 # ## Who carries the bytes? (optional)

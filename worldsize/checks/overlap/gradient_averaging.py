@@ -108,7 +108,7 @@ def overlapped(arena: Arena, fn: Callable) -> Verdict:
 
     It trains; each tensor's all-reduce begins in its hook. All ranks use the same layers. A right answer is turned away
     where in each of four runs its helper thread gets no turn for 50 ms, or backward for 85 ms: under 1e-6
-    where one run in thirty has that.
+    where one run in forty has that.
     """
     return judge("overlapped", OVERLAPPED, _cases(arena, fn, (PLAIN, TIED, FROZEN, NEVER, LONGER, EARLY, STEADY, ALONE)))
 
@@ -127,7 +127,7 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
         UNUSED.also(buckets=[[3], [2], [1, 0]]),
         NEVER.also(buckets=whole),
         LONGER.also(buckets=[[3, 2, 1], [0]]),
-        EARLY.also(buckets=[[3], [2], [1], [0]]),
+        EARLY.also(buckets=[[3, 2], [1], [0]]),
         STEADY.also(buckets=[[3], [2, 1], [0]]),
         ALONE.also(buckets=whole),
     )

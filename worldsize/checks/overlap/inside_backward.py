@@ -6,7 +6,7 @@ trainings show the rest, and both by the order of events:
 
 - `late`: links cost nothing and a layer's work is long. Every sum begins before the work after its last gradient ends.
 - `held_up`: links are slow and a layer's work is short. The last layer's work begins before the first sum is there, which
-  no backward does that waits for one of them on the way.
+  no backward does that waits for one of them on the way. Where no sum begins inside backward it shows nothing: `late` does.
 
 A busy machine can hide an overlap (a helper thread gets no turn while a layer works), and never shows one that is not
 there. So such a training is tried again, up to `TRIES` times, until it shows. Left out: what the messages hold, which the
@@ -67,7 +67,7 @@ def late(trace: Trace, training: OverlapTraining) -> Complaint:
 
 def held_up(trace: Trace, training: OverlapTraining) -> Complaint:
     """Words for a rank of two on which, in some step, backward waits for a sum."""
-    return _in_some_step(trace, training, _too_early, _silent, _stands_still, _wrong_sums)
+    return _in_some_step(trace, training, _too_early, _stands_still, _wrong_sums)
 
 
 def _in_some_step(
@@ -169,12 +169,6 @@ def _too_early(record: StepRecord) -> Complaint:
     return None
 
 
-def _silent(record: StepRecord) -> Complaint:
-    if record.is_silent:
-        return f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook."
-    return None
-
-
 def _too_late(record: StepRecord) -> Complaint:
     """A sum has begun once more bytes were sent than all sums before it have."""
     earlier_bytes = [0, *accumulate(one.size_bytes for one in record.sums)]
@@ -186,7 +180,9 @@ def _too_late(record: StepRecord) -> Complaint:
         until_s = record.work[over].end_s
         sent_bytes = sum(t.size_bytes for t in record.sent if t.start_s < until_s)
         if sent_bytes <= before_bytes:
-            return _silent(record) or (
+            if record.is_silent:
+                return f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook."
+            return (
                 f"{record.name}, the sum of {one.name} had not begun when the work after its last gradient was over: "
                 f"begin each sum in the hook that makes it whole."
             )
