@@ -56,8 +56,8 @@ class StepRecord:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was sent before the work of the last layer began."""
-        return all(t.start_s >= self.work[-1].start_s for t in self.sent)
+        """Whether nothing was sent before the work of the last layer was over."""
+        return all(t.start_s >= self.work[-1].end_s for t in self.sent)
 
 
 def late(trace: Trace, training: OverlapTraining) -> Complaint:
