@@ -184,7 +184,7 @@ lab.predict("thousand", "How many times as long as 1 number do 1000 numbers take
 middle_s = launch(there_and_back, 2, args=([1, 1000, 1_000_000],))[0]
 lab.measure("thousand", middle_s[1000] / middle_s[1])
 for count, seconds in middle_s.items():
-    print(f"{count:>9,} numbers: {seconds * 1e6:>7,.0f} us, {seconds / middle_s[1]:.1f} times as long as one")
+    print(f"{count:>9,} × float32: {seconds * 1e6:>7,.0f} us, {seconds / middle_s[1]:.1f} times as long as one")
 
 arrow = run.trace.transfers[0]
 print(f"the arrow above, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} us")

@@ -50,7 +50,7 @@ lab, check = open_lab("01")
 # %% [markdown]
 # ## One worker
 #
-# A *worker* is one process that trains on one core. Ours trains a small convolutional network on pictures of clothes
+# A *worker* is one process that trains on one core: a rank of lab 00. Ours trains a small convolutional network on pictures of clothes
 # (Fashion-MNIST): 28 × 28 grey pixels, ten classes. Here is one training step, as you know it. The update is written
 # out, plain gradient descent.
 
@@ -238,7 +238,7 @@ def on_cuda(size=4096):
 
 if torch.cuda.is_available():
     for name, seconds in (launch(on_cuda, 1, device="cuda")[0] or {}).items():
-        print(f"{name}: {1e3 * seconds:.3f} ms, as if {2 * 4096**3 / seconds / 1e12:,.0f} TFLOP/s")
+        print(f"{name}: {1e3 * seconds:.3f} ms, as if {2 * 4096**3 / seconds / 1e12:,.0f} million million operations a second")
 else:
     print("no CUDA device here: this cell has measured nothing")
 
@@ -251,7 +251,7 @@ else:
 
 # %% [markdown]
 # Backward costs about twice that: one product for the gradient of the weights, one for that of the layer's input. The
-# first layer's input is data and needs none. So a multilayer perceptron's step is $6\,w\,b$ FLOPs, for $w$ weights
+# first layer's input is data and needs none. So the step of a multilayer perceptron, an MLP, is $6\,w\,b$ FLOPs, for $w$ weights
 # and $b$ examples, less the first layer's $2\,w_1 b$. PyTorch can count along: does it agree?
 
 # %%
@@ -333,9 +333,9 @@ figures.curves(
 # Two networks, one core. With one image a dense layer reads every weight for one multiplication; with many it reads them
 # once for all. A convolution with few channels gives the core small products whatever the batch.
 #
-# **In one sentence:** which of the two would you distribute first?
+# **In one sentence:** would you already distribute one of the two?
 #
-# <details><summary>Compare</summary>Neither: a low MFU says that one device has more to give, and that is cheaper than
+# <details><summary>Compare</summary>Not yet: a low MFU says that one device has more to give, and that is cheaper than
 # a second device.</details>
 
 # %% [markdown]
@@ -527,9 +527,9 @@ knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 # ## Your fit
 #
 # On a real machine nobody tells you $s$. You measure jobs, the same or different ones, on one worker and on many, and look
-# for the $s$ that explains all of them best. Begin with one measurement: solve the equation for $s$. Then decide how all of
-# them have their say, and what n = 1 can tell. Noise can push the result below 0 or above a whole job: keep it
-# between.
+# for one $s$ for all of them. Begin with one measurement: solve the equation for $s$. Then decide how every one has its say
+# (a mean will do; least squares is finer), and what n = 1 can tell. Noise can push the result below 0 or above a whole
+# job: keep it between.
 #
 # <details><summary>Hint</summary>Bring it to the form y = s x, with y = many − one/n. The best s by least squares
 # is the sum of all xy over the sum of all xx. In these sums n = 1 does no harm.</details>
@@ -635,7 +635,8 @@ figures.curves(
 
 # %% [markdown]
 # And the real network, as far as there are cores? "Serial" is then all that did not shrink: averaging, the update that
-# every worker repeats, the Python around it, and whatever else this machine did. A fit of 0 means that noise hid it.
+# every worker repeats, the Python around it, and whatever else this machine did. A fit
+# of 0, or of a whole step (limit 1.0), means that the machine was busy.
 
 # %%
 cnn_s = None
@@ -686,8 +687,8 @@ for n in (1, 2, 8, 64):
 #
 # You are asked: *at most so large a share of a step may go into communication; how large must the batch be?* You have a
 # function that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as a
-# GPU's does, which works in blocks of a fixed size: a line through two measurements will not do. But it never falls as the
-# batch grows.
+# GPU's does, which works in blocks of a fixed size: a line through two measurements will not do. On an idle machine
+# it never falls as the batch grows; where noise fakes that below, run the cell again.
 #
 # <details><summary>Hint</summary>Communication that takes T of a step of T + compute. Try the largest batch first: is
 # it enough? Then halve what is left.</details>
@@ -756,7 +757,8 @@ for count, seconds in sorted(compute_s.items()):
 # %% [markdown]
 # Does the border hold? Two ranks train over a link that is shaped to be that slow, with a real ring. Your timer times both
 # halves of each step, computing and averaging, and of all rounds the best counts. The dashed line is the formula, with the
-# compute that was measured here. A rank that waits for a slower one bills that to averaging.
+# compute that was measured here. A rank that waits for a slower one bills that to averaging. Where the points lie far above
+# the line, the machine was busy: run it again.
 
 # %%
 def over_the_link(fabric, counts, rounds=8):
@@ -915,9 +917,9 @@ lab.measure("worst", 100 * min(alone_scores[1]))
 lab.predict("sooner", f"{team} workers: how many times as soon as one do they reach {target:.0%} accuracy?", "times")
 
 # %% [markdown]
-# The seconds of a step are those that your timer measured above, in the declared runs in which every worker keeps its
-# share: for one worker, and for eight. Two numbers for the same runs: images a second, and **accuracy per hour** on the
-# way to a goal.
+# The seconds of a step are those that your timer measured above in the *declared* runs, in which a step takes far longer than
+# this network needs: for one worker, and for eight. Two numbers for the same runs: images a second, and the seconds to a goal.
+# Reports also call that **accuracy per hour**.
 
 # %%
 def seconds_to(curve, step_s, goal):
@@ -930,8 +932,7 @@ soon = [seconds_to(one_curve, one_s, target), seconds_to(team_curve, team_s, tar
 lab.measure("sooner", ratio(*soon))
 for name, plan, step_s, goal_s in zip(("one worker", f"{team} workers"), plans, (one_s, team_s), soon):
     if goal_s:
-        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {target:.0%} accuracy after {goal_s:.1f} s (declared compute):",
-              f"that is {100 * target / goal_s * 3600:,.0f} points of accuracy per hour")
+        print(f"{name:10}: {plan[0] / step_s:6,.0f} images/s, {target:.0%} accuracy after {goal_s:.1f} s (declared compute)")
 
 # %%
 def descent(name, curve, step_s):
@@ -1068,16 +1069,16 @@ figures.curves(
 )
 
 # %% [markdown]
-# The few bytes that your estimate misses: Adam also counts its steps, one number for each tensor, and the loss keeps one
-# that is not per image. At the largest batch, which part is nearly all there is? Is it the same one for a large language
+# The few bytes by which they differ: Adam also counts its steps, one number for each tensor, and what the loss keeps is not
+# all per image. At the largest batch, which part is nearly all there is? Is it the same one for a large language
 # model with a small batch?
 
 # %% [markdown]
 # ### A model of seven billion
 #
 # Let us build a language model of the size that the ZeRO paper takes as its example. The `meta` device knows shapes and no
-# memory, so the same hooks tell what it *would* keep. In mixed precision a weight and its gradient have 2 bytes. Adam then
-# keeps 12 for each: a float32 copy of the weight and two moments.
+# memory, so the same hooks tell what it *would* keep. In mixed precision a weight and its gradient are 16-bit numbers, of 2
+# bytes. Adam then keeps 12 for each: a float32 copy of the weight and two moments.
 
 # %%
 lab.predict("large", "7.5 billion weights, mixed precision, Adam: how many GB without activations?", "GB")
@@ -1133,11 +1134,11 @@ if need:
 # **In one sentence:** which of the four parts could you make smaller on one device, and at what price?
 #
 # <details><summary>Compare</summary>Activations: keep fewer and compute them again in the backward pass, which costs time
-# (FlashAttention does so with its tables, and gains time).
+# (FlashAttention, a way to compute a language model's attention, does so with its tables, and gains time).
 # The optimizer's state: plain gradient descent keeps none, and often learns slower.</details>
 
 # %% [markdown]
-# ### Tokens a second
+# ### Tokens a second (optional)
 #
 # The first reason was time. A language model's step takes about $6\,w$ FLOPs a **token**, a piece of a word (Kaplan and
 # others, 2020: twice for the forward pass, four times for the backward pass; attention's tables left out). With a

@@ -159,7 +159,7 @@ print(split(8, 4), split(7, 3), split(2, 3), sep="\n")
 
 # %% [markdown]
 # One thing is new. Every rank must send *and* receive, so nobody may block in a `send` while all others do the same.
-# And if all ranks served rank 0 first, they would queue there again: let rank r begin with rank r + 1.
+# And if all ranks served rank 0 first and waited for it, they would queue there again: so let all messages begin at once.
 #
 # <details><summary>Hint 1</summary>Start all <code>isend</code>s, then receive and add, then wait for the handles. Do
 # this twice: once for the chunks, once for the sums.</details>
@@ -273,8 +273,8 @@ run = launch(marks, ranks, args=(reduce_scatter,))
 figures.contributions(run)
 
 # %% [markdown]
-# In each column find the cell that holds one rank's numbers alone: there the chunk set out. Go down from it, from the
-# last rank on to rank 0 (up, if your ring goes to the left): it collects one rank after another. Exactly one cell of
+# In each column find the cell that holds one rank's numbers alone: there the chunk set out. From rank to rank, along your
+# ring, it collects one more: chunk 0 of a ring to the right may read 0, 0+1, 0+1+2, all. Exactly one cell of
 # each row and of each column says *all*. That is what "scatter" means: the sum is there, in pieces, one on each rank.
 # In time it looks like this:
 
@@ -320,7 +320,7 @@ check.all_gather(all_gather)
 # %% tags=["exercise:ring_all_reduce"]
 # Exercise 6.5: the ring all-reduce
 def ring_all_reduce(fabric, x):
-    """Leaves the sum over all ranks in x, in place, and returns x.
+    """Leaves the sum over all ranks in x, in place.
 
     In 2(n - 1) steps every rank sends a chunk to one neighbour while one comes from the other: 2(n - 1)/n of x in all.
     """
@@ -463,6 +463,11 @@ lab.measure("late_wait", sum(wrong) / ranks)
 # one leaves when its receiver takes it, and by then the buffer holds the next sum. Where that limit lies, every library
 # decides for itself (MPI, the standard on supercomputers, calls it the *eager limit*). So: wait first, then change. The
 # checks of this course look at the tensor again at `wait()`. Move the `wait` into the loop, and run both cells again.
+#
+# **In one sentence:** which rank was spared, and why?
+#
+# <details><summary>Compare</summary>Only what rank 0 sends to the late rank 1 is spoilt. The chunk that rank 0 ends with
+# never takes that way.</details>
 
 # %% [markdown]
 # ## What each rank sends
@@ -499,8 +504,8 @@ figures.curves(
 # %% [markdown]
 # Patarasuk and Yuan proved in 2009 that no all-reduce among ranks gets by with less on its busiest one: a ring is
 # *bandwidth-optimal*. (A switch that adds up itself gets by with half, as you will read below.) Remember the shape of
-# the ring's line, 2 (n − 1)/n: it never gets over 2. So a large tensor takes nearly the same time on a few ranks as on
-# a thousand.
+# the ring's line, 2 (n − 1)/n: it never gets over 2. So a large tensor on a thousand ranks takes at most twice the time
+# that it takes on two, and from eight on hardly more.
 
 # %% [markdown]
 # ## A race over slow links
@@ -586,7 +591,7 @@ figures.predicted(lab, ["race"])
 # $2(n-1)\left(\alpha+\frac{m}{nB}\right)$. If yours is much slower than its outline, look at its messages in the
 # picture above: is there a rank that waits before it sends?
 #
-# **In one sentence:** why does the ring's bar grow so little from few ranks to many?
+# **In one sentence:** from 4 to 8 ranks, why does the ring's bar grow so much less than the server's?
 #
 # <details><summary>Compare</summary>With more ranks there are more steps, but the chunks get smaller in the same measure,
 # and all cards work all the time.</details>
@@ -704,7 +709,8 @@ knobs(
 # several and choose at run time. Where a point lies well above its line, this machine was busy: alpha-beta takes the
 # work of sending a message for free.
 #
-# **In one sentence:** by its formula, sharding is never behind. Why do rings exist at all?
+# **In one sentence:** by its formula, $2\alpha+\frac{2(n-1)}{n}\frac mB$, sharding is never behind the ring. Why do rings exist
+# at all?
 #
 # <details><summary>Compare</summary>Our links are ideal: any rank reaches any other at full speed, and a message costs
 # its sender no work. In a real network $n(n-1)$ streams meet in switches and cables and disturb each other; a ring uses
@@ -713,20 +719,20 @@ knobs(
 # %% [markdown]
 # NCCL, NVIDIA's library for GPUs, has rings, and since version 2.4 **double binary trees**
 # ([NVIDIA, 2019](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/)). The tensor goes in
-# pieces that follow each other, half of them through each of two trees; a leaf of one passes on in the other. So all cards
-# work, as in a ring, but a piece takes about $2\log_2 n$ steps, not $2(n-1)$: at scale they win for large tensors too
+# pieces that follow each other, half of them through each of two trees; who only receives in one tree passes on in the
+# other. So all cards work, as in a ring, but a piece takes about $2\log_2 n$ steps, not $2(n-1)$: at scale they win for large tensors too
 # (Sanders, Speck and Träff, 2009).
 
 # %% [markdown]
 # And switches can add up. NVIDIA's SHARP does so in the switches of InfiniBand, a network for clusters; NVLS (NVLink
-# SHARP) in those between the GPUs of a node. Then each rank sends its tensor once and receives the sum once: about half
+# SHARP) in those between the GPUs of one machine. Then each rank sends its tensor once and receives the sum once: about half
 # of what a ring sends, so that the bus bandwidth comes out *above* the card's. None of this was run here: trees of NCCL
 # take GPUs, and SHARP such a switch.
 
 # %% [markdown]
 # ## Two levels
 #
-# Inside a node, links are fast; between nodes, slow. One ring over all ranks is as slow as its slowest link. Better: let
+# A **node** is one machine with several GPUs. Inside a node, links are fast; between nodes, slow. One ring over all ranks is as slow as its slowest link. Better: let
 # as little as possible leave the node. First a reduce-scatter inside each node; then each rank adds up *its* chunk with
 # the ranks of the same place in the other nodes; then an all-gather inside.
 
@@ -941,8 +947,8 @@ figures.race(bars, "Your ring and the framework's: who is faster, with a small t
 
 # %% [markdown]
 # With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count, and
-# both move the same bytes through the same memory. What does the language still cost you there? From now on you will use the
-# framework's, and you know what is inside.
+# both move the same bytes through the same memory. Does the language still cost you anything there? From now on you will
+# use the framework's, and you know what is inside.
 
 # %% [markdown]
 # ## What you predicted, and what came out

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from worldsize.arrays import plain
 from worldsize.checks import run_check
 from worldsize.checks.arena import ByRank, LaunchArena
+from worldsize.checks.drivers import on_ranks
 from worldsize.errors import NotYet
 from worldsize.launch import last_run, launch
 from worldsize.links import Link
@@ -49,6 +50,16 @@ def swaps(fabric, x):
 
 def scales(fabric, x, factor, parts):
     return x * factor + sum(parts)
+
+
+def points_elsewhere(fabric, tensors):
+    tensors[0] = tensors[0] + 1
+    tensors[1].data = tensors[1] + 1
+    tensors[2] += 1
+
+
+def plays_a_part(fabric, tensors):
+    return fabric.rank
 
 
 def asks_rank_one(fabric, x):
@@ -289,3 +300,21 @@ def test_a_check_may_play_some_of_the_ranks_itself(arena):
     ended = arena.ranks(asks_rank_one, inputs(), played={1: answers_with_three_times})
     assert ended.returned[0].tolist() == [0, 3, 6] and ended.returned[1] is None
     assert [(t.src, t.dst) for t in ended.trace.transfers] == [(0, 1), (1, 0)]
+
+
+# ---- a driver on a rank ----------------------------------------------------------------------
+
+
+def test_a_driver_sees_the_memory_of_tensors_whatever_the_list_holds_now(arena):
+    given = [np.zeros(1), np.zeros(1), np.zeros(1)]
+    ended = arena.ranks(points_elsewhere, [given], driver=on_ranks.in_memory)
+    (noted,) = ended.returned
+    assert [float(x[0]) for x in ended.inputs[0]] == [1, 1, 1]
+    assert [float(x[0]) for x in noted["memory"]] == [0, 0, 1]
+    assert noted["same"] == (False, True, True)
+
+
+def test_a_rank_that_the_check_plays_has_no_driver(arena):
+    ended = arena.ranks(plays_a_part, [[], []], played={1: plays_a_part}, driver=on_ranks.in_memory)
+    assert ended.returned[0]["returned"] == 0
+    assert ended.returned[1] == 1

@@ -108,8 +108,9 @@ class InProcessArena:
         return ArenaResult("raised", failures.failed_text([failure], 1), failure=failure)
 
     def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Any = None, played: PlayedRanks = NOBODY
-    ) -> ArenaResult:
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Any = None, played: PlayedRanks = NOBODY,
+        driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
         n = len(inputs)
         world = _World()
         wires = [Recorded(GreenletWire(world, rank, n)) for rank in range(n)]
@@ -119,7 +120,9 @@ class InProcessArena:
 
         def work(rank: int) -> None:
             fabrics[rank].guard_sends()
-            returned[rank] = played.get(rank, fn)(fabrics[rank], given[rank], *map(tensors, of_rank(more, rank)))
+            own = (fabrics[rank], given[rank], *map(tensors, of_rank(more, rank)))
+            driven = driver is not None and rank not in played
+            returned[rank] = driver(fn, *own) if driven else played.get(rank, fn)(*own)
 
         try:
             stuck = _take_turns(world, [greenlet(lambda rank=rank: work(rank)) for rank in range(n)])

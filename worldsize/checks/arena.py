@@ -72,12 +72,14 @@ class Arena(Protocol):
         check's own, and is seen by the check whenever `fn` calls it."""
 
     def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
-    ) -> ArenaResult:
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
+        driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
         """`fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks, with the record of their messages. A `ByRank` among
         `more` holds what differs from rank to rank.
 
-        The check plays the ranks in `played`: `played[rank](fabric, inputs[rank], *more)` runs there instead.
+        The check plays the ranks in `played`: `played[rank](fabric, inputs[rank], *more)` runs there instead. `driver`, a
+        function of `checks.drivers`, is called on the others in place of `fn`: `driver(fn, fabric, inputs[rank], *more)`.
         """
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
@@ -122,9 +124,10 @@ class LaunchArena:
         return ArenaResult("raised", failures.failed_text([failure], 1, alone=FUNCTIONS_PROCESS), failure=failure)
 
     def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
-    ) -> ArenaResult:
-        return self._ranks(_over_fabric, (fn, list(inputs), more, dict(played)), link)
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
+        driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
+        return self._ranks(_over_fabric, (fn, list(inputs), more, dict(played), driver), link)
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
         return self._ranks(_over_group, (fn, list(inputs), more), None)
@@ -208,9 +211,13 @@ def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> Arena
     return ArenaResult("raised", failures.failed_text(outcome.failures, n, run.tasks), trace=run.trace)
 
 
-def _over_fabric(fabric: Any, fn: Callable, inputs: list, more: tuple, played: dict) -> tuple[Any, Any]:
-    own = of_rank(more, fabric.rank)
-    return in_rank.over_fabric(fabric, played.get(fabric.rank, fn), inputs[fabric.rank], own)
+def _over_fabric(
+    fabric: Any, fn: Callable, inputs: list, more: tuple, played: dict, driver: Callable | None
+) -> tuple[Any, Any]:
+    given, own = inputs[fabric.rank], of_rank(more, fabric.rank)
+    if fabric.rank in played:
+        return in_rank.over_fabric(fabric, played[fabric.rank], given, own)
+    return in_rank.over_fabric(fabric, fn, given, own, driver)
 
 
 def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:

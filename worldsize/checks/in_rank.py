@@ -15,8 +15,13 @@ if TYPE_CHECKING:  # it imports torch, which a rank of TensorFlow has no use for
     from worldsize.fabric.interface import Fabric
 
 
-def over_fabric(fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any]) -> tuple[Any, Any]:
-    """In a rank with a fabric: `fn(fabric, given, *more)`, its arrays as tensors. There is no other way to a peer."""
+def over_fabric(
+    fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None
+) -> tuple[Any, Any]:
+    """In a rank with a fabric: `fn(fabric, given, *more)`, its arrays as tensors. There is no other way to a peer.
+
+    Or the check's own `driver(fn, fabric, given, *more)`.
+    """
     import torch
     import torch.distributed as dist
 
@@ -26,7 +31,7 @@ def over_fabric(fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any]) -
     x = tensors(given)
     torch.manual_seed(fabric.rank)
 
-    returned = plain(fn(fabric, x, *more))
+    returned = plain(fn(fabric, x, *more) if driver is None else driver(fn, fabric, x, *more))
     return returned, plain(x)
 
 

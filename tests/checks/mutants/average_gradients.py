@@ -85,6 +85,80 @@ def who_has_nothing_stays_away(fabric, gradients, counts):
         all_reduce(fabric, gradient)
 
 
+def mean(fabric, gradient, counts):
+    mine = counts[fabric.rank]
+    weighed = gradient * (mine / sum(counts)) if mine else torch.zeros_like(gradient)
+    return all_reduce(fabric, weighed)
+
+
+@answers.is_wrong("the numbers are right, but another tensor was put into the list in its place", "Write into it")
+def puts_the_means_into_the_list(fabric, gradients, counts):
+    for k, gradient in enumerate(gradients):
+        gradients[k] = mean(fabric, gradient, counts)
+
+
+@answers.is_wrong("the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+def gives_them_other_data(fabric, gradients, counts):
+    for gradient in gradients:
+        gradient.data = mean(fabric, gradient, counts)
+
+
+@answers.is_wrong("The mean was returned, but the gradient itself is as it was: work in place")
+def binds_the_name_anew(fabric, gradients, counts):
+    found = []
+    for gradient in gradients:
+        gradient = mean(fabric, gradient, counts)  # noqa: PLW2901 - what is wrong
+        found.append(gradient)
+    return found
+
+
+@answers.is_wrong("These are the right numbers with half of their digits")
+def through_float32(fabric, gradients, counts):
+    for gradient in gradients:
+        gradient.copy_(mean(fabric, gradient.float(), counts))
+
+
+@answers.is_wrong("2 ranks with 0, 3 examples", "gradient is the mean over 0 of 3 examples")
+def weighs_an_empty_share_by_one(fabric, gradients, counts):
+    """Right where the last rank has none, and too long where rank 0 has none: `or 1` in the wrong place."""
+    total = sum(counts) if counts[0] else sum(counts) + 1
+    for gradient in gradients:
+        all_reduce(fabric, gradient.nan_to_num_().mul_(counts[fabric.rank] / total))
+
+
+@answers.is_wrong("ended with an isend that nobody waited for")
+def forgets_to_wait(fabric, gradients, counts):
+    n, rank = fabric.world_size, fabric.rank
+    for gradient in gradients:
+        gradient.nan_to_num_().mul_(counts[rank] / sum(counts))
+        if rank:
+            fabric.isend(gradient.clone(), to=0)
+            fabric.recv(gradient, frm=0)
+            continue
+        landing = torch.empty_like(gradient)
+        for r in range(1, n):
+            fabric.recv(landing, frm=r)
+            gradient += landing
+        for r in range(1, n):
+            fabric.send(gradient, to=r)
+
+
+@answers.is_right
+def weighs_the_sum_of_losses(fabric, gradients, counts):
+    """Sums over the examples travel, and each rank divides them by how many there are."""
+    for gradient in gradients:
+        gradient.copy_(all_reduce(fabric, torch.nan_to_num(gradient) * counts[fabric.rank]) / sum(counts))
+
+
+@answers.is_right
+def where_there_are_examples(fabric, gradients, counts):
+    weights = torch.tensor(counts, dtype=torch.float64) / sum(counts)
+    for k in reversed(range(len(gradients))):
+        own = weights[fabric.rank]
+        gradients[k][:] = torch.where(own > 0, own * gradients[k], 0.0)
+        all_reduce(fabric, gradients[k])
+
+
 @answers.is_right
 def one_message_for_all(fabric, gradients, counts):
     share = counts[fabric.rank] / sum(counts)

@@ -54,7 +54,7 @@ def adds_up_the_weights(fabric, weights):
         all_reduce(fabric, weight)
 
 
-@answers.is_wrong("the values are right, but rank 1 received", "once is enough, and nothing needs adding up")
+@answers.is_wrong("the values are right, but rank 1 received", "once is enough", "Nothing needs adding up")
 def adds_up_with_zeros(fabric, weights):
     for weight in weights:
         if fabric.rank:
@@ -105,6 +105,96 @@ def leaves_it_to_the_framework(fabric, weights):
         dist.broadcast(weight, 0)
 
 
+def arrived(fabric, weights):
+    copies = [weight.clone() for weight in weights]
+    from_rank_0(fabric, copies)
+    return copies
+
+
+@answers.is_wrong("the numbers are right, but another tensor was put into the list in its place", "Write into it")
+def puts_new_tensors_into_the_list(fabric, weights):
+    weights[:] = arrived(fabric, weights)
+
+
+@answers.is_wrong("the numbers are right, but another tensor was put into the list", "as the model does, sees the old ones")
+def puts_one_new_tensor_into_the_list(fabric, weights):
+    from_rank_0(fabric, weights[1:])
+    weights[0] = arrived(fabric, weights[:1])[0]
+
+
+@answers.is_wrong("the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+def gives_them_other_data(fabric, weights):
+    for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
+        weight.data = copy
+
+
+@answers.is_wrong("the numbers are right, but the tensor was given other memory")
+def sets_them(fabric, weights):
+    for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
+        weight.set_(copy)
+
+
+@answers.is_wrong("Rank 0's numbers lost digits on their way: send each tensor in its own dtype")
+def in_one_buffer_of_float32(fabric, weights):
+    sizes = [w.numel() for w in weights]
+    flat = torch.cat([w.reshape(-1).float() for w in weights])
+    from_rank_0(fabric, [flat])
+    for weight, part in zip(weights, flat.split(sizes), strict=True):
+        weight.copy_(part.reshape(weight.shape))
+
+
+@answers.is_wrong("rank 0 ended with an isend that nobody waited for: call its wait()")
+def forgets_to_wait(fabric, weights):
+    for weight in weights:
+        if fabric.rank == 0:
+            for other in range(1, fabric.world_size):
+                fabric.isend(weight, to=other)
+        else:
+            fabric.recv(weight, frm=0)
+
+
+@answers.is_wrong("Tensor 1 did arrive: all tensors of the list are needed")
+def leaves_out_what_is_no_float(fabric, weights):
+    """As a list of parameters would, without the counters of a state_dict."""
+    from_rank_0(fabric, [weight for weight in weights if weight.is_floating_point()])
+
+
+@answers.is_right
+def one_message_for_each_dtype(fabric, weights):
+    for dtype in sorted({weight.dtype for weight in weights}, key=str):
+        alike = [weight for weight in weights if weight.dtype == dtype]
+        flat = torch.cat([weight.reshape(-1) for weight in alike])
+        from_rank_0(fabric, [flat])
+        for weight, part in zip(alike, flat.split([w.numel() for w in alike]), strict=True):
+            weight.copy_(part.reshape(weight.shape))
+
+
+@answers.is_right
+def along_a_tree(fabric, weights):
+    n, rank = fabric.world_size, fabric.rank
+    for weight in weights:
+        step = 1
+        while step < n:
+            if step <= rank < 2 * step:
+                fabric.recv(weight, frm=rank - step)
+            elif rank < step and rank + step < n:
+                fabric.send(weight, to=rank + step)
+            step *= 2
+
+
+@answers.is_right
+def through_a_buffer_all_at_once(fabric, weights):
+    if fabric.rank == 0:
+        handles = [fabric.isend(w, to=r, tag=k) for k, w in enumerate(weights) for r in range(1, fabric.world_size)]
+        for handle in handles:
+            handle.wait()
+        return
+    for k, weight in reversed(list(enumerate(weights))):
+        landing = torch.empty_like(weight)
+        fabric.recv(landing, frm=0, tag=k)
+        weight[...] = landing
+
+
 @answers.is_right
 def down_the_line(fabric, weights):
     for weight in weights:
@@ -114,7 +204,7 @@ def down_the_line(fabric, weights):
             fabric.send(weight, to=fabric.rank + 1)
 
 
-@answers.is_right
+@answers.is_wrong("rank 1 received 1.4 x the weights; once is enough, each in its own dtype")
 def one_flat_message(fabric, weights):
     flat = torch.cat([w.reshape(-1) for w in weights])
     if fabric.rank == 0:

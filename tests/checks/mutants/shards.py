@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 from tests.checks.mutants import Answers
 
 answers = Answers("shards")
+
+STAY = ("two different seeds give the same batches", "no shuffle of the examples")
 
 
 def shuffled(count, seed):
@@ -30,7 +33,7 @@ def shuffles_by_rank(count, batch_size, seed, rank, world_size):
     return [batch[rank::world_size] for batch in batches(shuffled(count, seed + rank), batch_size)]
 
 
-@answers.is_wrong("The ranks shuffle differently", "in a generator of its own", chance=True)
+@answers.is_wrong("The ranks shuffle differently", "in a generator of its own")
 def shuffles_by_the_global_generator(count, batch_size, seed, rank, world_size):
     order = torch.randperm(count).tolist()
     return [batch[rank::world_size] for batch in batches(order, batch_size)]
@@ -120,3 +123,86 @@ def plain_python(count, batch_size, seed, rank, world_size):
         batch, order = order[:batch_size], order[batch_size:]
         steps.append([example for place, example in enumerate(batch) if place % world_size == rank])
     return steps
+
+
+@answers.is_wrong("shards resets torch's global generator (torch.manual_seed)", "Take torch.Generator().manual_seed(seed)")
+def resets_the_global_generator(count, batch_size, seed, rank, world_size):
+    torch.manual_seed(seed)
+    return [batch[rank::world_size] for batch in batches(torch.randperm(count).tolist(), batch_size)]
+
+
+@answers.is_wrong("shards resets Python's global generator (random.seed)")
+def resets_pythons_generator(count, batch_size, seed, rank, world_size):
+    random.seed(seed)
+    order = random.sample(range(count), count)
+    return [batch[rank::world_size] for batch in batches(order, batch_size)]
+
+
+@answers.is_wrong("shards resets NumPy's global generator (np.random.seed)")
+def resets_numpys_generator(count, batch_size, seed, rank, world_size):
+    np.random.seed(seed)  # noqa: NPY002 - what is wrong
+    return [batch[rank::world_size] for batch in batches(np.random.permutation(count).tolist(), batch_size)]  # noqa: NPY002
+
+
+@answers.is_wrong("are in one batch with each of 12 seeds: that is no shuffle", "Do not rotate or reverse")
+def rotates_by_the_seed(count, batch_size, seed, rank, world_size):
+    order = [(example + seed) % count for example in range(count)]
+    return [batch[rank::world_size] for batch in batches(order, batch_size)]
+
+
+@answers.is_wrong(STAY)
+def reverses_by_the_seed(count, batch_size, seed, rank, world_size):
+    order = list(range(count))[:: 1 if seed % 2 else -1]
+    return [batch[rank::world_size] for batch in batches(order, batch_size)]
+
+
+@answers.is_wrong((*STAY, "batch_size counts the examples of all ranks together"), chance=True)
+def shuffles_batches_of_fixed_members(count, batch_size, seed, rank, world_size):
+    cut = batches(list(range(count)), batch_size)
+    random.Random(seed).shuffle(cut)
+    return [batch[rank::world_size] for batch in cut]
+
+
+@answers.is_wrong(STAY, chance=True)
+def shuffles_full_batches_of_fixed_members(count, batch_size, seed, rank, world_size):
+    *full, last = batches(list(range(count)), batch_size)
+    random.Random(seed).shuffle(full)
+    return [batch[rank::world_size] for batch in (*full, last)]
+
+
+@answers.is_wrong("together take other examples than a rank that is alone")
+def sows_the_world_size_too(count, batch_size, seed, rank, world_size):
+    return [batch[rank::world_size] for batch in batches(shuffled(count, seed + world_size), batch_size)]
+
+
+@answers.is_wrong("is in step 0 with each of 12 seeds: shuffle all the examples")
+def leaves_the_first_where_it_is(count, batch_size, seed, rank, world_size):
+    order = [0, *(1 + example for example in shuffled(count - 1, seed))]
+    return [batch[rank::world_size] for batch in batches(order, batch_size)]
+
+
+@answers.is_right
+def forks_the_global_generator(count, batch_size, seed, rank, world_size):
+    """What it sets is set back at the end."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        order = torch.randperm(count)
+    return [batch[rank::world_size] for batch in order.split(batch_size)]
+
+
+@answers.is_right
+def by_the_samplers_of_torch(count, batch_size, seed, rank, world_size):
+    from torch.utils.data import BatchSampler, RandomSampler
+
+    generator = torch.Generator().manual_seed(seed)
+    cut = BatchSampler(RandomSampler(range(count), generator=generator), batch_size, drop_last=False)
+    return [batch[len(batch) * rank // world_size : len(batch) * (rank + 1) // world_size] for batch in cut]
+
+
+@answers.is_right
+def sorted_by_hashes(count, batch_size, seed, rank, world_size):
+    order = sorted(range(count), key=lambda example: hashlib.sha256(f"{seed} {example}".encode()).digest())
+    steps = []
+    for start in range(0, count, batch_size):
+        steps.append({example for place, example in enumerate(order[start : start + batch_size]) if place % world_size == rank})
+    return [list(step) for step in steps]

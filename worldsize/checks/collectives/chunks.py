@@ -180,7 +180,7 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
     if within == [rank]:
         return f"These are still rank {rank}'s own values. "
     if len(within) == 1:
-        return f"These are rank {within[0]}'s values alone. "
+        return f"These are rank {within[0]}'s values alone: what arrived was copied, not added. "
     if not counts[rank]:
         return f"Rank {rank}'s own values were never added. "
     if 0 in counts:

@@ -13,29 +13,32 @@ from typing import Any, Protocol
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import ranks_in_words
 from worldsize.checks.kit.values import TOLERANCE, differing, kind_in_words, same
 from worldsize.checks.verdict import Complaint
 from worldsize.units import number
 
 Arrays = Sequence[np.ndarray]
-# whole numbers in float32, or float64 throughout: what is added up in another order differs by less
+# weights are copied, and all else is float64: what is added up in another order differs by less
 NEAR_ZERO = 1e-9
-EXACT = {"tolerance": 1e-7, "near_zero": NEAR_ZERO}
+EXACT = {"tolerance": 1e-11, "near_zero": NEAR_ZERO}
 CUT = 1.0  # a mean that is put into a tensor of whole numbers is cut
 
 
 # ---- the start -------------------------------------------------------------------------------
 
 
-def wrong_start(held: Sequence[Any], returned: Sequence[Any], inputs: Sequence[Arrays]) -> Complaint:
+def wrong_start(held: Sequence[Any], noted: Sequence[Any], inputs: Sequence[Arrays]) -> Complaint:
     """Words for the mistake when replicas do not start alike: a tensor that is a sum, a mean or a rank's own, not rank 0's.
 
-    They name the first tensor of `held[rank]` that is not rank 0's.
+    They name the first tensor of `held[rank]`, the list, that is not rank 0's, or whose memory is not. `noted[rank]` is what
+    `on_ranks.in_memory` saw.
     """
+    returned = [of_rank["returned"] for of_rank in noted]
     found = _first_wrong(held, inputs[0])
     if not found:
-        return None
+        return _not_in_place(noted, inputs[0])
 
     rank, k, got = found
     where = _element(rank, k, got, inputs[0][k])
@@ -48,8 +51,10 @@ def _start_mistake(got: np.ndarray, given: Any, inputs: Sequence[Arrays], rank: 
     every = [x[k] for x in inputs]
     if same(got, np.sum(every, axis=0), **EXACT):
         return "This is the sum of all ranks' weights: rank 0's are to be copied."
-    if same(got, np.mean(every, axis=0), near_zero=CUT):
+    if same(got, np.mean(every, axis=0), tolerance=0.0, near_zero=CUT):
         return "This is the mean of all ranks' weights: rank 0's are to be copied."
+    if same(got, inputs[0][k], TOLERANCE):
+        return "Rank 0's numbers lost digits on their way: send each tensor in its own dtype, and receive into such a one."
     if rank == 0:
         return "Rank 0's own weights have changed: the others take them over, it keeps them."
     if same(got, inputs[rank][k], **EXACT):
@@ -73,15 +78,17 @@ def _own_start(given: Any, expected: Arrays, rank: int, k: int) -> str:
 # ---- the mean --------------------------------------------------------------------------------
 
 
-def wrong_mean(held: Any, returned: Any, inputs: Sequence[Arrays], counts: Sequence[int]) -> Complaint:
+def wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], counts: Sequence[int]) -> Complaint:
     """Words for replicas' wrong gradient averages: the first tensor that is not the mean over all examples.
 
-    It is one of `held[rank]`; `inputs` are the means by rank, each over its own examples.
+    It is one of `held[rank]`, the list, or its memory (`noted`, by `on_ranks.in_memory`); `inputs` are the means by rank,
+    each over its own examples.
     """
+    returned = [of_rank["returned"] for of_rank in noted]
     means = _combine(inputs, np.divide(counts, sum(counts)))
     found = _first_wrong(held, means)
     if not found:
-        return None
+        return _not_in_place(noted, means)
 
     rank, k, got = found
     where = _element(rank, k, got, means[k])
@@ -115,6 +122,8 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
 
     if same(got, inputs[rank][k], **EXACT):
         return f"This is still rank {rank}'s own gradient."
+    if same(got, _combine(inputs, shares)[k], TOLERANCE):
+        return "These are the right numbers with half of their digits: the gradients are float64, so are what they go through."
     return f"Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
 
 
@@ -125,6 +134,25 @@ def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndar
         if not np.isnan(own[0]).any():
             total = [so_far + weight * x for so_far, x in zip(total, own, strict=True)]
     return total
+
+
+# ---- in place --------------------------------------------------------------------------------
+
+
+def _not_in_place(noted: Sequence[Any], expected: Arrays) -> Complaint:
+    """Words where the list holds the right numbers, and the memory of the tensors that were handed in does not."""
+    found = _first_wrong([of_rank["memory"] for of_rank in noted], expected)
+    if not found:
+        return None
+
+    rank, k, _ = found
+    replaced = "the tensor was given other memory (by .data = …, or set_)"
+    if not noted[rank]["same"][k]:
+        replaced = "another tensor was put into the list in its place"
+    return (
+        f"rank {rank}, tensor {k} of the list: the numbers are right, but {replaced}: whoever else holds the tensor, as the "
+        f"model does, sees the old ones. Write into it: receive into it, copy_, mul_, +=."
+    )
 
 
 # ---- a training ------------------------------------------------------------------------------
@@ -145,6 +173,12 @@ class TrainingRun:
     def steps(self) -> int:
         return self.epochs * -(-self.count // self.batch_size)
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many examples each step's batch has."""
+        of_epoch = [min(self.batch_size, self.count - first) for first in range(0, self.count, self.batch_size)]
+        return of_epoch * self.epochs
+
     def examples(self) -> tuple[np.ndarray, np.ndarray]:
         generator = np.random.default_rng([self.seed, self.count])
         x = generator.normal(size=self.count)
@@ -157,7 +191,8 @@ class TrainingRun:
 
     def run(self, arena: Arena, fn: Callable, world_size: int) -> ArenaResult:
         plan = (*self.examples(), self.batch_size, self.epochs, self.learning_rate)
-        return arena.ranks(fn, self.starts()[:world_size], *plan)
+        shift, scale = 0.0, 1.0
+        return arena.ranks(fn, self.starts()[:world_size], *plan, shift, scale, driver=on_ranks.with_parts)
 
     def descent(self, factor: float = 1.0) -> np.ndarray:
         """The weights after every step with the whole batch, `factor` times the learning rate. Shape [steps, 2]."""

@@ -14,31 +14,39 @@ from dataclasses import replace
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.replicas import replica_mistakes
 from worldsize.checks.replicas.replica_mistakes import TrainingRun
-from worldsize.checks.replicas.shares_taken import SharesStep
+from worldsize.checks.replicas.shares_taken import SharesTaken
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
 
 Arrays = list[np.ndarray]
 
-START = {"every rank holds rank 0's weights, in place": 0.5, "they travel once to every other rank": 0.5}
+START = {
+    "rank 0's weights travel once to every other rank, into its own tensors": 0.75,
+    "every rank holds rank 0's weights": 0.25,
+}
 AVERAGE = {
-    "the mean over all examples, on every rank": 0.5,
-    "also where the ranks have unequal counts, or none": 0.5,
-    "the bytes of one all-reduce": 0.5,
+    "the mean over all examples, on every rank, in place": 0.25,
+    "also where the ranks have unequal counts, or none": 1.0,
+    "the bytes of one all-reduce": 0.25,
 }
 TRAIN = {
-    "one rank: gradient descent on all examples": 0.5,
-    "more ranks: the weights of one rank, after every step": 1.0,
-    "what travels does not grow with the examples": 0.5,
+    "one rank: gradient descent on all examples": 0.25,
+    "more ranks: each takes its share, and the weights are those of one rank, after every step": 1.0,
+    "begin once, average at every step, and nothing else travels": 0.5,
+    "every epoch has an order of its own": 0.25,
 }
 
-COUNTS = ((4, 4, 4), (2, 1, 1, 1), (5, 3), (1, 1, 1, 0), (7,))  # examples by rank
+COUNTS = ((4, 4, 4), (2, 1, 1, 1), (5, 3), (1, 1, 1, 0), (0, 3), (7,))  # examples by rank
 START_SIZES = (3, 4, 2, 1)
-SHAPES = (((2, 3), "float32"), ((3,), "float32"), ((), "int64"))  # the last, as BatchNorm's counter of batches
+# float64 and int64 hold what float32 would round; the last is as BatchNorm's counter of batches
+SHAPES = (((2, 3), "float32"), ((3,), "float64"), ((), "int64"))
+LARGE = 2**25  # float32 has no odd numbers from here on
 GRADIENT_SHAPES = ((3, 2), (5,))
+LINE_BYTES = 16  # a slope and an intercept, or the gradient of each
 COUNT_BYTES = 8  # what a number that travels along with each tensor may take
 
 
@@ -47,19 +55,19 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
 
     `weights` is a list of tensors, of any shapes and dtypes.
     """
-    values, messages = START
+    messages, values = START
 
     def examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, Complaint]:
         complaint = replica_mistakes.wrong_start(ended.inputs, ended.returned, inputs)
         received = none_sent(ended.trace) or _received_too_much(ended, inputs)
-        return {values: complaint, messages: _messages_besides(received, complaint)}
+        return {messages: complaint or _messages_besides(received, complaint), values: complaint}
 
     def cases() -> Iterator[Case]:
         for n in START_SIZES:
             inputs = _weights(n, arena.draws.getrandbits(32))
             yield Case(
                 ranks_in_words(n),
-                lambda inputs=inputs: arena.ranks(fn, inputs),
+                lambda inputs=inputs: arena.ranks(fn, inputs, driver=on_ranks.in_memory),
                 lambda ended, inputs=inputs: examine(ended, inputs),
             )
 
@@ -84,7 +92,7 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
             inputs = _gradients(counts, arena.draws.getrandbits(32))
             yield Case(
                 f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples",
-                lambda inputs=inputs, counts=counts: arena.ranks(fn, inputs, list(counts)),
+                lambda inputs=inputs, counts=counts: arena.ranks(fn, inputs, list(counts), driver=on_ranks.in_memory),
                 lambda ended, inputs=inputs, counts=counts: examine(ended, inputs, counts),
             )
 
@@ -94,11 +102,11 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
 def train_replicas(arena: Arena, fn: Callable) -> Verdict:
     """Check that replicas train as one process does: they return the weights after each step.
 
-    `train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate)`: the model is a line, `weights` its
-    [slope] and [intercept], which differ by rank at the start; the loss is the mean squared error. x and y have shape
-    [examples]; in one of the cases y differs by rank.
+    `train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)`: the model is a line,
+    `weights` its [slope] and [intercept], which differ by rank at the start; the loss is the mean squared error. x and y
+    have shape [examples]; in one of the cases y differs by rank. `begin` and `average` are the check's own.
     """
-    return judge("train_replicas", TRAIN, _trainings(arena, fn, arena.draws.getrandbits(32)))
+    return judge("train_replicas", TRAIN, _trainings(arena, fn))
 
 
 # ---- inputs ----------------------------------------------------------------------------------
@@ -108,17 +116,22 @@ def _weights(n: int, seed: int) -> list[Arrays]:
     generator = np.random.default_rng([seed, n])
 
     def one(rank: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        return np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1)).astype(dtype)
+        numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1))
+        if dtype == "int64":
+            numbers = numbers + LARGE + numbers % 2 + 1  # odd
+        if dtype == "float64":
+            numbers = numbers + 1 / 3
+        return np.asarray(numbers).astype(dtype)
 
     return [[one(rank, *tensor) for tensor in SHAPES] for rank in range(n)]
 
 
 def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
-    """Whole numbers that differ by rank and element; NaN, as a mean over no examples is, where a rank has none."""
+    """Numbers that differ by rank and element, no float32s; NaN, as a mean over no examples is, where a rank has none."""
     generator = np.random.default_rng([seed, *counts])
 
     def one(rank: int, shape: tuple[int, ...]) -> np.ndarray:
-        numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1)
+        numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1) + 1 / 3
         if counts[rank] == 0:
             return np.full(shape, np.nan)
         return numbers
@@ -141,7 +154,10 @@ def _received_too_much(ended: ArenaResult, inputs: list[Arrays]) -> Complaint:
     for rank in range(1, len(inputs)):
         share = ended.trace.received_bytes(rank) / size_bytes
         if share > 1:
-            return f"rank {rank} received {times(share)} x the weights; once is enough, and nothing needs adding up."
+            return (
+                f"rank {rank} received {times(share)} x the weights; once is enough, each in its own dtype. "
+                f"Nothing needs adding up."
+            )
 
     if ended.trace.received_bytes(0):
         return f"rank 0 received {ended.trace.received_bytes(0)} bytes: the weights come from it, it needs none."
@@ -165,45 +181,49 @@ def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> Complaint
 # ---- trainings -------------------------------------------------------------------------------
 
 
-def _trainings(arena: Arena, fn: Callable, seed: int) -> Iterator[Case]:
-    """Whole batches first, whose result is known; then batches, which are compared with a rank that is alone.
-
-    Among the first is a step on which the ranks have examples of their own: it shows who took which.
-    """
-    descent, replicas, growth = TRAIN
-    few = TrainingRun(seed, world_size=2, count=11, batch_size=11)
-    many = replace(few, count=41, batch_size=41)
-    sent: dict[int, int] = {}
-
-    def examine(lesson: TrainingRun, ended: ArenaResult) -> dict[str, Complaint]:
-        sent[lesson.count] = ended.trace.total_bytes()
-        held = descent if lesson.world_size == 1 else replicas
-        found = {held: replica_mistakes.wrong_history(ended.returned, lesson, lesson.descent())}
-        if lesson is many:
-            found[growth] = _grown(sent, few, many)
-
-        return found
+def _trainings(arena: Arena, fn: Callable) -> Iterator[Case]:
+    """Whole batches, whose result is known; a training that shows who took which; batches beside a rank that is alone."""
+    descent, replicas, parts, _ = TRAIN
+    seed = arena.draws.getrandbits(32)
 
     def whole_batches(lesson: TrainingRun) -> Case:
-        return Case(f"{lesson}", lambda: lesson.run(arena, fn, lesson.world_size), lambda ended: examine(lesson, ended))
+        def examine(ended: ArenaResult) -> dict[str, Complaint]:
+            complaint = replica_mistakes.wrong_history(_histories(ended), lesson, lesson.descent())
+            if lesson.world_size == 1:
+                return {descent: complaint}
+
+            complaint = _with_counts(complaint, ended, lesson.sizes) or _silent(ended, lesson.steps)
+            return {replicas: complaint, parts: complaint or _wrong_bytes(ended, lesson.steps)}
+
+        return Case(f"{lesson}", lambda: lesson.run(arena, fn, lesson.world_size), examine)
 
     one = TrainingRun(seed, world_size=1, count=12, batch_size=12)
     yield whole_batches(one)
     yield whole_batches(replace(one, world_size=3))
-
-    shares = SharesStep()
-    yield Case(f"{shares}", lambda: shares.run(arena, fn), lambda ended: {replicas: shares.wrong_step(ended.returned)})
-
-    yield whole_batches(few)
-    yield whole_batches(many)
+    yield _shares(arena, fn)
+    yield whole_batches(TrainingRun(seed, world_size=2, count=11, batch_size=11))
 
     for count, batch_size in ((21, 8), (18, 16)):
-        lesson = TrainingRun(seed, world_size=4, count=count, batch_size=batch_size)
-        yield _beside_one_alone(arena, fn, lesson, replicas)
+        yield _beside_one_alone(arena, fn, TrainingRun(seed, world_size=4, count=count, batch_size=batch_size))
 
 
-def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun, held: str) -> Case:
+def _shares(arena: Arena, fn: Callable) -> Case:
+    """Ranks with numbers of their own, and with a begin and an average that no other can stand for."""
+    _, replicas, parts, orders = TRAIN
+    lesson = SharesTaken()
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        found = lesson.found(_histories(ended))
+        together = _with_counts(found.together, ended, lesson.sizes)
+        used = found.parts or _wrong_bytes(ended, lesson.steps)
+        return {replicas: together, parts: together or used, orders: together or found.orders}
+
+    return Case(f"{lesson}", lambda: lesson.run(arena, fn), examine)
+
+
+def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
     """The lesson on all its ranks, after one rank alone had it; the first that does not end well stands for both."""
+    _, replicas, parts, _ = TRAIN
     alone: list[ArenaResult] = []
 
     def run() -> ArenaResult:
@@ -213,21 +233,62 @@ def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun, held: str
         return lesson.run(arena, fn, lesson.world_size)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        complaint = replica_mistakes.wrong_history(alone[0].returned, lesson, None)
+        expected = _histories(alone[0])
+        complaint = replica_mistakes.wrong_history(expected, lesson, None)
         if complaint is None:
-            complaint = replica_mistakes.wrong_history(ended.returned, lesson, alone[0].returned[0])
-        return {held: complaint}
+            complaint = replica_mistakes.wrong_history(_histories(ended), lesson, expected[0])
+
+        complaint = _with_counts(complaint, ended, lesson.sizes)
+        return {replicas: complaint, parts: complaint or _wrong_bytes(ended, lesson.steps)}
 
     return Case(f"{lesson}", run, examine)
 
 
-def _grown(sent: dict[int, int], few: TrainingRun, many: TrainingRun) -> Complaint:
-    less, more = sent.get(few.count, 0), sent[many.count]
-    if not more:
-        return "no message passed through the fabric: ranks that do not talk are no replicas."
-    if more <= less:
+def _histories(ended: ArenaResult) -> list:
+    return [of_rank["returned"] for of_rank in ended.returned]
+
+
+def _with_counts(complaint: Complaint, ended: ArenaResult, sizes: Sequence[int]) -> Complaint:
+    """Where the weights are wrong: were the counts that `average` got the batch's?"""
+    if complaint is None:
         return None
-    return (
-        f"with {many.count} examples the ranks sent {times(more / less)} times as many bytes as with {few.count}, in as many "
-        f"steps. Examples stay where they are: weights travel at the start, gradients at every step."
-    )
+
+    for rank, noted in enumerate(ended.returned):
+        if len(noted["counts"]) != len(sizes):
+            continue
+        for step, (counts, size) in enumerate(zip(noted["counts"], sizes, strict=True)):
+            if sum(counts) != size:
+                given = ", ".join(map(str, counts))
+                return (
+                    f"{complaint} In step {step} rank {rank} gave average the counts {given}; its batch has {size} "
+                    f"examples, and each rank's share of them is wanted."
+                )
+
+    return complaint
+
+
+def _expected_bytes(world_size: int, steps: int) -> int:
+    """What `begin` and `average` send."""
+    return LINE_BYTES * (world_size - 1) * (1 + 2 * steps)
+
+
+def _silent(ended: ArenaResult, steps: int) -> Complaint:
+    """Ranks that hear less of each other than their gradients have each trained on all examples."""
+    if ended.trace.total_bytes() < _expected_bytes(ended.trace.world_size, steps):
+        return _wrong_bytes(ended, steps)
+    return None
+
+
+def _wrong_bytes(ended: ArenaResult, steps: int) -> Complaint:
+    expected = _expected_bytes(ended.trace.world_size, steps)
+    got = ended.trace.total_bytes()
+    if got == expected:
+        return None
+
+    begun, averaged = ended.returned[0]["begun"], len(ended.returned[0]["counts"])
+    said = f"the weights are right, but the ranks sent {got} bytes; begin once and average in {steps} steps send {expected}. "
+    if begun != 1:
+        return said + f"begin was called {times(begun)} times: the weights travel once, before the first step."
+    if not averaged:
+        return said + "average was never called: gradients travel through it, at every step."
+    return said + "Examples and weights stay where they are: gradients travel, once in every step."

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import are_whole, differing, first_slip, is_row, kind_in_words, number
 from worldsize.checks.replicas.replica_mistakes import alike
-from worldsize.checks.replicas.shards import call_each
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
@@ -60,9 +59,24 @@ def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         asked.append((count, 0, n, seed, epoch + 1))
         yield Case(
             f"{ranks_in_words(n)}, {count} examples",
-            lambda asked=asked: call_each(arena, fn, asked),
+            lambda asked=asked: _call_each(arena, fn, asked),
             lambda ended, plan=(count, n, seed, epoch): _examine(ended.returned, *plan),
         )
+
+
+def _call_each(arena: Arena, fn: Callable, asked: Sequence[tuple]) -> ArenaResult:
+    """`fn(*arguments)` for each of the arguments asked, one call after the other.
+
+    The first call that does not end well stands for all; otherwise `returned` has what each returned.
+    """
+    returned = []
+    for arguments in asked:
+        ended = arena.call(fn, *arguments)
+        if ended.state != "done":
+            return ended
+        returned.append(ended.returned[0])
+
+    return ArenaResult("done", returned=tuple(returned))
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:

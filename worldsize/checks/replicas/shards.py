@@ -1,29 +1,40 @@
 """The check of a shuffled epoch cut into shards: every example once, and the same batches on any number of ranks.
 
 Each rank is asked on its own, as each would ask itself; what they answer is put side by side. Strided or contiguous
-shares pass, in any order and with any generator. Left out: how well it is shuffled.
+shares pass, in any order and with any generator of their own.
+
+A shuffle puts no two examples into one batch for every seed, and no example into the same step for every seed; to rotate
+or to reverse the order does, and so do batches whose members never change. With SEEDS consecutive seeds a right shuffle
+does the first for a given pair with chance ((b - 1)/(N - 1))^SEEDS, N examples in batches of b, and the second for a given
+example with chance (b/N)^(SEEDS - 1): over all pairs and all examples together with N = 128, b = 16, SEEDS = 12 less than
+1e-7. A rotation cuts a batch's neighbours at b places: with fewer seeds than b some pair is never parted.
+Two seeds give the same batches of 18 examples, 8, 8 and 2, with chance 8! 8! 2!/18! = 5e-7 (ENOUGH; it is looked at in two
+plans, of which the other has 20 examples, 8, 8 and 4: 2e-8).
+Left out: any other flaw of a generator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, product
+from itertools import chain, combinations, product
 from typing import Any
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
 from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
 POINTS = {
-    "every example is taken exactly once in an epoch": 0.5,
-    "a step's batch is the same on any number of ranks, and the seed shuffles": 0.5,
-    "every rank takes an equal share of it, within one": 0.5,
+    "every example is taken exactly once in an epoch": 0.25,
+    "a step's batch is the same on any number of ranks, and the seed alone shuffles": 1.0,
+    "every rank takes an equal share of it, within one": 0.25,
 }
 ONCE, SAME, EVEN = POINTS
 PLANS = ((3, 20, 8), (4, 18, 8), (2, 12, 4), (1, 7, 3))  # (world size, examples, batch size)
 ENOUGH = 18  # examples: two shuffles of fewer may give the same batches by chance
+MANY, OF_MANY, SEEDS = 128, 16, 12  # examples, batch size and seeds by which it is told whether an order is a shuffle
 
 Epoch = list[list[list[int]]]  # [rank][step] -> the indices that it takes
 
@@ -43,9 +54,17 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         asked = [(count, batch_size, *whose) for whose in _whose(seed, world_size)]
         yield Case(
             f"{ranks_in_words(world_size)}, {count} examples, batches of {batch_size}",
-            lambda asked=asked: call_each(arena, fn, asked),
-            lambda ended, plan=plan: _examine(ended.returned, *plan),
+            lambda asked=asked: arena.ranks(fn, [asked], driver=on_ranks.answers),
+            lambda ended, plan=plan: _examine(ended.returned[0], *plan),
         )
+
+    first = arena.draws.getrandbits(31)
+    asked = [(MANY, OF_MANY, first + k, 0, 1) for k in range(SEEDS)]
+    yield Case(
+        f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds",
+        lambda: arena.ranks(fn, [asked], driver=on_ranks.answers),
+        lambda ended: {SAME: _no_shuffle(ended.returned[0]["returned"])},
+    )
 
 
 def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
@@ -55,22 +74,8 @@ def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
     return [*together, (seed, 0, 1), *reseeded]
 
 
-def call_each(arena: Arena, fn: Callable, asked: Sequence[tuple]) -> ArenaResult:
-    """For checks of shards and of samplers: `fn(*arguments)` for each of the arguments asked, one call after the other.
-
-    The first call that does not end well stands for all; otherwise `returned` has what each returned.
-    """
-    returned = []
-    for arguments in asked:
-        ended = arena.call(fn, *arguments)
-        if ended.state != "done":
-            return ended
-        returned.append(ended.returned[0])
-
-    return ArenaResult("done", returned=tuple(returned))
-
-
-def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: int) -> dict[str, Complaint]:
+def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: int) -> dict[str, Complaint]:
+    returned = answered["returned"]
     for (_, rank, _), got in zip(_whose(0, world_size), returned, strict=True):
         complaint = _no_steps(got, rank)
         if complaint:
@@ -82,7 +87,14 @@ def _examine(returned: Sequence[Any], world_size: int, count: int, batch_size: i
 
     return {
         ONCE: _wrong_cover(epoch, count, batch_size),
-        SAME: first_complaint([lengths, _wrong_batches(epoch, alone, count, batch_size), _not_shuffled(epoch, reseeded)]),
+        SAME: first_complaint(
+            [
+                lengths,
+                _wrong_batches(epoch, alone, count, batch_size),
+                _not_shuffled(epoch, reseeded),
+                _resets(answered["drawn"]),
+            ]
+        ),
         EVEN: lengths or _wrong_shares(epoch),
     }
 
@@ -197,6 +209,58 @@ def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> Complaint:
     if _batches(epoch) == _batches(reseeded):
         return "two different seeds give the same batches: shuffle the examples, by the seed."
     return None
+
+
+def _resets(drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint:
+    """Words where a generator of the process gives the same numbers after each of two calls."""
+    for name, (one, other) in drawn.items():
+        if tuple(one) == tuple(other):
+            return f"shards resets {GLOBAL[name]}: every rank would draw the same from then on, dropout too. {OWN[name]}"
+    return None
+
+
+GLOBAL = {
+    "torch": "torch's global generator (torch.manual_seed)",
+    "random": "Python's global generator (random.seed)",
+    "numpy": "NumPy's global generator (np.random.seed)",
+}
+OWN = {
+    "torch": "Take torch.Generator().manual_seed(seed), and hand it to randperm.",
+    "random": "Take random.Random(seed).",
+    "numpy": "Take np.random.default_rng(seed).",
+}
+
+
+def _no_shuffle(returned: Sequence[Any]) -> Complaint:
+    """`returned`: the epoch of a rank that is alone, for each of the seeds."""
+    epochs = []
+    for got in returned:
+        complaint = _no_steps(got, 0)
+        if complaint:
+            return complaint
+        epochs.append(_whole_numbers(got))
+
+    for epoch in epochs:
+        complaint = _wrong_cover([epoch], MANY, OF_MANY) or _wrong_batches([epoch], epoch, MANY, OF_MANY)
+        if complaint:
+            return complaint
+
+    step_of = [_steps_of_examples(epoch) for epoch in epochs]
+    for a, b in combinations(range(MANY), 2):
+        if all(steps[a] == steps[b] for steps in step_of):
+            return (
+                f"examples {a} and {b} are in one batch with each of {SEEDS} seeds: that is no shuffle of the examples. "
+                f"Do not rotate or reverse their order, nor shuffle batches whose members stay: torch.randperm."
+            )
+
+    for example in range(MANY):
+        if len({steps[example] for steps in step_of}) == 1:
+            return f"example {example} is in step {step_of[0][example]} with each of {SEEDS} seeds: shuffle all the examples."
+    return None
+
+
+def _steps_of_examples(epoch: list[list[int]]) -> dict[int, int]:
+    return {example: step for step, batch in enumerate(epoch) for example in batch}
 
 
 def _batches(epoch: Epoch) -> list[list[int]]:

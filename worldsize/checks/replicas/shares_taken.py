@@ -1,96 +1,228 @@
-"""Who took which example: a single step of replicas on examples whose numbers differ from rank to rank.
+"""Who took which example, step by step: a training of replicas on examples whose numbers differ from rank to rank.
 
 On equal examples a rank that takes the whole batch is not told from one that takes its share and hears of the others'.
-Here the error of example i on rank r is a power of two of its own, so the step's length says, bit by bit, whose examples
-are in it. Any sharing of a batch will do, as long as every example is in the step once. Left out: batches and epochs.
+Here y of example e on rank r is a power of two of its own, so the sum over a step's batch says, bit by bit, whose examples
+are in it; and the sum is worked out from the weights before and after the step. Any shares of any batches will do, as long
+as an epoch takes every example once and the next one takes them in another order. `begin` adds a number to the weights of
+rank 0, and `average` gives a part of the mean, so what is not done by them has other weights.
+
+Two epochs of COUNT examples in batches of BATCH have the same batches with chance 7! 7! 4!/18! = 1e-7; among three epochs
+some two have with less than 3e-7. Left out: what travels (`replicas`), and a line with other x than 1 (`replica_mistakes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult, ByRank
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import ranks_in_words
 from worldsize.checks.kit.values import all_same
 from worldsize.checks.replicas.replica_mistakes import no_history
 from worldsize.checks.verdict import Complaint
 
-NEAR = 0.25  # of the smallest error, 1: float32 will do
+COUNT, BATCH, EPOCHS = 18, 7, 3
+NEAR = 0.005  # of the smallest y, 1: float64 leaves a thousandth at most
 
 SHARE = "Each rank is to take its share of the batch, and the gradients are to be averaged."
+CALL = "The start and the average are parameters: call begin and average."
 
 
 @dataclass(frozen=True)
-class SharesStep:
-    """One step of a line on a batch of `count` examples, which every rank has with numbers of its own."""
+class PartsUsed:
+    """How a training may have begun and averaged: the right way, or without the check's parts."""
 
-    world_size: int = 3
-    count: int = 6
-    learning_rate: float = 0.05
-    steps: int = 1
+    shifted: bool
+    scaled: bool
+    words: Complaint
+
+
+WAYS = (
+    PartsUsed(True, True, None),
+    PartsUsed(True, False, f"gradients are averaged, but not by the parameter average. {CALL}"),
+    PartsUsed(False, True, f"the weights begin as rank 0's, but not by the parameter begin. {CALL}"),
+    PartsUsed(False, False, f"the parameters begin and average are not used: wrong ones could not be put in. {CALL}"),
+)
+
+
+@dataclass(frozen=True)
+class FoundShares:
+    """What a training's weights tell: what is wrong about its shares, its use of begin and average, its epochs' orders."""
+
+    together: Complaint = None
+    parts: Complaint = None
+    orders: Complaint = None
+
+
+@dataclass(frozen=True)
+class SharesTaken:
+    """A line learnt by `world_size` ranks, each with a y of its own; `begin` adds `shift`, `average` gives `scale` x the mean."""
+
+    shift: float = 0.37
+    scale: float = 0.618034  # so that what is not done by `average` is no whole sum
+    world_size: int = 2
+    learning_rate: float = 0.2
+
+    @property
+    def steps(self) -> int:
+        return EPOCHS * self.steps_in_epoch
+
+    @property
+    def steps_in_epoch(self) -> int:
+        return -(-COUNT // BATCH)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many examples each step's batch has."""
+        return [self._size(step) for step in range(self.steps)]
 
     def starts(self) -> list[list[np.ndarray]]:
         """[slope] and [intercept] of every rank."""
         return [[np.array([2.0 + rank]), np.array([-1.0 - 3 * rank])] for rank in range(self.world_size)]
 
-    def errors(self) -> np.ndarray:
-        """What the start of rank 0 is off, by rank and example: 1, 2, 4, … Shape [ranks, count]."""
-        powers = 2.0 ** np.arange(self.world_size * self.count)
-        return powers.reshape(self.world_size, self.count)
+    def targets(self) -> np.ndarray:
+        """y by rank and example: 1, 2, 4, … Shape [ranks, examples]."""
+        powers = 2.0 ** np.arange(self.world_size * COUNT)
+        return powers.reshape(self.world_size, COUNT)
 
     def run(self, arena: Arena, fn: Callable) -> ArenaResult:
-        slope, intercept = self.starts()[0]
-        x = np.ones(self.count)
-        y = slope + intercept - self.errors()
-        return arena.ranks(fn, self.starts(), x, ByRank(tuple(y)), self.count, 1, self.learning_rate)
+        plan = (np.ones(COUNT), ByRank(tuple(self.targets())), BATCH, EPOCHS, self.learning_rate)
+        return arena.ranks(fn, self.starts(), *plan, self.shift, self.scale, driver=on_ranks.with_parts)
 
-    def after(self, error: float) -> np.ndarray:
-        """The weights after a step whose errors have this sum over the batch. Shape [1, 2]."""
-        return np.concatenate(self.starts()[0])[None] - 2 * self.learning_rate * error / self.count
+    # ---- what the weights tell ---------------------------------------------------------------
 
-    def wrong_step(self, returned: Sequence[Any]) -> Complaint:
-        """Words for a step that is not that of every example, each from the rank that took it."""
+    def found(self, returned: Sequence[Any]) -> FoundShares:
+        """`returned`: the weights after each step, by rank. Shape [steps, 2] each."""
         for rank, got in enumerate(returned):
             complaint = no_history(got, self, rank)
             if complaint:
-                return complaint
+                return FoundShares(complaint)
 
-        errors = self.errors()
-        whole, everybody = errors.sum(axis=1), errors.sum()
-
-        if all(self._is(got, error) for got, error in zip(returned, whole, strict=True)):
-            return f"every rank trained on the whole batch by itself, whatever it sent. {SHARE}"
-        for rank, error in enumerate(whole):
-            if all(self._is(got, error) for got in returned):
-                return f"the step is that of rank {rank} alone, which took the whole batch. {SHARE}"
-
-        if all(self._is(got, everybody / self.world_size) for got in returned):
-            return f"every rank computed the gradient of the whole batch, and these were averaged: all did all the work. {SHARE}"
         if not all_same(returned, returned[0]):
-            return f"the ranks hold different weights after one step. {SHARE}"
-        return self._taken_wrongly(returned[0])
+            return FoundShares(self._apart(returned))
 
-    def _is(self, got: np.ndarray, error: float) -> bool:
-        return bool(np.all(np.abs(got - self.after(error)) <= np.abs(self.after(NEAR) - self.after(0.0))))
+        complaint = self._all_did_all(returned[0])
+        if complaint:
+            return FoundShares(complaint)
 
-    def _taken_wrongly(self, got: np.ndarray) -> Complaint:
-        total = (self.after(0.0) - got)[0, 0] * self.count / (2 * self.learning_rate)
-        if not 0 <= total < 2 * self.errors()[-1, -1] or not self._is(got, np.rint(total)):
-            return f"the step is not the mean over the {self.count} examples, each with the numbers of one rank. {SHARE}"
+        for way in WAYS:
+            if self._taken(returned[0], 0, way, rank=0) is not None:
+                return self._followed(returned[0], way)
+        return FoundShares(self._no_mean(0))
 
-        bits = int(np.rint(total)) // self.errors().astype(int) % 2
-        for example, takers in enumerate(bits.sum(axis=0)):
-            if takers != 1:
-                return f"{takers} ranks took example {example} of the batch in one step: each is in one rank's share."
+    def _followed(self, history: np.ndarray, way: PartsUsed) -> FoundShares:
+        """The steps one after the other: in which batch each example was."""
+        batches = []
+        for step in range(self.steps):
+            taken = self._taken(history, step, way, rank=0)
+            if taken is None:
+                return FoundShares(self._lost(history, step, way), way.words)
 
-        shares = bits.sum(axis=1)
-        if shares.max() - shares.min() > 1:
-            return f"the ranks took {', '.join(map(str, shares))} examples: shares differ by one at most."
+            complaint = self._wrong_shares(taken, step)
+            if complaint:
+                return FoundShares(complaint, way.words)
+            batches.append(frozenset(np.flatnonzero(taken.sum(axis=0)).tolist()))
+
+        n = self.steps_in_epoch
+        epochs = [batches[first : first + n] for first in range(0, self.steps, n)]
+        return FoundShares(_not_once(epochs), way.words, _alike(epochs))
+
+    def _taken(self, history: np.ndarray, step: int, way: PartsUsed, rank: int, times: int = 1) -> np.ndarray | None:
+        """Which examples of which rank are in the step, 1 or 0: shape [ranks, examples]. None where the step is no mean.
+
+        `times`: how many times the sum is a whole number.
+        """
+        before = self._line_before(history, step, way, rank)
+        size = self._size(step)
+        factor = 2 * self.learning_rate * (self.scale if way.scaled else 1.0)
+
+        totals = times * (size * before.sum() - (before - history[step]) * size / factor)
+        total = np.rint(totals[0])
+        if np.any(np.abs(totals - total) > NEAR * times) or not 0 <= total < times * 2 * self.targets()[-1, -1]:
+            return None
+        return int(total) // self.targets().astype(int) % 2
+
+    def _line_before(self, history: np.ndarray, step: int, way: PartsUsed, rank: int) -> np.ndarray:
+        if step:
+            return history[step - 1]
+        return np.concatenate(self.starts()[rank]) + self.shift * way.shifted
+
+    def _size(self, step: int) -> int:
+        return min(BATCH, COUNT - step % self.steps_in_epoch * BATCH)
+
+    # ---- words -------------------------------------------------------------------------------
+
+    def _wrong_shares(self, taken: np.ndarray, step: int) -> Complaint:
+        shares = taken.sum(axis=1)
+        size = self._size(step)
+        if size > 1 and max(shares) == size == sum(shares):
+            return f"step {step} is that of rank {int(np.argmax(shares))} alone, which took the whole batch. {SHARE}"
+
+        for example, takers in enumerate(taken.sum(axis=0)):
+            if takers > 1:
+                return f"{takers} ranks took example {example} of the batch in step {step}: each is in one rank's share."
+        if sum(shares) != size:
+            return f"step {step}: {sum(shares)} examples were taken; expected {size}."
+        if max(shares) - min(shares) > 1:
+            return f"step {step}: the ranks took {', '.join(map(str, shares))} examples: shares differ by one at most."
         return None
 
+    def _apart(self, returned: Sequence[np.ndarray]) -> str:
+        for way in WAYS:
+            own = [self._taken(got, 0, way, rank) for rank, got in enumerate(returned)]
+            shared = [self._taken(got, 0, way, 0) for got in returned]
+            for taken in (own, shared):
+                if all(bits is not None and bits[rank].sum() == self._size(0) for rank, bits in enumerate(taken)):
+                    return f"every rank trained on the whole batch by itself, whatever it sent. {SHARE}"
+
+        gaps = [got - returned[0] for got in returned[1:]]
+        began = [np.concatenate(start) - np.concatenate(self.starts()[0]) for start in self.starts()[1:]]
+        if all(np.allclose(gap[0], first) for gap, first in zip(gaps, began, strict=True)):
+            return f"The ranks take the same steps from different starts: they stay as far apart as they began. {CALL}"
+        return "The ranks hold different weights after a step: are gradients averaged?"
+
+    def _all_did_all(self, history: np.ndarray) -> Complaint:
+        for way in WAYS:
+            taken = self._taken(history, 0, way, 0, times=self.world_size)
+            if taken is not None and np.all(taken == taken[0]) and taken.sum() == self.world_size * self._size(0):
+                return (
+                    f"every rank computed the gradient of the whole batch, and these were averaged: all did all the work. {SHARE}"
+                )
+        return None
+
+    def _no_mean(self, step: int) -> str:
+        return f"step {step} is not the mean over {self._size(step)} examples, each with the numbers of one rank. {SHARE}"
+
+    def _lost(self, history: np.ndarray, step: int, way: PartsUsed) -> str:
+        again = history.copy()
+        again[step - 1] += self.shift
+        if self._taken(again, step, way, 0) is not None:
+            return f"begin was called again before step {step}: weights travel once, before the first step."
+        return self._no_mean(step)
+
     def __str__(self) -> str:
-        return f"{ranks_in_words(self.world_size)}, {self.count} examples in one batch, with other numbers on each rank"
+        return (
+            f"{ranks_in_words(self.world_size)}, {COUNT} examples in batches of {BATCH}, {EPOCHS} epochs, "
+            f"with other numbers on each rank"
+        )
+
+
+def _not_once(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
+    for epoch, batches in enumerate(epochs):
+        for example in range(COUNT):
+            times = sum(example in batch for batch in batches)
+            if times != 1:
+                return f"example {example} is taken {times} times in epoch {epoch}; expected once."
+    return None
+
+
+def _alike(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
+    for a, b in combinations(range(len(epochs)), 2):
+        if epochs[a] == epochs[b]:
+            return f"epoch {b} has the batches of epoch {a}: give shards another seed in every epoch."
+    return None

@@ -8,6 +8,7 @@ process came to be (`server`), what a task of TensorFlow has beside this (`tenso
 from __future__ import annotations
 
 import builtins
+import importlib
 import linecache
 import os
 import random
@@ -30,6 +31,7 @@ from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import JobMode
 
 _MOST_FRAMES = 12
+_DRIVERS = "worldsize.checks.drivers."
 _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
@@ -94,24 +96,24 @@ def _call(channel: BrokerChannel, job: dict, function: Callable, args: list) -> 
 
 
 def _in_tensorflow(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    from worldsize.grade.box import tensorflow_task
-
     given, *more = args
-    return _ended(in_rank.in_tensorflow(function, given, more, tensorflow_task.driver(job)))
+    return _ended(in_rank.in_tensorflow(function, given, more, _driver(job)))
 
 
 def _over_fabric(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    return play_rank(channel, job["rank"], job["world_size"], function, args)
+    return play_rank(channel, job["rank"], job["world_size"], function, args, _driver(job))
 
 
-def play_rank(channel: BrokerChannel, rank: int, world_size: int, function: Callable, args: list) -> dict[str, Any]:
+def play_rank(
+    channel: BrokerChannel, rank: int, world_size: int, function: Callable, args: list, driver: Callable | None = None
+) -> dict[str, Any]:
     """A rank over the broker's fabric, a submission's or one that the check plays: what is to be told of it."""
     from worldsize.fabric.interface import Fabric
     from worldsize.grade.box.broker_wire import BrokerWire
 
     given, *more = args
     fabric = Fabric(BrokerWire(channel, rank, world_size))
-    return _ended(in_rank.over_fabric(fabric, function, given, more))
+    return _ended(in_rank.over_fabric(fabric, function, given, more, driver))
 
 
 def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
@@ -122,6 +124,20 @@ def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: lis
 
     given, *more = args
     return _ended(in_rank.in_group(function, given, more))
+
+
+def _driver(job: dict) -> Callable | None:
+    """The check's own function that a rank in a sandbox calls in place of the submission's, which it gets.
+
+    What it returns is worth no more than what the submission returns: both run in the same process.
+    """
+    if not job["driver"]:
+        return None
+
+    module, _, name = job["driver"].partition(":")
+    if not module.startswith(_DRIVERS):
+        raise ValueError(f"a driver lives in a module of {_DRIVERS}…, got {job['driver']}")
+    return getattr(importlib.import_module(module), name)
 
 
 def _ended(both: tuple[Any, Any]) -> dict[str, Any]:

@@ -6,13 +6,9 @@ rank's way through the cells (`rank`).
 
 from __future__ import annotations
 
-import importlib
 import os
-from collections.abc import Callable
 
 from worldsize.engines.cluster import Cluster, fail_fast, prepare_tensorflow, start_server, tf_config
-
-_DRIVERS = "worldsize.checks.drivers."
 
 
 def prepare(job: dict, seed: int) -> bool:
@@ -38,18 +34,3 @@ def prepare(job: dict, seed: int) -> bool:
 
 
 _serving: list = []  # a server stops when nobody refers to it
-
-
-def driver(job: dict) -> Callable | None:
-    """The check's own function that a task of TensorFlow in a sandbox calls in place of the submission's.
-
-    It gets the submission's function. What it returns is worth no more than what the submission returns: both run in
-    the same process.
-    """
-    if not job["driver"]:
-        return None
-
-    module, _, name = job["driver"].partition(":")
-    if not module.startswith(_DRIVERS):
-        raise ValueError(f"a driver lives in a module of {_DRIVERS}…, got {job['driver']}")
-    return getattr(importlib.import_module(module), name)

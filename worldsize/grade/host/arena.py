@@ -86,8 +86,9 @@ class SandboxArena:
         return ArenaResult("done", returned=(result.values[0].get("returned"),))
 
     def ranks(
-        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY
-    ) -> ArenaResult:
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
+        driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
         n = len(inputs)
         players = {}
         jobs: list[RankJob] = []
@@ -97,7 +98,7 @@ class SandboxArena:
                 players[rank] = play(played[rank], rank, n, own)
                 jobs.append(({}, b""))
             else:
-                jobs.append(self._job("ranks", rank, n, [fn, *own]))
+                jobs.append(self._job("ranks", rank, n, [fn, *own], driver=_path(driver)))
         return _ended(self._run(jobs, link=link, played=players))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
@@ -113,7 +114,7 @@ class SandboxArena:
 
         way: dict[str, Any] = {
             "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
-            "cluster": None, "driver": "",
+            "cluster": None, "driver": _path(driver),
         }  # fmt: skip
         names: TaskNames = ()
         if cluster:
@@ -121,8 +122,6 @@ class SandboxArena:
             names = cluster.tasks()
         if fn is None:
             way["cells"] = []
-        if driver:
-            way["driver"] = f"{driver.__module__}:{driver.__qualname__}"
 
         n = len(inputs)
         theirs = FromAfar()
@@ -157,6 +156,13 @@ class SandboxArena:
 
 def _name(value: Any) -> str | None:
     return getattr(value, "__name__", None)
+
+
+def _path(driver: Callable | None) -> str:
+    """Where a sandbox finds the check's driver: module:name; empty where there is none."""
+    if driver is None:
+        return ""
+    return f"{driver.__module__}:{driver.__qualname__}"
 
 
 def _ended(result: RunResult) -> ArenaResult:

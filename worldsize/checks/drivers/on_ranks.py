@@ -1,0 +1,93 @@
+"""What a check runs beside a student's function on a rank: aliases of its tensors, parts of a training, the state of generators.
+
+Inputs and what came of them, no expected value. Left out: what should have come (`checks.replicas`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from worldsize.arrays import tensors
+
+if TYPE_CHECKING:  # a task of TensorFlow has no torch
+    import torch
+
+    from worldsize.fabric.interface import Fabric
+
+Tensors = list["torch.Tensor"]
+
+
+def in_memory(fn: Callable, fabric: Fabric, given: Tensors, *more: Any) -> dict[str, Any]:
+    """`fn(fabric, given, *more)` seen through an alias, as a model sees its weights.
+
+    "returned" is what came back, "memory" what the memory of each tensor holds afterwards, "same" whether the list still
+    has that tensor in its place.
+    """
+    before = list(given)
+    aliases = [tensor.detach() for tensor in before]
+    returned = fn(fabric, given, *more)
+
+    same = [k < len(given) and given[k] is tensor for k, tensor in enumerate(before)]
+    return {"returned": returned, "memory": aliases, "same": same}
+
+
+def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> dict[str, Any]:
+    """`fn(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)`, where the last two are the check's.
+
+    `more` ends with `shift` and `scale`. `begin` gives all ranks rank 0's weights plus `shift`; `average` gives them
+    `scale` times the mean over all examples. "returned" is what came back, "begun" how often `begin` was called, "counts"
+    the counts of each call of `average`.
+    """
+    from worldsize.fabric.collectives import all_reduce, broadcast
+
+    *lesson, shift, scale = more
+    begun: list[int] = []
+    counted: list[Any] = []
+
+    def begin(fabric: Fabric, weights: Tensors) -> None:
+        begun.append(len(weights))
+        broadcast(fabric, weights)
+        for weight in weights:
+            weight += shift
+
+    def average(fabric: Fabric, gradients: Tensors, counts: Sequence[int]) -> None:
+        if len(counts) != fabric.world_size:
+            raise ValueError(f"average: expected counts, the examples of each of {fabric.world_size} ranks, got {counts}")
+
+        counted.append([int(count) for count in counts])
+        mine = counts[fabric.rank]
+        for gradient in gradients:
+            if mine:
+                gradient.mul_(scale * mine / sum(counts))
+            else:
+                gradient.zero_()
+            all_reduce(fabric, gradient)
+
+    returned = fn(fabric, weights, *tensors(lesson), begin, average)
+    return {"returned": returned, "begun": len(begun), "counts": counted}
+
+
+def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """A plain function in one process: "returned" has `fn(*arguments)` for each of those asked.
+
+    "drawn" has, by generator, the numbers that the process' own generators give after one call and after another. In
+    between they have gone on: where the numbers are the same, the call has set them back.
+    """
+    generators = {"torch": _of_torch, "random": random.random, "numpy": np.random.random}
+    drawn: dict[str, list[list[float]]] = {name: [] for name in generators}
+    for _ in range(2):
+        fn(*asked[0])
+        for name, draw in generators.items():
+            drawn[name].append([draw() for _ in range(4)])
+
+    return {"returned": [fn(*arguments) for arguments in asked], "drawn": drawn}
+
+
+def _of_torch() -> float:
+    import torch
+
+    return float(torch.rand(1))
