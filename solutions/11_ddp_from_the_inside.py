@@ -5,7 +5,7 @@
 # buckets that travel while backward still computes; to predict how long a step takes with any number of buckets, and
 # which number is best; and to say what goes wrong with frozen, shared and unused weights.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
+# **Minutes:** 110 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
 
 # %% [markdown]
 # ![One by one: what travels before backward has ended? One by one takes 676 ms; no message travels …](../labs/covers/11.png)
@@ -14,13 +14,18 @@
 # Set-up: the tools of this lab
 from worldsize.notebook import *
 
+import time
+from contextlib import nullcontext
+
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize.fabric.background import Background, GlooBackground, over_the_fabric
+from worldsize.fabric.background import Background, OverGloo, over_the_fabric
 from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.formulas import bucketing
+from worldsize.pytorch.observed_step import witnessed
 from worldsize.pytorch.timed_network import network, task, train
 
 # %% tags=["parameters"]
@@ -29,7 +34,7 @@ layers = 32
 width = 160
 layer_ms = 5
 steps = 3
-long_steps = 20
+long_steps = 12
 bucket_counts = [1, 2, 4, 8, 16, 32]
 parts = 4
 
@@ -40,8 +45,9 @@ lab, check = open_lab("11")
 # ## When is a gradient ready?
 #
 # Lab 04 averaged gradients *after* backward. But backward is not one event. It walks through the layers, and each
-# gradient is ready at a moment of its own. PyTorch tells you: a **hook** on a parameter is called as soon as the
-# parameter's gradient is there. We work with a network of plain layers. In which order do the hooks fire?
+# gradient is ready at a moment of its own. PyTorch can tell you: a **hook** is a function that you hand to it, and that
+# it calls at a certain moment; here, as soon as a parameter's gradient is there. That is also called: the hook *fires*.
+# We work with a network of plain layers. In which order do the hooks fire?
 
 # %%
 small = task(sizes=[4] * 9, seed=11)
@@ -66,7 +72,7 @@ print("gradients became ready in the order of layers", *seen)
 
 # %% [markdown]
 # The last layer comes first. While backward still works on the layers before it, its gradient is already final and
-# could travel. That is the whole secret of DDP. This lab builds up to it in four forms, and you write all four.
+# could travel. That is the whole secret of DDP. This lab builds up to it in four forms; the first is given.
 
 # %% [markdown]
 # ## The workbench
@@ -103,42 +109,22 @@ print(f"W = {moving_s * 1e3:.0f} ms: the bytes of all gradients")
 # %% [markdown]
 # ## Form 1: one by one
 #
-# After backward, take each gradient and average it over the ranks. Three kinds of weights need care. A **frozen** one
-# (`p.requires_grad` is False) never has a gradient; but all ranks need the same one. An **unused** one was not reached
-# by this rank's loss: its `p.grad` is None here, perhaps not elsewhere. It counts as zeros. A **tied** one serves two
-# layers and is still one tensor.
-
-# %% [markdown]
 # `broadcast(fabric, tensors)` gives every rank rank 0's tensors. `all_reduce(fabric, t)` leaves the sum of all ranks'
-# `t` in `t` and returns it; every rank has to call it equally often, in the same order.
-#
-# <details><summary>Hint 1</summary>Before the first step the ranks must agree: all parameters, the frozen ones
-# too.</details>
-# <details><summary>Hint 2</summary><code>model.parameters()</code> gives a tied tensor once. For an unused one:
-# <code>torch.zeros_like(p)</code>.</details>
+# `t` in `t` and returns it; every rank has to call it equally often, in the same order. So the plainest form is: agree
+# at the start; after each backward average one tensor after the other, as in Lab 04.
 
-# %% tags=["exercise:naive"]
-# Exercise 11.1: one all-reduce for each tensor
-def naive(fabric, task):
-    """Makes the ranks agree, then trains: after backward each learning tensor's gradient becomes the ranks' mean.
-
-    One all-reduce for each tensor that learns. gradients(loss) runs backward itself.
-    """
+# %%
+def one_by_one(fabric, task):
+    """One all-reduce for each tensor, after backward. For networks whose every tensor learns on every rank."""
     model = network(fabric, task)
-    ### BEGIN SOLUTION
     broadcast(fabric, model.parameters())
 
     def gradients(loss):
         loss.backward()
         for p in model.parameters():
-            if p.requires_grad:
-                own = torch.zeros_like(p) if p.grad is None else p.grad
-                p.grad = all_reduce(fabric, own) / fabric.world_size
-    ### END SOLUTION
-    return train(fabric, task, model, gradients)
+            p.grad = all_reduce(fabric, p.grad) / fabric.world_size
 
-# %% tags=["check:naive"] points=1
-check.naive(naive)
+    return train(fabric, task, model, gradients)
 
 # %%
 lab.predict("naive", f"{layers} all-reduces after backward. How long is a step, from T, A and W?", "ms")
@@ -153,28 +139,51 @@ def milliseconds(run):
     return middle_s(run) and 1e3 * middle_s(run)
 
 # %% tags=["cover"]
-forms = {"one by one": launch(naive, ranks, args=(big,), link=link)}
+forms = {"one by one": launch(one_by_one, ranks, args=(big,), link=link)}
 lab.measure("naive", milliseconds(forms["one by one"]))
 print(f"T + {layers} A + W = {1e3 * bucketing.naive_s(backward_s, layers, fixed_s, moving_s):.0f} ms")
 figures.overlaps(forms, layers, "One by one: what travels before backward has ended?")
 
 # %% [markdown]
-# Blue is backward, layer by layer; the line marks its end. Orange is what this rank has on the network. First one, then
-# the other, and the network's part is long: every small all-reduce pays A again.
+# The upper row is backward, layer by layer; the line marks its end. The lower row is what this rank has on the network.
+# First one, then the other, and every small all-reduce pays A again.
 
 # %% [markdown]
 # ## Form 2: all at once
 #
 # The cure for many small messages is one large one. Lay all gradients end to end in one flat tensor, average that, and
-# cut it up again.
+# cut it up again. Two functions for that are given; you need them three times in this lab. The pieces that `unpacked`
+# returns are **views**: they look into the flat tensor's memory, and nothing is copied.
+
+# %%
+# Set-up
+def packed(tensors):
+    """All tensors end to end in one flat tensor, a copy."""
+    return torch.cat([x.flatten() for x in tensors])
+
+def unpacked(flat, like):
+    """Views into `flat`, one after the other, in the shapes of the tensors in `like`."""
+    pieces = flat.split([x.numel() for x in like])
+    return [piece.view_as(x) for piece, x in zip(pieces, like)]
+
+# %% [markdown]
+# Your form has to serve real networks too, with three kinds of weights that need care. A **frozen** one
+# (`p.requires_grad` is False) never has a gradient; but all ranks need the same one. An **unused** one was not reached
+# by this rank's loss: its `p.grad` is None here, perhaps not elsewhere. It counts as zeros. A **tied** one serves two
+# layers and is still one tensor.
 #
-# <details><summary>Hint</summary><code>torch.cat</code> of flattened gradients; to cut up:
-# <code>flat.split(sizes)</code> with a list of sizes, and <code>view_as</code> for the shape.</details>
+# <details><summary>Hint 1</summary>Before the first step the ranks must agree: all parameters, the frozen ones
+# too.</details>
+# <details><summary>Hint 2</summary><code>model.parameters()</code> gives a tied tensor once. For an unused one:
+# <code>torch.zeros_like(p)</code>.</details>
 
 # %% tags=["exercise:flattened"]
-# Exercise 11.2: one all-reduce of everything
+# Exercise 11.1: one all-reduce of everything
 def flattened(fabric, task):
-    """As Exercise 11.1, with one all-reduce a step."""
+    """Makes the ranks agree, then trains: after backward the gradient of each tensor that learns becomes the ranks' mean.
+
+    One all-reduce a step, for all of them. gradients(loss) runs backward itself.
+    """
     model = network(fabric, task)
     ### BEGIN SOLUTION
     broadcast(fabric, model.parameters())
@@ -183,10 +192,9 @@ def flattened(fabric, task):
     def gradients(loss):
         loss.backward()
         own = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
-        flat = torch.cat([grad.flatten() for grad in own])
-        all_reduce(fabric, flat).div_(fabric.world_size)
-        for p, mean in zip(members, flat.split([p.numel() for p in members])):
-            p.grad = mean.view_as(p)
+        mean = all_reduce(fabric, packed(own)) / fabric.world_size
+        for p, piece in zip(members, unpacked(mean, members)):
+            p.grad = piece
     ### END SOLUTION
     return train(fabric, task, model, gradients)
 
@@ -207,13 +215,14 @@ figures.overlaps(forms, layers, "All at once: what does it save, and what does t
 
 # %% [markdown]
 # In this exercise all ranks use the same layers, so their hooks fire in one order. Mind three things. Do not touch a
-# gradient between `start` and `wait`. Divide once. And forget the handles of a step before the next.
+# gradient between `start` and `wait`. Wait for nothing while backward goes on. And forget the handles of a step before
+# the next.
 #
 # <details><summary>Hint</summary>A hook gets the parameter: <code>def ready(p)</code> may begin the sum of
 # <code>p.grad</code> and keep p and the handle in a list. Frozen parameters can have no hook.</details>
 
 # %% tags=["exercise:overlapped"]
-# Exercise 11.3: begin in the hook, wait after backward
+# Exercise 11.2: begin in the hook, wait after backward
 def overlapped(fabric, task):
     """As Exercise 11.1, but each tensor's all-reduce begins in its hook; after backward, wait for all of them."""
     model = network(fabric, task)
@@ -237,7 +246,7 @@ def overlapped(fabric, task):
     ### END SOLUTION
     return train(fabric, task, model, gradients)
 
-# %% tags=["check:overlapped"] points=1
+# %% tags=["check:overlapped"] points=1.5
 check.overlapped(overlapped)
 
 # %%
@@ -246,11 +255,10 @@ lab.predict("hooks", f"{layers} all-reduces, begun inside backward. How long is 
 # %%
 forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
 lab.measure("hooks", milliseconds(forms["in hooks"]))
-figures.overlaps(forms, layers, "In hooks: the network starts early. Is the step short now?")
+figures.overlaps(forms, layers, "In hooks: does the network start earlier, and is the step short now?")
 
 # %% [markdown]
-# The network is busy from the first layer on, and nothing is left of "first one, then the other". Compare the step with that
-# of one flat tensor.
+# Compare the step with that of one flat tensor.
 #
 # **In one sentence:** why can it be longer, although more is hidden?
 #
@@ -265,7 +273,7 @@ figures.overlaps(forms, layers, "In hooks: the network starts early. Is the step
 # first; a bucket closes as soon as it holds the cap or more. The last bucket may hold less.
 
 # %% tags=["exercise:fill_buckets"]
-# Exercise 11.4: fill the buckets
+# Exercise 11.3: fill the buckets
 def fill_buckets(sizes, cap):
     """Lists of numbers of tensors, the last tensor first; a list is closed as soon as its sizes add up to cap or more.
 
@@ -287,7 +295,7 @@ check.fill_buckets(fill_buckets)
 
 # %% [markdown]
 # Now the real thing. `task["buckets"]` holds such lists; the numbers count the tensors that learn. When the hooks of
-# *all* of a bucket's tensors have fired, flatten it and begin its sum.
+# *all* of a bucket's tensors have fired, pack it and begin its sum.
 #
 # One trap is left. Rank 1's loss may pass a layer by. Its hook never fires, its bucket is never full, and rank 1's next
 # bucket would meet rank 0's earlier one: sums of different things. So **begin the buckets strictly in the order of the
@@ -302,11 +310,11 @@ check.fill_buckets(fill_buckets)
 # <code>lambda p, number=number: …</code>. It has to return None.</details>
 
 # %% tags=["exercise:bucketed"]
-# Exercise 11.5: buckets inside backward
-def bucketed(fabric, task, background=Background):
-    """As Exercise 11.3, with one all-reduce for each of task["buckets"], begun in their order as early as can be.
-    Ranks may use different layers. `background(fabric)` makes what carries the sums."""
-    model, sums = network(fabric, task), background(fabric)
+# Exercise 11.4: buckets inside backward
+def bucketed(fabric, task):
+    """As Exercise 11.2, with one all-reduce for each of task["buckets"], begun in their order as early as can be.
+    Ranks may use different layers."""
+    model, sums = network(fabric, task), Background(fabric)
     ### BEGIN SOLUTION
     broadcast(fabric, model.parameters())
     members = [p for p in model.parameters() if p.requires_grad]
@@ -317,9 +325,9 @@ def bucketed(fabric, task, background=Background):
         for bucket in task["buckets"][len(begun) :]:
             if not fired.issuperset(bucket):
                 return
-            own = [torch.zeros_like(p) if p.grad is None else p.grad for p in [members[i] for i in bucket]]
-            flat = torch.cat([grad.flatten() for grad in own])
-            begun.append((bucket, flat, sums.start(flat)))
+            own = [members[i] for i in bucket]
+            flat = packed([torch.zeros_like(p) if p.grad is None else p.grad for p in own])
+            begun.append((own, flat, sums.start(flat)))
 
     for number, p in enumerate(members):
         p.register_post_accumulate_grad_hook(lambda p, number=number: fire([number]))
@@ -327,23 +335,23 @@ def bucketed(fabric, task, background=Background):
     def gradients(loss):
         loss.backward()
         fire(range(len(members)))
-        for bucket, flat, work in begun:
+        for own, flat, work in begun:
             work.wait()
-            for i, total in zip(bucket, flat.split([members[i].numel() for i in bucket])):
-                members[i].grad = total.view_as(members[i]) / fabric.world_size
+            for p, piece in zip(own, unpacked(flat / fabric.world_size, own)):
+                p.grad = piece
         fired.clear(), begun.clear()
     ### END SOLUTION
     return train(fabric, task, model, gradients)
 
-# %% tags=["check:bucketed"] points=1.5
+# %% tags=["check:bucketed"] points=2
 check.bucketed(bucketed)
 
 # %%
-def filled(fabric, task, count, background=Background):
+def filled(fabric, task, count):
     """Your training, with about so many buckets of your filling."""
     sizes = [p.nbytes for p in network(fabric, task).parameters() if p.requires_grad]
     buckets = fill_buckets(sizes, -(-sum(sizes) // count))
-    return bucketed(fabric, {**task, "buckets": buckets}, background)
+    return bucketed(fabric, {**task, "buckets": buckets})
 
 sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in bucket_counts}
 
@@ -390,6 +398,7 @@ figures.overlaps(forms, layers, "How many buckets hide most of the network's wor
 # Turn the knobs: where is the minimum on a network of low latency? Predict it from $\sqrt{T/A}$ before you run.
 
 # %%
+# Helper: one run of your buckets, with knobs
 def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
     run = launch(filled, ranks, args=(big, buckets), link=Link(bandwidth, latency))
     a, w = (f(Link(bandwidth, latency)) for f in (
@@ -398,6 +407,7 @@ def try_out(buckets=4, latency="5 ms", bandwidth="20 MB/s"):
     asks = f"{buckets} buckets, {foretold_ms:.0f} ms by the formula: does it take that?"
     return figures.overlaps({f"{buckets} buckets": run}, layers, asks)
 
+# %%
 knobs(
     try_out, buckets=[1, 2, 4, 8, 16, 32], latency=["500 us", "5 ms", "20 ms"],
     bandwidth=["10 MB/s", "20 MB/s", "100 MB/s"],
@@ -457,23 +467,27 @@ def halves(run):
         return dict.fromkeys(names, run)
     works = sorted(s.start_s for s in run.trace.spans if s.kind == "compute")
     middle_s = works[len(works) // 2] - 1e-6
-    return {"yours": run.trace.between(0, middle_s), "PyTorch's": run.trace.between(middle_s, float("inf"))}
+    return {"yours": run.trace.between(works[0], middle_s), "PyTorch's": run.trace.between(middle_s, float("inf"))}
 
+for name, half in halves(run).items():
+    if half is not run:
+        print(f"{name}: {half.sent_bytes(0) / long_steps / 1e6:.2f} MB a step leave rank 0")
 figures.overlaps(halves(run), layers, "Do the same buckets leave at the same moments?")
 
 # %% [markdown]
-# And with no slow links, nothing declared, real work only? There PyTorch sends over gloo, and yours does too:
-# `GlooBackground` begins gloo's own all-reduce. The two take turns, a few steps each, many times, because a busy
-# machine is never the same twice.
+# And with no slow links, nothing declared, real work only? There PyTorch sends over gloo, and yours does too: a
+# `Background` of `OverGloo(fabric)` begins gloo's own all-reduce. The two take turns, a few steps each, many times,
+# because a busy machine is never the same twice.
 
 # %%
 lab.predict("bare", "No slow links, both over gloo: your step takes how many times that of PyTorch's?", "times")
 
 # %%
+# Helper: both contestants, a few steps each, many times
 def take_turns(fabric, task, count, rounds):
     dist.init_process_group("gloo")
     contestants = {
-        "yours": lambda: filled(fabric, task, count, GlooBackground),
+        "yours": lambda: filled(OverGloo(fabric), task, count),
         "PyTorch's": lambda: torch_ddp(fabric, task, count, over_fabric=False),
     }
     seconds = {name: [] for name in contestants}
@@ -496,8 +510,168 @@ figures.race(
 )
 
 # %% [markdown]
-# PyTorch's is written in C++, and yours in a page of Python. There is no magic left between them: both move the same
-# bytes at the same moments.
+# PyTorch's is written in C++, and yours in a page of Python. Both send the same bytes. Two things DDP does are not in
+# your page yet: it fills its buckets a second time, and it can do without copies.
+
+# %% [markdown]
+# ## Filled twice
+#
+# Your buckets trust that backward goes through `model.parameters()` from the last to the first. This module breaks that:
+# it registers its layers as c, a, b and calls them as a, b, c. DDP begins with the same trust. A communication hook of
+# our own notes what is in each bucket. Into which order are the buckets filled after the first step?
+
+# %%
+class Crossed(torch.nn.Module):
+    """Three layers, registered in one order and used in another."""
+
+    def __init__(self):
+        super().__init__()
+        self.c, self.a, self.b = (torch.nn.Linear(64, 64, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        return self.c(self.b(self.a(x)))
+
+# %%
+lab.predict("refilled", "Layers used as a, b, c. In the third step: which number has layer a's bucket, from 0?", "")
+
+# %%
+def buckets_of_steps(steps, as_views):
+    """The layers in each bucket of each step, and how many pieces of memory hold the gradients."""
+    dist.init_process_group("gloo")
+    model, seen = Crossed(), []
+    names = {p.data_ptr(): name[0] for name, p in model.named_parameters()}
+
+    def noted(_, bucket):
+        seen[-1].append([names[p.data_ptr()] for p in bucket.parameters()])
+        return allreduce_hook(None, bucket)
+
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.02, gradient_as_bucket_view=as_views)
+    ddp.register_comm_hook(None, noted)
+    for _ in range(steps):
+        seen.append([])
+        ddp(torch.ones(2, 64)).sum().backward()
+    return seen, len({p.grad.untyped_storage().data_ptr() for p in model.parameters()})
+
+# %%
+(seen, apart), (_, shared) = (launch(buckets_of_steps, ranks, args=(3, views))[0] for views in (False, True))
+for step, buckets in enumerate(seen):
+    print(f"step {step}:", *("+".join(bucket) for bucket in buckets))
+lab.measure("refilled", next(number for number, bucket in enumerate(seen[-1]) if "a" in bucket))
+
+# %% [markdown]
+# In the first step DDP notes the order in which gradients come. (Its first bucket may hold 1 MiB then, so all three
+# share it.) Before the second step it fills the buckets anew in that order, and rank 0's order is used on all ranks. So
+# a benchmark of DDP leaves the first step out.
+
+# %%
+lab.predict("views", "3 gradients in 2 buckets. As views into them: in how many pieces of memory do they lie?", "")
+
+# %%
+lab.measure("views", shared)
+print(f"by default: {apart} pieces for the gradients, and the buckets beside them; as views: {shared}")
+
+# %% [markdown]
+# By default DDP copies each gradient into its bucket and the mean back, so gradients take their memory twice. With
+# `gradient_as_bucket_view=True` each `p.grad` *is* a piece of its bucket, as your `unpacked` makes them: one copy less of
+# all gradients, and no copying. The price, by PyTorch's documentation: nobody may call `detach_()` on such a `p.grad`.
+
+# %% [markdown]
+# ## Who carries the bytes? (optional)
+#
+# Declared work needs no core. Real work does, and so do sums: they have to be moved and added. Here a backward alone and
+# one with sums beside it take turns, once with declared work and once with matrix products. (Other programs that run
+# now want cores too, and blur it.)
+
+# %%
+lab.predict("cores", "Real backward with sums beside it: how many times as long as alone?", "times")
+
+# %%
+def competing(fabric, task):
+    """Middle seconds of backward alone and beside sums, which take turns."""
+    dist.init_process_group("gloo")
+    model, sums, begun = network(fabric, task), Background(OverGloo(fabric)), []
+    seconds = {"alone": [], "beside sums": []}
+
+    def now():
+        return min(seconds, key=lambda name: len(seconds[name]))
+
+    def gradients(loss):
+        dist.barrier()
+        start = time.monotonic()
+        loss.backward()
+        seconds[now()].append(time.monotonic() - start)
+        while begun:
+            begun.pop().wait()
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(
+            lambda p: begun.append(sums.start(p.grad)) if now() == "beside sums" else None
+        )
+    train(fabric, task, model, gradients)
+    return {name: middle_of(values) for name, values in seconds.items()}
+
+# %%
+wide = {"sizes": [512] * 9, "rate": 1e-4, "steps": 24, "examples": 64}
+works = {"declared work": task(**wide, backward_s=layer_ms / 1000), "real work": task(**wide)}
+taken = {kind: launch(competing, ranks, args=(given,))[0] for kind, given in works.items()}
+lab.measure("cores", taken["real work"]["beside sums"] / taken["real work"]["alone"])
+figures.race(
+    [figures.Timing(name, seconds, group=kind) for kind, pair in taken.items() for name, seconds in pair.items()],
+    "Backward alone and beside sums: when do the sums cost it time?",
+)
+
+# %% [markdown]
+# The formula above is a best case: it lets backward and the network each have their own hardware. On GPUs it is
+# similar (not run here): NCCL's sums are kernels too, and take multiprocessors from backward; NVIDIA's documentation
+# has `NCCL_MAX_CTAS` to limit how many.
+
+# %% [markdown]
+# ## Half the bytes (optional)
+#
+# A communication hook may also change what travels. PyTorch's own `bf16_compress_hook` sends every gradient in 16 bits.
+# Will DDP take it here, on CPUs?
+
+# %%
+def compressed(fabric, task, hook):
+    """The weights after a training by DDP, and the bytes that a step put on this rank's connections."""
+    dist.init_process_group("gloo")
+    model, found = network(fabric, task), []
+    ddp = DistributedDataParallel(model)
+    if hook:
+        ddp.register_comm_hook(None, hook)
+
+    def gradients(loss):
+        with witnessed() as seen:
+            loss.backward()
+        found.append(sum(t.size_bytes for t in seen.transfers))
+
+    return {**train(fabric, task, model, gradients, forward=ddp), "bytes": found[-1]}
+
+plain_task = task(sizes=[width] * 9, steps=3, rate=0.1)
+try:
+    launch(compressed, ranks, args=(plain_task, bf16_compress_hook))
+except RankFailed as failed:
+    print(str(failed)[:110], "…")
+
+# %% [markdown]
+# It asks for NCCL. But a hook is a short function, and gloo adds bf16 up as well. So here is our own: divide, make it
+# small, add up, put it back.
+
+# %%
+lab.predict("bf16", "Gradients travel as bf16. How many times the bytes of float32?", "times")
+
+# %%
+def halved(_, bucket):
+    small = bucket.buffer().div_(dist.get_world_size()).bfloat16()
+    future = dist.all_reduce(small, async_op=True).get_future()
+    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+whole, half = (launch(compressed, ranks, args=(plain_task, hook))[0] for hook in (None, halved))
+if whole["bytes"] and half["bytes"]:  # Linux counts them
+    lab.measure("bf16", half["bytes"] / whole["bytes"])
+start = launch(compressed, ranks, args=({**plain_task, "rate": 0.0}, None))[0]
+print(f"in 3 steps weights move by up to {largest_difference(whole, start):.1e}; with bf16 they differ by "
+      f"up to {largest_difference(whole, half):.1e}")
 
 # %% [markdown]
 # ## The hard cases
@@ -511,6 +685,7 @@ cases = {
     "layers 1 and 2 tied": {"tied": [[1, 2]]},
     "layers 0 and 3 frozen": {"frozen": [0, 3]},
     "each rank passes another layer by": {"unused": {0: [1], 1: [2]}},
+    "no rank uses layer 2": {"unused": {0: [2], 1: [2]}},
 }
 
 def compare(fabric, cases, steps):
@@ -527,7 +702,7 @@ for name in cases:
     print(f"{name}: {max(found[name] for found in run.results) if run.state == 'done' else 'not yet'}")
 
 # %% [markdown]
-# For the last case PyTorch wants `find_unused_parameters=True`: it then walks through the graph after each forward, to
+# For the last two PyTorch wants `find_unused_parameters=True`: it then walks through the graph after each forward, to
 # learn whose hooks will not fire. That costs time, so it is off by default. What happens without it?
 
 # %%
@@ -540,35 +715,112 @@ except RankFailed as failed:
 # %% [markdown]
 # Rank 1 is left with a bucket that never gets full, and PyTorch notices at the next forward. Yours needs no walk: it
 # waits for the end of backward instead, at the price that buckets behind the missing tensor leave late.
+#
+# One case is left: a layer that *no* rank uses. You count it as zeros everywhere. And DDP?
+
+# %%
+lab.predict("nobody", "5 layers, and no rank uses layer 2. After DDP's backward: how many p.grad are None?", "")
+
+# %%
+def without_gradient(fabric, task):
+    dist.init_process_group("gloo")
+    model, counts = network(fabric, task), []
+    ddp = DistributedDataParallel(model, find_unused_parameters=True)
+
+    def gradients(loss):
+        loss.backward()
+        counts.append(sum(p.grad is None for p in model.parameters()))
+
+    train(fabric, task, model, gradients, forward=ddp)
+    return counts
+
+t = task(sizes=[6] * 6, steps=3, **cases["no rank uses layer 2"])
+counts = launch(without_gradient, ranks, args=(t,))[0]
+lab.measure("nobody", counts[-1])
+print("p.grad that are None, step by step:", *counts)
+
+# %% [markdown]
+# DDP asks all ranks who used what, with one more all-reduce, and leaves alone what nobody used. Plain descent sees no
+# difference between None and zeros. An optimizer with momentum or weight decay does: it passes None by, and moves a
+# weight whose gradient is zero.
 
 # %% [markdown]
 # ## Accumulate, then talk
 #
-# A batch may be too large for memory. Then it is cut into **micro-batches**: forward and backward for each, and the
-# gradients add up in `p.grad`. There is no need to talk after each of them.
+# A batch may be too large for memory: forward keeps **activations**, what backward will need of it. Then the batch is cut
+# into **micro-batches**: forward and backward for each, and the gradients add up in `p.grad`. Backward frees the
+# activations. There is no need to talk after each micro-batch.
 
 # %%
 lab.predict("no_sync", f"{parts} micro-batches a step. If all ranks talk after each: how many times the bytes?", "times")
 
+# %%
+lab.predict("kept", f"sum(losses).backward() on {parts} micro-batches: how many times the activations of one?", "times")
+
+# %%
+# Helper: the bytes that autograd keeps for backward
+class Kept:
+    """Counts them as they come and go; `most_bytes` is the most at a time."""
+
+    def __init__(self):
+        self.bytes = self.most_bytes = 0
+
+    def pack(self, x):
+        counter = self
+        self.bytes += x.nbytes
+        self.most_bytes = max(self.most_bytes, self.bytes)
+
+        class Packed:
+            tensor = x
+
+            def __del__(self):
+                counter.bytes -= x.nbytes
+
+        return Packed()
+
+    def counted(self):
+        return torch.autograd.graph.saved_tensors_hooks(self.pack, lambda packed: packed.tensor)
+
+def most_kept(task, gradients):
+    """The most bytes that autograd keeps in one step on one rank."""
+    def alone(fabric):
+        kept = Kept()
+        with kept.counted():
+            train(fabric, task, network(fabric, task), gradients)
+        return kept.most_bytes
+    return launch(alone, 1)[0]
+
+# %%
+in_parts = task(sizes=[6] * 6, parts=parts, seed=3)
+one = most_kept({**in_parts, "parts": 1}, lambda loss: loss.backward())
+all_of_them = most_kept(in_parts, lambda losses: sum(losses).backward())
+lab.measure("kept", all_of_them / one)
+print(f"autograd keeps {one} bytes for one micro-batch, {all_of_them} for the sum of {parts}")
+
 # %% [markdown]
-# With more than one part, `train` hands you an iterator: every `for loss in losses` runs the next forward. All
-# micro-batches are equally large, so the step's gradient is the mean over all micro-batches of all ranks.
+# With more than one part, `train` hands you an iterator: every `for loss in losses` runs the next forward. So the order is
+# yours: which forward may run while which activations are there? All micro-batches are equally large, so the step's
+# gradient is the mean over all micro-batches of all ranks.
 
 # %% tags=["exercise:accumulate"]
-# Exercise 11.6: micro-batches
+# Exercise 11.5: micro-batches
 def accumulate(fabric, task):
-    """As Exercise 11.1 (or 11.2), with task["parts"] micro-batches a step and no message until the last one is done."""
+    """As Exercise 11.1, with task["parts"] micro-batches a step: gradients(losses) gets an iterator over them.
+
+    The activations of one at a time are in memory, and no message passes until the last one is done.
+    """
     model = network(fabric, task)
     ### BEGIN SOLUTION
     broadcast(fabric, model.parameters())
+    members = [p for p in model.parameters() if p.requires_grad]
 
     def gradients(losses):
         for loss in losses:
             loss.backward()
-        for p in model.parameters():
-            if p.requires_grad:
-                total = all_reduce(fabric, torch.zeros_like(p) if p.grad is None else p.grad)
-                p.grad = total / (task["parts"] * fabric.world_size)
+        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
+        mean = all_reduce(fabric, packed(own)) / (task["parts"] * fabric.world_size)
+        for p, piece in zip(members, unpacked(mean, members)):
+            p.grad = piece
     ### END SOLUTION
     return train(fabric, task, model, gradients)
 
@@ -580,8 +832,6 @@ check.accumulate(accumulate)
 # forward too, because forward arms the hooks. Below, with and without it.
 
 # %%
-from contextlib import nullcontext
-
 def torch_parts(fabric, task, quiet):
     dist.init_process_group("gloo")
     model = network(fabric, task)
@@ -597,13 +847,13 @@ def torch_parts(fabric, task, quiet):
     return train(fabric, task, model, gradients, forward=ddp)
 
 # %%
-in_parts = task(sizes=[6] * 6, steps=long_steps, parts=parts, seed=3)
+in_parts = {**in_parts, "steps": long_steps}
 talks, quiet = (launch(torch_parts, ranks, args=(in_parts, flag)) for flag in (False, True))
 lab.measure("no_sync", talks.trace.total_bytes() / quiet.trace.total_bytes())
 mine = launch(accumulate, ranks, args=(in_parts,))
-print(f"the same weights with and without no_sync: to {largest_difference(talks[0], quiet[0]):.0e}")
+print(f"with and without no_sync the largest difference of a weight is {largest_difference(talks[0], quiet[0]):.0e}")
 if mine.state == "done":
-    print(f"yours and PyTorch's: to {largest_difference(mine[0], quiet[0]):.0e}")
+    print(f"yours and PyTorch's differ by {largest_difference(mine[0], quiet[0]):.0e} at most")
 
 # %% [markdown]
 # ## Mean or sum

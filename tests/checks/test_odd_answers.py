@@ -93,5 +93,5 @@ def test_emptying_what_was_given_fails_with_words(exercise):
 def test_messages_of_a_rank_that_is_alone_have_words(monkeypatch):
     monkeypatch.setattr(gradient_averaging, "EVERY", (gradient_averaging.ALONE,))
     to_itself = Transfer(0, 0, 4, 0.0, 1.0)
-    verdict = run_check("naive", _Answering(None, sent=(to_itself,)), lambda: None)
+    verdict = run_check("flattened", _Answering(None, sent=(to_itself,)), lambda: None)
     assert verdict.state == "fail"

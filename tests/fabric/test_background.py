@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from worldsize.fabric.background import Background, GlooBackground, over_the_fabric
+from worldsize.fabric.background import Background, OverGloo, over_the_fabric
 from worldsize.fabric.collectives import all_reduce, broadcast
 from worldsize.launch import launch
 from worldsize.links import Link
@@ -47,14 +47,16 @@ def test_what_goes_wrong_on_the_way_is_raised_where_the_sum_is_waited_for():
     assert any("expected float32[" in (said or "") for said in launch(uneven, 2).results)
 
 
-def test_gloo_has_the_same_face():
+def test_gloo_carries_the_sums_of_a_fabric_that_is_over_it():
     def over_gloo(fabric):
         dist.init_process_group("gloo")
         x = torch.full((3,), float(fabric.rank))
-        GlooBackground(fabric).start(x).wait()
+        Background(OverGloo(fabric)).start(x).wait()
         return x.tolist()
 
-    assert launch(over_gloo, 3).results == [[3.0] * 3] * 3
+    run = launch(over_gloo, 3)
+    assert run.results == [[3.0] * 3] * 3
+    assert run.trace.transfers == ()
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])

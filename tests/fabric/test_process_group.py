@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import naive, ring_all_reduce, row_parallel, tree_broadcast
+from tests.checks.mutants import flattened, ring_all_reduce, row_parallel, tree_broadcast
 from tests.support.conformance import SUITE
 from worldsize.fabric import Fabric, over_group
 from worldsize.fabric.process_group import wire_over
@@ -59,7 +59,7 @@ def of_labs(fabric):
     summed = torch.arange(40_000, dtype=torch.float64) + 1000 * rank  # chunks on both sides of 128 KiB
     ring_all_reduce.the_usual_way(fabric, summed)
 
-    trained = naive.plain(fabric, timed_network.task(sizes=[4, 3, 2], steps=2, seed=5))
+    trained = flattened.plain(fabric, timed_network.task(sizes=[4, 3, 2], steps=2, seed=5))
 
     draws = torch.Generator().manual_seed(0)
     x, weight, bias, grad = (torch.randn(s, generator=draws) for s in ((3, 8), (5, 8), (5,), (3, 5)))

@@ -88,3 +88,9 @@ def test_a_task_in_parts_runs_each_forward_when_it_is_asked_for():
 
     train(Rank(), t, model, gradients, forward)
     assert len(asked) == 3
+
+
+def test_forward_and_backward_of_every_layer_take_their_own_declared_times():
+    t, here = task(forward_s=0.5, backward_s=0.25), Rank()
+    loss(t, 0, network(here, t), 0).backward()
+    assert here.worked == [0.5] * 3 + [0.25] * 3

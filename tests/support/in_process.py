@@ -156,7 +156,10 @@ def _next_one() -> None:
     others = getcurrent().parent
     if others is None:
         raise NoProcesses("threads")
+
+    learns = torch.is_grad_enabled()  # a rank's own in a process of its own
     others.switch()
+    torch.set_grad_enabled(learns)
 
 
 def _take_turns(world: _World, ranks: list[greenlet]) -> bool:

@@ -55,7 +55,6 @@ CHECKS = {
     "train_ddp": "replicas.ddp_training",
     "exact_accuracy": "replicas.sampler",
     "train_resumable": "replicas.resume",
-    "naive": "overlap.gradient_averaging",
     "flattened": "overlap.gradient_averaging",
     "overlapped": "overlap.gradient_averaging",
     "fill_buckets": "overlap.buckets",

@@ -1,4 +1,4 @@
-"""A network of plain layers whose backward can be given a declared duration, and its training, for labs about DDP.
+"""A network of plain layers whose forward and backward can be given declared durations, and its training, for labs on DDP.
 
 A `task` is a dict of plain values that says all about a training: so it travels to ranks, and a check can hand it out.
 `task()` fills in what is not given. Every rank draws its own weights and its own examples from the task's seed and its
@@ -31,12 +31,12 @@ def task(**given: Any) -> TrainingTask:
 
     `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer
     a's weight. `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss passes by (those
-    must be square). `backward_s`: declared seconds of a layer's backward. `parts`: micro-batches of a step, each of
-    `examples`. `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
+    must be square). `forward_s`, `backward_s`: declared seconds of a layer's forward and backward. `parts`: micro-batches
+    of a step, each of `examples`. `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
     """
     plain: TrainingTask = {
         "sizes": [4, 4, 4, 4], "examples": 3, "steps": 1, "rate": 0.1, "seed": 0, "dtype": "float32", "tied": [],
-        "frozen": [], "unused": {}, "backward_s": 0.0, "parts": 1, "buckets": [],
+        "frozen": [], "unused": {}, "forward_s": 0.0, "backward_s": 0.0, "parts": 1, "buckets": [],
     }  # fmt: skip
 
     unknown = sorted(set(given) - set(plain))
@@ -46,17 +46,23 @@ def task(**given: Any) -> TrainingTask:
 
 
 class _Stretch(torch.autograd.Function):
-    """Changes nothing forward; backward it takes declared time before the gradient goes on."""
+    """Changes nothing; it takes declared time forward, and backward before the gradient goes on."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, fabric: Rank, seconds: float) -> torch.Tensor:
-        ctx.fabric, ctx.seconds = fabric, seconds
+    def forward(ctx: Any, x: torch.Tensor, fabric: Rank, forward_s: float, backward_s: float) -> torch.Tensor:
+        ctx.fabric, ctx.backward_s = fabric, backward_s
+        _declare(fabric, forward_s)
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        ctx.fabric.compute(ctx.seconds)
-        return gradient, None, None
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        _declare(ctx.fabric, ctx.backward_s)
+        return gradient, None, None, None
+
+
+def _declare(fabric: Rank, seconds: float) -> None:
+    if seconds:
+        fabric.compute(seconds)
 
 
 class Network(nn.Module):
@@ -80,18 +86,19 @@ class Network(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         last = len(self.weights) - 1
+        declared_s = self._task["forward_s"], self._task["backward_s"]
         for layer, weight in enumerate(self.weights):
             if layer in self._passed_by:
                 continue
             x = x @ weight.T
-            if self._task["backward_s"]:
-                x = _Stretch.apply(x, self._fabric, self._task["backward_s"])
+            if any(declared_s):
+                x = _Stretch.apply(x, self._fabric, *declared_s)
             x = x.tanh() if layer < last else x
         return x
 
 
 def network(fabric: Rank, task: TrainingTask) -> Network:
-    """This rank's copy of the timed network of plain layers, whose backward can take declared time.
+    """This rank's copy of the timed network of plain layers, whose forward and backward can take declared time.
 
     With weights of its own.
     """

@@ -1,4 +1,4 @@
-"""Exercise 11.6: several micro-batches a step, one all-reduce."""
+"""Exercise 11.5: several micro-batches a step, one all-reduce."""
 
 from __future__ import annotations
 
@@ -124,17 +124,123 @@ def plain(fabric, task):
 
 
 @answers.is_right
-def one_loss_of_all_parts(fabric, task):
-    """Needs the memory of all parts at once, but it is right."""
+def asks_for_each_loss_and_packs_them_all(fabric, task):
     model = network(fabric, task)
     broadcast(fabric, model.parameters())
 
     def gradients(losses):
-        torch.stack(list(losses)).mean().backward()
-        members = learning(model)
-        flat = torch.cat([gradient(p).flatten() for p in members])
-        all_reduce(fabric, flat).div_(fabric.world_size)
-        for p, part in zip(members, flat.split([p.numel() for p in members]), strict=True):
-            p.grad = part.view_as(p)
+        for _ in range(task["parts"]):
+            (next(losses) / task["parts"]).backward()
+        flatten(fabric, model)
 
     return train(fabric, task, model, gradients)
+
+
+def flatten(fabric, model, by=1):
+    members = learning(model)
+    flat = torch.cat([gradient(p).flatten() for p in members])
+    all_reduce(fabric, flat).div_(fabric.world_size * by)
+    for p, part in zip(members, flat.split([p.numel() for p in members]), strict=True):
+        p.grad = part.view_as(p)
+
+
+@answers.is_right
+def adds_up_by_itself_in_a_buffer(fabric, task):
+    model = network(fabric, task)
+    broadcast(fabric, [p.data for p in model.parameters()])
+
+    def gradients(losses):
+        members = learning(model)
+        totals = [torch.zeros_like(p) for p in members]
+        while (loss := next(losses, None)) is not None:
+            found = torch.autograd.grad(loss, members, allow_unused=True)
+            for total, own in zip(totals, found, strict=True):
+                if own is not None:
+                    total += own
+        for p, total in zip(members, totals, strict=True):
+            p.grad = all_reduce(fabric, total).div_(task["parts"]).div_(fabric.world_size)
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_right
+def divides_the_sum_of_the_gradients_at_the_end(fabric, task):
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+
+    def gradients(losses):
+        list(map(torch.Tensor.backward, losses))
+        flatten(fabric, model, by=task["parts"])
+
+    return train(fabric, task, model, gradients)
+
+
+# ---- all graphs at once ----------------------------------------------------------------------
+
+
+AT_ONCE = ("forward and backward: the weights are right, but on rank 0", "of 4 micro-batches were in memory at once")
+
+
+def at_once(fabric, task, back):
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+
+    def gradients(losses):
+        back(losses)
+        flatten(fabric, model)
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_wrong(*AT_ONCE)
+def one_backward_of_the_sum_of_all_losses(fabric, task):
+    return at_once(fabric, task, lambda losses: (sum(losses) / task["parts"]).backward())
+
+
+@answers.is_wrong(*AT_ONCE)
+def one_loss_of_all_parts(fabric, task):
+    return at_once(fabric, task, lambda losses: torch.stack(list(losses)).mean().backward())
+
+
+@answers.is_wrong(*AT_ONCE)
+def a_list_of_losses_first(fabric, task):
+    def back(losses):
+        for loss in list(losses):
+            (loss / task["parts"]).backward()
+
+    return at_once(fabric, task, back)
+
+
+@answers.is_wrong(*AT_ONCE)
+def a_running_total_that_goes_back_once(fabric, task):
+    def back(losses):
+        total = 0.0
+        for loss in losses:
+            total = total + loss / task["parts"]
+        total.backward()
+
+    return at_once(fabric, task, back)
+
+
+@answers.is_wrong("on rank 0", "of 2 micro-batches were in memory at once")
+def always_one_loss_ahead(fabric, task):
+    def back(losses):
+        before = next(losses)
+        for loss in losses:
+            (before / task["parts"]).backward()
+            before = loss
+        (before / task["parts"]).backward()
+
+    return at_once(fabric, task, back)
+
+
+@answers.is_wrong("4 micro-batches count alike")
+def leaves_the_last_part_out(fabric, task):
+    """One too few: the last one is asked for and never goes back."""
+
+    def back(losses):
+        for number, loss in enumerate(losses):
+            if number < task["parts"] - 1:
+                (loss / task["parts"]).backward()
+
+    return at_once(fabric, task, back)

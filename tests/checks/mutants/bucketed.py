@@ -1,4 +1,4 @@
-"""Exercise 11.5: buckets, each begun inside backward when it is full, in one order on all ranks."""
+"""Exercise 11.4: buckets, each begun inside backward when it is full, in one order on all ranks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def gradient(p):
 class Buckets:
     """The right way, with a method for each thing that can be got wrong."""
 
-    def __init__(self, fabric, task, background=Background):
+    def __init__(self, fabric, task):
         self.fabric, self.task = fabric, task
         self.model = network(fabric, task)
         self.start()
         self.members = self.pick()
-        self.sums, self.ready, self.begun = background(fabric), set(), []
+        self.sums, self.ready, self.begun = Background(fabric), set(), []
         for number, p in enumerate(self.members):
             p.register_post_accumulate_grad_hook(lambda p, number=number: self.hook(number))
 
@@ -212,6 +212,75 @@ def stays_ready_for_ever(fabric, task):
     return Wrong(fabric, task).train()
 
 
+@answers.is_wrong("the sum of bucket 1 had not begun when the work after its last gradient was over")
+def bucket_0_alone_begins_inside(fabric, task):
+    class Wrong(Buckets):
+        def begin_full(self, everything=False):
+            if everything or not self.begun:
+                for numbers in self.task["buckets"][len(self.begun) :][: None if everything else 1]:
+                    if everything or self.ready.issuperset(numbers):
+                        self.begin(numbers)
+
+    return Wrong(fabric, task).train()
+
+
+@answers.is_wrong("the sum of bucket 0 had not begun when the work after its last gradient was over")
+def begins_a_bucket_when_the_next_one_is_touched(fabric, task):
+    class Wrong(Buckets):
+        def hook(self, number):
+            self.begin_full()
+            self.ready.add(number)
+
+    return Wrong(fabric, task).train()
+
+
+@answers.is_wrong("slow links: the weights are right, but on rank 0 backward stands still while messages travel")
+def each_bucket_waits_for_the_one_before(fabric, task):
+    class Wrong(Buckets):
+        def begin(self, numbers):
+            if self.begun:
+                self.begun[-1][-1].wait()
+            super().begin(numbers)
+
+    return Wrong(fabric, task).train()
+
+
+@answers.is_wrong("slow links: the weights are right, but on rank 0 backward stands still while messages travel")
+def unpacks_in_the_hook(fabric, task):
+    """A bucket is unpacked as soon as the next one begins, to free its memory."""
+
+    class Wrong(Buckets):
+        def begin(self, numbers):
+            for earlier, flat, work in self.begun[len(self.unpacked) :]:
+                work.wait()
+                self.unpack(earlier, self.divided(flat))
+                self.unpacked.append(earlier)
+            super().begin(numbers)
+
+        def gradients(self, loss):
+            self.unpacked = []
+            super().gradients(loss)
+
+    return Wrong(fabric, task).train()
+
+
+@answers.is_wrong("rank 2 takes part in 1 all-reduce a step; expected one for each bucket")
+def one_bucket_for_everything(fabric, task):
+    members = [p for p in network(fabric, task).parameters() if p.requires_grad]
+    return Buckets(fabric, task | {"buckets": [list(range(len(members)))[::-1]]}).train()
+
+
+@answers.is_wrong("expected")
+def takes_the_numbers_for_layers(fabric, task):
+    """Right until a layer is frozen or tied: then the numbers of what learns are others."""
+
+    class Wrong(Buckets):
+        def pick(self):
+            return list(self.model.weights)
+
+    return Wrong(fabric, task).train()
+
+
 @answers.is_right
 def plain(fabric, task):
     return Buckets(fabric, task).train()
@@ -255,5 +324,92 @@ def with_views_into_buffers_and_counters(fabric, task):
         begin()
         for work in works:
             work.wait()
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_right
+def an_object_for_each_bucket_that_divides_first(fabric, task):
+    model = network(fabric, task)
+    broadcast(fabric, [p.data for p in model.parameters()])
+    members = [p for p in model.parameters() if p.requires_grad]
+    sums = Background(fabric)
+
+    class Bucket:
+        def __init__(self, numbers):
+            self.members = [members[i] for i in numbers]
+            self.clear()
+
+        def clear(self):
+            self.here, self.work = 0, None
+
+        def begin(self):
+            self.flat = torch.cat([(gradient(p) / fabric.world_size).reshape(-1) for p in self.members])
+            self.work = sums.start(self.flat)
+
+        def end(self):
+            self.work.wait()
+            place = 0
+            for p in self.members:
+                p.grad = self.flat[place : place + p.numel()].reshape(p.shape)
+                place += p.numel()
+            self.clear()
+
+    buckets = [Bucket(numbers) for numbers in task["buckets"]]
+
+    def ready(p):
+        for bucket in buckets:
+            bucket.here += any(p is member for member in bucket.members)
+        for bucket in buckets:
+            if bucket.work is None:
+                if bucket.here < len(bucket.members):
+                    return
+                bucket.begin()
+
+    for p in members:
+        p.register_post_accumulate_grad_hook(ready)
+
+    def gradients(loss):
+        loss.backward()
+        for bucket in buckets:
+            if bucket.work is None:
+                bucket.begin()
+        for bucket in buckets:
+            bucket.end()
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_right
+def a_coroutine_that_takes_what_is_ready(fabric, task):
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+    members = [p for p in model.parameters() if p.requires_grad]
+    sums, begun, taker = Background(fabric), [], []
+
+    def take():
+        here = set()
+        for numbers in task["buckets"]:
+            while not here.issuperset(numbers):
+                here |= yield
+            flat = torch.cat([gradient(members[i]).flatten() for i in numbers])
+            begun.append((numbers, flat, sums.start(flat)))
+        while True:
+            yield
+
+    for number, p in enumerate(members):
+        p.register_post_accumulate_grad_hook(lambda p, number=number: taker[-1].send({number}))
+
+    def gradients(loss):
+        taker.append(take())
+        next(taker[-1])
+        loss.backward()
+        taker[-1].send(set(range(len(members))))
+        while begun:
+            numbers, flat, work = begun.pop(0)
+            work.wait()
+            means = flat.div(fabric.world_size).split([members[i].numel() for i in numbers])
+            for i, mean in zip(numbers, means, strict=True):
+                members[i].grad = mean.view_as(members[i])
 
     return train(fabric, task, model, gradients)

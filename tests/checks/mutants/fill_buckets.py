@@ -1,4 +1,4 @@
-"""Exercise 11.4: which gradients travel together."""
+"""Exercise 11.3: which gradients travel together."""
 
 from __future__ import annotations
 
@@ -116,3 +116,72 @@ def leaves(sizes, cap):
 @answers.is_wrong("KeyError: 'bucket'")
 def raises(sizes, cap):
     return {}["bucket"]
+
+
+@answers.is_wrong("it had the cap of 20 already before its last tensor")
+def counts_tensors_in_place_of_their_sizes(sizes, cap):
+    return closed([1] * len(sizes), cap)
+
+
+@answers.is_wrong("before it holds the cap of")
+def never_begins_to_count_anew(sizes, cap):
+    """Once the cap is reached every further tensor closes a bucket."""
+    buckets, held = [[]], 0
+    for i in reversed(range(len(sizes))):
+        if held >= cap:
+            buckets.append([])
+        buckets[-1].append(i)
+        held += sizes[i]
+    return buckets
+
+
+@answers.is_wrong("before it holds the cap of")
+def closes_at_each_multiple_of_the_cap(sizes, cap):
+    """What a bucket holds over the cap is taken off the next one."""
+    buckets, held = [[]], 0
+    for i in reversed(range(len(sizes))):
+        if held >= cap * len(buckets):
+            buckets.append([])
+        buckets[-1].append(i)
+        held += sizes[i]
+    return buckets
+
+
+@answers.is_wrong("before it holds the cap of")
+def gives_a_large_tensor_a_bucket_of_its_own(sizes, cap):
+    buckets = [[]]
+    for i in reversed(range(len(sizes))):
+        if buckets[-1] and (sizes[i] >= cap or sum(sizes[k] for k in buckets[-1]) >= cap):
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+@answers.is_wrong("expected a list of lists of numbers of tensors")
+def gives_sizes_with_their_numbers(sizes, cap):
+    return [[(i, sizes[i]) for i in bucket] for bucket in closed(sizes, cap)]
+
+
+@answers.is_right
+def with_sums_from_the_end_in_numpy(sizes, cap):
+    import numpy as np
+
+    rest, buckets = np.arange(len(sizes))[::-1], []
+    while len(rest):
+        held = np.cumsum(np.asarray(sizes)[rest])
+        close = int(np.searchsorted(held, cap)) + 1
+        buckets.append(list(rest[:close]))
+        rest = rest[close:]
+    return buckets
+
+
+@answers.is_right
+def turns_everything_round_at_the_end(sizes, cap):
+    """It empties the list that it was given, and counts down what room is left."""
+    room, open_one, closed_ones = cap, [], []
+    while sizes:
+        room -= sizes.pop(-1)
+        open_one.append(len(sizes))
+        if room <= 0 or not sizes:
+            closed_ones, open_one, room = [*closed_ones, open_one], [], cap
+    return closed_ones

@@ -1,4 +1,4 @@
-"""Exercise 11.2: after backward, one all-reduce of all gradients."""
+"""Exercise 11.1: after backward, one all-reduce of all gradients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from tests.checks.mutants import Answers
 from worldsize.fabric.collectives import all_reduce, broadcast
-from worldsize.pytorch.timed_network import network, train
+from worldsize.pytorch.timed_network import loss, network, train
 
 answers = Answers("flattened")
 
@@ -109,6 +109,66 @@ def broadcasts_only_what_learns(fabric, task):
     return flat_training(fabric, task, start=lambda f, ps: broadcast(f, [p for p in ps if p.requires_grad]))
 
 
+@answers.is_wrong("2 ranks, 3 steps", "the weights travel at every step too")
+def broadcasts_at_every_step(fabric, task):
+    """The first step's broadcast stands in for the one at the start, and all later ones are needless."""
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+
+    def gradients(loss):
+        average(fabric, loss, model)
+        if task["steps"] > 1:
+            broadcast(fabric, model.parameters())
+
+    return train(fabric, task, model, gradients)
+
+
+def average(fabric, loss, model, by=None):
+    loss.backward()
+    members = learning(model)
+    flat = torch.cat([gradient(p).flatten() for p in members])
+    all_reduce(fabric, flat).div_(by or fabric.world_size)
+    for p, part in zip(members, flat.split([p.numel() for p in members]), strict=True):
+        p.grad = part.view_as(p)
+
+
+@answers.is_wrong("The gradient should be the mean over the ranks' gradients")
+def divides_by_the_two_ranks_of_the_notebook(fabric, task):
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+    return train(fabric, task, model, lambda loss: average(fabric, loss, model, by=2))
+
+
+@answers.is_wrong("The gradient should be the mean over the ranks' gradients")
+def draws_the_others_examples_and_sends_zeros(fabric, task):
+    model, numbers = network(fabric, task), iter(range(task["steps"]))
+    broadcast(fabric, model.parameters())
+
+    def gradients(own):
+        step = next(numbers)
+        torch.stack([loss(task, rank, model, step) for rank in range(fabric.world_size)]).mean().backward()
+        all_reduce(fabric, torch.cat([torch.zeros_like(p).flatten() for p in learning(model)]))
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_wrong("a buffer needs their dtype")
+def adds_up_in_a_buffer_of_float32(fabric, task):
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+    members = learning(model)
+    buffer = torch.zeros(sum(p.numel() for p in members))
+
+    def gradients(loss):
+        loss.backward()
+        buffer.copy_(torch.cat([gradient(p).flatten() for p in members]))
+        all_reduce(fabric, buffer).div_(fabric.world_size)
+        for p, part in zip(members, buffer.split([p.numel() for p in members]), strict=True):
+            p.grad = part.view_as(p).to(p.dtype)
+
+    return train(fabric, task, model, gradients)
+
+
 @answers.is_right
 def plain(fabric, task):
     return flat_training(fabric, task)
@@ -136,5 +196,41 @@ def one_buffer_for_ever_and_a_flat_broadcast(fabric, task):
             place += p.numel()
         buffer.div_(fabric.world_size)
         all_reduce(fabric, buffer)
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_right
+def divides_the_loss_and_adds_up_the_last_tensor_first(fabric, task):
+    model = network(fabric, task)
+    for p in reversed(list(model.parameters())):
+        broadcast(fabric, [p.data])
+
+    def gradients(loss):
+        (loss / fabric.world_size).backward()
+        members = learning(model)[::-1]
+        flat = torch.cat([gradient(p).reshape(-1) for p in members])
+        total, place = all_reduce(fabric, flat), 0
+        for p in members:
+            p.grad = total[place : place + p.numel()].clone().reshape(p.shape)
+            place += p.numel()
+
+    return train(fabric, task, model, gradients)
+
+
+@answers.is_right
+def with_torchs_own_flat_vectors(fabric, task):
+    model = network(fabric, task)
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    broadcast(fabric, [start])
+    torch.nn.utils.vector_to_parameters(start, model.parameters())
+
+    def gradients(loss):
+        members = learning(model)
+        found = torch.autograd.grad(loss, members, allow_unused=True, materialize_grads=True)
+        flat = torch.nn.utils.parameters_to_vector(found)
+        mean = all_reduce(fabric, flat) * (1 / fabric.world_size)
+        for p, part in zip(members, mean.split([p.numel() for p in members]), strict=True):
+            p.grad = part.view(p.shape)
 
     return train(fabric, task, model, gradients)

@@ -1,44 +1,80 @@
 """Words for sums that do not travel while backward computes, read from the record of two ranks alone.
 
 Backward declares its work layer by layer, and whoever keeps the record times it. So a step's declared work must be the
-task's, one layer after the other; what a rank sends must be of layers whose work is over, and of this step; and in each
-step a message must be under way to the rank while it works, which no program does that waits for its messages, however
-slow the machine. A message is under way when it was sent and is waited for; until then it may lie about for as long as
-its sender or its receiver likes. Left out: what the messages hold, which the weights tell (`weights`).
+task's, one layer after the other, and what a rank sends must be of layers whose work is over, and of this step. Two
+trainings show the rest, and both by the order of events:
+
+- `late`: links cost nothing and a layer's work is long. Every sum begins before the work after its last gradient ends.
+- `held_up`: links are slow and a layer's work is short. The last layer's work begins before the first sum is there, which
+  no backward does that waits for one of them on the way. Where no sum begins inside backward it shows nothing: `late` does.
+
+A busy machine can hide an overlap (a helper thread gets no turn while a layer works), and never shows one that is not
+there. So such a training is tried again, up to `TRIES` times, until it shows. Left out: what the messages hold, which the
+weights tell (`weights`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress, pairwise, product
+from itertools import accumulate, compress, pairwise
 
 from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Span, Trace, Transfer
 
+TRIES = 4
 _AS_LONG = 0.99  # of the declared time: clocks are read a little before and after it
 
 
 @dataclass(frozen=True)
+class Sum:
+    """One all-reduce of a step: what it adds up, after the work of how many layers that is there, and its bytes."""
+
+    name: str
+    after: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class StepRecord:
-    """A rank's work in the backward of one step, in order, and what it sent and received from its beginning to the next."""
+    """A rank's work in the backward of one step, in order, and what it sent and received from its beginning to the next.
+
+    `sums` are those that the step owes, in the order in which they begin.
+    """
 
     rank: int
     step: int
     work: Sequence[Span]
     sent: Sequence[Transfer]
     received: Sequence[Transfer]
+    sums: Sequence[Sum]
 
     @property
     def name(self) -> str:
         return f"on rank {self.rank}, step {self.step}"
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was sent before the work of the last layer was over."""
+        return all(t.start_s >= self.work[-1].end_s for t in self.sent)
 
-def not_inside(trace: Trace, training: OverlapTraining) -> Complaint:
-    """Words for a rank of two on which, in some step, no message travels while backward computes."""
+
+def late(trace: Trace, training: OverlapTraining) -> Complaint:
+    """Words for a rank of two on which, in some step, a sum begins later than it can."""
+    return _in_some_step(trace, training, _too_early, _too_late, _wrong_sums)
+
+
+def held_up(trace: Trace, training: OverlapTraining) -> Complaint:
+    """Words for a rank of two on which, in some step, backward waits for a sum."""
+    return _in_some_step(trace, training, _too_early, _stands_still, _wrong_sums)
+
+
+def _in_some_step(
+    trace: Trace, training: OverlapTraining, *examine: Callable[[StepRecord], Complaint]
+) -> Complaint:
     if training.world_size != 2:
-        raise ValueError(f"not_inside: expected 2 ranks, whose every sum has one size, got {training.world_size}")
+        raise ValueError(f"inside_backward: expected 2 ranks, whose every sum has one size, got {training.world_size}")
 
     for rank in range(trace.world_size):
         work = sorted((s for s in trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
@@ -46,10 +82,11 @@ def not_inside(trace: Trace, training: OverlapTraining) -> Complaint:
         if complaint:
             return complaint
 
-        for record in _steps(trace, rank, work, training.task["steps"]):
-            complaint = _too_early(record, training) or _stands_still(record) or _wrong_sums(record, training)
-            if complaint:
-                return complaint
+        for record in _steps(trace, rank, work, training):
+            for one in examine:
+                complaint = one(record)
+                if complaint:
+                    return complaint
 
     return None
 
@@ -75,9 +112,10 @@ def _layers(training: OverlapTraining) -> int:
     return len(training.task["sizes"]) - 1
 
 
-def _steps(trace: Trace, rank: int, work: Sequence[Span], steps: int) -> list[StepRecord]:
-    layers = len(work) // steps
-    begins = [work[step * layers].start_s for step in range(steps)]
+def _steps(trace: Trace, rank: int, work: Sequence[Span], training: OverlapTraining) -> list[StepRecord]:
+    layers = _layers(training)
+    begins = [span.start_s for span in work[::layers]]
+    sums = _sums(training)
 
     found = []
     for step, (begin_s, next_s) in enumerate(pairwise([*begins, float("inf")])):
@@ -87,36 +125,40 @@ def _steps(trace: Trace, rank: int, work: Sequence[Span], steps: int) -> list[St
                 rank=rank,
                 step=step,
                 work=work[step * layers : (step + 1) * layers],
-                sent=[t for t in within if t.src == rank],
-                received=[t for t in within if t.dst == rank],
+                sent=sorted((t for t in within if t.src == rank), key=lambda t: t.start_s),
+                received=sorted((t for t in within if t.dst == rank), key=lambda t: t.end_s),
+                sums=sums,
             )
         )
 
     return found
 
 
-# ---- messages --------------------------------------------------------------------------------
-
-
-def _sums(training: OverlapTraining) -> list[tuple[int, int]]:
-    """(layers whose work comes before it, bytes) of each sum of a step, which has one tensor or a bucket of them."""
+def _sums(training: OverlapTraining) -> list[Sum]:
+    """A step's sums: of each bucket in its order, or, where the task has none, of each tensor, the last one first."""
     learning = list(compress(range(len(training.expected)), training.learns))
-    buckets = training.task["buckets"] or [[k] for k in range(len(learning))]
+    buckets = training.task["buckets"]
+    what = "bucket" if buckets else "tensor"
+    numbers = range(len(buckets)) if buckets else reversed(range(len(learning)))
 
     found = []
-    for bucket in buckets:
-        members = [learning[k] for k in bucket]
+    for number in numbers:
+        members = [learning[k] for k in (buckets[number] if buckets else [number])]
         first = min(layer for k in members for layer in training.layers(k))
-        found.append((_layers(training) - first, sum(training.expected[k].nbytes for k in members)))
+        size_bytes = sum(training.expected[k].nbytes for k in members)
+        found.append(Sum(f"{what} {number}", _layers(training) - first, size_bytes))
     return found
 
 
-def _too_early(record: StepRecord, training: OverlapTraining) -> Complaint:
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _too_early(record: StepRecord) -> Complaint:
     """Of two ranks each sends all of a tensor once, when they add it up."""
     sent_bytes = 0
-    for message in sorted(record.sent, key=lambda t: t.start_s):
+    for message in record.sent:
         over = sum(span.end_s <= message.start_s for span in record.work)
-        ready_bytes = sum(size_bytes for after, size_bytes in _sums(training) if after <= over)
+        ready_bytes = sum(one.size_bytes for one in record.sums if one.after <= over)
         sent_bytes += message.size_bytes
         if sent_bytes > ready_bytes:
             return (
@@ -127,24 +169,47 @@ def _too_early(record: StepRecord, training: OverlapTraining) -> Complaint:
     return None
 
 
+def _too_late(record: StepRecord) -> Complaint:
+    """A sum has begun once more bytes were sent than all sums before it have."""
+    earlier_bytes = [0, *accumulate(one.size_bytes for one in record.sums)]
+    after = accumulate((one.after for one in record.sums), max)  # a sum begins behind those before it
+    for one, before_bytes, over in zip(record.sums, earlier_bytes, after, strict=False):
+        if over == len(record.work):
+            break  # backward has ended by then
+
+        until_s = record.work[over].end_s
+        sent_bytes = sum(t.size_bytes for t in record.sent if t.start_s < until_s)
+        if sent_bytes <= before_bytes:
+            if record.is_silent:
+                return f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook."
+            return (
+                f"{record.name}, the sum of {one.name} had not begun when the work after its last gradient was over: "
+                f"begin each sum in the hook that makes it whole."
+            )
+
+    return None
+
+
 def _stands_still(record: StepRecord) -> Complaint:
-    under_way = [(max(t.start_s, t.recv_start_s or t.start_s), t.end_s) for t in record.received]
-    for (start_s, end_s), span in product(under_way, record.work):
-        if start_s < span.end_s and span.start_s < end_s:
-            return None
+    """The first sum is there when as many bytes have come as it has."""
+    first, came_bytes = record.sums[0], 0
+    for message in record.received:
+        came_bytes += message.size_bytes
+        if came_bytes >= first.size_bytes:
+            over = sum(span.start_s < message.end_s for span in record.work)
+            if over == len(record.work):
+                return None
+            break
 
-    last_s = record.work[-1].start_s
-    if any(t.start_s < last_s for t in record.sent):
-        return (
-            f"on rank {record.rank} backward stands still while messages travel: begin a sum in the hook, and wait for "
-            f"it after backward."
-        )
-    return f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook."
+    return (
+        f"on rank {record.rank} backward stands still while messages travel: begin a sum in the hook, and wait for "
+        f"it after backward."
+    )
 
 
-def _wrong_sums(record: StepRecord, training: OverlapTraining) -> Complaint:
+def _wrong_sums(record: StepRecord) -> Complaint:
     sent_bytes = sum(t.size_bytes for t in record.sent)
-    expected_bytes = sum(size_bytes for _, size_bytes in _sums(training))
+    expected_bytes = sum(one.size_bytes for one in record.sums)
     if sent_bytes == expected_bytes:
         return None
 

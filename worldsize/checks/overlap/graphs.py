@@ -1,0 +1,52 @@
+"""Words for micro-batches whose graphs are in memory at once, read from the record of declared work alone.
+
+Forward and backward of each layer declare work, of other lengths, and whoever keeps the record notes them. A graph is
+there from its forward to its backward; so the order of the two says how many there were at a time, and no clock decides.
+Left out: what a process keeps of a graph whose backward is over (`retain_graph`), which only that process can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worldsize.checks.overlap.weights import OverlapTraining
+from worldsize.checks.verdict import Complaint
+from worldsize.trace import Trace
+
+
+def too_many(trace: Trace, training: OverlapTraining) -> Complaint:
+    """Words for a rank that runs the forward of a micro-batch before the backward of the one before it."""
+    task = training.task
+    layers = len(task["sizes"]) - 1
+    expected = layers * task["parts"] * task["steps"]
+
+    for rank in range(trace.world_size):
+        forward, backward, most = _passes(trace, rank, [task["forward_s"], task["backward_s"]])
+        if (forward, backward) != (expected, expected):
+            return (
+                f"rank {rank} did the declared work of a layer's forward {forward} times and of its backward {backward} "
+                f"times; expected {expected} of each."
+            )
+
+        at_once = -(-most // layers)
+        if at_once > 1:
+            return (
+                f"on rank {rank} the graphs of {at_once} micro-batches were in memory at once: "
+                f"run the backward of each before you ask for the next."
+            )
+
+    return None
+
+
+def _passes(trace: Trace, rank: int, seconds: Sequence[float]) -> tuple[int, int, int]:
+    """Layers that went forward, and backward, and by how many forward was ahead at most."""
+    labels = [f"{one:g} s declared" for one in seconds]
+    done = [0, 0]
+    most = 0
+    for span in sorted(trace.spans, key=lambda s: s.start_s):
+        if span.rank != rank or span.label not in labels:
+            continue
+        done[labels.index(span.label)] += 1
+        most = max(most, done[0] - done[1])
+
+    return done[0], done[1], most
