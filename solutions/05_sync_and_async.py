@@ -2,8 +2,8 @@
 # # Lab 05. Synchronous and asynchronous updates
 #
 # **After this lab you are able to** train with a parameter server that waits for everybody, for nobody, or for most;
-# to say how old a gradient is when it is applied, and what its age does; and to compare ways of training by the
-# seconds that they take, not only by their steps.
+# to say how old a gradient is when it is applied, and what its age does; and to compare ways of training fairly: by
+# seconds, each at its own best learning rate, over several seeds.
 #
 # **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
 
@@ -12,8 +12,10 @@
 
 # %%
 # Set-up: the tools of this lab
+import heapq
 import math
 import random
+import statistics
 import time
 
 from worldsize.notebook import *
@@ -392,8 +394,9 @@ figures.descents(
 
 # %% [markdown]
 # On the left, a synchronous step is the mean of eight fresh gradients, an asynchronous one is a single stale gradient. On
-# the right the asynchronous server makes many steps while the other waits for one. Both pictures are true. Only one of
-# them is what you pay for.
+# the right the asynchronous server makes many steps while the other waits for one. You pay for seconds. But keep a
+# doubt: both ran at *one* learning rate, and a mean of eight gradients bears a larger one than a single gradient. The
+# last section asks again.
 #
 # Now look at the *end* of the curves: which is smooth, which trembles? Call the standard deviation of the loss over the
 # last third of the steps its **jitter**.
@@ -694,17 +697,187 @@ for b, row in done.items():
 # Chen and others found this curve with about a hundred workers, and trained an image model with it, faster and better
 # than asynchronously.
 #
+# **Federated learning** on phones works so in production. Rounds are synchronous, and the server selects more phones than
+# a round needs, about 130 %, for some drop out; those that report late are ignored (Bonawitz and others, 2019).
+#
 # **In one sentence:** why not as many backup workers as there are workers that count?
 #
 # <details><summary>Compare</summary>The first ones cut off the hiccups; every later one saves no time and throws away a
 # good gradient.</details>
 
+# %%
+needed = round(pool / 1.3)
+print(f"130 % of {needed} workers are {1.3 * needed:.1f}: of the pool of {pool}, {pool - needed} would be backup workers")
+
 # %% [markdown]
-# ## Which one, then?
+# ## A fair race
 #
-# In today's clusters for deep learning all workers are alike, and hiccups are rare: nearly everybody trains
-# synchronously, since results can be repeated and the learning rate need not shrink. Asynchronous servers live where
-# workers differ or come and go: recommendation models with huge tables, phones, many sites far apart.
+# So far each server ran at a rate that we chose. That is how races are won on paper: give your own method the better
+# rate. A fair race lets every server run at its own best rate. To find that takes dozens of trainings, and here the
+# clock is *declared* anyway. So your servers can be rehearsed: a fabric that is not there delivers the gradients in
+# the order in which they would be ready, and its clock jumps. This is a *discrete-event simulation*.
+
+# %%
+# Helper: a server and its workers in simulated time, without processes
+class Rehearsal:
+    """The fabric of a server. `send` starts a worker, `recv` takes the gradient that is ready first."""
+
+    rank = 0
+
+    def __init__(self, workers, pace, seed):
+        random.seed(seed)
+        torch.manual_seed(seed)
+        self.world_size, self.pace, self.now, self.sent = workers + 1, pace, 0.0, 0
+        self.under_way, self.points = [], []
+
+    def send(self, box, to):
+        version, weights = opened(box)
+        if version == STOP:
+            return
+        if not self.points or self.points[-1][0] < version:
+            self.points.append((version, self.now, excess(weights)))
+        self.sent += 1  # of two that are ready at once, the first that was sent comes first
+        ready = self.now + self.pace(to)
+        heapq.heappush(self.under_way, (ready, self.sent, to, letter(version, gradient(weights))))
+
+    def recv(self, box, frm=None):
+        event = min(e for e in self.under_way if frm in (None, e[2]))
+        self.under_way.remove(event)
+        self.now = max(self.now, event[0])
+        box.copy_(event[3])
+        return event[2]
+
+# %%
+# Helper: four servers and three clusters
+SERVERS = {  # the server, its updates, and what it takes besides
+    "synchronous": (lambda *a: sync_server(*a), 40, ()),
+    "asynchronous": (lambda *a: async_server(*a), 320, ()),
+    "bound 2": (lambda *a: bounded_server(*a), 320, (2,)),
+    "1 backup worker": (lambda *a: backup_server(*a), 45, (1,)),
+}
+CLUSTERS = {"all alike": uneven, "hiccups": hiccups, "one straggler": slowed(4)}
+
+def training(name, pace):
+    """train(rate, seed) for this server: its history [(version, seconds, loss)] in simulated time."""
+    server, updates, more = SERVERS[name]
+
+    def train(rate, seed):
+        fabric = Rehearsal(workers, pace, seed)
+        server(fabric, torch.zeros(len(best)), updates, rate, *more)
+        return fabric.points
+
+    return train
+
+# %%
+goal = excess(0 * best) / 100
+train_sync = training("synchronous", CLUSTERS["one straggler"])
+for rate in (0.1, 0.4, 1.6):
+    for seed in (1, 2):
+        points = train_sync(rate, seed)
+        print(f"rate {rate}, seed {seed}: first at the goal {reached(points, goal)} s, at its end {points[-1][2] / goal:.1f} × goal")
+
+# %% [markdown]
+# Look at these lines as a referee. One seed is luck. A loss can touch the goal and leave it again, or become NaN. And
+# who tries many rates and reports the quickest run reports luck, too: the rate may be chosen by these runs, but its
+# time must be measured by *fresh* ones.
+#
+# A run is **at the goal** from the moment from which its loss stays at or below the goal to the end. If there is none,
+# its time is `math.inf`. Write the referee. `rates` doubles from one to the next, and with one of them at least most
+# runs are at the goal. Is the best one an end of the grid? Then go on beyond it, halving or doubling.
+#
+# <details><summary>Hint 1</summary>Two helpers: the time of one run, and the median time of one rate.</details>
+# <details><summary>Hint 2</summary>Every comparison with NaN is false: ask <code>loss <= goal</code>, not
+# <code>loss > goal</code>.</details>
+
+# %% tags=["exercise:time_at_best_rate"]
+# Exercise 5.4: the time to the goal at the best learning rate
+def time_at_best_rate(train, goal, rates, seeds, fresh):
+    """The rate whose median time to the goal over `seeds` is least, and its times with the seeds in `fresh`, a list.
+
+    `train(rate, seed)` returns [(version, seconds, loss), …]. While the best rate is an end of the grid, the grid grows.
+    """
+    ### BEGIN SOLUTION
+    def time_of(rate, seed):
+        since = math.inf
+        for _, seconds, loss in train(rate, seed):
+            since = min(since, seconds) if loss <= goal else math.inf
+        return since
+
+    def median_of(rate):
+        return statistics.median(time_of(rate, seed) for seed in seeds)
+
+    medians = {rate: median_of(rate) for rate in rates}
+    while True:
+        chosen = min(medians, key=medians.get)
+        if chosen == max(medians):
+            medians[2 * chosen] = median_of(2 * chosen)
+        elif chosen == min(medians):
+            medians[chosen / 2] = median_of(chosen / 2)
+        else:
+            return chosen, [time_of(chosen, seed) for seed in fresh]
+    ### END SOLUTION
+
+# %% tags=["check:time_at_best_rate"] points=1.5
+check.time_at_best_rate(time_at_best_rate)
+
+# %%
+lab.predict("fair", "One straggler, each server at its own best rate: how many times sooner is the asynchronous one?", "times")
+
+# %%
+lab.predict("alike", "And where all workers are alike?", "times")
+
+# %%
+def raced(name, pace):
+    """(rate, [seconds of three fresh seeds]) of a server at its best; None where an exercise is not yet written."""
+    try:
+        return time_at_best_rate(training(name, pace), goal, [0.025, 0.05, 0.1, 0.2], seeds=[1, 2, 3], fresh=[11, 12, 13])
+    except NotYet:
+        return None
+
+fair = {(cluster, name): raced(name, pace) for cluster, pace in CLUSTERS.items() for name in SERVERS}
+
+# %%
+def middle(cluster, name):
+    return fair[cluster, name] and statistics.median(fair[cluster, name][1])
+
+for id, cluster in {"fair": "one straggler", "alike": "all alike"}.items():
+    lab.measure(id, times(middle(cluster, "synchronous"), middle(cluster, "asynchronous")))
+figures.race(
+    [
+        figures.Timing(name, middle(cluster, name), group=cluster, repeats_s=row[1] if row else ())
+        for (cluster, name), row in fair.items()
+    ],
+    "Each at its own best rate: which server is at the goal first, and where?",
+)
+
+# %%
+for (cluster, name), row in fair.items():
+    if row:
+        print(f"{cluster:13} {name:15} best rate {row[0]:.4f}, fresh seeds: {', '.join(f'{t:.2f} s' for t in sorted(row[1]))}")
+
+# %% [markdown]
+# Compare the best rates: how many times as large is the synchronous one? This is what asynchrony costs: single, stale
+# gradients bear small steps (*statistical efficiency*). What it buys is more gradients a second (*hardware
+# efficiency*). Which of the two weighs more depends on the cluster, on the goal and on the noise (Dutta and others,
+# 2018).
+#
+# A rehearsal gives no time to messages and to the server. Do real ranks agree?
+
+# %%
+def for_real(name, cluster="one straggler"):
+    """Seconds to the goal of three real runs at the best rate."""
+    server, updates, more = SERVERS[name]
+    plan = fair[cluster, name]
+    if not plan:
+        return None
+    enough = math.ceil(updates / 2)
+    runs = [
+        launch(play, workers + 1, args=(server, CLUSTERS[cluster], enough, plan[0], *more), seed=seed) for seed in (21, 22, 23)
+    ]
+    return [reached(history(run), goal) or math.inf for run in runs]
+
+with unobserved():
+    real = {name: for_real(name) for name in ("synchronous", "asynchronous", "1 backup worker")}
 
 # %% [markdown]
 # ## What you predicted, and what came out
