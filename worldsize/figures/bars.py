@@ -1,6 +1,7 @@
 """Bars: a race of measured times, a lab's questions, each with its prediction beside it, and counters that should be equal.
 
-Measured is filled, predicted is a dashed outline, and both are written out as numbers. Left out: error bars.
+Measured is filled, predicted is a dashed outline, and both are written out as numbers. A thin line goes from the shortest
+repetition to the longest. Left out: deviations and confidence.
 """
 
 from __future__ import annotations
@@ -111,12 +112,25 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
     else:
         look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
         ax.barh(top, row.measured_s, 0.42, **look)
-        ax.text(row.measured_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+        longest_s = _repeats(ax, top, row)
+        ax.text(longest_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
         _outline(ax, y + 0.22, row.predicted_s, 0.2)
         predicted = f" predicted {units.seconds(row.predicted_s)}"
         ax.text(row.predicted_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
+
+
+def _repeats(ax: Axes, y: float, row: Timing) -> float:
+    """A line over a bar from its shortest to its longest finite repetition; returns where bar and line end."""
+    finite = list(filter(math.isfinite, row.repeats_s))
+    if len(finite) < 2:
+        return row.measured_s
+
+    ax.errorbar(
+        [min(finite)], [y], xerr=[[0], [max(finite) - min(finite)]], color=base.INK, linewidth=tokens.THIN_PT, capsize=3
+    )
+    return max(row.measured_s, *finite)
 
 
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
