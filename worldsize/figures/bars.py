@@ -55,11 +55,11 @@ class Timing:
 
 
 @base.plain_style
-def race(rows: Iterable[Timing], asks: str = "") -> Picture:
+def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> Picture:
     """A bar for each measured time with its prediction beside it, in groups of one world size.
 
     A name keeps its colour and hatch through all groups. `asks` is the question over the picture, its answer the last
-    group's winner. ValueError where it is no question.
+    group's winner. `simulated`: the times are of a clock that no busy machine disturbs. ValueError where it is no question.
     """
     rows = tuple(rows)
     if not rows:
@@ -85,7 +85,9 @@ def race(rows: Iterable[Timing], asks: str = "") -> Picture:
         _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
-    said = [last, findings.wide({_name(row): row.repeats_s for row in rows})]
+    said = [last]
+    if not simulated:
+        said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
     if asks:
         said, earlier = [*earlier, *said], []
     finding = findings.line(*said)
@@ -151,8 +153,8 @@ def _outline(ax: Axes, y: float, width: float, height: float) -> None:
 
 
 def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]]) -> None:
-    every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows))
-    largest_s = max(filter(None, every_s), default=1)
+    every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows), *map(attrgetter("repeats_s"), rows))
+    largest_s = max((value for value in every_s if value and math.isfinite(value)), default=1)
     scale, unit = units.time_unit(largest_s)
 
     ax.set_xlim(0, largest_s * ROOM_FOR_TEXT)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.asynchronous.scripted_trainings import GOAL, ScriptedTrainings, Way, seconds_to_goal
+from worldsize.checks.asynchronous.scripted_trainings import GOAL, RunShape, ScriptedTrainings, seconds_to_goal
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
@@ -45,30 +45,30 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, MEDIAN, "plain runs", _table(arena, 3))
 
     table = _table(arena, 3)
-    table.decoy(*[[Way(0.4) if k == lucky else Way(2.5) for k in range(3)] for lucky in range(3)])
+    table.decoy(*[[RunShape(0.4) if k == lucky else RunShape(2.5) for k in range(3)] for lucky in range(3)])
     yield _case(arena, fn, MEDIAN, "each is lucky with a rate of its own", table)
 
     table = _table(arena)
-    table.put(table.best, [Way(9.0), *[Way(1.0)] * 3, Way(0.5, "rises")])
+    table.put(table.best, [RunShape(9.0), *[RunShape(1.0)] * 3, RunShape(0.5, "rises")])
     yield _case(arena, fn, MEDIAN, "one of the best rate is slow, and one diverges", table)
 
-    quick, wild = [Way(0.4)] * 2, [Way(0.4, "diverges")] * 3
+    quick, wild = [RunShape(0.4)] * 2, [RunShape(0.4, "diverges")] * 3
     for ways in ([*quick, *wild], [*wild, *quick]):
         table = _table(arena)
         table.decoy(ways)
         yield _case(arena, fn, MEDIAN, "one rate diverges with most of them", table)
 
     table = _table(arena)
-    table.decoy([Way(2.0, step_s=4.0)] * 5)
+    table.decoy([RunShape(2.0, step_s=4.0)] * 5)
     yield _case(arena, fn, MEDIAN, "steps differ in length", table)
 
     table = _table(arena)
-    table.decoy([Way(3.0, "dips")] * 5)
+    table.decoy([RunShape(3.0, "dips")] * 5)
     yield _case(arena, fn, STAYS, "one rate touches the goal early and comes back to it late", table)
 
     for how in ("rises", "NaN"):
         table = _table(arena)
-        table.decoy([Way(0.4, how)] * 5)
+        table.decoy([RunShape(0.4, how)] * 5)
         what = {"rises": "over the goal", "NaN": "at NaN"}[how]
         yield _case(arena, fn, STAYS, f"one rate is there early and ends {what}", table)
 
@@ -76,8 +76,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield _case(arena, fn, ENDS, f"the best rate lies beyond the grid's {end} end", _table(arena, best=best))
 
     table = _table(arena)
-    table.decoy([Way(1.6)] * 5, fresh=[Way(0.2)] * 5)
-    table.put(table.best, fresh=[Way(1.2), Way(1.1), Way(0.6, "rises"), Way(1.4), Way(1.3)])
+    table.decoy([RunShape(1.6)] * 5, fresh=[RunShape(0.2)] * 5)
+    table.put(table.best, fresh=[RunShape(1.2), RunShape(1.1), RunShape(0.6, "rises"), RunShape(1.4), RunShape(1.3)])
     yield _case(arena, fn, FRESH, "fresh seeds differ from those that choose", table)
 
 

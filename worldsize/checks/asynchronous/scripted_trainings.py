@@ -24,7 +24,7 @@ LossHistory = list[tuple[int, float, float]]
 
 
 @dataclass(frozen=True)
-class Way:
+class RunShape:
     """How a run goes: it is at the goal after `times` what the best rate takes, and then stays, or does something else.
 
     "dips": it touches the goal once at an early step. "rises" and "NaN": it does not stay there. "diverges": it never gets
@@ -51,7 +51,7 @@ class ScriptedTrainings:
         self.wrong_call: Complaint = None
         self._draws = draws
         self._best_s = draws.uniform(2.0, 5.0)
-        self._ways: dict[tuple[int, int], Way] = {}
+        self._ways: dict[tuple[int, int], RunShape] = {}
         self._noise = {(k, seed): draws.uniform(0.95, 1.05) for k in self.places for seed in drawn}
         for k in self.places:
             self.put(k, [self._usual(k)] * seeds, [self._usual(k)] * seeds)
@@ -63,17 +63,17 @@ class ScriptedTrainings:
     def rate(self, place: int) -> float:
         return self.first * 2.0**place
 
-    def _usual(self, place: int) -> Way:
+    def _usual(self, place: int) -> RunShape:
         if place > self.best + 3:
-            return Way(1.0, "diverges")
-        return Way(WORSE ** abs(place - self.best))
+            return RunShape(1.0, "diverges")
+        return RunShape(WORSE ** abs(place - self.best))
 
-    def put(self, place: int, ways: Sequence[Way] = (), fresh: Sequence[Way] = ()) -> None:
+    def put(self, place: int, ways: Sequence[RunShape] = (), fresh: Sequence[RunShape] = ()) -> None:
         """Lets the runs of one rate go so, in the order of the seeds."""
         for seeds, given in ((self.seeds, ways), (self.fresh, fresh)):
             self._ways |= {(place, seed): way for seed, way in zip(seeds, given, strict=False)}
 
-    def decoy(self, *rows: Sequence[Way], fresh: Sequence[Way] = ()) -> None:
+    def decoy(self, *rows: Sequence[RunShape], fresh: Sequence[RunShape] = ()) -> None:
         """Lets the runs of other rates of the grid than the best one go so, a row a rate."""
         others = [k for k in range(len(self.rates)) if k != self.best]
         for place, ways in zip(self._draws.sample(others, len(rows)), rows, strict=True):
