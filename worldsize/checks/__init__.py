@@ -29,6 +29,7 @@ CHECKS = {
     "async_server": "asynchronous.servers",
     "bounded_server": "asynchronous.servers",
     "backup_server": "asynchronous.servers",
+    "time_at_best_rate": "asynchronous.best_rate",
     "parameter_server": "collectives.all_reduce",
     "sharded_parameter_server": "collectives.all_reduce",
     "reduce_scatter": "collectives.all_reduce",

@@ -1,6 +1,7 @@
 """Bars: a race of measured times, a lab's questions, each with its prediction beside it, and counters that should be equal.
 
-Measured is filled, predicted is a dashed outline, and both are written out as numbers. Left out: error bars.
+Measured is filled, predicted is a dashed outline, and both are written out as numbers. A thin line goes from the shortest
+repetition to the longest. Left out: deviations and confidence.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ class Timing:
 
 
 @base.plain_style
-def race(rows: Iterable[Timing], asks: str = "") -> Picture:
+def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> Picture:
     """A bar for each measured time with its prediction beside it, in groups of one world size.
 
     A name keeps its colour and hatch through all groups. `asks` is the question over the picture, its answer the last
-    group's winner. ValueError where it is no question.
+    group's winner. `simulated`: the times are of a clock that no busy machine disturbs. ValueError where it is no question.
     """
     rows = tuple(rows)
     if not rows:
@@ -84,7 +85,9 @@ def race(rows: Iterable[Timing], asks: str = "") -> Picture:
         _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
-    said = [last, findings.wide({_name(row): row.repeats_s for row in rows})]
+    said = [last]
+    if not simulated:
+        said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
     if asks:
         said, earlier = [*earlier, *said], []
     finding = findings.line(*said)
@@ -111,12 +114,25 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
     else:
         look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
         ax.barh(top, row.measured_s, 0.42, **look)
-        ax.text(row.measured_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+        longest_s = _repeats(ax, top, row)
+        ax.text(longest_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
         _outline(ax, y + 0.22, row.predicted_s, 0.2)
         predicted = f" predicted {units.seconds(row.predicted_s)}"
         ax.text(row.predicted_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
+
+
+def _repeats(ax: Axes, y: float, row: Timing) -> float:
+    """A line over a bar from its shortest to its longest finite repetition; returns where bar and line end."""
+    finite = list(filter(math.isfinite, row.repeats_s))
+    if len(finite) < 2:
+        return row.measured_s
+
+    ax.errorbar(
+        [min(finite)], [y], xerr=[[0], [max(finite) - min(finite)]], color=base.INK, linewidth=tokens.THIN_PT, capsize=3
+    )
+    return max(row.measured_s, *finite)
 
 
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
@@ -137,8 +153,8 @@ def _outline(ax: Axes, y: float, width: float, height: float) -> None:
 
 
 def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, str]]) -> None:
-    every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows))
-    largest_s = max(filter(None, every_s), default=1)
+    every_s = chain(*map(attrgetter("measured_s", "predicted_s"), rows), *map(attrgetter("repeats_s"), rows))
+    largest_s = max((value for value in every_s if value and math.isfinite(value)), default=1)
     scale, unit = units.time_unit(largest_s)
 
     ax.set_xlim(0, largest_s * ROOM_FOR_TEXT)

@@ -7,7 +7,7 @@ SETUPS = {
     "02": ("63768f8032ed",),
     "03": ("aa866ea06616",),
     "04": ("1ef6e365d54c", "410d00a7cfe5",),
-    "05": ("8d4fc46ee65d", "51c09b2a57c2",),
+    "05": ("87636f56d05c", "51c09b2a57c2",),
     "06": ("9028f5e13ce9", "ecba5076f40c",),
     "07": ("2e2c61320973",),
     "08": ("e0cb01e94048", "916888e60e5b",),
@@ -50,6 +50,7 @@ EXERCISES = {
         "async_server": "# Exercise 5.1: the asynchronous server",
         "bounded_server": "# Exercise 5.2: the gate of bounded staleness",
         "backup_server": "# Exercise 5.3: the barrier with backup workers",
+        "time_at_best_rate": "# Exercise 5.4: the time to the goal at the best learning rate",
     },
     "06": {
         "parameter_server": "# Exercise 6.1: a parameter server",

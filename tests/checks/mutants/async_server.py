@@ -188,6 +188,72 @@ def returns_the_weights_alone(fabric, weights, updates, rate, scaled=False):
     return serve(fabric, weights, updates, descend(rate, scaled))[0]
 
 
+@answers.is_wrong("expected float32[9], which is what `out` is, got float32[8]")
+def sends_weights_without_a_version(fabric, weights, updates, rate, scaled=False):
+    workers = range(1, fabric.world_size)
+    for worker in workers:
+        fabric.send(weights, to=worker)
+    box, sent, staleness = letter(0, weights), dict.fromkeys(workers, 0), []
+    for version in range(updates):
+        worker = fabric.recv(box)
+        weights -= rate * opened(box)[1]
+        staleness.append(version - sent[worker])
+        sent[worker] = version + 1
+        fabric.send(weights, to=worker)
+    dismiss(fabric, weights, workers)
+    return weights, staleness
+
+
+@answers.is_wrong("rank 0 changed the tensor of its isend to rank")
+def writes_into_the_letter_that_is_still_being_sent(fabric, weights, updates, rate, scaled=False):
+    workers, box = begin(fabric, weights)
+    out, staleness, under_way = letter(0, weights), [], []
+    for version in range(updates):
+        worker = fabric.recv(box)
+        base, gradient = opened(box)
+        staleness.append(version - base)
+        descend(rate, scaled)(weights, gradient, version - base)
+        out.copy_(letter(version + 1, weights))
+        under_way.append(fabric.isend(out, to=worker))
+    for handle in under_way:
+        handle.wait()
+    dismiss(fabric, weights, workers)
+    return weights, staleness
+
+
+@answers.is_wrong("rank 0 ended with an isend that nobody waited for")
+def never_waits_for_its_answers(fabric, weights, updates, rate, scaled=False):
+    workers, box = begin(fabric, weights)
+    staleness = []
+    for version in range(updates):
+        worker = fabric.recv(box)
+        base, gradient = opened(box)
+        staleness.append(version - base)
+        descend(rate, scaled)(weights, gradient, version - base)
+        fabric.isend(letter(version + 1, weights), to=worker)
+    dismiss(fabric, weights, workers)
+    return weights, staleness
+
+
+@answers.is_wrong("3 workers, scaled=True", "ZeroDivisionError")
+def divides_by_a_staleness_of_nought(fabric, weights, updates, rate, scaled=False):
+    def step(weights, gradient, age):
+        weights -= (rate / age if scaled else rate) * gradient
+
+    return serve(fabric, weights, updates, step)
+
+
+@answers.is_wrong("counts 0 times, expected 1 times", "It was received and never applied")
+def returns_the_weights_that_it_was_given(fabric, weights, updates, rate, scaled=False):
+    newest = weights.clone()
+    return weights, serve(fabric, newest, updates, descend(rate, scaled))[1]
+
+
+@answers.is_wrong("the staleness of gradient", "it was computed on version", "applied to version")
+def takes_the_last_letter_to_anybody_for_the_base(fabric, weights, updates, rate, scaled=False):
+    return serve(fabric, weights, updates, descend(rate, scaled), lambda version, base: 0)
+
+
 @answers.is_right
 def plain(fabric, weights, updates, rate, scaled=False):
     return serve(fabric, weights, updates, descend(rate, scaled))
@@ -216,3 +282,41 @@ def remembers_what_it_sent_and_tells_the_last_one_to_stop(fabric, weights, updat
         fabric.send(letter(STOP, weights), worker)
         del sent[worker]
     return weights, staleness
+
+
+@answers.is_right
+def waits_for_an_answer_only_when_its_worker_is_heard_again(fabric, weights, updates, rate, scaled=False):
+    under_way = {worker: fabric.isend(letter(0, weights), to=worker) for worker in range(1, fabric.world_size)}
+    box, ages = letter(0, weights), ()
+    while len(ages) < updates:
+        worker = fabric.recv(box)
+        under_way[worker].wait()
+        ages += (len(ages) - int(box[0]),)
+        weights.sub_(box[1:], alpha=rate / ages[-1] if scaled and ages[-1] > 1 else rate)
+        under_way[worker] = fabric.isend(letter(len(ages), weights), to=worker)
+    for handle in under_way.values():
+        handle.wait()
+    dismiss(fabric, weights, sorted(under_way))
+    return weights, ages
+
+
+@answers.is_right
+def serves_by_a_function_of_its_own(fabric, weights, updates, rate, scaled=False):
+    workers = tuple(range(1, fabric.world_size))
+
+    def answer(version, worker):
+        fabric.send(letter(version, weights), worker)
+
+    def one_update(version):
+        box = torch.empty(weights.numel() + 1)
+        worker = fabric.recv(box)
+        age = torch.tensor(version) - box[0].int()
+        weights.copy_(weights - box[1:] * rate / (age.clamp(min=1) if scaled else 1))
+        answer(version + 1, worker)
+        return age.item()
+
+    for worker in workers:
+        answer(0, worker)
+    ages = list(map(one_update, range(updates)))
+    dismiss(fabric, weights, workers)
+    return weights, ages

@@ -16,7 +16,7 @@ from worldsize.checks.asynchronous.update_plan import UpdatePlan, ahead, shares,
 from worldsize.checks.kit.transfers import received_by_each
 from worldsize.checks.kit.values import close, differing, same, shown, type_in_words
 from worldsize.checks.verdict import Complaint
-from worldsize.failures import deadlock_line
+from worldsize.failures import Wait
 from worldsize.units import count, number
 
 TOLERANCE = 1e-3  # of how often a gradient counts: float32 rounds at every update, and two shares differ by far more
@@ -218,9 +218,9 @@ def _whole(value: Any) -> int | None:
 
 
 def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
-    """Words for a server that got no further with its answers: what it did wrong, and who waits for whom.
+    """Words for a server that got no further with its answers: what it did wrong, and what every rank does.
 
-    Two lines, one for each.
+    Two lines, one for each. A played worker that waits for its turn is one that computes: turns are the script's own.
     """
     taken = received_by_each(ended.trace)[0]
     server = next((wait for wait in ended.waits if wait.rank == 0), None)
@@ -237,25 +237,46 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
     else:
         complaint = _unanswered(taken, play, plan)
 
-    return f"after {count(taken, 'gradient')} {complaint}\n{deadlock_line(ended.waits)}"
+    return f"after {count(taken, 'gradient')} {complaint}\ndeadlock: {', '.join(map(_stands, ended.waits))}"
+
+
+def _stands(wait: Wait) -> str:
+    """Where a rank of a deadlock stands, in the words of the lab."""
+    if wait.rank == 0 and wait.op == "send":
+        return f"the server sends to rank {wait.peer}"
+    if wait.rank == 0:
+        return f"the server receives from {_from_whom(wait.peer)}"
+    if wait.tag:
+        return f"rank {wait.rank} computes"
+
+    what = "for weights"
+    if wait.op == "send":
+        what = "until its gradient is taken"
+    if wait.peer_ended:
+        what += " from a server that has ended"
+    return f"rank {wait.rank} waits {what}"
+
+
+def _from_whom(peer: int | None) -> str:
+    if peer is None:
+        return "anyone"
+    return f"rank {peer}"
 
 
 def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
+    if taken < len(play.order) and plan.need:
+        late = sum(age > 0 for age in plan.ages[:taken])
+        came = f"{taken - late} of these were computed on the newest weights"
+        return f"the server stops, and {came}: {count(plan.updates, 'step')} of {plan.need} take {plan.updates * plan.need}."
     if taken < len(play.order):
-        why = "each is one update"
-        if plan.need:
-            why = "late ones count nothing"
-        return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: {why}."
+        return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: each is one update."
 
     return "the server has ended, and a worker still waits for it: `dismiss` takes what is under way and tells all to stop."
 
 
 def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
-    rank = "anyone"
-    if peer is not None:
-        rank = f"rank {peer}"
-    done = count(plan.updates, "update")
-    return f"the {done} are done, and the server waits for {rank}, which has no gradient under way: `busy` are those who compute."
+    done, whom = count(plan.updates, "update"), _from_whom(peer)
+    return f"the {done} are done, and the server waits for {whom}, which has no gradient under way: `busy` are those who compute."
 
 
 def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
