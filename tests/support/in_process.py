@@ -123,6 +123,7 @@ class InProcessArena:
         returned: dict[int, Any] = {}
 
         def work(rank: int) -> None:
+            torch.set_grad_enabled(True)  # the rank before may have stopped inside no_grad
             fabrics[rank].guard_sends()
             own = (fabrics[rank], given[rank], *map(tensors, of_rank(more, rank)))
             driven = driver is not None and rank not in played
@@ -156,6 +157,8 @@ def _next_one() -> None:
     others = getcurrent().parent
     if others is None:
         raise NoProcesses("threads")
+    if torch._C._current_graph_task_id() != -1:
+        raise NoProcesses("a backward that waits for messages: autograd runs one at a time in a thread")
 
     learns = torch.is_grad_enabled()  # a rank's own in a process of its own
     others.switch()
