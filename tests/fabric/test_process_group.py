@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.checks.mutants import flattened, ring_all_reduce, row_parallel, tree_broadcast
+from tests.checks.mutants import flattened, ring_all_reduce, sharded_adam, tree_broadcast
 from tests.support.conformance import SUITE
 from worldsize.fabric import Fabric, over_group
 from worldsize.fabric.process_group import wire_over
@@ -61,14 +61,14 @@ def of_labs(fabric):
 
     trained = flattened.plain(fabric, timed_network.task(sizes=[4, 3, 2], steps=2, seed=5))
 
-    draws = torch.Generator().manual_seed(0)
-    x, weight, bias, grad = (torch.randn(s, generator=draws) for s in ((3, 8), (5, 8), (5,), (3, 5)))
-    layer = row_parallel.adds_the_bias_on_rank_0(fabric, (row_parallel.own(fabric, x), weight, bias, grad))
+    weights = torch.arange(8.0)
+    gradients = [torch.arange(8.0) + 10 * rank + step for step in range(2)]
+    sharded_adam.every_part_straight_to_its_owner(fabric, (weights, gradients), 0.1)
     return {
         "02": spread.tolist(),
         "06": summed[::997].tolist(),
         "11": [p.tolist() for p in trained["weights"]],
-        "12": [part.tolist() for part in layer],
+        "12": weights.tolist(),
     }
 
 
