@@ -712,7 +712,8 @@ figures.race(bars, "Which schedule is faster, over fast links and over slow ones
 # **In one sentence:** why do pipelines run *between* machines, and finer splits of a layer *inside* one?
 #
 # <details><summary>Compare</summary>A cut between layers passes one activation each way for each micro-batch, to one
-# neighbour, and can hide it behind work; a split layer needs every rank's part at every layer, at once.</details>
+# neighbour, and can hide it behind work where enough are in flight; a split layer needs every rank's part at every
+# layer, at once.</details>
 
 # %% [markdown]
 # ## Smaller bubbles (optional)
@@ -741,9 +742,9 @@ split = [schedules.split_backward(s, stages, 2 * stages) for s in range(stages)]
 figures.pipeline(play(split, forward_s, half, weights_s=half), "Split backwards: how much of their time do stages work?")
 
 # %% [markdown]
-# The contest: beat them. `mine` below begins as the schedule above. Change it: for example fewer micro-batches in flight at
-# the same time, or both ideas at once. The player refuses what waits for ever. One bound holds for all schedules without
-# chunks: the last stage cannot begin before $p-1$ forwards have passed.
+# The contest: `mine` below begins as the schedule above. One bound holds for all schedules without chunks: the last
+# stage cannot begin before $p-1$ forwards have passed, and `mine` may be there already. So win elsewhere: the same
+# time with fewer micro-batches in flight, or go under the bound with chunks. The player refuses what waits for ever.
 
 # %%
 def mine(stage, stages, m):

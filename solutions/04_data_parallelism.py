@@ -459,9 +459,10 @@ lab.measure("first_wrong", None if wrong is None else sum(max(wrong[:k]) < 1e-12
 figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %% [markdown]
-# Each mistake has its trace. *Any start* never goes away: the ranks take the same steps from different places. *Added up*
-# is wrong from the first step: it is a learning rate n times as large. *Mean of means* is the nasty one: right to the last
-# digit until the smaller batch at the end of the epoch, and nothing looks broken.
+# Each mistake has its trace. With *any start* the differences *between ranks* stay exactly as they were: all take the
+# same steps, from different places. *Added up* is wrong from the first step: it is a learning rate n times as large.
+# *Mean of means* is the nasty one: right to the last digit until the smaller batch at the end of the epoch, and
+# nothing looks broken.
 #
 # **In one sentence:** why does *any start* never heal, though all ranks see the same gradients?
 #
@@ -835,8 +836,9 @@ for link in (slow, Link("50 MB/s", "100 us")):
     print(f"by formula, over {link}: {parallelism.seconds_data_parallel(3, 0, parameters, link) / example_s:.0f} a rank")
 
 # %% [markdown]
-# The border hardly depends on how large such a model is: the gradients grow with the weights, and so does the work for an
-# example. A slow link asks for large batches, or for averaging that hides behind the backward pass (Lab 11).
+# Where the work for an example grows with the weights, as in an MLP, the border hardly depends on how large the model
+# is: the gradients grow with it. (Here the work is declared, the same for both models.) A slow link asks for large
+# batches, or for averaging that hides behind the backward pass (Lab 11).
 
 # %% [markdown]
 # ## One step in time (optional)

@@ -134,8 +134,9 @@ class Narrated(torch.autograd.Function):
 (3 * Narrated.apply(torch.tensor([1.0, 2.0], requires_grad=True))).sum().backward()
 
 # %% [markdown]
-# `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. Here is the training that goes round your
-# MLP. A `task` is a dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
+# `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. (It sends each part straight to its
+# owner and back: the bytes are those of lab 06's ring.) Here is the training that goes round your MLP. A `task` is a
+# dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
 # $\frac12\sum(y-\text{target})^2$, so every gradient depends on the weights.
 
 # %%
@@ -328,10 +329,10 @@ for name, got, expected in zip(("y", "the gradient of the first norm's scale"), 
 # %% [markdown]
 # ## Sequence parallelism
 #
-# Between the cut pairs lie norms, dropouts and the sum with x. There every rank does the same work on the same tokens, and
-# keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
-# **all-gather**. After it, a rank needs the sum of its own tokens alone: a **reduce-scatter**. How many more bytes than
-# with f and g?
+# Between the cut pairs lie norms, dropouts and the sum with x. There every rank does the same work on the same tokens,
+# and keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
+# **all-gather**. After it, a rank needs the sum of its own tokens alone: a **reduce-scatter**. Are that more bytes
+# than with f and g?
 
 # %%
 lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatters, over those with f and g?", "times")
@@ -470,9 +471,10 @@ lab.predict(
 )
 
 # %% [markdown]
-# `gradients` yields this rank's gradient for one step after the other, each at the weights as they are by then. So change
-# the weights **in place**. A rank takes no step with another rank's part of the weights, and so has no use for its old
-# values: in the check they are NaN (not a number; what is computed with it is NaN too) at the start.
+# `gradients` yields this rank's gradient for one step after the other, each at the weights as they are by then. So
+# change the weights **in place**. A rank takes no step with another rank's part of the weights, and so has no use for
+# its old values: in the check they are NaN (not a number; what is computed with it is NaN too) at the start, and no
+# gradient depends on them. Gather nothing before the first step.
 #
 # <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view: when it changes, weights
 # change.</details>
@@ -784,7 +786,7 @@ def pytorchs(fabric, work_s, meter=None, ahead=True):
     return [p.to_local().detach().flatten() for p in model.parameters()], live and live.peak
 
 # %%
-lab.predict("prefetch", f"{stack_layers} layers, a step of forward and backward: how many ms does prefetch save, at most?", "ms")
+lab.predict("prefetch", f"{stack_layers} layers, a step of forward and backward: how many ms does prefetch save here?", "ms")
 lab.predict("fsdp_bytes", "Stage 3 against copies: how many times as many bytes does a rank send in a step?", "times")
 
 # %%
@@ -859,9 +861,10 @@ figures.stacks(
 )
 
 # %% [markdown]
-# Above the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers into
-# one buffer and copies from it into the weights, so for a moment a layer is there twice. With more layers all this stays as
-# it is, and only the own parts grow.
+# Above the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers
+# into one buffer and copies from it into the weights, so for a moment a layer is there twice. It also keeps its part
+# of every gradient until the optimizer's step, where yours steps at once: with more layers these parts grow, as the
+# own parts of the weights do, and the rest stays as it is.
 #
 # Now the bytes: how much does a step send?
 
