@@ -720,9 +720,9 @@ print(f"130 % of {needed} workers are {1.3 * needed:.1f}: of the pool of {pool},
 # ready, and its clock jumps. This is a *discrete-event simulation*.
 
 # %%
-# Helper: a server and its workers in simulated time, without processes
-class Rehearsal:
-    """The fabric of a server. `send` starts a worker, `recv` takes the gradient that is ready first."""
+# Helper: workers in simulated time, without processes
+class RehearsedWorkers:
+    """Half of a server's fabric: `send` starts a worker, whose gradient is ready some time later."""
 
     rank = 0
 
@@ -741,6 +741,11 @@ class Rehearsal:
         self.sent += 1  # of two that are ready at once, the first that was sent comes first
         ready = self.now + self.pace(to)
         heapq.heappush(self.under_way, (ready, self.sent, to, letter(version, gradient(weights))))
+
+# %%
+# Helper: a server's fabric in simulated time
+class Rehearsal(RehearsedWorkers):
+    """`recv` takes the gradient that is ready first."""
 
     def isend(self, box, to):
         self.send(box, to)

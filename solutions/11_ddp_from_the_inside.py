@@ -781,6 +781,8 @@ class Kept:
     def counted(self):
         return torch.autograd.graph.saved_tensors_hooks(self.pack, lambda packed: packed.tensor)
 
+# %%
+# Helper: the most of it in a step on one rank
 def most_kept(task, gradients):
     """The most bytes that autograd keeps in one step on one rank."""
     def alone(fabric):

@@ -134,9 +134,8 @@ class Narrated(torch.autograd.Function):
 (3 * Narrated.apply(torch.tensor([1.0, 2.0], requires_grad=True))).sum().backward()
 
 # %% [markdown]
-# `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. (It sends each part straight to its
-# owner and back: the bytes are those of lab 06's ring.) Here is the training that goes round your MLP. A `task` is a
-# dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
+# `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. Here is the training that goes round your
+# MLP. A `task` is a dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
 # $\frac12\sum(y-\text{target})^2$, so every gradient depends on the weights.
 
 # %%
