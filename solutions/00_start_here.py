@@ -287,7 +287,7 @@ last_run().show()
 def pass_right(fabric, x):
     """Send x to the next rank of the ring; return what came from the rank before.
 
-    A rank that is alone returns a copy of x. `torch.empty_like(x)` makes room for a message.
+    A rank that is alone returns what x holds. `torch.empty_like(x)` makes room for a message.
     """
     ### BEGIN SOLUTION
     if fabric.world_size == 1:
@@ -434,6 +434,6 @@ lab.summary()
 # %% [markdown]
 # **Further reading.** PyTorch's tutorial
 # [Writing Distributed Applications](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html) shows the same
-# ideas with `torch.distributed` alone. Ranks and tags are those of the
+# ideas with `torch.distributed` alone. Ranks are those of the
 # [MPI standard](https://www.mpi-forum.org/docs/mpi-4.1/mpi41-report.pdf), chapter 3. The fabric's `send` is its
 # `MPI_Ssend`, the synchronous mode of section 3.4; `MPI_Send` may also copy the message and return early.

@@ -687,7 +687,7 @@ figures.messages(run)
 
 # %% [markdown]
 # By the formula your order takes $(n-1)\left(\alpha+\frac{m}{nB}\right)$ for tables of m bytes. With more ranks the
-# blocks get smaller, and the whole hardly takes longer: each card sends $\frac{n-1}{n}m$ bytes, just under a table.
+# blocks get smaller, and the bytes never take longer than one table: each card sends $\frac{n-1}{n}m$ of them.
 
 # %% [markdown]
 # ## Two numbers for a link
@@ -857,10 +857,11 @@ figures.residuals(bare, [yours], "The bare machine: how far off is your line, an
 # %% [markdown]
 # ### One more byte (optional)
 #
-# The course's messages between processes have a **switch**. Up to 128 KiB a tensor is *copied* behind its header, and
-# both leave as one message. Above that the header goes alone, and the tensor follows without a copy, as a second
-# message. Many MPI libraries have such a switch too and call its sides *eager* and *rendezvous*. The copies, one on
-# each side, cost time for every byte; the second message costs a fixed time. Is 128 KiB the right place for it here?
+# (Run *The bare machine* first.) The course's messages between processes have a **switch**. Up to 128 KiB a tensor is
+# *copied* behind its header, and both leave as one message. Above that the header goes alone, and the tensor follows
+# without a copy, as a second message. Many MPI libraries have such a switch too and call its sides *eager* and
+# *rendezvous*. The copies, one on each side, cost time for every byte; the second message costs a fixed time. Is 128
+# KiB the right place for it here?
 
 # %%
 lab.predict("switch", f"{SMALL_BYTES:,} bytes, then one byte more: how many times as long does that take?", "times")
@@ -889,8 +890,9 @@ else:
 # %% [markdown]
 # ### Memory is no line either (optional)
 #
-# Arcs have another reason. Leave out messages and just copy bytes from one place in memory to another. A machine
-# reads what it used last from small, fast **caches**; a large tensor does not fit. How much does that matter?
+# (Run *The bare machine* first.) Arcs have another reason. Leave out messages and just copy bytes from one place in
+# memory to another. A machine reads what it used last from small, fast **caches**; a large tensor does not fit. How
+# much does that matter?
 
 # %%
 def copy_speed(size_bytes, tries=20):

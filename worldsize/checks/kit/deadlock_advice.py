@@ -58,7 +58,10 @@ def _all_send(waits: Sequence[Wait]) -> str:
 def _all_receive(waits: Sequence[Wait]) -> str:
     if not waits or any(wait.op != "recv" for wait in waits):
         return ""
-    return f"Every rank waits for a message, and none is on its way: {_pairs(waits)}. Somebody has to send first."
+    return (
+        f"Every rank waits for a message that nobody has sent it: {_pairs(waits)}. Somebody has to send first, "
+        f"or receives from another rank than the one that sends to it."
+    )
 
 
 def _circle(waits: Sequence[Wait]) -> str:
