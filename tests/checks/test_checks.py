@@ -6,12 +6,12 @@ import re
 import time
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.checks.mutants import Answers, Words
+from tests.support.answers import ANSWERS, FOLDER
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.kit.judge import Case, judge
@@ -21,8 +21,6 @@ from worldsize.errors import NotYet
 from worldsize.failures import Wait
 from worldsize.trace import Trace
 
-MODULES = sorted(p.stem for p in (Path(__file__).parent / "mutants").glob("[a-z]*.py"))
-ANSWERS: list[Answers] = [import_module(f"tests.checks.mutants.{name}").answers for name in MODULES]
 RIGHT_S, WRONG_S = 3.0, 30.0  # what a student waits at most; the second is no matter of chance on a busy machine
 AGAIN_S = 10.0
 LARGE_SIZES = tuple((n, length) for n in range(2, 9) for length in (2 * n, 2 * n + 1, n - 1))
@@ -113,7 +111,7 @@ def test_a_right_answer_passes_at_every_size(arena, exercise, fn):
 
 def test_answers_import_tensorflow_when_they_need_it():
     """Every rank that gets one of them imports its module first."""
-    sources = {path.name: path.read_text() for path in (Path(__file__).parent / "mutants").glob("*.py")}
+    sources = {path.name: path.read_text() for path in FOLDER.glob("*.py")}
     assert [name for name, text in sources.items() if re.search(r"^(import|from) (tensorflow|keras|tf_keras)", text, re.M)] == []
 
 

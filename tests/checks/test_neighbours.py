@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
-
 import pytest
 
-from tests.checks.mutants import Answers
+from tests.support.answers import ANSWERS
 from tests.support.in_process import InProcessArena, NoProcesses
 from worldsize.checks import run_check
 from worldsize.lab.released import EXERCISES
 
-MODULES = sorted(p.stem for p in (Path(__file__).parent / "mutants").glob("[a-z]*.py"))
-ANSWERS: dict[str, Answers] = {
-    answers.exercise: answers for answers in (import_module(f"tests.checks.mutants.{name}").answers for name in MODULES)
-}
+BY_EXERCISE = {answers.exercise: answers for answers in ANSWERS}
 
 
 @pytest.mark.parametrize("lab", EXERCISES)
 def test_a_neighbours_answer_earns_a_third_at_most(lab):
-    exercises = [exercise for exercise in EXERCISES[lab] if exercise in ANSWERS]
+    exercises = [exercise for exercise in EXERCISES[lab] if exercise in BY_EXERCISE]
     rich = []
     for exercise in exercises:
         for neighbour in exercises:
             if neighbour == exercise:
                 continue
             try:
-                verdict = run_check(exercise, InProcessArena(1), ANSWERS[neighbour].right[0])
+                verdict = run_check(exercise, InProcessArena(1), BY_EXERCISE[neighbour].right[0])
             except NoProcesses:
                 continue
             if verdict.points > verdict.possible / 3 + 1e-9:

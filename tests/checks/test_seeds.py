@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
-
 import pytest
 
-from tests.checks.mutants import Answers
+from tests.support.answers import ANSWERS
 from tests.support.in_process import InProcessArena, NoProcesses
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
 
-MODULES = sorted(p.stem for p in (Path(__file__).parent / "mutants").glob("[a-z]*.py"))
-ANSWERS: list[Answers] = [import_module(f"tests.checks.mutants.{name}").answers for name in MODULES]
 RIGHT = [pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}") for a in ANSWERS for fn in a.right]
 LAUNCHES, OF_TENSORFLOW = 10, 3
 

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-from tests.checks.mutants import Answers
+from tests.support.answers import ANSWERS, FOLDER
 from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter
-
-FOLDER = Path(__file__).resolve().parents[1] / "checks" / "mutants"
-MODULES = sorted(p.stem for p in FOLDER.glob("[a-z]*.py"))
-ANSWERS: list[Answers] = [import_module(f"tests.checks.mutants.{name}").answers for name in MODULES]
 
 # The package `mutants`, made of its sources, in a sandbox that has no tests to import.
 MUTANTS = "tests.checks.mutants"
