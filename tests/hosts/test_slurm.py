@@ -85,6 +85,19 @@ def test_four_ranks_run_on_two_nodes_and_nothing_is_left(
     assert run.log(3) == "summed\n"  # read after the hosts are closed
 
 
+def test_the_log_files_of_a_notebook_stay_open_when_hosts_are(root: Path) -> None:
+    """In a process of its own: what counts is the first import of submitit."""
+    text = """
+import logging, sys
+from worldsize.engines.hosts.ways.slurm import import_submitit
+handler = logging.StreamHandler(open(sys.argv[1], "w"))
+handler.close = lambda: handler.stream.close()  # as absl's does, which TensorFlow brings
+import_submitit()
+assert not handler.stream.closed
+"""
+    subprocess.run([sys.executable, "-c", text, os.devnull], cwd=root, check=True, timeout=LIMIT_S)
+
+
 # ---- what the long campaign asks -------------------------------------------------------------------
 
 

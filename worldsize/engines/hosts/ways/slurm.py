@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from worldsize.engines.hosts.engine import HostsEngine
@@ -44,6 +45,18 @@ _REFUSED_OPTIONS = {
     "array", "export", "export-file", "input", "no-requeue", "ntasks", "ntasks-per-node", "nodes", "output", "error",
     "requeue",
 }  # fmt: skip
+
+
+def import_submitit() -> ModuleType:
+    """submitit, without the set-up of logging that its first import does: that closes the handlers of everybody else."""
+    mine = "SUBMITIT_LOG_LEVEL" not in os.environ
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
+    try:
+        import submitit
+    finally:
+        if mine:
+            del os.environ["SUBMITIT_LOG_LEVEL"]
+    return submitit
 
 
 class JobState(NamedTuple):
@@ -166,8 +179,7 @@ class Slurm:
 
     def _submit(self, invitations: list[str], umask: int) -> str:
         """Returns the number of the job. Raises NoHosts, ValueError."""
-        import submitit
-
+        submitit = import_submitit()
         executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm")
         given = dict(self._parameters)
         options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}
