@@ -284,9 +284,10 @@ figures.pipeline(run, "The same batch in four: how much of their time do stages 
 figures.replay({"whole batch": naive, "GPipe": run})
 
 # %% [markdown]
-# In GPipe's picture the numbers are micro-batches. The white that is left is the **bubble**: filling the pipeline and
-# draining it. Count one forward and one backward of a micro-batch as a slot. The last stage begins $p-1$ forwards late,
-# and stage 0 ends $p-1$ backwards after it. So the step takes $m+p-1$ slots where $m$ would do: $\frac{m+p-1}{m}$ times
+# When the whole batch reached the last stage, GPipe's was already on the way back. The numbers in its picture are
+# micro-batches. The white that is left is the **bubble**: filling the pipeline and draining it. Count one forward and one
+# backward of a micro-batch as a slot. The last stage begins $p-1$ forwards late, and stage 0 ends $p-1$ backwards after
+# it. So the step takes $m+p-1$ slots where $m$ would do: $\frac{m+p-1}{m}$ times
 # the ideal.
 
 # %%
@@ -504,7 +505,7 @@ def memory_curve(name, which):
         if batch % m == 0:
             held = {"GPipe": m, "1F1B": min(m, stages)}[name]
             on_paper.append((m, kept_on_paper(held, {"one batch": batch // m, "growing": rows}[which])))
-    return figures.Curve(f"{name}, {which}", memory[name, which], on_paper)
+    return figures.Curve(f"{name} ({which})", memory[name, which], on_paper)
 
 figures.curves(
     [memory_curve(*which) for which in memory],
@@ -554,9 +555,9 @@ longer = (2 * forward_s + backward_s) / (forward_s + backward_s)
 print(f"on paper the step takes {longer:.3g} times as long, and nothing else changes")
 
 # %% [markdown]
-# Stages with the widest inputs save least: an input has to be kept. The more layers lie behind one input, the more is saved.
-# Everything else is as before, the gradients too. Real systems recompute only what is cheap to compute and large to keep, and
-# use 1F1B besides: try both above.
+# A stage saves least where its input is most of what it keeps, as the first one's images are: the input stays. The more
+# layers lie behind one input, the more is saved. Everything else is as before, the gradients too. Real systems recompute
+# only what is cheap to compute and large to keep, and use 1F1B besides: try both above.
 
 # %% [markdown]
 # ## The slowest stage
@@ -719,7 +720,7 @@ figures.race(bars, "Which schedule is faster, over fast links and over slow ones
 # ## Smaller bubbles (optional)
 #
 # GPipe and 1F1B leave a bubble of $p-1$ forwards and backwards. **Interleaved 1F1B** (Megatron-LM, 2021) gives each device
-# $v$ *chunks* of the model instead of one: with 4 devices and 2 chunks, device 0 has the first eighth and the fifth. A slot
+# $v$ *chunks* of the model, stages of its own each, instead of one stage: with 4 devices and 2 chunks, device 0 has the first eighth and the fifth. A slot
 # is then $v$ times shorter. So should the bubble be: $\frac{p-1}{v\,m}$. The price is $v$ times as many messages.
 
 # %%
@@ -783,6 +784,12 @@ with unobserved():
     bars = [rehearsal("1 chunk", one, backward_s), rehearsal("2 chunks", two, backward_s, chunks=2)]
     bars.append(rehearsal("mine", own, half, half))
 figures.race(bars, "Over a slow link: which schedule is fastest?")
+
+# %% [markdown]
+# **In one sentence:** when do more chunks pay?
+#
+# <details><summary>Compare</summary>Where the bubble that they save is longer than the messages that they add: over fast
+# links, and where a batch has few micro-batches.</details>
 
 # %% [markdown]
 # ## What you predicted, and what came out

@@ -20,7 +20,7 @@ def every(layers, stages):
     return [[0, *inner, layers] for inner in combinations(range(1, layers), stages - 1)]
 
 
-@answers.is_wrong("there are cuts whose slowest stage takes less", "Every stage has as many layers: it is their seconds")
+@answers.is_wrong("there are cuts whose slowest stage takes less", "give or take one: it is their seconds")
 def as_many_layers_each(seconds, stages):
     return [len(seconds) * s // stages for s in range(stages + 1)]
 

@@ -90,6 +90,18 @@ def waits_in_every_send(fabric, part, schedules):
     return [p.grad for p in layers.parameters()]
 
 
+@answers.is_wrong("2 ranks, 4 micro-batches", "keep each one's input and output under its number k")
+def keeps_one_micro_batch_alone(fabric, part, schedules):
+    """Enough where there is only one."""
+    latest = {}
+
+    def go_forward(*given):
+        latest["kept"] = forward(*given)
+        return latest["kept"]
+
+    return stage(fabric, part, schedules, go_forward, lambda fabric, handles, x, out: backward(fabric, handles, *latest["kept"]))
+
+
 @answers.is_wrong("'NoneType'")
 def forgets_that_the_input_needs_a_gradient(fabric, part, schedules):
     def go_forward(fabric, part, layers, handles, k):

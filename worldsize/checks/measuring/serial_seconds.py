@@ -10,12 +10,12 @@ Left out: how near a fit comes on noisy data. A. Karp and H. Flatt, "Measuring p
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -120,22 +120,12 @@ Examine = Callable[[ArenaResult], dict[str, Complaint]]
 
 def _case(arena: Arena, fn: Callable, name: str, measured: MeasuredJobs, examine: Examine) -> Case:
     handed = [list(measured.workers), list(measured.one_s), list(measured.many_s)]
-    return Case(f"{measured}{name}", lambda: _with_advice(arena.call(fn, *handed)), examine)
+    return Case(f"{measured}{name}", lambda: with_advice(arena.call(fn, *handed), _ADVICE), examine)
 
 
-def _with_advice(ended: ArenaResult) -> ArenaResult:
-    """What to do about n = 1, where the formula of one point divides by zero."""
-    failure = ended.failure
-    if failure is None:
-        return ended
-
-    if failure.type == "ZeroDivisionError" or _NUMPY_DIVIDED_BY_ZERO.search(failure.message):
-        return replace(ended, message=f"{ended.message}\n{_ALONE}")
-    return ended
-
-
-_NUMPY_DIVIDED_BY_ZERO = re.compile("divide by zero|invalid value")
+# where n = 1 the formula of one point divides by zero: Python's error, and NumPy's warnings as errors
 _ALONE = "One worker tells nothing of s (1 − 1/n is 0): do not divide there, or leave n = 1 out"
+_ADVICE = dict.fromkeys(("ZeroDivisionError", "divide by zero", "invalid value"), _ALONE)
 
 
 def _exact(arena: Arena, fn: Callable, what: str, measured: MeasuredJobs, serial_s: float) -> Case:

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from worldsize.arrays import plain
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, sizes_on
 from worldsize.checks.kit.values import kind_in_words, same
@@ -51,6 +52,13 @@ SMALLEST = 1e-3  # a tensor whose gradients are all smaller counts as if it had 
 
 Schedules = list[list[Action]]
 
+_ADVICE = {
+    "backward through the graph a second time": (
+        "Several micro-batches are in flight at once: keep each one's input and output under its number k until its own "
+        "backward."
+    )
+}
+
 
 def run_stage(arena: Arena, fn: Callable) -> Verdict:
     """Check that one stage of a pipeline runs its micro-batches as the schedules say.
@@ -67,7 +75,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         orders = _orders(ranks, micro_batches, reverse, generator)
         yield Case(
             _case_name(ranks, micro_batches, dtype),
-            lambda parts=parts, orders=orders: arena.ranks(fn, parts, orders),
+            lambda parts=parts, orders=orders: with_advice(arena.ranks(fn, parts, orders), _ADVICE),
             lambda ended, parts=parts, orders=orders: _examine(ended, parts, orders),
         )
 

@@ -298,7 +298,8 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
         return None
 
     counts = np.diff(edges).tolist()
-    by_count = " Every stage has as many layers: it is their seconds that count." * (max(counts) - min(counts) <= 1)
+    hint = " Every stage has as many layers as the others, give or take one: it is their seconds that count."
+    by_count = hint * (max(counts) - min(counts) <= 1)
     return (
         f"the stages {edges} take {[_few_digits(s) for s in sums]} s; stage {sums.index(most)} is the slowest with "
         f"{_few_digits(most)} s, and there are cuts whose slowest stage takes less: {_few_digits(least)} s.{by_count}"

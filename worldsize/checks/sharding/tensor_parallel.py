@@ -10,12 +10,13 @@ M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3; V. Korthika
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import has_keys
 from worldsize.checks.sharding.parts import ByRank, Part, cut, what_came, wrong_part
@@ -90,19 +91,15 @@ def _case(arena: Arena, fn: Callable, shards: Shards, points: dict) -> Case:
         # the right bytes with wrong values in them are none
         return {values: wrong, messages: wrong or though_right("the values", _wrong_bytes(ended, shards))}
 
-    return Case(shards.name, lambda: _advised(arena.ranks(fn, shards.inputs)), examine)
+    return Case(shards.name, lambda: with_advice(arena.ranks(fn, shards.inputs), _ADVICE), examine)
 
 
-def _advised(ended: ArenaResult) -> ArenaResult:
-    """Says what a shard is after an error about shapes, which tells no more than that they don't fit."""
-    if ended.state != "raised" or "shapes cannot be multiplied" not in ended.message:
-        return ended
-
-    advice = (
+_ADVICE = {
+    "shapes cannot be multiplied": (
         "A rank has its own shard: rows of up, which are hidden units, and the columns of down for the same hidden units. "
         "Nothing is left to cut."
     )
-    return replace(ended, message=f"{ended.message}\n{advice}")
+}
 
 
 # ---- values ----------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ wrong, nothing is run. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.between_graph import drive
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import NOTHING, same
 from worldsize.checks.verdict import Complaint, Verdict
@@ -43,7 +43,8 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 
     def run() -> ArenaResult:
         cluster = Cluster(worker=WORKERS, ps=1)
-        return _advised(arena.tensorflow(fn, [*inputs, None], driver=drive, cluster=cluster, servers=("ps",)))
+        ended = arena.tensorflow(fn, [*inputs, None], driver=drive, cluster=cluster, servers=("ps",))
+        return with_advice(ended, {"Cannot assign a device": _CONNECT})
 
     case = Case(f"1 ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs))
     return judge("between_graph", POINTS, [case])
@@ -52,12 +53,7 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
-def _advised(ended: ArenaResult) -> ArenaResult:
-    """A next step after an error of TensorFlow that does not say what to do."""
-    if ended.state != "raised" or "Cannot assign a device" not in ended.message:
-        return ended
-    advice = "Is the session connected? Give MonitoredTrainingSession master=server.target."
-    return replace(ended, message=f"{ended.message}\n{advice}")
+_CONNECT = "Is the session connected? Give MonitoredTrainingSession master=server.target."
 
 
 def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complaint]:
