@@ -580,7 +580,7 @@ figures.histories(
 # The weights of all replicas are still equal, but they are not those of one big batch, and there is no one set of running
 # statistics to save. `DistributedDataParallel` copies rank 0's before each forward pass; `SyncBatchNorm` sends sums
 # instead, at the price of messages in the middle of the network. GroupNorm looks at one image at a time: its line is
-# rounding.
+# rounding, which grows as training goes on.
 
 # %% [markdown]
 # ## The other way: spread the model
@@ -816,18 +816,18 @@ def by_formula(name, word, batch=96):
 # %%
 slow = Link("5 MB/s", "100 us")
 work_s = 0.3  # of 96 examples
-replicas_step = timed("wide MLP", "replicas")
-talk_s = seconds(replicas_step) - work_s / 3
-example_s = work_s / 96
-figures.messages(replicas_step)
-
-# %%
-print(f"averaging took {talk_s:.2f} s; an example is declared to take {1000 * example_s:.2f} ms of work")
+print(f"{sizes_of('wide MLP')[0] / 1e6:.1f} MB of gradients, 3 ranks, {slow}; {work_s} s of work for 96 examples")
 lab.predict("border", "How many examples a rank make the work as long as the averaging?", "examples")
 
 # %%
+replicas_step = timed("wide MLP", "replicas")
+talk_s, example_s = seconds(replicas_step) - work_s / 3, work_s / 96
 border = talk_s / example_s
 lab.measure("border", border)
+print(f"averaging took {talk_s:.2f} s, an example's work {1000 * example_s:.2f} ms: equal at {border:.0f} examples a rank")
+figures.messages(replicas_step)
+
+# %%
 for each in (round(border / 4), round(border), round(2 * border)):
     step_s = seconds(timed("wide MLP", "replicas", batch=3 * each))
     print(f"{each:4} examples a rank: a step {step_s:.2f} s, the declared work {each * example_s / step_s:.0%} of it")

@@ -65,7 +65,7 @@ def in_a_circle(fabric, x):
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        (left_out, "Rank 0 has ended: it sent rank 2 fewer messages than rank 2 wants. Was rank 2 left out"),
+        (left_out, "Rank 0 has ended: it sent rank 2 fewer messages than rank 2 wants. Did it leave early, or leave out rank 2?"),
         (one_too_many, "Rank 1 has ended: it took fewer messages from rank 0 than rank 0 sent"),
         (all_send, "nobody receives: rank 0 sends to 1, rank 1 sends to 2, rank 2 sends to 0. Receive before you wait"),
         (waits_for_its_isend_first, "nobody receives: rank 0 sends to 1, rank 1 sends to 2, rank 2 sends to 0."),

@@ -30,7 +30,7 @@ def _left_out(waits: Sequence[Wait]) -> str:
             missing = f"sent rank {wait.rank} fewer messages than rank {wait.rank} wants"
         else:
             missing = f"took fewer messages from rank {wait.rank} than rank {wait.rank} sent"
-        return f"Rank {wait.peer} has ended: it {missing}. Was rank {wait.rank} left out, or one of its messages?"
+        return f"Rank {wait.peer} has ended: it {missing}. Did it leave early, or leave out rank {wait.rank}?"
     return ""
 
 

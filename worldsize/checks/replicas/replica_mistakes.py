@@ -283,7 +283,10 @@ def _shares_words(lesson: TrainingRun, step: int) -> str:
         return together + (
             f"{size} examples do not divide by {lesson.world_size}: is each rank's gradient weighed by its count?"
         )
-    return together + "Is it the gradients that are averaged, at every step, over the share that each rank took?"
+    return together + (
+        "Is it the gradients that are averaged, at every step, over the share that each rank took, and do all ranks draw "
+        "one order, from one seed?"
+    )
 
 
 def _line(weights: np.ndarray) -> str:

@@ -179,7 +179,8 @@ def _wrong_lengths(epoch: Epoch) -> Complaint:
         if len(steps) != len(epoch[0]):
             return (
                 f"rank {rank} has {counted(len(steps), 'step')} and rank 0 has {len(epoch[0])}: who has more would wait "
-                f"for ever. A rank that takes nothing in a step has an empty list there."
+                f"for ever. Cut the order into batches first, then each batch into shares: a rank that takes nothing in a "
+                f"step has an empty list there."
             )
 
     return None
