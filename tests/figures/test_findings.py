@@ -35,11 +35,17 @@ def test_a_race_has_a_winner_a_tie_or_nothing(seconds, words):
 
 
 def test_what_lies_within_the_spread_of_repetitions_is_a_tie():
-    assert findings.fastest({"ring": 1.0, "star": 1.3}, spread_s=0.4) == "ring and star tie"
+    assert findings.fastest({"ring": 1.0, "star": 1.3}, {"star": 0.4}) == "ring and star tie"
+
+
+def test_a_third_ones_spread_makes_no_tie_of_two_others():
+    said = findings.fastest({"ring": 1.0, "star": 1.3, "tree": 4.0}, {"ring": 0.1, "star": 0.1, "tree": 0.9})
+    assert said == "ring is fastest, 4 times as fast as the slowest, tree"
 
 
 def test_the_spread_leaves_out_the_quarters_at_both_ends():
-    assert findings.spread([[1.0, 1.0, 1.1, 1.2, 9.0], [2.0]]) == pytest.approx(0.2)
+    assert findings.spread([1.0, 1.0, 1.1, 1.2, 9.0]) == pytest.approx(0.2)
+    assert findings.spread([2.0]) == 0
 
 
 @pytest.mark.parametrize(

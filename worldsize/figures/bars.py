@@ -138,7 +138,7 @@ def _repeats(ax: Axes, y: float, row: Timing) -> float:
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
     """Between two measured bars, how many times as long the longer one is; nothing where they tie or were predicted."""
     times = [row.measured_s for row in rows if row.measured_s and row.predicted_s is None]
-    if len(times) < 2 or findings.tie(*times, findings.spread(row.repeats_s for row in rows)):
+    if len(times) < 2 or findings.tie(*times, max(findings.spread(row.repeats_s) for row in rows)):
         return
 
     x = BRACKET * max(times)
@@ -175,8 +175,8 @@ def _legend(ax: Axes) -> None:
 
 def _fastest(at: str, rows: Sequence[Timing]) -> str:
     """Who won and by how much; empty where nothing was measured."""
-    spread_s = findings.spread(row.repeats_s for row in rows)
-    said = findings.fastest({row.name: row.measured_s for row in rows}, spread_s)
+    spreads_s = {row.name: findings.spread(row.repeats_s) for row in rows}
+    said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s)
     if at and said:
         return f"{at}: {said}"
     return said

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 
 from worldsize import units
 
@@ -64,14 +65,18 @@ def verb(names: Sequence[str], one: str, several: str) -> str:
     return several
 
 
-def leaders(values: Values, largest: bool = True, spread: float = 0.0) -> list[str]:
-    """Who has the largest of a finding's values, or the smallest: one name, or all that tie with it."""
+def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] = MappingProxyType({})) -> list[str]:
+    """Who has the largest of a finding's values, or the smallest: one name, or all that tie with it.
+
+    `spreads` are those of the values, where they have been repeated; two tie within the wider one of their own.
+    """
     found = known(values)
     if not found:
         return []
 
-    best = (max if largest else min)(found.values())
-    return [name for name, value in found.items() if tie(value, best, spread)]
+    best = (max if largest else min)(found, key=found.__getitem__)
+    own = spreads.get(best, 0.0)
+    return [name for name, value in found.items() if tie(value, found[best], max(own, spreads.get(name, 0.0)))]
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
@@ -98,15 +103,15 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     return f"{said}; {last} {verbs[0]} {text(found[last])}"
 
 
-def fastest(seconds: Values, spread_s: float = 0.0) -> str:
-    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spread_s` is that of repetitions."""
+def fastest(seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({})) -> str:
+    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of repetitions."""
     found = known(seconds)
     if not found:
         return ""
     if len(found) == 1:
         return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
-    first, *others = leaders(found, largest=False, spread=spread_s)
+    first, *others = leaders(found, largest=False, spreads=spreads_s)
     if len(others) == len(found) - 1:
         return f"{both([first, *others])} tie"
 
@@ -340,11 +345,9 @@ def wide(repeats: Mapping[str, Sequence[float]]) -> str:
     return f"repetitions of {worst} are up to {units.times(far[worst])} times apart: {BUSY}"
 
 
-def spread(repeats: Iterable[Sequence[float]]) -> float:
-    """The widest half of repetitions, from quarter to three quarters, in their unit: less is no win in a finding."""
-    widest = 0.0
-    for values in repeats:
-        ordered = sorted(filter(math.isfinite, values))
-        if len(ordered) > 2:
-            widest = max(widest, ordered[-1 - len(ordered) // 4] - ordered[len(ordered) // 4])
-    return widest
+def spread(repeats: Sequence[float]) -> float:
+    """How wide the middle half of repetitions is, in their unit: less is no win in a finding."""
+    ordered = sorted(filter(math.isfinite, repeats))
+    if len(ordered) < 3:
+        return 0.0
+    return ordered[-1 - len(ordered) // 4] - ordered[len(ordered) // 4]
