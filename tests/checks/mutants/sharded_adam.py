@@ -183,6 +183,17 @@ def gathers_by_an_all_reduce_of_zeros(fabric, replica, learning_rate):
     return state
 
 
+@answers.is_wrong("(the weights)", "the steps went into a copy of the rank's part")
+def steps_in_a_copy(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights).clone()
+    state = new_state(mine)
+    for gradient in gradients:
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    return state
+
+
 @answers.is_wrong("3 ranks, 7 weights", "must match the size of tensor")
 def cuts_by_chunk(fabric, replica, learning_rate):
     """torch.chunk's parts are others than tensor_split's where the ranks do not divide."""

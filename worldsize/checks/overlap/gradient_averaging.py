@@ -91,7 +91,7 @@ HINTS = {
     "frozen": "A frozen tensor (p.requires_grad is False) has no gradient: p.grad is None, and it can have no hook.",
     "tied": "Tied layers share one tensor, which has one gradient: model.parameters() gives it once.",
     "unused": "A loss that passes a layer by leaves its p.grad None. All ranks have to begin the same all-reduces in the "
-    "same order, so it counts as zeros.",
+    "same order, so it counts as zeros; and a bucket that is full waits for those before it in the list.",
 }
 
 

@@ -181,7 +181,10 @@ def _too_late(record: StepRecord) -> Complaint:
         sent_bytes = sum(t.size_bytes for t in record.sent if t.start_s < until_s)
         if sent_bytes <= before_bytes:
             if record.is_silent:
-                return f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook."
+                numbered = " Does each hook know its own number (number=number)?" if one.name.startswith("bucket") else ""
+                return (
+                    f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook.{numbered}"
+                )
             return (
                 f"{record.name}, the sum of {one.name} had not begun when the work after its last gradient was over: "
                 f"begin each sum in the hook that makes it whole."

@@ -197,6 +197,8 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
         return (
             f"Rank {rank} steps by its own gradient alone. If anything was averaged, it was not p.grad: weights that are "
             f"alike stay alike when they are averaged."
+            + " Do the buckets' numbers count the tensors that learn alone?"
+            * bool(training.task["frozen"] and training.task["buckets"])
         )
 
     tied = ""

@@ -140,6 +140,8 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
         "It was updated with this rank's own gradient alone, and nothing was gathered.": ungathered(local),
         "Every rank took a step with its own gradient: the gradients have to be averaged first.": local,
         "Every step began with a new state: the state has to last from step to step.": [anew] * n,
+        "These are the weights of the start, gathered: the steps went into a copy of the rank's part. Take them in a view, "
+        "such as tensor_split gives.": [weights] * n,
     }  # fmt: skip
 
 

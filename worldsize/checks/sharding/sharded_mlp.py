@@ -83,11 +83,12 @@ class Mistake:
     relu_last: bool = False
     gradient_is_a_summand: bool = False
     gradient_times_ranks: bool = False
-    shared_alone: bool = False
+    shared_alone: tuple[str, ...] = ()  # of SHARED
     no_residual: bool = False
 
 
 NONE = Mistake()
+SHARED = ("scale", "shift", "down_bias")  # what all ranks of a block hold whole
 
 
 @dataclass
@@ -202,7 +203,8 @@ def _block_left(summands: list, rank: int, own: np.ndarray, bias: np.ndarray, mi
 
 def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:
     """The gradients of what all ranks hold whole, of which each rank has a part."""
-    if mistake.shared_alone:
-        return parts
-    summed = tuple(sum(column) for column in zip(*parts, strict=True))
-    return [summed] * len(parts)
+    columns = [
+        list(column) if name in mistake.shared_alone else [sum(column)] * len(parts)
+        for name, column in zip(SHARED, zip(*parts, strict=True), strict=True)
+    ]
+    return list(zip(*columns, strict=True))

@@ -20,7 +20,15 @@ from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import has_keys
 from worldsize.checks.sharding.parts import ByRank, Part, cut, what_came, wrong_part
-from worldsize.checks.sharding.sharded_mlp import Mistake, MlpWeights, Norm, ShardedRun, block_on_ranks, mlp_on_ranks
+from worldsize.checks.sharding.sharded_mlp import (
+    SHARED,
+    Mistake,
+    MlpWeights,
+    Norm,
+    ShardedRun,
+    block_on_ranks,
+    mlp_on_ranks,
+)  # fmt: skip
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
 
@@ -195,10 +203,17 @@ BLOCK_SLIPS = _SLIPS | {
         "The gathered tokens' gradient was cut, not added up: they went to all ranks, so all ranks' gradients of them have to "
         "come back. Reduce-scatter it."
     ),
-    Mistake(shared_alone=True): (
-        "Of a weight that all ranks hold whole, each sees the gradient of its own tokens: scale, shift and down_bias drift "
-        "apart. Add the parts up (f)."
-    ),
+    **{
+        Mistake(shared_alone=names): (
+            f"Of a weight that all ranks hold whole, each sees the gradient of its own tokens: {said} apart. "
+            f"Add the parts up (f)."
+        )
+        for names, said in (
+            (SHARED, "scale, shift and down_bias drift"),
+            (SHARED[:2], "scale and shift drift"),
+            *(((name,), f"{name} drifts") for name in SHARED),
+        )
+    },
     Mistake(no_residual=True): "x itself is missing: the block is x + mlp(norm(x)).",
 }
 
