@@ -8,7 +8,7 @@
 # **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
-# ![8 ranks: 120 GB a rank with whole copies, 15 GB with everything cut.](../labs/covers/12.png)
+# ![One all-reduce of Z in the forward pass: each rank sends 24.6 kB.](../labs/covers/12.png)
 
 # %%
 # Set-up: the tools of this lab
