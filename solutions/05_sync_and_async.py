@@ -791,7 +791,7 @@ for rate in (0.1, 0.4, 1.6):
     for seed in (1, 2):
         points = train_sync(rate, seed)
         when_s = reached(points, goal) or math.inf
-        print(f"rate {rate}, seed {seed}: first touches the goal after {when_s:.2f} s, at its end {points[-1][2] / goal:.1f} × goal")
+        print(f"rate {rate}, seed {seed}: first touches the goal after {when_s:.2f} s, ends at {points[-1][2] / goal:.1f} × goal")
 
 # %% [markdown]
 # Look at these lines as a referee. One seed is luck. A loss can touch the goal and leave it again, or become NaN. And

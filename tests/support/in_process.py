@@ -27,7 +27,6 @@ from worldsize.fabric.interface import Arrival, Fabric
 from worldsize.fabric.recording import Recorded
 from worldsize.trace import Trace, merge
 
-
 _ENDS_S = 1.0  # a rank's own thread ends with its first message
 
 
