@@ -291,8 +291,8 @@ if yours:
 # %% [markdown]
 # ### The classic script's own mistakes
 #
-# The classic script got this wrong itself, in its first versions. Below is its way, in our words: the length of a stair, the loop over
-# the towers, and the loss that it prints. The towers are real, and see real images. Two lines do not do what their author
+# The classic script got this wrong itself, in its first versions. Below is its way, in our words: the length of a stair,
+# the loop over the towers, and the loss that it prints. The towers are real, and see real images. Two lines do not do what their author
 # meant. Find them before you run the cell.
 
 # %%
@@ -759,7 +759,7 @@ print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at
 # %% tags=["exercise:between_graph"]
 # Exercise 7.4: a between-graph worker
 def between_graph(config, build):
-    """One worker: its server, the graph of build(is_chief), its variables dealt out over all ps; steps until the session stops.
+    """One worker: its server, the graph of build(is_chief) with variables over all ps, and steps until the session stops.
 
     config is TF_CONFIG, parsed; worker 0 is the chief. build returns (fetches, hooks). Wait 2 s at most for threads.
     Returns what each step fetched, as a list.
