@@ -292,8 +292,8 @@ if yours:
 # ### The classic script's own mistakes
 #
 # The classic script got this wrong itself, in its first versions. Below is its way, in our words: the length of a stair,
-# the loop over the towers, and the loss that it prints. The towers are real, and see real images. Two lines do not do what their author
-# meant. Find them before you run the cell.
+# the loop over the towers, and the loss that it prints. The towers are real, and see real images. Two lines do not do what
+# their author meant. Find them before you run the cell.
 
 # %%
 def the_classic_way(towers, batch, examples=50_000, epochs_per_decay=350):

@@ -748,13 +748,18 @@ def central_host(n):
 
 run = launch(train, args=(central_host, replicas, 120), logical_devices=replicas + 1)
 if run.state == "done":
-    ways = dict.fromkeys(["host to devices", "devices to host", "device to device"], 0)
-    for send in run[0]["moved"]["sends"]:
-        way = {"CPU:0": "devices to host"}.get(send["dst"], "device to device")
-        ways["host to devices" if send["src"] == "CPU:0" else way] += send["bytes"] / 1e3
-    lab.measure("central", ways["host to devices"])
-    print("variables:", run[0]["moved"]["holds"], "bytes; in a step:")
-    print("\n".join(f"{way}: {size:.0f} kB" for way, size in ways.items()))
+    sends = run[0]["moved"]["sends"]
+    lab.measure("central", sum(send["bytes"] for send in sends if send["src"] == "CPU:0") / 1e3)
+    for k in range(1, replicas + 1):
+        out, back = (sum(send["bytes"] for send in sends if send[end] == f"CPU:{k}") / 1e3 for end in ("dst", "src"))
+        print(f"host to CPU:{k}: {out:.0f} kB, CPU:{k} to host: {back:.0f} kB")
+figures.moved({"CentralStorage": run[0]["moved"] if run.state == "done" else None}, "What do host and devices send each other?")
+
+# %% [markdown]
+# Every device fetches the weights and sends its gradients. Which one moves more than the others, and what could that be?
+#
+# <details><summary>Compare</summary>The first device. The graph shows the sum of the gradients going out to it once more, and
+# a tensor of the same size coming back: the change of the weights is computed there, and not on the host.</details>
 
 # %% [markdown]
 # A mirrored model moves gradients alone; its weights never leave their device. And there is a rule for a single
