@@ -330,7 +330,8 @@ def test_a_worker_that_says_that_it_is_full_marks_no_more(monkeypatch):
 
 @needs_sandbox
 def test_a_rank_may_hold_more_than_its_worker(tmp_path):
-    many = TITLE + f"kept = torch.ones({worker.ROOM_BYTES // 3})\n" + RIGHT  # of four bytes each
+    kept = f"kept = fabric.rank == 0 and torch.ones({worker.ROOM_BYTES // 3})"  # of four bytes each
+    many = TITLE + RIGHT.replace("def pass_right(fabric, x):", f"def pass_right(fabric, x):\n    {kept}")
     assert graded(tmp_path, hand_in(tmp_path / "submitted", anna=many))["anna"].points == 4
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.fabric.interface import Arrival, Fabric
 from worldsize.fabric.recording import Recorded
 from worldsize.trace import Trace, merge
+
+
+_ENDS_S = 1.0  # a rank's own thread ends with its first message
 
 
 class NoProcesses(NotImplementedError):
@@ -46,6 +50,14 @@ class _World:
     ticks: Iterator[int] = field(default_factory=itertools.count)
     changes: int = 0
     declared: bool = False
+    thread: int = field(default_factory=threading.get_ident)
+    left: bool = False  # a rank sent or received in a thread of its own
+
+    def stay(self) -> None:
+        """Ends a thread that a rank has started: greenlets do not go from one to another. Raises NoProcesses."""
+        if threading.get_ident() != self.thread:
+            self.left = True
+            raise NoProcesses("threads")
 
     def now(self) -> float:
         return next(self.ticks) * 1e-6
@@ -69,12 +81,14 @@ class GreenletWire:
         self.now = world.now
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> _Pending:
+        self._world.stay()
         message = _Message(self.rank, x)
         self._world.queues[self.rank, to, tag].append(message)
         self._world.changes += 1
         return _Pending(message)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
+        self._world.stay()
         sources = range(self.world_size) if frm is None else [frm]
         while True:
             for source in sources:
@@ -129,12 +143,19 @@ class InProcessArena:
             driven = driver is not None and rank not in played
             returned[rank] = driver(fn, *own) if driven else played.get(rank, fn)(*own)
 
+        running = set(threading.enumerate())
         try:
             stuck = _take_turns(world, [greenlet(lambda rank=rank: work(rank)) for rank in range(n)])
         except NoProcesses:
             raise
         except Exception as error:
-            return ArenaResult("raised", f"{type(error).__name__}: {error}", trace=Trace(n))
+            if not world.left:
+                return ArenaResult("raised", f"{type(error).__name__}: {error}", trace=Trace(n))
+        finally:
+            for thread in set(threading.enumerate()) - running:
+                thread.join(_ENDS_S)
+        if world.left:
+            raise NoProcesses("threads")
         if stuck:
             return ArenaResult("deadlock", "nobody goes on", trace=Trace(n))
 
