@@ -5,7 +5,7 @@
 # to train on several devices with *towers* and averaged gradients; and to turn a script for one machine into one for
 # several, with parameters on a server, asynchronous and synchronous.
 #
-# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
+# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
 # without TensorFlow.
 
 # %% [markdown]
@@ -287,6 +287,46 @@ def framework_rates(count, decay_steps):
 theirs, yours = launch(framework_rates, args=(400, 100))[0], stairs(4)
 if yours:
     print(f"largest difference from TensorFlow's, relative: {max(abs(a / b - 1) for a, b in zip(yours, theirs)):.1e}")
+
+# %% [markdown]
+# ### The classic script's own mistakes
+#
+# The classic script got this wrong itself, in its first versions. Below is its way, in our words: the length of a stair,
+# the loop over the towers, and the loss that it prints. The towers are real, and see real images. Two lines do not do what
+# their author meant. Find them before you run the cell.
+
+# %%
+def the_classic_way(towers, batch, examples=50_000, epochs_per_decay=350):
+    import tensorflow as tf
+
+    decay_steps = int(examples / batch * epochs_per_decay)
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model, clothes, noted = small_cnn(), data.load("fashion-mnist"), []
+    for k in range(towers):
+        with tf.device(f"CPU:{k + 1}"):
+            rows = slice(k * batch, (k + 1) * batch)
+            images = tf.constant(clothes.train_images[rows, :, :, None] / 255, tf.float32)
+            loss = loss_of(clothes.train_labels[rows], model(images))
+        noted.append(float(loss))  # this line is ours: it notes what every tower had
+    return {"prints": float(loss), "losses": noted, "decay_steps": decay_steps}
+
+# %%
+lab.predict("classic", "4 towers, batches of 125: after how many epochs does its rate fall for the first time?", "epochs")
+
+# %%
+classic = launch(the_classic_way, args=(4, 125), logical_devices=5)[0]
+epochs = classic["decay_steps"] * 125 * 4 / 50_000
+lab.measure("classic", epochs)
+print(f"it meant 350 epochs; its rate falls after {epochs:g}")
+print("losses of the towers:", ", ".join(f"{loss:.4f}" for loss in classic["losses"]))
+print(f"it prints {classic['prints']:.4f}; the loss of the step is their mean, {np.mean(classic['losses']):.4f}")
+
+# %% [markdown]
+# <details><summary>Compare</summary><code>decay_steps</code> forgets the towers: an epoch has <code>examples / (batch ·
+# towers)</code> steps. A later version divides by them. And <code>loss</code> is one name for all towers: after the loop
+# it is the last one's, and that is printed as the loss of the step. Both programs run, and both look healthy.</details>
+#
+# The script is TensorFlow's `cifar10_multi_gpu_train.py`, of the repository *tensorflow/models*.
 
 # %% [markdown]
 # ## Examples per second, seconds per batch
@@ -612,6 +652,44 @@ figures.placement(told(cached, "placed"), "The same step: what did worker 0 and 
 # compute**: each gradient also waits a set time, in which no core is burnt. So workers on a small machine do not
 # disturb each other, and we decide who is slow.
 
+# %% [markdown]
+# Three words first. A **hook** is an object that a session calls at fixed moments: at its beginning, before and after each
+# run, at its end. A **control dependency** says that an operation waits for others, though it takes nothing from
+# them; without one, what a run does not need is not run at all. `numpy_function` puts a Python function into the graph.
+# Here are the first two.
+
+# %%
+def three_runs(held):
+    import tensorflow.compat.v1 as tf
+
+    class Counts(tf.train.SessionRunHook):
+        def after_run(self, context, values):
+            calls.append("after_run")
+
+    calls, found = [], []
+    with tf.Graph().as_default():
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        change = weight.assign_add(1.0)
+        with tf.control_dependencies([change] if held else []):
+            read = weight.read_value()
+        with tf.train.MonitoredTrainingSession(hooks=[Counts()]) as session:
+            for _ in range(3):
+                found.append(float(session.run(read)))
+    return found, len(calls)
+
+# %%
+lab.predict("held", "`read` without the control dependency, run three times: what is the last value?", "")
+
+# %%
+without, _ = launch(three_runs, args=(False,))[0]
+with_it, calls = launch(three_runs, args=(True,))[0]
+lab.measure("held", without[-1])
+print(f"without the control dependency: {without}; with it: {with_it}; the hook was called {calls} times")
+
+# %% [markdown]
+# Now the graph. Every arrow of `control_dependencies` below is there to fix a moment: the weights are read, *then* the
+# worker takes its time, *then* rows are chosen; and only after the update are the weights read again.
+
 # %%
 def regression(is_chief=True, updates=60, work_s=(0.03,), sync=False, rows=8):
     """Builds the graph. Returns what a step fetches, and the session's hooks."""
@@ -665,8 +743,11 @@ print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at
 
 # %% [markdown]
 # The hooks that `build` returns do the rest. One stops all workers at the same version. One, `together`, lets the workers
-# wait for the chief to fill the variables, and for each other at the start and at the end. `stop_grace_period_secs` is how
-# long the session waits for helper threads at its end: two minutes, if you do not say.
+# wait for the chief to fill the variables, and for each other at the start and at the end.
+#
+# `stop_grace_period_secs` is how long a session waits at its end for helper threads: two minutes, if you do not say. The
+# thread of synchronous training does not end by itself. A session that would hang there is stopped by `together`, which says
+# what to do.
 #
 # <details><summary>Hint 1</summary><code>tf.train.Server(jobs, job_name=…, task_index=…)</code>, where jobs is
 # <code>config["cluster"]</code>.</details>
@@ -678,7 +759,7 @@ print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at
 # %% tags=["exercise:between_graph"]
 # Exercise 7.4: a between-graph worker
 def between_graph(config, build):
-    """One worker: its server, the graph of build(is_chief) with variables on the ps, and steps until the session stops.
+    """One worker: its server, the graph of build(is_chief) with variables over all ps, and steps until the session stops.
 
     config is TF_CONFIG, parsed; worker 0 is the chief. build returns (fetches, hooks). Wait 2 s at most for threads.
     Returns what each step fetched, as a list.

@@ -181,7 +181,7 @@ CHEATS = [
     ("score", FINDS_THE_TRUTH, 0.0),
     ("score", ASKS_AND_FORGES_HOW, 0.0),
     ("train_through", NEVER_WRITES, 0.0),
-    ("tree_sum", SAYS_THAT_NOTHING_MOVES, 1.0),  # for the sums and for the longest way, which are right
+    ("tree_sum", SAYS_THAT_NOTHING_MOVES, 0.5),  # for the sums, which are right
     ("missing_devices", SAYS_WHICH_DEVICES_THERE_ARE, 0.0),
     ("train_ddp", TRAINS_ALONE_ON_EVERYTHING, 0.0),
     ("flattened", KNOWS_THE_REFERENCE, 0.75),  # for the all-reduce, which it sends

@@ -49,6 +49,28 @@ def _no_chief(task):
             done.touch()
 
 
+def _a_thread_that_stays(task, grace):
+    """A session whose helper thread does not end by itself, told so how long to wait for it; the words of its error."""
+    import threading
+
+    import tensorflow.compat.v1 as tf
+
+    class Helper(tf.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            helper = threading.Thread(target=threading.Event().wait, daemon=True)
+            helper.start()
+            coord.register_thread(helper)
+
+    server = tf.train.Server(task.cluster, "worker", task.index)
+    with tf.Graph().as_default(), tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
+        version = tf.train.get_or_create_global_step()
+        try:
+            with tf.train.MonitoredTrainingSession(server.target, True, hooks=[together(True), Helper()], **grace) as session:
+                session.run(version)
+        except TimeoutError as error:
+            return str(error)
+
+
 @pytest.fixture(scope="module")
 def diaries():
     return quiet_launch(_late_worker, cluster=Cluster(worker=2, ps=1), timeout_s=60).results[:2]
@@ -67,3 +89,14 @@ def test_no_worker_leaves_before_all_are_done(diaries):
 def test_who_waits_in_vain_says_for_what():
     run = quiet_launch(_no_chief, cluster=Cluster(worker=2, ps=1), timeout_s=60)
     assert run["worker:1"] == "waited 0.3 s for the chief to fill the variables"
+
+
+@pytest.mark.parametrize(
+    ("grace", "said"),
+    [({}, "Give MonitoredTrainingSession stop_grace_period_secs=2."), ({"stop_grace_period_secs": 0.1}, "")],
+    ids=["not told", "told"],
+)
+def test_a_session_that_would_hang_at_its_end_says_what_to_do(grace, said):
+    run = quiet_launch(_a_thread_that_stays, (grace,), cluster=Cluster(worker=1, ps=1), timeout_s=60)
+    assert (run["worker:0"] or "").endswith(said)
+    assert bool(run["worker:0"]) == bool(said)

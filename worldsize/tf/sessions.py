@@ -14,13 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 POLL_S = 0.02
+LONG_S = 10.0  # a session that would wait longer for threads at its end is stopped: nobody would know what it waits for
 
 
 def together(is_chief: bool, patience_s: float = 20.0) -> Any:
     """A hook for sessions (`MonitoredTrainingSession`) by which workers begin and end at the same time.
 
     They wait until the chief has filled the variables, and then for each other, before their first step and after their
-    last. Raises TimeoutError after `patience_s` in vain.
+    last. Raises TimeoutError after `patience_s` in vain, and at the end where the session is about to wait longer than
+    LONG_S for threads that are still there: it was not told `stop_grace_period_secs`.
     """
     import tensorflow.compat.v1 as tf
 
@@ -47,6 +49,7 @@ def together(is_chief: bool, patience_s: float = 20.0) -> Any:
 
         def after_create_session(self, session: Any, coord: Any) -> None:
             self._gather(workers, f"all {workers} workers to begin")
+            _refuse_long_waits(coord)
 
         def end(self, session: Any) -> None:
             self._gather(2 * workers, f"all {workers} workers to end")
@@ -57,6 +60,21 @@ def together(is_chief: bool, patience_s: float = 20.0) -> Any:
             until(lambda own: own.run(self._met), lambda met: met >= count, what)
 
     return Together()
+
+
+def _refuse_long_waits(coord: Any) -> None:
+    join = coord.join
+
+    def checked(*given: Any, stop_grace_period_secs: float = 120.0, **more: Any) -> None:
+        left = [thread.name for thread in coord._registered_threads if thread.is_alive()]  # no public name
+        if left and stop_grace_period_secs > LONG_S:
+            raise TimeoutError(
+                f"the session would now wait up to {stop_grace_period_secs:g} s for {len(left)} helper thread(s), which may "
+                "never end by themselves. Give MonitoredTrainingSession stop_grace_period_secs=2."
+            )
+        join(*given, stop_grace_period_secs=stop_grace_period_secs, **more)
+
+    coord.join = checked
 
 
 def _hush_helpers(cancelled: type[Exception]) -> None:

@@ -98,3 +98,54 @@ def one_index_after_the_other(towers):
             yield tf.add_n([tower[k][0] / len(towers) for tower in towers]), variable
 
     return rows()
+
+
+@answers.is_wrong("3 towers", "This is the median over the towers")
+def medians(towers):
+    import tensorflow as tf
+
+    def median(gradients):
+        ordered, half = tf.sort(tf.stack(gradients), axis=0), len(gradients) // 2
+        return (ordered[half] + ordered[-half - 1]) / 2
+
+    return [(median([g for g, _ in pairs]), pairs[0][1]) for pairs in zip(*towers, strict=True)]
+
+
+@answers.is_wrong("variable 3: expected the mean over the towers as float64, got float32")
+def everything_is_float32(towers):
+    import tensorflow as tf
+
+    averaged = []
+    for pairs in zip(*towers, strict=True):
+        total = tf.add_n([tf.cast(g, tf.float32) for g, _ in pairs])
+        averaged.append((total / len(towers), pairs[0][1]))
+    return averaged
+
+
+@answers.is_wrong("expected the variables in the order [0, 1, 2, 3], got [3, 2, 1, 0]")
+def the_last_variable_first(towers):
+    return [(sum(g for g, _ in pairs) / len(pairs), pairs[0][1]) for pairs in zip(*towers, strict=True)][::-1]
+
+
+@answers.is_wrong("1 tower: variable 0", "Divided by 2, whatever the number of towers")
+def two_towers_for_ever(towers):
+    return [(sum(g for g, _ in pairs) / 2, pairs[0][1]) for pairs in zip(*towers, strict=True)]
+
+
+@answers.is_right
+def a_running_mean(towers):
+    means = [gradient for gradient, _ in towers[0]]
+    for k, tower in enumerate(towers[1:], start=2):
+        means = [mean + (gradient - mean) / k for mean, (gradient, _) in zip(means, tower, strict=True)]
+    return list(zip(means, [variable for _, variable in towers[0]], strict=True))
+
+
+@answers.is_right
+def a_dictionary_by_variable(towers):
+    import tensorflow as tf
+
+    found = {}
+    for tower in towers:
+        for gradient, variable in tower:
+            found.setdefault(variable.ref(), []).append(gradient)
+    return [(tf.math.accumulate_n(gradients) / len(gradients), ref.deref()) for ref, gradients in found.items()]

@@ -30,7 +30,7 @@ def run(master, chief, fetches, hooks):
     return diary
 
 
-@answers.is_wrong("expected the variable on /job:ps/task:0, got no device", "replica_device_setter that knows the cluster")
+@answers.is_wrong("expected the variables on /job:ps, got no device", "replica_device_setter that knows the cluster")
 def no_device_setter(config, build):
     import tensorflow.compat.v1 as tf
 
@@ -145,10 +145,114 @@ def creators_of_sessions(config, build):
     index, server = config["task"]["index"], server_of(config)
     kind = tf.train.WorkerSessionCreator if index else tf.train.ChiefSessionCreator
     with tf.Graph().as_default():
-        with setter_of(config, ps_device="/job:ps", ps_tasks=1, cluster=None):
+        with setter_of(config, ps_device="/job:ps", ps_tasks=len(config["cluster"]["ps"]), cluster=None):
             fetches, hooks = build(index == 0)
         with tf.train.MonitoredSession(kind(master=server.target), hooks, stop_grace_period_secs=2) as session:
             rows = []
             while not session.should_stop():
                 rows.append(session.run(fetches))
     return rows
+
+
+@answers.is_wrong("all variables lie on /job:ps/task:0, and there are 2 servers", "deals them out over all")
+def everything_on_the_first_server(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, index = server_of(config), config["task"]["index"]
+
+    def place(op):
+        variable = op.type in ("VarHandleOp", "VariableV2")
+        return "/job:ps/task:0" if variable else f"/job:worker/task:{index}"
+
+    with tf.Graph().as_default():
+        with tf.device(place):
+            built = build(index == 0)
+        return run(server.target, index == 0, *built)
+
+
+@answers.is_wrong("would wait 120 s for a thread that does not end by itself", "stop_grace_period_secs=2")
+def no_grace_period(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, chief, diary = server_of(config), config["task"]["index"] == 0, []
+    with tf.Graph().as_default():
+        with setter_of(config):
+            fetches, hooks = build(chief)
+        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks) as session:
+            while not session.should_stop():
+                diary.append(session.run(fetches))
+    return diary
+
+
+@answers.is_wrong("worker 1's session would fill the variables, too", "is_chief=True on worker 0, and False on all others")
+def every_session_is_the_chiefs(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, chief = server_of(config), config["task"]["index"] == 0
+    with tf.Graph().as_default():
+        with setter_of(config):
+            built = build(chief)
+        return run(server.target, True, *built)
+
+
+@answers.is_wrong("worker 0's session waits for somebody to fill the variables", "is_chief=True on worker 0")
+def no_session_is_the_chiefs(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, chief, diary = server_of(config), config["task"]["index"] == 0, []
+    with tf.Graph().as_default():
+        with setter_of(config):
+            fetches, hooks = build(chief)
+        with tf.train.MonitoredTrainingSession(server.target, False, hooks=hooks, stop_grace_period_secs=2) as session:
+            while not session.should_stop():
+                diary.append(session.run(fetches))
+    return diary
+
+
+@answers.is_wrong("steps, until the session stops, got")
+def notes_every_other_step(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, chief, diary = server_of(config), config["task"]["index"] == 0, []
+    with tf.Graph().as_default():
+        with setter_of(config):
+            fetches, hooks = build(chief)
+        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2) as session:
+            while not session.should_stop():
+                session.run(fetches)
+                if not session.should_stop():
+                    diary.append(session.run(fetches))
+    return diary
+
+
+@answers.is_right
+def deals_them_out_the_other_way(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, chief = server_of(config), config["task"]["index"] == 0
+    turn = iter([1, 0, 1, 0, 1, 0])
+    with tf.Graph().as_default():
+        with setter_of(config, ps_strategy=lambda op: next(turn)):
+            built = build(chief)
+        return run(server.target, chief, *built)
+
+
+@answers.is_right
+def closes_by_hand(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, index, diary = server_of(config), config["task"]["index"], []
+    graph = tf.Graph()
+    with graph.as_default(), setter_of(config):
+        fetches, hooks = build(is_chief=index == 0)
+    with graph.as_default():
+        session = tf.train.MonitoredTrainingSession(
+            server.target, is_chief=index == 0, hooks=tuple(hooks), stop_grace_period_secs=0.5, save_summaries_steps=None,
+            save_summaries_secs=None, log_step_count_steps=None,
+        )
+        try:
+            while not session.should_stop():
+                diary += [session.run(fetches)]
+        finally:
+            session.close()
+    return diary

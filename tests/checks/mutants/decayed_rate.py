@@ -82,3 +82,37 @@ def falls_again_and_again(step, examples, batch, towers, epochs_per_decay=350, s
 def as_the_classic_script_did(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
     num_batches_per_epoch = examples / batch / towers
     return start * math.pow(factor, math.floor(step / int(num_batches_per_epoch * epochs_per_decay)))
+
+
+@answers.is_wrong("4 towers", "8.333 steps an epoch were cut to 8: multiply by the epochs first")
+def cuts_the_epoch(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
+    return start * factor ** (step // (examples // (batch * towers) * epochs_per_decay))
+
+
+@answers.is_wrong("4 towers", "8.333 steps an epoch were rounded up to 9")
+def rounds_the_epoch_up(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
+    return start * factor ** (step // (math.ceil(examples / (batch * towers)) * epochs_per_decay))
+
+
+@answers.is_wrong("step 199", "It falls one step too early")
+def counts_steps_from_one(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
+    return start * factor ** falls(step + 1, epochs_per_decay * examples / batch / towers)
+
+
+@answers.is_wrong("step 0", "The start is 0.1, whatever was given")
+def ignores_the_start(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
+    return 0.1 * factor ** falls(step, epochs_per_decay * examples / batch / towers)
+
+
+@answers.is_right
+def as_keras_does(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
+    """What `keras.optimizers.schedules.ExponentialDecay(staircase=True)` computes, all of it in float32."""
+    decay_steps = np.float32(int(epochs_per_decay * examples / (batch * towers)))
+    over = np.floor(np.float32(step) / decay_steps)
+    return np.float32(start) * np.power(np.float32(factor), over)
+
+
+@answers.is_right
+def float32_all_along(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
+    over, _ = divmod(step * batch * towers, examples * epochs_per_decay)
+    return np.float32(start) * np.prod(np.full(over, factor, np.float32), dtype=np.float32)

@@ -148,3 +148,68 @@ def weighs_gradients_instead(strategy, model, optimizer, x, y):
     losses, penalty, count = strategy.run(on_replica, args=(x, y))
     total, n = strategy.reduce("SUM", losses, axis=None), strategy.reduce("MEAN", count, axis=None)
     return total / n + strategy.reduce("MEAN", penalty, axis=None)
+
+
+@answers.is_wrong("the optimizer counts 0 steps, expected 2: let it apply the gradients")
+def goes_round_the_optimizer(strategy, model, optimizer, x, y):
+    def apply(pairs):
+        context = tf.distribute.get_replica_context()
+        for slope, variable in pairs:
+            variable.assign(variable - optimizer.learning_rate * context.all_reduce("SUM", slope))
+
+    def loss_of(losses, x):
+        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
+
+    return step(strategy, model, optimizer, x, y, loss_of, apply)
+
+
+@answers.is_wrong("3 examples", "mean of the replicas' means")
+def tensorflows_guess_of_the_batch(strategy, model, optimizer, x, y):
+    def loss_of(losses, x):
+        return tf.nn.compute_average_loss(losses) + tf.nn.scale_regularization_loss(sum(model.losses))
+
+    return step(strategy, model, optimizer, x, y, loss_of)
+
+
+@answers.is_wrong("expected the mean loss, got None (does the function return it?)")
+def returns_nothing(strategy, model, optimizer, x, y):
+    def loss_of(losses, x):
+        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
+
+    step(strategy, model, optimizer, x, y, loss_of)
+
+
+@answers.is_wrong("The model's own penalties are left out")
+def returns_the_loss_without_penalties(strategy, model, optimizer, x, y):
+    def on_replica(x, y):
+        count = everybody(x)
+        with tf.GradientTape() as tape:
+            own = tf.reduce_sum(per_example(model, x, y)) / count
+            loss = own + sum(model.losses) / replicas()
+        slopes = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
+        return own
+
+    return strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)
+
+
+@answers.is_right
+def with_tensorflows_helpers(strategy, model, optimizer, x, y):
+    def loss_of(losses, x):
+        count = tf.distribute.get_replica_context().all_reduce("SUM", tf.shape(x)[0])
+        average = tf.nn.compute_average_loss(losses, global_batch_size=count)
+        return average + tf.nn.scale_regularization_loss(tf.add_n(model.losses))
+
+    return step(strategy, model, optimizer, x, y, loss_of)
+
+
+@answers.is_right
+def the_optimizers_other_name(strategy, model, optimizer, x, y):
+    def loss_of(losses, x):
+        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
+
+    def apply(pairs):
+        slopes, variables = zip(*pairs, strict=True)
+        optimizer.apply(list(slopes), list(variables))
+
+    return step(strategy, model, optimizer, x, y, loss_of, apply)

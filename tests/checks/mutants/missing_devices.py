@@ -85,7 +85,38 @@ def lets_placement_be_hard(devices):
     return found
 
 
-@answers.is_right
-def reads_the_list(devices):
+@answers.is_wrong("CPU:2", "is not there")
+def compares_the_last_digit(devices):
+    there = {(d.device_type, d.name[-1]) for d in tf.config.list_logical_devices()}
+    return [name for name in devices if (tf.DeviceSpec.from_string(name).device_type, name[-1]) not in there]
+
+
+@answers.is_wrong("GPU:10", "is not there")
+def reads_the_last_five_letters(devices):
     there = {d.name[-5:] for d in tf.config.list_logical_devices()}
     return [name for name in devices if name[-5:].upper() not in there]
+
+
+@answers.is_wrong("spelled and in the order as in the list")
+def spells_them_out(devices):
+    there = {d.name for d in tf.config.list_logical_devices()}
+    full = [f"/device:{tf.DeviceSpec.from_string(name).to_string().rpartition('device:')[2]}" for name in devices]
+    return [name for name in full if name not in there]
+
+
+@answers.is_right
+def by_a_pattern(devices):
+    import re
+
+    there = {d.name.lower().rpartition("device:")[2] for d in tf.config.list_logical_devices()}
+    return [name for name in devices if re.findall(r"[a-z]+:\d+$", name.lower())[0] not in there]
+
+
+@answers.is_right
+def by_specs(devices):
+    def which(name):
+        spec = tf.DeviceSpec.from_string(name)
+        return spec.device_type, spec.device_index
+
+    there = [which(device.name) for device in tf.config.list_logical_devices()]
+    return list(filter(lambda name: which(name) not in there, devices))

@@ -85,3 +85,50 @@ def numpy_and_the_last_of_equals(sizes_bytes, servers):
         chosen[k] = servers - 1 - np.argmin(held[::-1])
         held[chosen[k]] += size
     return list(chosen)
+
+
+@answers.is_wrong("3 servers", "Only servers 0 and 1 were used, and there are 3")
+def two_servers_alone(sizes_bytes, servers):
+    held, chosen = [0, 0], []
+    for size in sizes_bytes:
+        chosen.append(int(servers > 1 and held[1] < held[0]))
+        held[chosen[-1]] += size
+    return chosen
+
+
+@answers.is_wrong("The number of variables decided first, and their bytes only between equals")
+def counts_before_bytes(sizes_bytes, servers):
+    counts, held, chosen = [0] * servers, [0] * servers, []
+    for size in sizes_bytes:
+        chosen.append(min(range(servers), key=lambda k: (counts[k], held[k])))
+        counts[chosen[-1]] += 1
+        held[chosen[-1]] += size
+    return chosen
+
+
+@answers.is_wrong("went to server", "has the fewest", "Did every variable's bytes count for its server?")
+def forgets_the_first(sizes_bytes, servers):
+    held, chosen = [0] * servers, []
+    for size in sizes_bytes:
+        chosen.append(held.index(min(held)))
+        held[chosen[-1]] += size if len(chosen) > 1 else 0
+    return chosen
+
+
+@answers.is_right
+def takes_the_sizes_from_the_list(sizes_bytes, servers):
+    held, chosen = {server: 0 for server in range(servers)}, []
+    while sizes_bytes:
+        lightest = min(held, key=held.get)
+        chosen.append(lightest)
+        held[lightest] += sizes_bytes.pop(0)
+    return chosen
+
+
+@answers.is_right
+def an_array_of_int64(sizes_bytes, servers):
+    held, chosen = np.zeros(servers, np.int64), np.zeros(len(sizes_bytes), np.int32)
+    for k, size in enumerate(sizes_bytes):
+        chosen[k] = held.argmin()
+        held[chosen[k]] += size
+    return chosen

@@ -88,3 +88,36 @@ def one_example_after_the_other(losses, penalty, global_batch):
 def the_first_replica_pays(losses, penalty, global_batch):
     first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
     return tf.reduce_sum(losses / global_batch) + (penalty if first else 0.0)
+
+
+@answers.is_wrong("every replica returns the whole mean, so it counts once for each")
+def the_whole_mean_on_each(losses, penalty, global_batch):
+    total = tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(losses))
+    return total / global_batch + penalty / replicas()
+
+
+@answers.is_wrong("divided by global_batch with //, which cuts")
+def whole_division(losses, penalty, global_batch):
+    return tf.reduce_sum(losses) // global_batch + penalty / replicas()
+
+
+@answers.is_wrong("Each replica adds the whole penalty")
+def tensorflows_mean_and_the_whole_penalty(losses, penalty, global_batch):
+    return tf.nn.compute_average_loss(losses, global_batch_size=global_batch) + penalty
+
+
+@answers.is_wrong("The penalty is multiplied by the number of replicas")
+def penalty_times_the_replicas(losses, penalty, global_batch):
+    return tf.nn.compute_average_loss(losses, global_batch_size=global_batch) + penalty * replicas()
+
+
+@answers.is_right
+def as_the_guide_does(losses, penalty, global_batch):
+    loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+    return loss + tf.nn.scale_regularization_loss(penalty)
+
+
+@answers.is_right
+def weights_of_each_example(losses, penalty, global_batch):
+    shares = tf.fill(tf.shape(losses), 1 / tf.cast(global_batch, losses.dtype))
+    return tf.tensordot(losses, shares, 1) + tf.nn.scale_regularization_loss([penalty])

@@ -148,3 +148,85 @@ def swaps(copies, devices):
         with tf.device(devices[k]):
             sums[k] = tf.identity(sums[k - whole])
     return sums
+
+
+@answers.is_wrong("11 devices", "The copy of device 8, 9, 10 is not in it")
+def gaps_up_to_eight_devices(copies, devices):
+    n, sums = len(copies), list(copies)
+    for gap in (1, 2, 4):
+        for k in range(0, n - gap, 2 * gap):
+            with tf.device(devices[k]):
+                sums[k] = sums[k] + sums[k + gap]
+    for gap in (4, 2, 1):
+        for k in range(0, n - gap, 2 * gap):
+            with tf.device(devices[k + gap]):
+                sums[k + gap] = tf.identity(sums[k])
+    return sums
+
+
+@answers.is_wrong("device 0 gives out 3 copies, at most 2 in a tree")
+def up_a_tree_and_down_a_star(copies, devices):
+    sums, gap = list(copies), 1
+    while gap < len(sums):
+        for k in range(0, len(sums) - gap, 2 * gap):
+            with tf.device(devices[k]):
+                sums[k] = sums[k] + sums[k + gap]
+        gap *= 2
+    for k in range(1, len(sums)):
+        with tf.device(devices[k]):
+            sums[k] = tf.identity(sums[0])
+    return sums
+
+
+@answers.is_wrong("float")
+def buffers_of_float32(copies, devices):
+    n, gap = len(copies), 1
+    sums = [tf.zeros([3], tf.float32) + copy for copy in copies]
+    while gap < n:
+        for k in range(0, n - gap, 2 * gap):
+            with tf.device(devices[k]):
+                sums[k] = sums[k] + sums[k + gap]
+        gap *= 2
+    while gap > 1:
+        gap //= 2
+        for k in range(0, n - gap, 2 * gap):
+            with tf.device(devices[k + gap]):
+                sums[k + gap] = tf.identity(sums[k])
+    return sums
+
+
+@answers.is_right
+def the_last_device_is_the_root(copies, devices):
+    return up_and_down(copies[::-1], devices[::-1])[::-1]
+
+
+def up_and_down(copies, devices):
+    n, sums = len(copies), list(copies)
+    gaps = [1 << power for power in range((n - 1).bit_length())]
+    for gap in gaps:
+        for low in range(0, n - gap, 2 * gap):
+            with tf.device(devices[low]):
+                sums[low] = tf.add(sums[low], sums[low + gap])
+    for gap in reversed(gaps):
+        for low in range(0, n - gap, 2 * gap):
+            with tf.device(devices[low + gap]):
+                sums[low + gap] = sums[low] + 0
+    return tuple(sums)
+
+
+@answers.is_right
+def the_far_half_comes_to_the_near_one(copies, devices):
+    """Pairs that are half of what is left apart; who is left over in the middle waits for the next round."""
+    sums, rounds, n = list(copies), [], len(copies)
+    while n > 1:
+        half = (n + 1) // 2
+        rounds.append([(k, k + half) for k in range(n - half)])
+        for near, far in rounds[-1]:
+            with tf.device(devices[near]):
+                sums[near] = sums[near] + sums[far]
+        n = half
+    for pairs in reversed(rounds):
+        for near, far in pairs:
+            with tf.device(devices[far]):
+                sums[far] = tf.identity(sums[near])
+    return sums

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 PATIENCE_S = 6.0
+GRACE_S = 120.0  # TensorFlow's own, where a session is not told how long to wait for threads
 TOO_MANY = 25  # steps after a worker's last: its session does not stop
 
 
 class _Misplaced(Exception):
-    """What was built lies on the wrong devices: to run it could hang."""
+    """What was built lies on the wrong devices, or a second chief would run it: it could hang."""
 
 
 def drive(fn: Callable, own: dict) -> dict:
@@ -43,7 +45,7 @@ def drive(fn: Callable, own: dict) -> dict:
             raise RuntimeError(f"{TOO_MANY} steps after a hook said stop, the session still runs: has it the hooks?") from None
         raise
 
-    weights = _weights_on("grpc://" + config["cluster"]["ps"][0]) if noted["built"] else None
+    weights = _weights_on("grpc://" + config["cluster"]["ps"][0], noted["variables"][0]) if noted["built"] else None
     if isinstance(returned, (list, tuple)):
         steps = [_number(step) for step in returned]
     else:
@@ -57,13 +59,15 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
 
     from worldsize.tf.sessions import together
 
+    _note_chiefs(index, noted)
     version = tf.train.get_or_create_global_step()
     weights = tf.get_variable("weights", [len(own["gradient"])], initializer=tf.zeros_initializer())
     gradient = tf.identity(tf.constant(own["gradient"]), name="gradient")
     train = tf.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, weights)], global_step=version)
 
-    noted.update(variable=weights.device, operation=gradient.device)
-    if not noted["variable"].startswith("/job:ps") or not noted["operation"].startswith(f"/job:worker/task:{index}"):
+    noted.update(variables=[weights.device, version.device], operation=gradient.device)
+    outside = [device for device in noted["variables"] if not device.startswith("/job:ps")]
+    if outside or not noted["operation"].startswith(f"/job:worker/task:{index}"):
         raise _Misplaced
 
     noted["runs"] = 0
@@ -75,6 +79,22 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
         return np.int64(noted["runs"])
 
     class Stop(tf.train.SessionRunHook):
+        """Stops after a worker's own steps. Its helper thread ends when the session has been asked to end, not before."""
+
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            ended, join = threading.Event(), coord.join
+            helper = threading.Thread(target=ended.wait, daemon=True)
+            helper.start()
+            coord.register_thread(helper)
+
+            def noting(*given: Any, stop_grace_period_secs: float = GRACE_S, **more: Any) -> None:
+                noted["grace_s"] = float(stop_grace_period_secs)
+                ended.set()
+                helper.join()
+                join(*given, stop_grace_period_secs=stop_grace_period_secs, **more)
+
+            coord.join = noting
+
         def after_run(self, context: Any, values: Any) -> None:
             if noted["runs"] >= own["steps"]:
                 context.request_stop()
@@ -82,14 +102,30 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
     with tf.control_dependencies([train]):
         fetched = tf.numpy_function(count, [], tf.int64)
 
-    return fetched, [Stop(), together(is_chief, PATIENCE_S)]
+    return fetched, [together(is_chief, PATIENCE_S), Stop()]
 
 
-def _weights_on(server: str) -> np.ndarray | None:
+def _note_chiefs(index: int, noted: dict) -> None:
+    """Note what kind of session is made, and stop the wrong kind: a second chief would empty the variables again, and
+    without one everybody would wait for them."""
+    import tensorflow.compat.v1 as tf
+
+    right, wrong = tf.train.ChiefSessionCreator, tf.train.WorkerSessionCreator
+    if index:
+        right, wrong = wrong, right
+
+    def refuse(self: Any) -> None:
+        noted["session"] = wrong.__name__
+        raise _Misplaced
+
+    wrong.create_session = refuse
+
+
+def _weights_on(server: str, device: str) -> np.ndarray | None:
     """The weights that all workers share, read by name from the server."""
     import tensorflow.compat.v1 as tf
 
-    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+    with tf.Graph().as_default(), tf.device(device):
         weights = tf.get_variable("weights", [3])
         with tf.Session(server) as session:
             if not session.run(tf.is_variable_initialized(weights)):

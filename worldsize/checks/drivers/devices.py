@@ -34,21 +34,21 @@ def answer(fn: Callable, case: Any) -> Any:
 # ---- graphs ----------------------------------------------------------------------------------
 
 
-def sum_graphs(fn: Callable, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """For each n the traced graph of `fn` with n copies, copy k on device k.
+def sum_graphs(fn: Callable, plans: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    """For each (n, dtype) the traced graph of `fn` with n copies of that dtype, copy k on device k.
 
     "graph": its bytes, "copies" and "sums": names of its tensors; or "kind": what came in place of n sums.
     """
-    return [_sum_graph(fn, n) for n in sizes]
+    return [_sum_graph(fn, n, dtype) for n, dtype in plans]
 
 
-def _sum_graph(fn: Callable, n: int) -> dict[str, Any]:
+def _sum_graph(fn: Callable, n: int, dtype: str) -> dict[str, Any]:
     import tensorflow as tf
 
     names = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(n)]
     said: dict[str, Any] = {}
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([ELEMENTS])] * n)
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([ELEMENTS], dtype)] * n)
     def step(*given: Any) -> None:
         copies = []
         for name, x in zip(names, given, strict=True):

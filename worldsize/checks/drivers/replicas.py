@@ -43,7 +43,7 @@ def _train(fn: Callable, case: dict) -> dict[str, Any]:
         kernel = model.trainable_variables[0].value
         weights.append([copy.numpy() for copy in getattr(kernel, "values", (kernel,))])
 
-    return {"weights": weights, "losses": losses}
+    return {"weights": weights, "losses": losses, "applied": int(optimizer.iterations.numpy())}
 
 
 def on_cpus(n: int) -> Any:
@@ -82,7 +82,7 @@ def _losses(fn: Callable, case: dict) -> list[Any]:
 
     strategy = on_cpus(len(case["losses"]))
     losses = per_replica(strategy, case["losses"])
-    everybody = tf.constant(float(sum(map(len, case["losses"]))))
+    everybody = sum(map(len, case["losses"]))  # a Python number: tensors of any dtype can be divided by it
     returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
 
     return list(strategy.experimental_local_results(returned))

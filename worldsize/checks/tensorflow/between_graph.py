@@ -1,8 +1,9 @@
-"""The check of a between-graph worker: a real cluster of one parameter server and two workers, in one launch.
+"""The check of a between-graph worker: a real cluster of two parameter servers and two workers, in one launch.
 
 The check brings the graph. Its gradient is a constant of each worker, so that the weights at the end tell exactly how
 often each worker's gradient was applied, in whatever order. Devices are noted while the graph is built; where they are
-wrong, nothing is run. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
+wrong, nothing is run. Filling the variables is noted, and so is how long a session would wait at its end for a thread
+that does not end by itself; nobody waits for it. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.engines.cluster import Cluster
 
 POINTS = {
-    "variables on the server, the rest on the worker's own": 0.0,  # seen in the worker's own process alone
+    "variables on all servers, the rest on the worker's own": 0.0,  # seen in the worker's own process alone
     "worker 0 is the chief, and no other": 0.25,
-    "steps until the session stops, each in the list": 0.75,
+    "steps until the session stops, each in the list, and 2 s at most for threads": 0.75,
     "one set of weights for all, changed by every step": 1.0,
 }
 PLACES, CHIEF, STEPS, WEIGHTS = POINTS
-WORKERS = 2
-LATE = "Do all workers meet at the same server, and does worker 0's session get is_chief=True?"
+WORKERS, SERVERS = 2, 2
+MOST_GRACE_S = 2.0
+LATE = "Do all workers meet at the same servers, and does worker 0's session get is_chief=True, and no other's?"
 
 
 def between_graph(arena: Arena, fn: Callable) -> Verdict:
@@ -42,11 +44,11 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
         inputs.append({"steps": count, "gradient": gradient})
 
     def run() -> ArenaResult:
-        cluster = Cluster(worker=WORKERS, ps=1)
-        ended = arena.tensorflow(fn, [*inputs, None], driver=drive, cluster=cluster, servers=("ps",))
+        cluster = Cluster(worker=WORKERS, ps=SERVERS)
+        ended = arena.tensorflow(fn, [*inputs, *[None] * SERVERS], driver=drive, cluster=cluster, servers=("ps",))
         return with_advice(ended, {"Cannot assign a device": _CONNECT})
 
-    case = Case(f"1 ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs))
+    case = Case(f"{SERVERS} ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs))
     return judge("between_graph", POINTS, [case])
 
 
@@ -68,12 +70,17 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complain
             return {PLACES: None, CHIEF: complaint}
 
     for worker, one in enumerate(told):
+        if "session" in one:
+            return {PLACES: None, CHIEF: f"worker {worker}'s session {_KINDS[one['session']]}: {_ONE_CHIEF}"}
+
+    for worker, one in enumerate(told):
         if "waited" in one:
             return {PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {LATE}"}
 
     found: dict[str, Complaint] = {PLACES: None, CHIEF: None, STEPS: None, WEIGHTS: _wrong_weights(told, inputs)}
     for worker, one in enumerate(told):
-        found[STEPS] = found[STEPS] or _wrong_list(worker, one["returned"], inputs[worker]["steps"])
+        complaint = _wrong_list(worker, one["returned"], inputs[worker]["steps"]) or _long_wait(worker, one["grace_s"])
+        found[STEPS] = found[STEPS] or complaint
 
     return found
 
@@ -82,15 +89,21 @@ def _misplaced(worker: int, one: dict) -> Complaint:
     if not one["built"]:
         return f"worker {worker}: build was never called: the graph is its work"
 
-    variable, operation = one["variable"] or "no device", one["operation"] or "no device"
-    if not one["variable"].startswith("/job:ps"):
+    operation = one["operation"] or "no device"
+    outside = [device or "no device" for device in one["variables"] if not device.startswith("/job:ps")]
+    if outside:
         return (
-            f"worker {worker}: expected the variable on /job:ps/task:0, got {variable}. Call build inside tf.device(…) with a "
+            f"worker {worker}: expected the variables on /job:ps, got {outside[0]}. Call build inside tf.device(…) with a "
             "replica_device_setter that knows the cluster."
         )
     if not one["operation"].startswith(f"/job:worker/task:{worker}"):
         other = "that is another worker's" if "task:" in operation else "it does not say which worker: give worker_device"
         return f"worker {worker}: expected operations on /job:worker/task:{worker}, got {operation}: {other}"
+    if len(set(one["variables"])) < SERVERS:
+        return (
+            f"worker {worker}: all variables lie on {one['variables'][0]}, and there are {SERVERS} servers. "
+            "replica_device_setter(cluster=…) deals them out over all."
+        )
     return None
 
 
@@ -101,6 +114,22 @@ def _wrong_chief(worker: int, is_chief: Any) -> Complaint:
     said = "nothing" if is_chief is None else repr(is_chief)
     right = "is the chief, who fills the variables: True" if worker == 0 else "is not the chief: False"
     return f"worker {worker}: build was told is_chief = {said}; worker {worker} {right}"
+
+
+_KINDS = {
+    "ChiefSessionCreator": "would fill the variables, too",
+    "WorkerSessionCreator": "waits for somebody to fill the variables, and nobody does",
+}
+_ONE_CHIEF = "give MonitoredTrainingSession is_chief=True on worker 0, and False on all others."
+
+
+def _long_wait(worker: int, grace_s: float) -> Complaint:
+    if grace_s <= MOST_GRACE_S:
+        return None
+    return (
+        f"worker {worker}: at its end the session would wait {grace_s:g} s for a thread that does not end by itself, as that "
+        f"of synchronous training: give MonitoredTrainingSession stop_grace_period_secs={MOST_GRACE_S:g}"
+    )
 
 
 def _wrong_list(worker: int, returned: Any, steps: int) -> Complaint:

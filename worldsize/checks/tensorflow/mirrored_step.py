@@ -20,8 +20,8 @@ from worldsize.checks.kit.values import close, first_named, has_keys, number, sa
 from worldsize.checks.verdict import Complaint, Verdict
 
 STEP = {
-    "equal shares: weights as on one device": 1.0,
-    "unequal shares: weights as on one device": 0.5,
+    "equal shares: weights as on one device": 0.5,
+    "unequal shares: weights as on one device": 1.0,
     "it returns the mean loss of the step": 0.5,
 }
 STEPS = (((4, 4), (4, 4)), ((3, 3), (3, 3)), ((4, 3), (2, 1)), ((2, 1, 0), (2, 1, 0)))
@@ -128,6 +128,8 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
         step = _on_one_device(weights, shares)
         complaint = _wrong_copies(got["weights"][index], step)
         returned = _wrong_return(got["losses"][index], step)
+        if index == len(case["steps"]) - 1 and not complaint:
+            complaint = _wrong_count(got["applied"], len(case["steps"]))
         if complaint or returned:
             name = f"{n} replicas with {', '.join(map(str, step.counts))} examples, {how}, step {index}: "
             return _under(name, complaint), _under(name, returned)
@@ -135,6 +137,12 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
         weights = step.after
 
     return None, None
+
+
+def _wrong_count(applied: int, steps: int) -> Complaint:
+    if applied == steps:
+        return None
+    return f"the weights are right, but the optimizer counts {applied} steps, expected {steps}: let it apply the gradients"
 
 
 def _under(name: str, complaint: Complaint) -> Complaint:

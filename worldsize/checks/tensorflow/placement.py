@@ -31,6 +31,7 @@ def place_variables(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     fixed = [([40, 8, 8, 8, 8], 2), ([400, 4, 900, 4, 100, 4], 2), ([8, 8, 8, 64, 8, 8], 3), ([5, 7], 4), ([9, 3], 1)]
+    fixed.append(([3 * 10**9, 2 * 10**9, 10**9, 10**9 + 1, 5, 7], 2))  # more bytes than 32 bits count
     drawn = [(generator.choice(5000, length, replace=False).tolist(), n) for length, n in ((7, 2), (12, 3), (16, 4))]
 
     for sizes, servers in fixed + drawn:
@@ -85,11 +86,25 @@ def _mistake(got: list[int], sizes: Sequence[int], servers: int) -> str:
         return "This is round robin: it counts variables, not bytes."
     if len(set(got)) == 1:
         return "All went to one server: note what each holds after every variable."
+    if got == _fewest_variables(sizes, servers):
+        return "The number of variables decided first, and their bytes only between equals."
     if got == [k * servers // count for k in range(count)]:
         return "They were cut into equal blocks: look at their bytes."
     if got == _sorted_first(sizes, servers):
         return "The largest were placed first: TensorFlow asks for one variable at a time, in their order."
+    if servers > 2 and max(got) == 1:
+        return f"Only servers 0 and 1 were used, and there are {servers}."
     return "Did every variable's bytes count for its server?"
+
+
+def _fewest_variables(sizes: Sequence[int], servers: int) -> list[int]:
+    counts, held, chosen = [0] * servers, [0] * servers, []
+    for size in sizes:
+        server = min(range(servers), key=lambda k: (counts[k], held[k]))
+        chosen.append(server)
+        counts[server] += 1
+        held[server] += size
+    return chosen
 
 
 def _sorted_first(sizes: Sequence[int], servers: int) -> list[int]:

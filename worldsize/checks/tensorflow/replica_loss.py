@@ -83,6 +83,10 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
         "This is divided by global_batch and by the replicas, too: gradients are added up, nobody needs a mean": (
             total / count / n + penalty
         ),
+        "This is divided by global_batch with //, which cuts: divide with /": (
+            sum(float(share.sum()) // count for share in shares) + penalty
+        ),
+        "The penalty is multiplied by the number of replicas: divide by it": total / count + n**2 * penalty,
         "This is the sum of all losses: nobody divided": total + penalty,
         "This is the mean of the replicas' means: wrong where shares differ. Divide the sum by global_batch": (
             means / n + penalty
@@ -95,6 +99,9 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
         ),
         "The penalty is left out": total / count,
     }
+    if n > 1 and all(close(value, total / count + penalty / n, TOLERANCE) for value in values):
+        return f"{name}every replica returns the whole mean, so it counts once for each: return this replica's share of it"
+
     complaint = f"{name}the replicas' losses add up to {added:.6g}, expected {expected:.6g}"
 
     return complaint + first_named(added, mistakes, TOLERANCE)
