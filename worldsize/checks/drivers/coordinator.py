@@ -1,7 +1,7 @@
 """A coordinator as a student's function meets it, whose order of closures the check decides from afar.
 
-`seen` are the check's own callables: "schedule" numbers a closure (None: the server is lost), "next" says which one runs now, "stop" that none does.
-Left out: real workers (lab 09 has those).
+`seen` are the check's own callables: "schedule" numbers a closure (None: the server is lost), "next" says which one
+runs now, "stop" that none does. Left out: real workers (lab 09 has those).
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ class Chief:
 def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What came of `fn` in every case: its state, the files in the folder, and what was noted on the way.
 
-    A case has "steps", "every", "eager" (whether steps run while others are scheduled), "seen", and the "files" that are in the folder at the start.
+    A case has "steps", "every", "eager" (whether steps run while others are scheduled), "seen", and the "files" that
+    are in the folder at the start.
     """
     rows = []
     for case in cases:

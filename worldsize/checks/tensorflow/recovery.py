@@ -1,9 +1,9 @@
 """The check of a training that outlives its parameter server: checkpoints, a new start, the last one restored.
 
 The check plays the server from afar (`PlayedServer`): a lost one breaks off `join`, or the `schedule` after it, with
-UnavailableError, and what it held is gone. Every step adds other numbers to the weights, so that the weights at the end tell which steps are in them.
-A new chief is another process, which has the folder's files and nothing else of the first. Left out: real tasks (lab 09
-runs those).
+UnavailableError, and what it held is gone. Every step adds other numbers to the weights, so that the weights at the end
+tell which steps are in them. A new chief is another process, which has the folder's files and nothing else of the
+first. Left out: real tasks (lab 09 runs those).
 """
 
 from __future__ import annotations
