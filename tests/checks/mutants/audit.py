@@ -1,4 +1,4 @@
-"""Exercise 9.4: which updates were lost."""
+"""Exercise 9.5: which updates were lost."""
 
 from __future__ import annotations
 
@@ -54,6 +54,38 @@ def goes_uphill(made, iterations, before, after, rate, gradient):
 @answers.is_wrong('expected a dict with "counter" and "weights", got (')
 def returns_a_pair(made, iterations, before, after, rate, gradient):
     return sum(made) - iterations, sum(made) - landed(before, after, rate, gradient)
+
+
+@answers.is_wrong("the gradient has a 0", "int cuts 41.999 down to 41: round")
+def cuts_down(made, iterations, before, after, rate, gradient):
+    used = gradient != 0
+    there = int(((before - after)[used] / (rate * gradient[used])).mean())
+    return {"counter": sum(made) - iterations, "weights": sum(made) - there}
+
+
+@answers.is_wrong("closures of several updates each", "ceil lifts 42.001 up to 43: round")
+def cuts_up(made, iterations, before, after, rate, gradient):
+    used = gradient != 0
+    there = np.ceil(((before - after)[used] / (rate * gradient[used])).mean())
+    return {"counter": sum(made) - iterations, "weights": sum(made) - int(there)}
+
+
+@answers.is_wrong('"weights"', "the rate was left out")
+def forgets_the_rate(made, iterations, before, after, rate, gradient):
+    return {"counter": sum(made) - iterations, "weights": sum(made) - landed(before, after, 1.0, gradient)}
+
+
+@answers.is_right
+def takes_the_median(made, iterations, before, after, rate, gradient):
+    used = np.flatnonzero(gradient)
+    each = (before.ravel()[used] - after.ravel()[used]) / (rate * gradient.ravel()[used])
+    return {"counter": np.int64(sum(made) - iterations), "weights": sum(made) - int(np.median(each) + 0.5)}
+
+
+@answers.is_right
+def lengths_of_the_way(made, iterations, before, after, rate, gradient):
+    there = np.linalg.norm(before - after) / np.linalg.norm(rate * gradient)
+    return {"counter": sum(made) - iterations, "weights": sum(made) - round(float(there))}
 
 
 @answers.is_right

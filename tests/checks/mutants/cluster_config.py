@@ -95,3 +95,31 @@ def a_list_in_a_list(hosts, ps, rank):
 @answers.is_wrong("'task': expected the index as a whole number, got inf")
 def an_index_without_end(hosts, ps, rank):
     return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank) | {"index": float("inf")}})
+
+
+@answers.is_wrong("expected the keys 'cluster' and 'task', got 'cluster'")
+def forgets_the_task(hosts, ps, rank):
+    return json.dumps({"cluster": jobs_of(hosts, ps)})
+
+
+@answers.is_wrong("'chief'", "Also one address stands in a list")
+def the_chief_without_a_list(hosts, ps, rank):
+    return json.dumps({"cluster": jobs_of(hosts, ps) | {"chief": hosts[0]}, "task": place(hosts, ps, rank)})
+
+
+@answers.is_wrong("6 hosts, ps=2", "Is a host left out?")
+def one_server_whatever_is_asked(hosts, ps, rank):
+    servers = len(hosts) - ps
+    jobs = {"chief": hosts[:1], "worker": hosts[1:servers], "ps": hosts[servers : servers + 1]}
+    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
+
+
+@answers.is_right
+def an_index_in_text(hosts, ps, rank):
+    task = place(hosts, ps, rank)
+    return json.dumps({"cluster": jobs_of(hosts, ps), "task": task | {"index": str(task["index"])}})
+
+
+@answers.is_right
+def with_a_key_more(hosts, ps, rank):
+    return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank), "environment": "cloud"})

@@ -100,3 +100,43 @@ def marks_instead_of_adding(coordinator, right_in, parts):
         coordinator.schedule(mark, kwargs={"part": part})
     coordinator.join()
     return tf.reduce_sum(right) / tf.reduce_sum(of)
+
+
+@answers.is_wrong("six parts of different size", "That is the last part alone")
+def keeps_the_last_answer(coordinator, right_in, parts):
+    later = [coordinator.schedule(right_in, args=(part,)) for part in parts]
+    coordinator.join()
+    for right, of in coordinator.fetch(later):
+        share = right / of
+    return share
+
+
+@answers.is_wrong("That is the share of wrong answers")
+def counts_errors(coordinator, right_in, parts):
+    later = [coordinator.schedule(right_in, args=(part,)) for part in parts]
+    found = coordinator.fetch(later)
+    return 1 - sum(r for r, _ in found) / sum(n for _, n in found)
+
+
+@answers.is_wrong("part 5 was never asked for")
+def leaves_out_the_last_part(coordinator, right_in, parts):
+    later = [coordinator.schedule(right_in, args=(part,)) for part in (parts if len(parts) == 1 else parts[:-1])]
+    coordinator.join()
+    found = coordinator.fetch(later)
+    return sum(r for r, _ in found) / sum(n for _, n in found)
+
+
+@answers.is_right
+def weighs_each_share_by_its_size(coordinator, right_in, parts):
+    later = {k: coordinator.schedule(right_in, args=(part,)) for k, part in enumerate(parts)}
+    coordinator.join()
+    found = [coordinator.fetch(later[k]) for k in sorted(later, reverse=True)]
+    total = float(sum(n for _, n in found))
+    return sum(float(r) / float(n) * float(n) / total for r, n in found)
+
+
+@answers.is_right
+def adds_up_in_one_closure_for_each_part_by_a_dict(coordinator, right_in, parts):
+    later = coordinator.fetch({str(k): coordinator.schedule(right_in, args=[part]) for k, part in enumerate(parts)})
+    right, of = map(sum, zip(*later.values(), strict=True))
+    return right / of

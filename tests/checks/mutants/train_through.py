@@ -1,4 +1,4 @@
-"""Exercise 9.5: a training that outlives its parameter server."""
+"""Exercise 9.4: a training that outlives its parameter server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def opened(state, folder):
     return tf.train.CheckpointManager(tf.train.Checkpoint(**state), folder, max_to_keep=2)
 
 
-@answers.is_wrong("UnavailableError came through: catch it round join")
+@answers.is_wrong("UnavailableError came through: catch it round schedule and join")
 def catches_nothing(start, steps, every, folder):
     coordinator, step, state = start()
     manager = opened(state, folder)
@@ -167,6 +167,54 @@ def keeps_the_number_of_the_step_alone(start, steps, every, folder):
             pass
 
 
+@answers.is_wrong("the loss in step 5 comes out of schedule", "Put the try round both")
+def tries_the_join_alone(start, steps, every, folder):
+    coordinator, step, state = start()
+    manager = opened(state, folder)
+    manager.restore_or_initialize()
+    while int(state["step"]) < steps:
+        for _ in range(min(every, steps - int(state["step"]))):
+            coordinator.schedule(step)
+        try:
+            coordinator.join()
+            manager.save()
+        except tf.errors.UnavailableError:
+            coordinator, step, state = start()
+            manager = opened(state, folder)
+            manager.restore_or_initialize()
+    return state
+
+
+@answers.is_wrong("each step was joined by itself", "then join once")
+def joins_after_each_step(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            while int(state["step"]) < steps:
+                for _ in range(min(every, steps - int(state["step"]))):
+                    coordinator.schedule(step)
+                    coordinator.join()
+                manager.save()
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("and no end", "belong to a server that is gone")
+def schedules_again_on_the_old_coordinator(start, steps, every, folder):
+    coordinator, step, state = start()
+    while True:
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            rounds(coordinator, step, state, manager, steps, every)
+            return state
+        except tf.errors.UnavailableError:
+            _, step, state = start()
+
+
 @answers.is_right
 def plain_checkpoints(start, steps, every, folder):
     while True:
@@ -197,4 +245,24 @@ def calls_itself_again(start, steps, every, folder):
         rounds(coordinator, step, state, manager, steps, max(1, every // 2))
     except tf.errors.UnavailableError:
         return calls_itself_again(start, steps, every, folder)
+    return state
+
+
+@answers.is_right
+def keeps_every_checkpoint_with_its_number(start, steps, every, folder):
+    done = False
+    while not done:
+        coordinator, step, state = start()
+        manager = tf.train.CheckpointManager(tf.train.Checkpoint(**state), folder, max_to_keep=None)
+        if manager.latest_checkpoint:
+            manager.checkpoint.restore(manager.latest_checkpoint)
+        try:
+            for first in range(int(state["step"]), steps, every):
+                later = [coordinator.schedule(step) for _ in range(first, min(first + every, steps))]
+                coordinator.join()
+                assert len(later) <= every
+                manager.save(checkpoint_number=int(state["step"]))
+            done = True
+        except tf.errors.UnavailableError:
+            continue
     return state

@@ -58,10 +58,32 @@ def returns_nothing(dataset, global_batch, workers, index):
     dataset.shard(workers, index).batch(global_batch // workers)
 
 
-@answers.is_right
-def takes_first(dataset, global_batch, workers, index):
+@answers.is_wrong("of unknown length", "cardinality() is negative", "drop_remainder=True")
+def takes_whole_batches_by_cardinality(dataset, global_batch, workers, index):
     count = int(dataset.cardinality()) // global_batch * global_batch
     return dataset.take(count).shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_wrong("of unknown length", "len() raises", "drop_remainder=True")
+def takes_whole_batches_by_len(dataset, global_batch, workers, index):
+    return dataset.take(len(dataset) // global_batch * global_batch).shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_wrong("14 examples, global batches of 6, 3 workers", "Example 1 is taken by several workers")
+def two_workers_hard_coded(dataset, global_batch, workers, index):
+    half = global_batch // 2
+    if workers == 2:
+        cut = slice(index * half, (index + 1) * half)
+    else:
+        cut = slice(index, index + global_batch // workers)
+    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))
+
+
+@answers.is_wrong("came with labels", "which are not theirs")
+def cuts_the_labels_elsewhere(dataset, global_batch, workers, index):
+    part = global_batch // workers
+    batches = dataset.batch(global_batch, drop_remainder=True)
+    return batches.map(lambda x, y: (x[index::workers], y[index * part : (index + 1) * part]))
 
 
 @answers.is_right
@@ -75,3 +97,17 @@ def contiguous_slices(dataset, global_batch, workers, index):
     part = global_batch // workers
     cut = slice(index * part, (index + 1) * part)
     return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))
+
+
+@answers.is_right
+def drops_before_it_shards(dataset, global_batch, workers, index):
+    whole = dataset.batch(global_batch, drop_remainder=True).unbatch()
+    return whole.shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_right
+def reshapes_by_worker(dataset, global_batch, workers, index):
+    def part(*arrays):
+        return tuple(array[index * (global_batch // workers) :][: global_batch // workers] for array in arrays)
+
+    return dataset.batch(global_batch, drop_remainder=True).map(part).prefetch(2)

@@ -1,7 +1,7 @@
 """A coordinator as a student's function meets it, whose order of closures the check decides from afar.
 
-`seen` are the check's own callables: "schedule" numbers a closure, "next" says which one runs now, "stop" that none does.
-Left out: real workers (lab 09 has those).
+`seen` are the check's own callables: "schedule" numbers a closure (None: the server is lost), "next" says which one
+runs now, "stop" that none does. Left out: real workers (lab 09 has those).
 """
 
 from __future__ import annotations
@@ -33,17 +33,34 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-class Coordinator:
-    """Runs what is scheduled when it is waited for."""
+def lost_server() -> Exception:
+    """What TensorFlow raises where a parameter server does not answer."""
+    import tensorflow as tf
 
-    def __init__(self, seen: Mapping[str, Callable]) -> None:
-        self._seen = seen
+    return tf.errors.UnavailableError(None, None, "failed to connect to all addresses; Connection refused")
+
+
+class Coordinator:
+    """Runs what is scheduled when it is waited for; an `eager` one runs what is in the queue at the next `schedule` too.
+
+    So a closure's error comes out of either, as with TensorFlow's, whose workers run while the chief goes on.
+    """
+
+    def __init__(self, seen: Mapping[str, Callable], eager: bool = False) -> None:
+        self._seen, self._eager = seen, eager
         self._closures: dict[int, tuple[ScheduledValue, Callable, tuple, dict]] = {}
         self._pending = False
 
     def schedule(self, fn: Callable, args: Sequence = (), kwargs: dict | None = None) -> ScheduledValue:
+        if self._eager:
+            self.wait()
+
+        number = self._seen["schedule"]()
+        if number is None:
+            raise lost_server()
+
         later = ScheduledValue(self)
-        self._closures[self._seen["schedule"]()] = (later, fn, tuple(args or ()), dict(kwargs or {}))
+        self._closures[number] = (later, fn, tuple(args or ()), dict(kwargs or {}))
         self._pending = True
         return later
 

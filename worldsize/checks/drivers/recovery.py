@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.drivers.coordinator import Coordinator
+from worldsize.checks.drivers.coordinator import Coordinator, lost_server
 
 GONE = -999  # what a variable of a lost server holds here
 
@@ -26,8 +26,8 @@ class TooOften(Exception):
 class Chief:
     """What `start` gives, and a record of the checkpoints in `folder`. `seen` are the check's own callables."""
 
-    def __init__(self, folder: str, seen: Mapping[str, Callable]) -> None:
-        self.folder, self._seen = folder, seen
+    def __init__(self, folder: str, seen: Mapping[str, Callable], eager: bool) -> None:
+        self.folder, self._seen, self._eager = folder, seen, eager
         self.starts = self.since_saved = self.most_unsaved = 0
         self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
         self._newest: str | None = None
@@ -41,7 +41,8 @@ class Chief:
             raise TooOften
 
         state = {"step": tf.Variable(0, dtype=tf.int64), "weights": tf.Variable(tf.zeros(3))}
-        coordinator = Coordinator({name: partial(self._seen[name], server) for name in ("schedule", "next", "stop")})
+        calls = {name: partial(self._seen[name], server) for name in ("schedule", "next", "stop")}
+        coordinator = Coordinator(calls, self._eager)
         return coordinator, partial(self._step, server, state, []), state
 
     def _step(self, server: int, state: dict[str, Any], used: list[bool]) -> None:
@@ -60,11 +61,9 @@ class Chief:
         self.most_unsaved = max(self.most_unsaved, self.since_saved)
 
     def _lose(self, state: dict[str, Any]) -> None:
-        import tensorflow as tf
-
         state["step"].assign(GONE)
         state["weights"].assign([float(GONE)] * 3)
-        raise tf.errors.UnavailableError(None, None, "failed to connect to all addresses; Connection refused")
+        raise lost_server()
 
     def _look_for_checkpoint(self) -> None:
         import tensorflow as tf
@@ -88,14 +87,15 @@ class Chief:
 def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What came of `fn` in every case: its state, the files in the folder, and what was noted on the way.
 
-    A case has "steps", "every", "seen", and the "files" that are in the folder at the start.
+    A case has "steps", "every", "eager" (whether steps run while others are scheduled), "seen", and the "files" that
+    are in the folder at the start.
     """
     rows = []
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
             for name, content in case["files"].items():
                 (Path(folder) / Path(name).name).write_bytes(content.tobytes())
-            rows.append(_run(fn, Chief(folder, case["seen"]), case["steps"], case["every"]))
+            rows.append(_run(fn, Chief(folder, case["seen"], case["eager"]), case["steps"], case["every"]))
 
     return rows
 

@@ -11,15 +11,25 @@ MOST_STEPS = 50
 
 
 def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
-    """What each worker's share of a data set holds, read in the task.
+    """What each worker's data set holds, read in the task: for every plan and worker a list of steps, or words.
 
-    Runs in the task: what each worker's data set holds, a list of steps, for every plan.
+    A plan is (examples, global batch, workers, whether the data set knows its length).
     """
     import tensorflow as tf
 
-    def read(examples: int, batch: int, workers: int, index: int) -> Any:
+    def read(examples: int, batch: int, workers: int, known: bool, index: int) -> Any:
         numbers = np.arange(asked["first"], asked["first"] + examples)
-        got = fn(tf.data.Dataset.from_tensor_slices((numbers, asked["factor"] * numbers)), batch, workers, index)
+        data = tf.data.Dataset.from_tensor_slices((numbers, asked["factor"] * numbers))
+        if not known:
+            data = data.filter(lambda number, label: True)
+
+        try:
+            got = fn(data, batch, workers, index)
+        except (TypeError, ValueError) as error:
+            if known:
+                raise
+            return f"{type(error).__name__}: {error}"
+
         if not isinstance(got, tf.data.Dataset):
             return f"expected a tf.data.Dataset, got {'None' if got is None else type(got).__name__}"
         return [_plain(element) for element in got.take(MOST_STEPS)]

@@ -1,9 +1,9 @@
 """The check of a training that outlives its parameter server: checkpoints, a new start, the last one restored.
 
-The check plays the server from afar (`PlayedServer`): a lost one breaks off `join` with UnavailableError, and what it
-held is gone. Every step adds other numbers to the weights, so that the weights at the end tell which steps are in them.
-A new chief is another process, which has the folder's files and nothing else of the first. Left out: real tasks (lab 09
-runs those).
+The check plays the server from afar (`PlayedServer`): a lost one breaks off `join`, or the `schedule` after it, with
+UnavailableError, and what it held is gone. Every step adds other numbers to the weights, so that the weights at the end
+tell which steps are in them. A new chief is another process, which has the folder's files and nothing else of the
+first. Left out: real tasks (lab 09 runs those).
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ Update = tuple[float, ...]  # what a step adds to the three weights
 class RecoveryPlan:
     """`steps` in all, a checkpoint after `every`; the server is gone when `lost` steps have been tried.
 
-    `after` is how many of them an earlier chief was asked for, in another process.
+    `after` is how many of them an earlier chief was asked for, in another process. `eager`: steps run while the chief
+    still schedules, so that the loss comes out of `schedule`.
     """
 
     steps: int
     every: int
     lost: tuple[int, ...] = ()
     after: int = 0
+    eager: bool = False
 
 
 # by the case's name: what it is held for, and the plan
@@ -52,6 +54,7 @@ FIRST = {
     "10 steps, every 4": ((DONE,), RecoveryPlan(10, 4)),
     "10 steps, every 4, the server is lost in step 6": ((LOST,), RecoveryPlan(10, 4, lost=(6,))),
     "9 steps, every 3, the server is lost twice, first in step 2": ((LOST,), RecoveryPlan(9, 3, lost=(2, 8))),
+    "10 steps, every 4, the loss in step 5 comes out of schedule": ((LOST,), RecoveryPlan(10, 4, lost=(5,), eager=True)),
 }
 LATER = {  # what an earlier chief kept elsewhere than in the folder was no checkpoint, which all of it is about
     "13 steps, every 4, after an earlier chief has done 10": (tuple(POINTS), RecoveryPlan(13, 4, after=10)),
@@ -119,7 +122,7 @@ class PlayedServer:
     def seen(self, files: dict[str, np.ndarray]) -> dict[str, Any]:
         """What the driver gets."""
         calls = {"start": self.start, "schedule": self.schedule, "next": self.next, "stop": self.stop, "step": self.step}
-        return {"steps": self.plan.steps, "every": self.plan.every, "files": files, "seen": calls}
+        return {"steps": self.plan.steps, "every": self.plan.every, "eager": self.plan.eager, "files": files, "seen": calls}
 
     def start(self) -> int | None:
         """The number of a new server; None where there were far more than are lost."""
@@ -131,7 +134,9 @@ class PlayedServer:
         self._added.append([])
         return len(self._lost) - 1
 
-    def schedule(self, server: int) -> int:
+    def schedule(self, server: int) -> int | None:
+        if self._lost[server]:
+            return None
         return self._coordinators[server].schedule()
 
     def next(self, server: int) -> int | None:
@@ -139,6 +144,11 @@ class PlayedServer:
 
     def stop(self, server: int) -> None:
         self._coordinators[server].stop()
+
+    @property
+    def most_at_once(self) -> int:
+        """The most steps that were under way when one was waited for."""
+        return max((wave for coordinator in self._coordinators for wave in coordinator.waves), default=0)
 
     def step(self, server: int) -> list[float] | None:
         """What a step adds to the weights; None where its server is lost. Raises RuntimeError for far too many."""
@@ -171,7 +181,12 @@ class PlayedServer:
 def _wrong(row: dict, server: PlayedServer) -> Complaint:
     plan = server.plan
     if row["ended"] == "unavailable":
-        return "the server was lost, and UnavailableError came through: catch it round join, then start() again"
+        if plan.eager:
+            return (
+                "UnavailableError came out of schedule, and came through: the steps run while you schedule, so the loss may "
+                "show in schedule or in join. Put the try round both."
+            )
+        return "the server was lost, and UnavailableError came through: catch it round schedule and join, then start() again"
     if row["ended"] == "endless":
         return (
             f"{count(row['starts'] - 1, 'start')}, and no end. After a loss, take all three that the new start() returns: the "
@@ -190,6 +205,18 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         or _wrong_end(plan, int(state["step"]))
         or _wrong_checkpoints(row, plan)
         or _wrong_weights(state.get("weights"), server)
+        or _one_by_one(server)
+    )
+
+
+def _one_by_one(server: PlayedServer) -> Complaint:
+    """Words where each step was waited for by itself; shorter rounds than `every` are allowed."""
+    plan = server.plan
+    if plan.eager or plan.every < 4 or server.most_at_once > 1:
+        return None
+    return (
+        f"each step was joined by itself, every={plan.every}: one worker has a step, the others wait. Schedule a round, "
+        f"then join once."
     )
 
 

@@ -26,7 +26,13 @@ POINTS = {
     "each worker takes an equal part of it": 0.5,
 }
 STEPS, BATCH, EQUAL = POINTS
-PLANS = ((12, 4, 2), (11, 4, 2), (10, 4, 2), (14, 6, 3), (7, 3, 1))  # (examples, global batch, workers)
+PLANS = (  # (examples, global batch, workers, whether the data set knows its length)
+    (12, 4, 2, True), (11, 4, 2, True), (10, 4, 2, True), (14, 6, 3, True), (7, 3, 1, True), (14, 4, 2, False)
+)  # fmt: skip
+UNKNOWN = (
+    " The length of this data set is unknown, as with one that reads from a stream: len() raises and cardinality() is "
+    "negative. Do without: drop_remainder=True."
+)
 FACTOR = 10  # an example's label is its number times this
 
 
@@ -42,8 +48,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     first = arena.draws.randrange(100, 1000)
     plans = {}
     for plan in PLANS:
-        examples, batch, workers = plan
-        plans[f"{examples} examples, global batches of {batch}, {counted(workers, 'worker')}"] = plan
+        examples, batch, workers, known = plan
+        name = f"{examples} examples, global batches of {batch}, {counted(workers, 'worker')}"
+        plans[name if known else f"{name}, of unknown length"] = plan
 
     def run() -> ArenaResult:
         return arena.tensorflow(fn, [{"plans": PLANS, "first": first, "factor": FACTOR}], driver=readings)
@@ -51,7 +58,16 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     return cases_of_one_run(run, plans, lambda name, tables: _examine(tables, first, *plans[name]))
 
 
-def _examine(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, Complaint]:
+def _examine(
+    tables: Sequence[Any], first: int, examples: int, batch: int, workers: int, known: bool
+) -> dict[str, Complaint]:
+    found = _wrong(tables, first, examples, batch, workers)
+    if known:
+        return found
+    return {STEPS: next((f"{words}.{UNKNOWN}".replace("..", ".") for words in found.values() if words), None)}
+
+
+def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers: int) -> dict[str, Complaint]:
     for worker, table in enumerate(tables):
         complaint = _no_steps(table)
         if complaint:
