@@ -411,8 +411,8 @@ def line(data):
 
 # %% [markdown]
 # The process group is there already; do not make it again. `batch_size` counts the examples of *one rank*. Leave the
-# sampler's seed as it is. All examples lie on every rank, but in the check each has numbers of its own in y: what the
-# others' shares say has to come through DDP.
+# sampler's seed as it is. Model and batches go to `my_device()`. In the check each rank has numbers of its own in y, so
+# what the others' shares say has to come through DDP; and it trains a second time, with another `build` and `loss`.
 #
 # <details><summary>Hint 1</summary><code>TensorDataset(data["x"], data["y"])</code>; then the sampler of it; then
 # <code>DataLoader(dataset, batch_size, sampler=…)</code>.</details>

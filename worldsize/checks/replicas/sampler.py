@@ -278,7 +278,10 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
         "This is each rank's own accuracy, with its padding: add up over the ranks.": [float(p.mean()) for p in padded],
         "These are the right ones: divide by the number of examples.": [float(right.sum())] * n,
         "These are the wrong ones.": [1 - float(right.mean())] * n,
+        "This is in percent: expected a part, from 0 to 1.": [100 * float(right.mean())] * n,
     }
+    if count % n:
+        slips["One padded example was left out: every rank from count % n on has some."] = [right[order[:-1]].mean()] * n
     if kept.size:
         slips["Every rank left its last example out: padding is on some ranks only."] = [kept.mean()] * n
 
