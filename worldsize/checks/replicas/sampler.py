@@ -129,8 +129,8 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
         once = [len(range(rank, min(2 * count, each * n), n)) for rank in range(n)]
         if 2 * count < each * n and lengths == once:
             return (
-                f"the ranks take {', '.join(map(str, lengths))} examples: the order was appended once, and {counted(count, 'example')} "
-                f"twice are fewer than {n} ranks. Repeat it until all have one."
+                f"the ranks take {', '.join(map(str, lengths))} examples: the order was appended once, and "
+                f"{counted(count, 'example')} twice are fewer than {n} ranks. Repeat it until all have one."
             )
         few = int(np.argmin(lengths))
         return (
