@@ -31,9 +31,12 @@ import linecache
 import re
 import socket
 import tempfile
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 from worldsize.fabric.background import Background, over_the_fabric
@@ -530,6 +533,7 @@ def plain_model():
 
 def curve(build):
     """The loss of each step over the whole global batch, and the accuracy on the test images after each epoch."""
+    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     n, losses, accuracies = dist.get_world_size(), [], []
     ddp, dealer = DistributedDataParallel(build()), DistributedSampler(images)
@@ -576,9 +580,11 @@ def synced_model():
     return nn.SyncBatchNorm.convert_sync_batchnorm(normed_model())
 
 normed = launch(curve, 1, args=(normed_model,), device="cpu")[0]
-print("BatchNorm, 2 ranks: gaps", gaps(normed, launch(curve, 2, args=(normed_model,), device="cpu")[0]))
+found = gaps(normed, launch(curve, 2, args=(normed_model,), device="cpu")[0])
+print("BatchNorm: the largest gap is {:.2g} in the loss, {:.2g} in the accuracy".format(*found))
 try:
-    print("SyncBatchNorm: gaps", gaps(normed, launch(curve, 2, args=(synced_model,), device="cpu")[0]))
+    launch(curve, 2, args=(synced_model,), device="cpu")
+    print("SyncBatchNorm ran on the CPU")
 except RankFailed as failed:
     print("SyncBatchNorm:", str(failed).splitlines()[0])
 
@@ -669,10 +675,12 @@ print("local rank", local, flush=True)
 """
 Path(folder.name, "old.py").write_text(old)
 starts = "-m", "torch.distributed.launch", "--nproc-per-node", 2
+print("$ python", *starts, "old.py", flush=True)
 try:
-    terminal("python", *starts, "old.py", folder=folder.name)
+    with redirect_stdout(StringIO()):  # most of what it prints is a traceback of the starter's own
+        terminal("python", *starts, "old.py", folder=folder.name)
 except RuntimeError as failed:
-    print("✘", str(failed).splitlines()[0])
+    print(*[said for said in failed.output.splitlines() if "error:" in said], sep="\n")
 
 # %% [markdown]
 # What it was given and what it takes: `--local-rank` and `--local_rank`. PyTorch 2.0 has changed the one letter. The
@@ -925,7 +933,7 @@ for name, load in (
         load()
         print(name, "loads")
     except Exception as error:
-        print(name, type(error).__name__, str(error).strip().splitlines()[:2])
+        print(name, f"{type(error).__name__}:", textwrap.shorten(str(error), 84))
 
 # %% [markdown]
 # Every name has `module.` before it, or the file needs a process group and DDP itself. Save `ddp.module.state_dict()`.
@@ -989,8 +997,8 @@ figures.race(
 
 # %%
 for group, found in (("over links of 20 MB/s", over_links), (here, bare)):
-    told = ", ".join(f"{name} {found['one device'] / s:.2f} times as fast as one device" for name, s in found.items())
-    print(f"{group}: {told}")
+    for name in ("DataParallel", "DDP"):
+        print(f"{group}: {name} takes {found[name] / found['one device']:.1f} times as long as one device")
 print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 
 # %% [markdown]
