@@ -5,7 +5,7 @@
 # the record what each of them moves, to deal out examples, evaluate exactly, save and go on; and to start the same
 # training from a notebook and with `torchrun`.
 #
-# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** PyTorch on one device, Lab 00 (ranks, `launch`).
+# **Minutes:** 105 · **Points:** 6 · **Prerequisites:** PyTorch on one device, Lab 00 (ranks, `launch`).
 # Lab 04 (averaged gradients) helps.
 
 # %% [markdown]
@@ -29,9 +29,14 @@ from worldsize.pytorch.models import flat
 # %%
 import linecache
 import re
+import socket
 import tempfile
+import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 from worldsize.fabric.background import Background, over_the_fabric
@@ -59,7 +64,20 @@ images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), i
 # ## The model
 #
 # A ResNet adds what comes in to what each block makes of it; so it can be very deep. It was made for pictures with
-# three colours. Ours have one, so the first layer, the **stem**, takes one channel. With several GPUs this lab takes
+# three colours. Ours have one. What does the first layer say to that? torchvision calls this layer `conv1`; here it is
+# number 0.
+
+# %%
+for_colours = resnet(18)
+try:
+    for_colours(images[:2])
+except RuntimeError as error:
+    print(error)
+for_colours[0] = nn.Conv2d(1, 64, 7, 2, padding=3, bias=False)
+print("after the swap, out:", list(for_colours(images[:2]).shape))
+
+# %% [markdown]
+# So the first layer is swapped, and the rest stays. `channels=1` does the same below. With several GPUs this lab takes
 # depth 101. Else it takes depth 18 and a quarter of the width, so that two cores can train it.
 
 # %%
@@ -74,21 +92,31 @@ print("one image in:", list(images[:1].shape), " out:", list(model(images[:2])[:
 # trains ResNet-101 here, at its whole width.
 
 # %%
-def images_per_second(shape, repeats=3):
+def images_per_second(shape, repeats=3, count=batch):
     torch.set_num_threads(1)  # one device is one GPU, or one core
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, x, y = resnet(**shape).to(device), images[:batch].to(device), labels[:batch].to(device)
+    model, x, y = resnet(**shape).to(device), images[:count].to(device), labels[:count].to(device)
     for number in range(repeats + 1):
         if number == 1:  # the first step warms up
             start_s = time.monotonic()
         F.cross_entropy(model(x), y).backward()
         next(model.parameters()).grad.sum().item()  # waits until a GPU has done its work
-    return repeats * batch / (time.monotonic() - start_s)
+    return repeats * count / (time.monotonic() - start_s)
 
 # %%
 alone = {**shape, "depth": 101, "width": 64} if gpus else shape
 speed = launch(images_per_second, 1, args=(alone,))[0]
 print(f"ResNet-{alone['depth']} on one {'GPU' if gpus else 'core'}: {speed:,.0f} images a second")
+
+# %% [markdown]
+# And what would one core make of ResNet-101 at its whole width? One step with 8 images says it.
+
+# %%
+deep = {**shape, "depth": 101, "width": 64}
+if gpus == 0:
+    slow_speed = launch(images_per_second, 1, args=(deep, 1, 8))[0]
+    print(f"ResNet-101: {sum(p.numel() for p in resnet(**deep).parameters()) / 1e6:.1f} million weights,",
+          f"{slow_speed:,.1f} images a second, one step of 8 in {8 / slow_speed:.1f} s")
 
 # %% [markdown]
 # ## One process, many cards
@@ -167,12 +195,20 @@ def first_sum(backend):
 # %%
 print("gloo:", launch(first_sum, 2, args=("gloo",), device="cpu")[0])
 print("nccl:", launch(first_sum, 2, args=("nccl",))[0] if gpus > 1 else f"needs a GPU for each rank; this machine has {gpus}")
-mpi = "built in; its ranks are started by mpirun" if dist.is_mpi_available() else "not in this build of PyTorch"
-print("mpi: ", mpi)
+
+def tries_mpi():
+    try:
+        dist.init_process_group("mpi")
+    except RuntimeError as error:
+        return str(error)
+
+built_in = "built in; its ranks are started by mpirun"
+print("mpi: ", built_in if dist.is_mpi_available() else launch(tries_mpi, 1, device="cpu")[0])
 
 # %% [markdown]
 # **nccl** is NVIDIA's, for GPUs, and the one to take there. **gloo** works on any machine, over TCP. **mpi** is for
-# clusters that have an MPI of their own; you have to build PyTorch against it. The code around them is the same.
+# clusters that have an MPI of their own; you have to build PyTorch from its source beside it, and start the ranks with
+# `mpirun`. The code around them is the same.
 #
 # How do processes that know nothing of each other meet? By default through the **environment** (`env://`).
 
@@ -188,8 +224,27 @@ for name, *values in zip(names, *run.results):
 
 # %% [markdown]
 # All ranks go to one address, the **rendezvous**, and say who they are. Nobody goes on before all have come. Who starts
-# the processes sets these variables: `launch` does here, `torchrun` does in a terminal. What if one never comes? Below,
-# two ranks are told that there are three, with a limit of one second.
+# the processes sets these variables: `launch` does here, `torchrun` does in a terminal.
+#
+# You may also name the meeting place yourself, with `init_method=`: an address, or a file that all can see. Then `rank=`
+# and `world_size=` are yours to give.
+
+# %%
+def meets(init_method):
+    named = init_method.format(**os.environ)
+    dist.init_process_group("gloo", init_method=named, rank=int(os.environ["RANK"]), world_size=2)
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    return named.partition("//")[0] + f"// {x.item():g} ranks have met"
+
+with tempfile.TemporaryDirectory() as shared:
+    for place in ("env://", "tcp://{MASTER_ADDR}:{MASTER_PORT}", f"file://{shared}/meeting"):
+        print(launch(meets, 2, args=(place,), device="cpu")[0])
+
+# %% [markdown]
+# Three ways, one result. The file must be new each time: one that is left from another run is taken for this one's.
+#
+# What if a rank never comes? Below, two ranks are told that there are three, with a limit of one second.
 
 # %%
 def incomplete():
@@ -243,7 +298,23 @@ except RankFailed as failed:
     print(str(failed).splitlines()[0])
 
 # %% [markdown]
-# That one is told. The second is not: after wrapping, a new parameter takes the place of an old one. Rank r's example
+# That one is told. `device_ids=[local]` says on which GPU this rank's model lies, and `output_device=local` where its
+# outputs go: the same one, which is the default. For a model on the CPU both are None.
+
+# %%
+def where_it_runs():
+    nccl = torch.cuda.device_count() >= 2
+    dist.init_process_group("nccl" if nccl else "gloo")
+    device = my_device()
+    ids = [device.index] if device.type == "cuda" else None
+    ddp = DistributedDataParallel(nn.Linear(2, 1).to(device), device_ids=ids, output_device=ids and ids[0])
+    return f"device_ids {ddp.device_ids}, output_device {ddp.output_device}, output on {ddp(torch.ones(1, 2)).device}"
+
+for rank, said in enumerate(launch(where_it_runs, 2).results):
+    print(f"rank {rank}: {said}")
+
+# %% [markdown]
+# The second mistake is not told: after wrapping, a new parameter takes the place of an old one. Rank r's example
 # is r + 1, so its own gradient is r + 1 too, and the mean over two ranks is 1.5.
 
 # %%
@@ -411,8 +482,8 @@ def line(data):
 
 # %% [markdown]
 # The process group is there already; do not make it again. `batch_size` counts the examples of *one rank*. Leave the
-# sampler's seed as it is. All examples lie on every rank, but in the check each has numbers of its own in y: what the
-# others' shares say has to come through DDP.
+# sampler's seed as it is. Model and batches go to `my_device()`. In the check each rank has numbers of its own in y, so
+# what the others' shares say has to come through DDP; and it trains a second time, with another `build` and `loss`.
 #
 # <details><summary>Hint 1</summary><code>TensorDataset(data["x"], data["y"])</code>; then the sampler of it; then
 # <code>DataLoader(dataset, batch_size, sampler=…)</code>.</details>
@@ -446,6 +517,80 @@ def train_ddp(data, epochs, batch_size, rate, build=line, loss=F.mse_loss):
 
 # %% tags=["check:train_ddp"] points=1.5
 check.train_ddp(train_ddp)
+
+# %% [markdown]
+# ## Is it the same training?
+#
+# Two ranks with 32 images each, or one process with 64: the same global batch. Does the loss take the same way down? The
+# optimizer is Adam, and every rank has its own. The model is small and has no BatchNorm; why that matters comes next.
+
+# %%
+lab.predict("gap", "One process and 2 ranks, same global batch: the largest gap between their losses?", "")
+
+# %%
+def plain_model():
+    return small_cnn(seed=1)
+
+def curve(build):
+    """The loss of each step over the whole global batch, and the accuracy on the test images after each epoch."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    n, losses, accuracies = dist.get_world_size(), [], []
+    ddp, dealer = DistributedDataParallel(build()), DistributedSampler(images)
+    adam = torch.optim.Adam(ddp.parameters(), 1e-3)
+    for epoch in range(epochs):
+        ddp.train(), dealer.set_epoch(epoch)
+        for part in torch.tensor(list(dealer)).split(batch // n):
+            gradients(ddp, images[part], labels[part])
+            losses.append(F.cross_entropy(ddp.module(images[part]), labels[part]).detach() / n)
+            adam.step()
+        ddp.eval()
+        accuracies.append((ddp.module(test_images).argmax(1) == test_labels).float().mean().item())
+    losses = torch.stack(losses)
+    dist.all_reduce(losses)
+    return losses.tolist(), accuracies
+
+# %%
+one, two = (launch(curve, n, args=(plain_model,), device="cpu")[0] for n in (1, 2))
+
+def gaps(one, two):
+    return [max(abs(a - b) for a, b in zip(*pair)) for pair in zip(one, two)]
+
+lab.measure("gap", gaps(one, two)[0])
+print("the largest gap: {:.2g} in the loss, {:.2g} in the accuracy".format(*gaps(one, two)))
+figures.histories(
+    {"one process": one[0], "2 ranks": two[0]}, "Do one process and 2 ranks learn alike?", y="loss", x="step"
+)
+
+# %% [markdown]
+# What is left is rounding: two ranks add in another order than one. So the learning rate of one process, for its whole
+# batch, is right for the ranks together.
+#
+# BatchNorm spoils this. It takes mean and spread over the images that it *sees*, a rank's own. `SyncBatchNorm` takes
+# them over all ranks.
+
+# %%
+def normed_model():
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(392, 10)
+    )
+
+def synced_model():
+    return nn.SyncBatchNorm.convert_sync_batchnorm(normed_model())
+
+normed = launch(curve, 1, args=(normed_model,), device="cpu")[0]
+found = gaps(normed, launch(curve, 2, args=(normed_model,), device="cpu")[0])
+print("BatchNorm: the largest gap is {:.2g} in the loss, {:.2g} in the accuracy".format(*found))
+try:
+    launch(curve, 2, args=(synced_model,), device="cpu")
+    print("SyncBatchNorm ran on the CPU")
+except RankFailed as failed:
+    print("SyncBatchNorm:", str(failed).splitlines()[0])
+
+# %% [markdown]
+# Where the last line is an error, this PyTorch has it for GPUs alone, and it was not run here. `convert_sync_batchnorm`
+# comes before the wrapping. With 32 images and more on each rank most people leave BatchNorm as it is.
 
 # %% [markdown]
 # ## As a notebook, as a script
@@ -517,13 +662,70 @@ else:
 # Compare the lines with those from `launch`: other processes, the same training. That is no accident. Both set the same
 # environment, and the ranks do the rest.
 #
-# Older scripts are started by `python -m torch.distributed.launch`. It is deprecated. It does not only set LOCAL_RANK,
-# it also hands the script an *argument*, `--local-rank=1`, which the script has to take with argparse. A script that
-# reads `os.environ["LOCAL_RANK"]` needs no such argument, and torchrun gives none.
+# Older scripts are started by `python -m torch.distributed.launch`, which is deprecated. It hands the script an
+# *argument* with the local rank. Here is such a script, as many articles show it.
+
+# %%
+old = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int)
+local = parser.parse_args().local_rank
+print("local rank", local, flush=True)
+"""
+Path(folder.name, "old.py").write_text(old)
+starts = "-m", "torch.distributed.launch", "--nproc-per-node", 2
+print("$ python", *starts, "old.py", flush=True)
+try:
+    with redirect_stdout(StringIO()):  # most of what it prints is a traceback of the starter's own
+        terminal("python", *starts, "old.py", folder=folder.name)
+except RuntimeError as failed:
+    print(*[said for said in failed.output.splitlines() if "error:" in said], sep="\n")
 
 # %% [markdown]
-# On two machines the command is given on each of them, with `--nnodes 2` and the address of one:
-# `--rdzv-backend c10d --rdzv-endpoint host:29500`. The rest stays.
+# What it was given and what it takes: `--local-rank` and `--local_rank`. PyTorch 2.0 has changed the one letter. The
+# repair is to need no argument: the environment says it too, and `torchrun` says it nowhere else.
+
+# %%
+mended = 'import os\nlocal = int(os.environ["LOCAL_RANK"])\nprint("local rank", local, flush=True)\n'
+Path(folder.name, "mended.py").write_text(mended)
+said = terminal("torchrun", "--standalone", "--nproc-per-node", 2, "mended.py", folder=folder.name)
+
+# %% [markdown]
+# ## Two machines (optional)
+#
+# On two machines, the **nodes**, the command is given on each of them, with its number and the address of node 0. Here
+# both are this machine: two groups of processes, which meet at one port. The script also says which ranks would save,
+# if it asked for `LOCAL_RANK == 0`.
+
+# %%
+nodes = """\
+import os
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(1)
+dist.all_reduce(x)
+rank, local, node = (os.environ[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK"))
+saves = "would save" if local == "0" else "would not"
+print(f"node {node}: RANK {rank}, LOCAL_RANK {local}, {x.item():g} ranks together; {saves}", flush=True)
+dist.destroy_process_group()
+"""
+Path(folder.name, "nodes.py").write_text(nodes)
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+command = ["torchrun", "--nnodes", 2, "--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port]
+
+# %%
+with ThreadPoolExecutor() as pool:
+    both = [pool.submit(terminal, *command, "--node-rank", k, "nodes.py", folder=folder.name) for k in (0, 1)]
+said = "".join(node.result() for node in both)
+print("ranks that would save:", said.count("would save"))
+
+# %% [markdown]
+# Each machine has a local rank 0. Where both machines see one disk, two ranks would write into one file. So save on
+# `RANK == 0`, or on `LOCAL_RANK == 0` only where every machine has a disk of its own.
 
 # %% [markdown]
 # ## An exact evaluation
@@ -711,6 +913,32 @@ else:
 # cut off. Lab 15 cures that.)
 
 # %% [markdown]
+# Two mistakes are common: to save the wrapped model's *states*, and to save the whole *module*. What does a script
+# without DDP make of each?
+
+# %%
+def saves_the_wrapper(states, module):
+    dist.init_process_group("gloo")
+    ddp = DistributedDataParallel(nn.Linear(2, 1))
+    torch.save(ddp.state_dict(), states), torch.save(ddp, module)
+
+states, module = Path(folder.name, "states.pkl"), Path(folder.name, "module.pkl")
+launch(saves_the_wrapper, 1, args=(states, module), device="cpu")
+for name, load in (
+    ("states:", lambda: nn.Linear(2, 1).load_state_dict(torch.load(states))),
+    ("module:", lambda: torch.load(module)),
+    ("module, weights_only=False:", lambda: torch.load(module, weights_only=False)),
+):
+    try:
+        load()
+        print(name, "loads")
+    except Exception as error:
+        print(name, f"{type(error).__name__}:", textwrap.shorten(str(error), 84))
+
+# %% [markdown]
+# Every name has `module.` before it, or the file needs a process group and DDP itself. Save `ddp.module.state_dict()`.
+
+# %% [markdown]
 # ## DataParallel against DDP
 #
 # Now both in one run, on the same model and the same batch. First over links of 20 MB/s: then the messages decide. The
@@ -724,11 +952,12 @@ lab.predict("ratio", f"{cards} cards, slow links: a step of DataParallel takes h
 
 # %%
 def race(fabric, shape, link=None):
-    """The middle of the steps' seconds, one after the other in this run; the other ranks sleep through DataParallel."""
+    """The middle of the steps' seconds, one after the other in this run; the other ranks sleep until it is DDP's turn."""
     nccl = torch.cuda.device_count() >= fabric.world_size
     dist.init_process_group("nccl" if nccl else "gloo")
     others, n, seconds = dist.new_group(backend="gloo"), fabric.world_size, {}
     if fabric.rank == 0:
+        seconds["one device"] = timed(resnet(**shape).to("cuda:0" if nccl else "cpu"), slice(batch))
         parallel, _ = data_parallel(resnet(**shape), Cards(n, link))
         seconds["DataParallel"] = timed(parallel, slice(batch))
     dist.barrier(group=others)
@@ -763,13 +992,23 @@ groups = {"over links of 20 MB/s": (over_links, outlines), here: (bare, {})}
 figures.race(
     [figures.Timing(name, s, expected.get(name), group=group)
      for group, (found, expected) in groups.items() for name, s in found.items()],
-    "How much faster is DDP: over slow links, and here?",
+    "Which is the fastest: one device, DataParallel or DDP?",
 )
+
+# %%
+for group, found in (("over links of 20 MB/s", over_links), (here, bare)):
+    for name in ("DataParallel", "DDP"):
+        print(f"{group}: {name} takes {found[name] / found['one device']:.1f} times as long as one device")
+print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 
 # %% [markdown]
 # The outlines are the messages alone; the computing comes on top. Over slow links a ring should win, and by more with every
 # card. On this machine itself, without GPUs, "cards" are threads or processes that share the same cores and one memory:
 # there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, also on one machine.
+#
+# Does it pay at all? Look at the bar of *one device*: the same batch, no cards, no messages. Cards help by what they
+# compute at the same time. Where they share cores, there is as much to compute as before, in smaller pieces, and the
+# messages come on top. With a GPU for each rank the computing is divided by $n$; then only the messages are left to pay.
 #
 # **In one sentence:** what is the ratio of the two formulas, and with it the most that DDP can gain in messages?
 #

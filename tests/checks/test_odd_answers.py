@@ -73,7 +73,7 @@ class _Answering:
             "done", returned=tuple(returned), inputs=tuple(map(plain, given)), trace=Trace(len(inputs), self.sent)
         )
 
-    def group(self, fn, inputs, *more):
+    def group(self, fn, inputs, *more, driver=None):
         return self.ranks(fn, inputs)
 
 

@@ -160,7 +160,7 @@ def ring_all_reduce(fabric, x):
 TRAINS_ALONE_ON_EVERYTHING = """
 import torch
 
-def train_ddp(data, epochs, batch_size, rate):
+def train_ddp(data, epochs, batch_size, rate, build=None, loss=None):
     import gc
     starts = [o for o in gc.get_objects() if isinstance(o, dict) and set(o) == set(data) and o is not data]
     line = torch.cat([data["weight"][0], data["bias"]])

@@ -166,7 +166,7 @@ class InProcessArena:
             unwaited=tuple(rank for rank in range(n) if fabrics[rank].unwaited()),
         )
 
-    def group(self, *_: Any) -> ArenaResult:
+    def group(self, *_: Any, **__: Any) -> ArenaResult:
         raise NoProcesses("a process group")
 
     def tensorflow(self, *_: Any, **__: Any) -> ArenaResult:

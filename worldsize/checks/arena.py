@@ -82,8 +82,11 @@ class Arena(Protocol):
         function of `checks.drivers`, is called on the others in place of `fn`: `driver(fn, fabric, inputs[rank], *more)`.
         """
 
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
-        """`fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo."""
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
+        """`fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo.
+
+        `driver`, a function of `checks.drivers`, is called in place of `fn`, and gets it: `driver(fn, inputs[rank], *more)`.
+        """
 
     def tensorflow(
         self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
@@ -129,8 +132,8 @@ class LaunchArena:
     ) -> ArenaResult:  # fmt: skip
         return self._ranks(_over_fabric, (fn, list(inputs), more, dict(played), driver), link)
 
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
-        return self._ranks(_over_group, (fn, list(inputs), more), None)
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
+        return self._ranks(_over_group, (fn, list(inputs), more, driver), None)
 
     def tensorflow(
         self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
@@ -220,8 +223,8 @@ def _over_fabric(
     return in_rank.over_fabric(fabric, fn, given, own, driver)
 
 
-def _over_group(fn: Callable, inputs: list, more: tuple) -> tuple[Any, Any]:
-    return in_rank.in_group(fn, inputs[int(os.environ["RANK"])], more)
+def _over_group(fn: Callable, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any]:
+    return in_rank.in_group(fn, inputs[int(os.environ["RANK"])], more, driver)
 
 
 def _in_tensorflow(fn: Callable | None, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any, list]:

@@ -42,14 +42,17 @@ def _no_group(*_: Any, **__: Any) -> None:
     )
 
 
-def in_group(fn: Callable, given: Any, more: Sequence[Any]) -> tuple[Any, Any]:
-    """In a rank whose environment names its peers: `fn(given, *more)` in a torch.distributed group over gloo."""
+def in_group(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None) -> tuple[Any, Any]:
+    """In a rank whose environment names its peers: `fn(given, *more)` in a torch.distributed group over gloo.
+
+    Or the check's own `driver(fn, given, *more)`.
+    """
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     x = tensors(given)
 
-    returned = plain(fn(x, *more))
+    returned = plain(fn(x, *more) if driver is None else driver(fn, x, *more))
     return returned, plain(x)
 
 

@@ -96,3 +96,44 @@ def gathers_all_predictions(share, count):
     everyone = [torch.empty_like(share["labels"]) for _ in range(n)]
     dist.all_gather(everyone, (share["predicted"] == share["labels"]).long())
     return float(torch.stack(everyone, dim=1).flatten()[:count].double().mean())
+
+
+@answers.is_wrong("2 ranks, 6 examples", "This is in percent: expected a part, from 0 to 1")
+def returns_percent(share, count):
+    mine = own(share, count)
+    right, total = summed((hits(share) * mine).sum(), mine.sum())
+    return 100 * right / total
+
+
+@answers.is_wrong("4 ranks, 10 examples", "One padded example was left out: every rank from count % n on has some")
+def leaves_out_the_last_rank_s_padding_alone(share, count):
+    """It takes all padding to lie on the last rank; rank 2 has some too."""
+    last = dist.get_rank() == dist.get_world_size() - 1 and count % dist.get_world_size() > 0
+    kept = hits(share)[:-1] if last else hits(share)
+    right, total = summed(kept.sum(), len(kept))
+    return right / total
+
+
+@answers.is_wrong("Every rank left its last example out")
+def drops_every_incomplete_round(share, count):
+    whole = count // dist.get_world_size()
+    kept = hits(share)[:whole]
+    right, total = summed(kept.sum(), len(kept))
+    return right / total
+
+
+@answers.is_right
+def in_float32_with_two_calls(share, count):
+    mine = own(share, count)
+    right, total = (hits(share)[mine].sum().float(), mine.sum().float())
+    dist.all_reduce(right)
+    dist.all_reduce(total)
+    return right / total
+
+
+@answers.is_right
+def gathers_objects(share, count):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, hits(share)[own(share, count)].tolist())
+    judged = [hit for of_rank in everyone for hit in of_rank]
+    return sum(judged) / len(judged)

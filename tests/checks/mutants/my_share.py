@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 from itertools import cycle, islice
 
 import torch
+from torch.utils.data import DistributedSampler
 
 from tests.checks.mutants import Answers
 
@@ -102,3 +104,45 @@ def one_card_after_the_other(count, rank, world_size, seed, epoch):
         hands[place % world_size].append(order[place % count])
         place += 1
     return tuple(hands[rank])
+
+
+@answers.is_wrong("4 ranks, 1 example", "the order was appended once", "Repeat it until all have one")
+def pads_once_round(count, rank, world_size, seed, epoch):
+    order = order_of(count, seed + epoch)
+    order += order[: -count % world_size]
+    return order[rank::world_size]
+
+
+@answers.is_wrong("my_share resets torch's global generator", "dropout too")
+def seeds_the_global_generator(count, rank, world_size, seed, epoch):
+    torch.manual_seed(seed + epoch)
+    return padded(torch.randperm(count).tolist(), world_size)[rank::world_size]
+
+
+@answers.is_wrong("The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
+def shuffles_with_another_generator(count, rank, world_size, seed, epoch):
+    order = list(range(count))
+    random.Random(seed + epoch).shuffle(order)
+    return padded(order, world_size)[rank::world_size]
+
+
+@answers.is_wrong("every rank takes 6 examples; expected 5, the least with which all are taken")
+def always_pads(count, rank, world_size, seed, epoch):
+    order = order_of(count, seed + epoch)
+    return padded([*order, *order[:world_size]], world_size)[rank::world_size]
+
+
+@answers.is_right
+def draws_from_the_global_generator_and_puts_it_back(count, rank, world_size, seed, epoch):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed + epoch)
+        order = torch.randperm(count)
+    dealt = torch.arange(rank, -(-count // world_size) * world_size, world_size)
+    return order[dealt % count]
+
+
+@answers.is_right
+def asks_the_library(count, rank, world_size, seed, epoch):
+    sampler = DistributedSampler(range(count), world_size, rank, seed=seed)
+    sampler.set_epoch(epoch)
+    return list(sampler)

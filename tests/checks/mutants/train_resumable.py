@@ -184,3 +184,77 @@ def counts_down(rank, epochs, model, optimizer, train_epoch, save, load, barrier
             save({"model": model, "optimizer": optimizer, "epoch": epochs - left + 1, "note": "more is welcome"})
         barrier()
     return load()
+
+
+@answers.is_wrong("4 epochs, a file with 4 epochs", "the file is complete already", "Train none, and return it")
+def trains_one_epoch_more_when_all_are_done(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    while True:
+        at = after(at, train_epoch, at["epoch"])
+        if rank == 0:
+            save(at)
+        barrier()
+        if at["epoch"] >= epochs:
+            return load()
+
+
+@answers.is_wrong("3 epochs, a file with 5 epochs", "the file is complete already, 5 epochs are done")
+def stops_at_equality_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    while at["epoch"] != epochs and at["epoch"] < 9:
+        at = after(at, train_epoch, at["epoch"])
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
+@answers.is_wrong("a file with 2 epochs", "trained the epochs [2, 3, 4, 5, 6], expected [2, 3, 4]")
+def trains_so_many_more(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], at["epoch"] + epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
+@answers.is_wrong("rank 1", "It read the file before rank 0 had written it for certain")
+def waits_once_before_the_training_ends(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    """The barrier stands at the head of an epoch: nobody waits for the last save."""
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        barrier()
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+    return load()
+
+
+@answers.is_right
+def returns_a_complete_file_at_once(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    held = load()
+    if held and held["epoch"] >= epochs:
+        return held
+    at = held or {"epoch": 0, "model": model, "optimizer": optimizer}
+    while at["epoch"] < epochs:
+        at = after(at, train_epoch, at["epoch"])
+        if not rank:
+            save(at)
+        barrier()
+        at = load()
+    return at
+
+
+@answers.is_right
+def waits_before_and_after_it_saves(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        barrier()
+        if rank == 0:
+            save(dict(at))
+        barrier()
+    barrier()
+    return load()

@@ -9,12 +9,13 @@ own process group. S. Li et al., "PyTorch Distributed", VLDB 2020.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena
+from worldsize.checks.drivers import ddp_parts
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, size
 from worldsize.checks.replicas.replica_mistakes import alike
@@ -22,11 +23,14 @@ from worldsize.checks.replicas.sampler import library
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
-    "all ranks hold the same weights": 0.5,
+    "all ranks hold the same weights": 0.25,
     "one step is that of all ranks' examples together": 0.5,
     "every epoch has an order of its own": 0.5,
+    "build makes the model, loss judges it": 0.25,
+    "model and examples are moved to the device": 0.0,
 }
-ALIKE, TOGETHER, ORDERS = POINTS
+ALIKE, TOGETHER, ORDERS, PARTS, MOVED = POINTS
+SHIFT, SCALE = 0.37, 1.7  # what the check's own build adds to the weights, and its loss to the mean squared error's 1
 PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's examples in a step); DDP starts slowly, so two ranks
 EPOCHS, INPUTS = 3, 2
 NEAR_ZERO = 1e-8  # weights may be float32, and come near 0 on their way from others near 1
@@ -41,6 +45,8 @@ class DdpTrainingRun:
     inputs: Inputs
     batch_size: int
     rate: float
+    shift: float = 0.0
+    scale: float = 1.0
 
     @property
     def n(self) -> int:
@@ -54,11 +60,15 @@ class DdpTrainingRun:
         """[epoch][rank] -> the indices in order; `anew` is False where set_epoch is forgotten."""
         return [library(self.count, self.n, 0, epoch if anew else 0) for epoch in range(EPOCHS)]
 
+    def __str__(self) -> str:
+        return f"{ranks_in_words(self.n)}, {self.count} examples, {self.batch_size} of each rank in a step"
+
 
 def train_ddp(arena: Arena, fn: Callable) -> Verdict:
     """Check of a training with DDP.
 
-    `train_ddp(data, epochs, batch_size, rate)` returns the weights after each epoch, [weight…, bias] each.
+    `train_ddp(data, epochs, batch_size, rate, build, loss)` returns the weights after each epoch, [weight…, bias] each.
+    The first training has the lab's own `build` and `loss`, the second one others.
 
     data has "weight" [1, inputs], "bias" [1] and "y" [count, 1], which differ by rank, and "x" [count, inputs].
     """
@@ -66,13 +76,21 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for n, count, batch_size in PLANS:
-        lesson = _lesson(n, count, batch_size, arena.draws.getrandbits(32))
-        yield Case(
-            f"{ranks_in_words(n)}, {count} examples, {batch_size} of each rank in a step",
-            lambda lesson=lesson: arena.group(fn, lesson.inputs, EPOCHS, lesson.batch_size, lesson.rate),
-            lambda ended, lesson=lesson: _examine(ended.returned, lesson),
-        )
+    plain, other = (_lesson(*plan, arena.draws.getrandbits(32)) for plan in PLANS)
+    yield Case(
+        str(plain),
+        lambda: arena.group(fn, plain.inputs, EPOCHS, plain.batch_size, plain.rate),
+        lambda ended: _examine(ended.returned, plain),
+    )
+
+    with_parts = replace(other, shift=SHIFT, scale=SCALE)
+    yield Case(
+        f"{other}, another model and another loss",
+        lambda: arena.group(
+            fn, other.inputs, EPOCHS, other.batch_size, other.rate, SHIFT, SCALE, driver=ddp_parts.with_model_and_loss
+        ),
+        lambda ended: _examine_parts(ended.returned, with_parts),
+    )
 
 
 def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
@@ -105,7 +123,7 @@ def history(
     """
     owners = range(lesson.n) if owners is None else owners
     given = lesson.inputs[start]
-    weights = np.append(given["weight"], given["bias"])
+    weights = np.append(given["weight"], given["bias"]) + lesson.shift
     table = np.c_[given["x"], np.ones(lesson.count)]
     every_y = [lesson.inputs[rank]["y"][:, 0] for rank in owners]
     told, kept = [], 0.0
@@ -114,7 +132,7 @@ def history(
         for first in range(0, len(shares[0]), lesson.batch_size):
             batches = [share[first : first + lesson.batch_size] for share in shares]
             slopes = [2 * table[b].T @ (table[b] @ weights - y[b]) / len(b) for b, y in zip(batches, every_y, strict=True)]
-            step = scale * np.mean(slopes, axis=0) + (kept if keep else 0.0)
+            step = scale * lesson.scale * np.mean(slopes, axis=0) + (kept if keep else 0.0)
             weights = weights - lesson.rate * step
             kept = step
 
@@ -151,7 +169,7 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         "Each rank trained on its share alone, from weights of its own: nothing is wrapped in DistributedDataParallel, or "
         "it was not the wrapped model that was called.": alone(lambda r: r, orders),
         "The ranks began alike and then each trained on its share alone: call the wrapped model. Its forward arms the "
-        "hooks; ddp.module goes round it.": alone(lambda r: 0, orders),
+        "hooks; ddp.module goes round it, and no_sync() disarms them.": alone(lambda r: 0, orders),
         "Each rank trained on all examples by itself, from weights of its own.": alone(lambda r: r, [[every] * n] * EPOCHS),
         "Each rank worked out the gradients of all shares by itself: let DDP average, each has its share.": by_itself(),
     }
@@ -166,7 +184,7 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
         if complaint:
             return dict.fromkeys(POINTS, complaint)
 
-    told = [_rows(got) for got in returned]
+    told = [rows_of(got) for got in returned]
     right = history(lesson, lesson.orders())
     found = {
         ALIKE: _apart(told),
@@ -181,6 +199,37 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     return found
 
 
+def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
+    """`returned` is what `ddp_parts.with_model_and_loss` saw on each rank; `lesson` has the model's shift, the loss' scale."""
+    histories = [of_rank["returned"] for of_rank in returned]
+    for rank, got in enumerate(histories):
+        complaint = _no_history(got, rank)
+        if complaint:
+            return dict.fromkeys(POINTS, complaint)
+
+    told = np.stack([rows_of(got) for got in histories])
+    ignored = {
+        "The check's own build and loss were not used: they are parameters, call them.": replace(lesson, shift=0.0, scale=1.0),
+        "The model is not what build(data) made: build is a parameter, call it.": replace(lesson, shift=0.0),
+        "The loss is not the one that was handed in: loss is a parameter, call it.": replace(lesson, scale=1.0),
+    }
+    for complaint, other in ignored.items():
+        if all(alike(rows, history(other, other.orders()), near_zero=NEAR_ZERO) for rows in told):
+            return {ALIKE: None, TOGETHER: None, ORDERS: None, PARTS: complaint}
+
+    found = _examine(histories, lesson)
+    found[PARTS] = found[TOGETHER]
+    return {**found, MOVED: _not_moved(returned[0]["moved"])}
+
+
+def _not_moved(moved: dict[str, bool]) -> Complaint:
+    if not moved["model"]:
+        return "the model stays where build made it: on a GPU it must be moved first, build(data).to(my_device())."
+    if not moved["examples"]:
+        return "the examples stay on the CPU: on a GPU each batch must be moved to the model, x.to(device), y.to(device)."
+    return None
+
+
 def _no_history(got: Any, rank: int) -> Complaint:
     shape = f"the weights after each of {EPOCHS} epochs, a list of {EPOCHS} tensors of {INPUTS + 1} numbers"
     if not is_row(got):
@@ -191,15 +240,22 @@ def _no_history(got: Any, rank: int) -> Complaint:
         return f"rank {rank}: expected {shape}, got {len(sizes)} of {', '.join(map(str, sizes))} numbers"
 
     try:
-        _rows(got)
+        rows_of(got)
     except (TypeError, ValueError):
         return f"rank {rank}: expected {shape}, got something else than numbers in them"
 
     return None
 
 
-def _rows(got: Any) -> np.ndarray:
-    return np.stack([np.asarray(row, float).reshape(-1) for row in got])
+def rows_of(got: Any) -> np.ndarray:
+    """The rows of a history, each of which may be one tensor or a list of a tensor for each parameter."""
+    return np.stack([_flat(row) for row in got])
+
+
+def _flat(row: Any) -> np.ndarray:
+    if isinstance(row, (tuple, list)):
+        return np.concatenate([_flat(part) for part in row])
+    return np.asarray(row, float).reshape(-1)
 
 
 def _apart(told: Sequence[np.ndarray]) -> Complaint:

@@ -30,7 +30,7 @@ POINTS = {
 }
 SAVES, WAITS, RESUMES = POINTS
 KEYS = ("epoch", "model", "optimizer")
-PLANS = ((0, 3), (2, 5), (3, 4))  # (epochs that the file holds, epochs asked for)
+PLANS = ((0, 3), (2, 5), (3, 4), (4, 4), (5, 3))  # (epochs that the file holds, epochs asked for)
 # lists of numbers in float64, which travel as they are; another training's differ by far more
 CLOSE = {"tolerance": 1e-5, "near_zero": 1e-9}
 
@@ -158,8 +158,12 @@ def _run(arena: Arena, fn: Callable, script: RankScript, epochs: int, start: tup
 
 def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, Complaint]:
     held = _right(script.begun, epochs, start)
+    resumes = _wrong_training(script, held, start)
+    if resumes and len(held) == 1:  # what it saved and where it waited belong to an epoch too many
+        return {RESUMES: resumes}
+
     return {
-        RESUMES: _wrong_training(script, held, start),
+        RESUMES: resumes,
         SAVES: _wrong_saves(script, held),
         WAITS: _wrong_meeting(script) or _wrong_end(ended.returned[0], script, held),
     }
@@ -239,6 +243,8 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
     expected = list(range(done, held[-1]["epoch"]))
     if epochs != expected:
         complaint = f"rank {script.rank} trained the epochs {epochs}, expected {expected}"
+        if not expected:
+            return f"{complaint}: the file is complete already, {counted(done, 'epoch')} are done. Train none, and return it."
         if done and epochs[:1] == [0]:
             return f"{complaint}: it began anew, although load() gave a checkpoint of {counted(done, 'epoch')}."
         return f"{complaint}: the first epoch to train is the number of epochs that are done."

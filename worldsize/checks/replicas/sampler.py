@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import are_whole, differing, first_slip, is_row, kind_in_words, number
 from worldsize.checks.replicas.replica_mistakes import alike
+from worldsize.checks.replicas.shards import resets
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
@@ -31,7 +33,7 @@ EXACT = {
     "exact in spite of padding": 0.5,
     "also where a rank has padding alone": 0.5,
 }
-PLANS = ((4, 18), (3, 12), (4, 2), (1, 9))  # (ranks, examples)
+PLANS = ((4, 18), (3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
 EVEN, PADDED, ALL_PADDING = EXACT
 COUNTS = ((2, 6, EVEN), (4, 10, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, which property)
 LABELS = 4
@@ -59,24 +61,9 @@ def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         asked.append((count, 0, n, seed, epoch + 1))
         yield Case(
             f"{ranks_in_words(n)}, {count} examples",
-            lambda asked=asked: _call_each(arena, fn, asked),
-            lambda ended, plan=(count, n, seed, epoch): _examine(ended.returned, *plan),
+            lambda asked=asked: arena.ranks(fn, [asked], driver=on_ranks.answers),
+            lambda ended, plan=(count, n, seed, epoch): _examine(ended.returned[0], *plan),
         )
-
-
-def _call_each(arena: Arena, fn: Callable, asked: Sequence[tuple]) -> ArenaResult:
-    """`fn(*arguments)` for each of the arguments asked, one call after the other.
-
-    The first call that does not end well stands for all; otherwise `returned` has what each returned.
-    """
-    returned = []
-    for arguments in asked:
-        ended = arena.call(fn, *arguments)
-        if ended.state != "done":
-            return ended
-        returned.append(ended.returned[0])
-
-    return ArenaResult("done", returned=tuple(returned))
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
@@ -99,9 +86,10 @@ def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
             return seed, epoch
 
 
-def _examine(returned: Sequence[Any], count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
-    """`returned` is every rank's share of this epoch, then rank 0's of the next."""
+def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
+    """`answered["returned"]` is every rank's share of this epoch, then rank 0's of the next."""
     even, shuffled, equal = SHARE
+    returned = answered["returned"]
     for rank, got in enumerate(returned):
         complaint = _no_indices(got, rank % n, count)
         if complaint:
@@ -115,7 +103,9 @@ def _examine(returned: Sequence[Any], count: int, n: int, seed: int, epoch: int)
     order = _wrong_order(shares, later, count, epoch)
     if order:
         return {even: None, shuffled: order, equal: order}
-    return {even: None, shuffled: None, equal: _unlike(shares, library(count, n, seed, epoch), count)}
+
+    found = {even: None, shuffled: resets("my_share", answered["drawn"])}
+    return {**found, equal: _unlike(shares, library(count, n, seed, epoch), count)}
 
 
 def _no_indices(got: Any, rank: int, count: int) -> Complaint:
@@ -136,6 +126,12 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
     if lengths == [count] * n and n > 1 and each != count:
         return f"every rank takes all {count} examples: expected {each} each. Deal them out, indices[rank::world_size]."
     if len(set(lengths)) > 1:
+        once = [len(range(rank, min(2 * count, each * n), n)) for rank in range(n)]
+        if 2 * count < each * n and lengths == once:
+            return (
+                f"the ranks take {', '.join(map(str, lengths))} examples: the order was appended once, and "
+                f"{counted(count, 'example')} twice are fewer than {n} ranks. Repeat it until all have one."
+            )
         few = int(np.argmin(lengths))
         return (
             f"rank {few} takes {counted(lengths[few], 'example')}, another {max(lengths)}: who has more would wait for the "
@@ -282,7 +278,10 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
         "This is each rank's own accuracy, with its padding: add up over the ranks.": [float(p.mean()) for p in padded],
         "These are the right ones: divide by the number of examples.": [float(right.sum())] * n,
         "These are the wrong ones.": [1 - float(right.mean())] * n,
+        "This is in percent: expected a part, from 0 to 1.": [100 * float(right.mean())] * n,
     }
+    if count % n:
+        slips["One padded example was left out: every rank from count % n on has some."] = [right[order[:-1]].mean()] * n
     if kept.size:
         slips["Every rank left its last example out: padding is on some ranks only."] = [kept.mean()] * n
 

@@ -92,7 +92,7 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
                 lengths,
                 _wrong_batches(epoch, alone, count, batch_size),
                 _not_shuffled(epoch, reseeded),
-                _resets(answered["drawn"]),
+                resets("shards", answered["drawn"]),
             ]
         ),
         EVEN: lengths or _wrong_shares(epoch),
@@ -212,11 +212,11 @@ def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> Complaint:
     return None
 
 
-def _resets(drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint:
+def resets(whose: str, drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint:
     """Words where a generator of the process gives the same numbers after each of two calls."""
     for name, (one, other) in drawn.items():
         if tuple(one) == tuple(other):
-            return f"shards resets {GLOBAL[name]}: every rank would draw the same from then on, dropout too. {OWN[name]}"
+            return f"{whose} resets {GLOBAL[name]}: every rank would draw the same from then on, dropout too. {OWN[name]}"
     return None
 
 

@@ -123,7 +123,7 @@ def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: lis
     os.environ.update(MASTER_ADDR=host, MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
 
     given, *more = args
-    return _ended(in_rank.in_group(function, given, more))
+    return _ended(in_rank.in_group(function, given, more, _driver(job)))
 
 
 def _driver(job: dict) -> Callable | None:

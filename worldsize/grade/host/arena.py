@@ -101,9 +101,9 @@ class SandboxArena:
                 jobs.append(self._job("ranks", rank, n, [fn, *own], driver=_path(driver)))
         return _ended(self._run(jobs, link=link, played=players))
 
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any) -> ArenaResult:
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         n = len(inputs)
-        jobs = [self._job("group", rank, n, [fn, x, *more]) for rank, x in enumerate(inputs)]
+        jobs = [self._job("group", rank, n, [fn, x, *more], driver=_path(driver)) for rank, x in enumerate(inputs)]
         return _ended(self._run(jobs, together=True))
 
     def tensorflow(
