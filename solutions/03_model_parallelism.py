@@ -720,8 +720,9 @@ figures.race(bars, "Which schedule is faster, over fast links and over slow ones
 # ## Smaller bubbles (optional)
 #
 # GPipe and 1F1B leave a bubble of $p-1$ forwards and backwards. **Interleaved 1F1B** (Megatron-LM, 2021) gives each device
-# $v$ *chunks* of the model, stages of its own each, instead of one stage: with 4 devices and 2 chunks, device 0 has the first eighth and the fifth. A slot
-# is then $v$ times shorter. So should the bubble be: $\frac{p-1}{v\,m}$. The price is $v$ times as many messages.
+# $v$ *chunks* of the model, each a stage of its own, in place of one stage: with 4 devices and 2 chunks, device 0 has the
+# first eighth and the fifth. A slot is then $v$ times shorter. So should the bubble be: $\frac{p-1}{v\,m}$. The price is
+# $v$ times as many messages.
 
 # %%
 def interleaving(chunks=2):

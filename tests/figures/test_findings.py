@@ -43,6 +43,11 @@ def test_a_third_ones_spread_makes_no_tie_of_two_others():
     assert said == "ring is fastest, 4 times as fast as the slowest, tree"
 
 
+def test_who_is_slower_than_one_that_is_behind_is_no_winner_however_wide_its_spread():
+    said = findings.fastest({"ring": 1.0, "star": 2.0, "tree": 3.0}, {"tree": 5.0})
+    assert said == "ring is fastest, 3 times as fast as the slowest, tree"
+
+
 def test_the_spread_leaves_out_the_quarters_at_both_ends():
     assert findings.spread([1.0, 1.0, 1.1, 1.2, 9.0]) == pytest.approx(0.2)
     assert findings.spread([2.0]) == 0

@@ -27,6 +27,8 @@ from worldsize.fabric.interface import Arrival, Fabric
 from worldsize.fabric.recording import Recorded
 from worldsize.trace import Trace, merge
 
+_ENDS_S = 1.0  # a rank's own thread ends with its first message
+
 
 class NoProcesses(NotImplementedError):
     """The check needs a process group, TensorFlow, threads of a rank, or time."""
@@ -51,10 +53,10 @@ class _World:
     left: bool = False  # a rank sent or received in a thread of its own
 
     def stay(self) -> None:
-        """Ends a thread that a rank has started: greenlets do not go from one to another."""
+        """Ends a thread that a rank has started: greenlets do not go from one to another. Raises NoProcesses."""
         if threading.get_ident() != self.thread:
             self.left = True
-            raise SystemExit
+            raise NoProcesses("threads")
 
     def now(self) -> float:
         return next(self.ticks) * 1e-6
@@ -140,6 +142,7 @@ class InProcessArena:
             driven = driver is not None and rank not in played
             returned[rank] = driver(fn, *own) if driven else played.get(rank, fn)(*own)
 
+        running = set(threading.enumerate())
         try:
             stuck = _take_turns(world, [greenlet(lambda rank=rank: work(rank)) for rank in range(n)])
         except NoProcesses:
@@ -147,8 +150,11 @@ class InProcessArena:
         except Exception as error:
             if not world.left:
                 return ArenaResult("raised", f"{type(error).__name__}: {error}", trace=Trace(n))
+        finally:
+            for thread in set(threading.enumerate()) - running:
+                thread.join(_ENDS_S)
         if world.left:
-            raise NoProcesses("a rank's own threads")
+            raise NoProcesses("threads")
         if stuck:
             return ArenaResult("deadlock", "nobody goes on", trace=Trace(n))
 

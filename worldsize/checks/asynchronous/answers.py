@@ -140,11 +140,13 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
     sent, due = pairs[0]
     if plan.bound is not None and 0 < sent <= plan.updates:
         first = min(sent, due)
-        lead = f"After {count(first, 'update')} it is {ahead(play, worker, first)} ahead of the slowest worker"
+        lead = ahead(play, worker, first)
         then = "may go on"
         if sent < due:
             then = "has to wait, and gets the newest weights then"
-        return f"{lead} and the bound is {plan.bound}: it {then}."
+        if sent > due or lead > plan.bound:
+            after = f"After {count(first, 'update')} it is {lead} ahead of the slowest worker"
+            return f"{after} and the bound is {plan.bound}: it {then}."
 
     if sent < due:
         return "The version is the number of updates in the weights: first update, then answer."
@@ -267,7 +269,9 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     if taken < len(play.order) and plan.need:
         late = sum(age > 0 for age in plan.ages[:taken])
         came = f"{taken - late} of these were computed on the newest weights"
-        return f"the server stops, and {came}: {count(plan.updates, 'step')} of {plan.need} take {plan.updates * plan.need}."
+        steps = f"{count(plan.updates, 'step')} of {plan.need} take {plan.updates * plan.need}"
+        dropped = " A late gradient is dropped, and does not count." * bool(late)
+        return f"the server stops, and {came}: {steps}.{dropped}"
     if taken < len(play.order):
         return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: each is one update."
 
@@ -285,7 +289,8 @@ def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     what = f"the server waits for a gradient, and rank {worker} for weights. "
     if plan.bound is not None:
         lead = ahead(play, worker, taken)
-        return f"{what}It is {lead} ahead of the slowest worker and the bound is {plan.bound}: it may go on."
+        look = "Clocks count, not staleness; and after every update look at all who wait."
+        return f"{what}It is {lead} ahead of the slowest worker and the bound is {plan.bound}: it may go on. {look}"
     if plan.need is None:
         return f"{what}There is no barrier here: answer each gradient at once."
 

@@ -201,7 +201,7 @@ def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
 
 def _known(each: float, whole: int, last: int) -> str:
     if each == 2 * whole:
-        return "One gather is missing: a weight is kept whole from the forward to the backward pass, as in stage 2, or nobody sums."
+        return "One gather is missing: a weight is kept whole from the forward to the backward pass, as in stage 2, or none sums."
     if each in (4 * whole, 4 * whole - last):
         return "An all-reduce has two halves: of the sum of gradients a rank needs its own part alone."
     if each < 3 * whole:

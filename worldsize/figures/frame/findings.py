@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from statistics import median
 from types import MappingProxyType
 
@@ -69,14 +70,17 @@ def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] =
     """Who has the largest of a finding's values, or the smallest: one name, or all that tie with it.
 
     `spreads` are those of the values, where they have been repeated; two tie within the wider one of their own.
+    In their order, who comes behind one that does not tie does not either.
     """
     found = known(values)
     if not found:
         return []
 
-    best = (max if largest else min)(found, key=found.__getitem__)
+    best, *others = sorted(found, key=found.__getitem__, reverse=largest)
     own = spreads.get(best, 0.0)
-    return [name for name, value in found.items() if tie(value, found[best], max(own, spreads.get(name, 0.0)))]
+    near = takewhile(lambda name: tie(found[name], found[best], max(own, spreads.get(name, 0.0))), others)
+    ahead = {best, *near}
+    return [name for name in found if name in ahead]
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
