@@ -590,7 +590,7 @@ except RankFailed as failed:
 
 # %% [markdown]
 # Where the last line is an error, this PyTorch has it for GPUs alone, and it was not run here. `convert_sync_batchnorm`
-# comes before the wrapping. With 32 images and more on each rank most people leave BatchNorm as it is.
+# comes before the wrapping. What a rank sees in a step is smaller with every rank that shares the batch.
 
 # %% [markdown]
 # ## As a notebook, as a script
@@ -924,6 +924,7 @@ def saves_the_wrapper(states, module):
 
 states, module = Path(folder.name, "states.pkl"), Path(folder.name, "module.pkl")
 launch(saves_the_wrapper, 1, args=(states, module), device="cpu")
+print("names in the file of states:", *torch.load(states))
 for name, load in (
     ("states:", lambda: nn.Linear(2, 1).load_state_dict(torch.load(states))),
     ("module:", lambda: torch.load(module)),
