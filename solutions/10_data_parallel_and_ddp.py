@@ -590,7 +590,7 @@ except RankFailed as failed:
 
 # %% [markdown]
 # Where the last line is an error, this PyTorch has it for GPUs alone, and it was not run here. `convert_sync_batchnorm`
-# comes before the wrapping. With 32 images and more on each rank most people leave BatchNorm as it is.
+# comes before the wrapping. What a rank sees in a step is smaller with every rank that shares the batch.
 
 # %% [markdown]
 # ## As a notebook, as a script
@@ -924,6 +924,7 @@ def saves_the_wrapper(states, module):
 
 states, module = Path(folder.name, "states.pkl"), Path(folder.name, "module.pkl")
 launch(saves_the_wrapper, 1, args=(states, module), device="cpu")
+print("names in the file of states:", *torch.load(states))
 for name, load in (
     ("states:", lambda: nn.Linear(2, 1).load_state_dict(torch.load(states))),
     ("module:", lambda: torch.load(module)),
@@ -1005,11 +1006,13 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 # The outlines are the messages alone; the computing comes on top. Over slow links a ring should win, and by more with every
 # card. On this machine itself, without GPUs, "cards" are threads or processes that share the same cores and one memory:
 # there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, also on one machine.
-#
+
+# %% [markdown]
 # Does it pay at all? Look at the bar of *one device*: the same batch, no cards, no messages. Cards help by what they
 # compute at the same time. Where they share cores, there is as much to compute as before, in smaller pieces, and the
 # messages come on top. With a GPU for each rank the computing is divided by $n$; then only the messages are left to pay.
-#
+
+# %% [markdown]
 # **In one sentence:** what is the ratio of the two formulas, and with it the most that DDP can gain in messages?
 #
 # <details><summary>Compare</summary>2 (n − 1) against 2 (n − 1)/n: n times.</details>
