@@ -23,14 +23,18 @@ from worldsize.trace import Trace
 
 RIGHT_S, WRONG_S = 3.0, 30.0  # what a student waits at most; the second is no matter of chance on a busy machine
 AGAIN_S = 10.0
+USUAL = 8  # wrong answers of an exercise that the usual suite tries
 LARGE_SIZES = tuple((n, length) for n in range(2, 9) for length in (2 * n, 2 * n + 1, n - 1))
 
 
 def _wrong(what: str) -> list[object]:
-    """(exercise, function, its words or the sizes where it is harmless)."""
-    found = [(a.exercise, *row) for a in ANSWERS for row in a.wrong]
+    """(exercise, function, its words or the sizes where it is harmless); a long list's end is for the long campaign."""
+    found = [(place, a.exercise, *row) for a in ANSWERS for place, row in enumerate(a.wrong)]
     last = {"words": 2, "harmless_at": 3}[what]
-    return [pytest.param(*row[:2], row[last], id=f"{row[0]}-{row[1].__name__}") for row in found]
+    return [
+        pytest.param(*row[:2], row[last], id=f"{row[0]}-{row[1].__name__}", marks=[pytest.mark.soak] * (place >= USUAL))
+        for place, *row in found
+    ]
 
 
 def _takes_sizes(exercise: str) -> bool:
