@@ -683,8 +683,9 @@ except RuntimeError as failed:
     print(*[said for said in failed.output.splitlines() if "error:" in said], sep="\n")
 
 # %% [markdown]
-# What it was given and what it takes: `--local-rank` and `--local_rank`. PyTorch 2.0 has changed the one letter. The
-# repair is to need no argument: the environment says it too, and `torchrun` says it nowhere else.
+# What it was given and what it takes: `--local-rank` and `--local_rank`. PyTorch 2.0 has changed the one letter, as the
+# documentation of `torch.distributed.launch` tells. The repair is to need no argument: the environment says it too, and
+# `torchrun` says it nowhere else.
 
 # %%
 mended = 'import os\nlocal = int(os.environ["LOCAL_RANK"])\nprint("local rank", local, flush=True)\n'
@@ -945,6 +946,9 @@ for name, load in (
 # Now both in one run, on the same model and the same batch. First over links of 20 MB/s: then the messages decide. The
 # weights are $W$ bytes and a link carries $B$ bytes a second. DataParallel: the weights out to $n-1$ cards and the
 # gradients back, all through card 0, $2(n-1)\frac WB$. DDP: a ring, $\frac{2(n-1)}{n}\frac WB$.
+#
+# DataParallel needs one process, so the others wait for it at a barrier. `new_group` makes a second process group of the
+# same ranks for that, over gloo, whose waiting ranks sleep.
 
 # %%
 small = {**shape, "depth": 18, "width": 16}
