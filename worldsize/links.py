@@ -107,7 +107,7 @@ class LinkClock:
     """
 
     def __init__(self, link: Link | None) -> None:
-        self._latency_s = link.latency_s if link else 0.0
+        self.latency_s = link.latency_s if link else 0.0
         self._s_per_byte = 1 / link.bandwidth_bytes_per_s if link else 0.0
         self._egress_free_s = self._ingress_free_s = -math.inf
 
@@ -119,6 +119,6 @@ class LinkClock:
 
     def arrive(self, size_bytes: int, left_s: float) -> float:
         """When the last byte is here of a message whose first byte left its sender at `left_s`."""
-        enters_s = max(left_s + self._latency_s, self._ingress_free_s)
+        enters_s = max(left_s + self.latency_s, self._ingress_free_s)
         self._ingress_free_s = enters_s + size_bytes * self._s_per_byte
         return self._ingress_free_s

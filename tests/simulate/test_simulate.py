@@ -1,0 +1,305 @@
+"""Simulated time: the conformance suite of every fabric, exact seconds, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.checks.mutants import ring_all_reduce
+from tests.support.conformance import SUITE
+from worldsize.errors import Deadlock, NotYet, RankFailed, RunTimedOut
+from worldsize.links import Link
+from worldsize.simulate import Nodes, simulate
+
+LINK = Link("10 GB/s", "5 us")
+
+
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.quick), 3, 4, 7])
+@pytest.mark.parametrize("link", [None, LINK], ids=["bare", "linked"])
+@pytest.mark.parametrize("rule", SUITE, ids=lambda rule: rule.__name__)
+def test_conformance(rule, world_size, link):
+    rule(lambda fn, n, *args: simulate(fn, n, args=args, link=link), world_size)
+
+
+# ---- seconds ---------------------------------------------------------------------------------------
+
+
+def ring(fabric, x):
+    ring_all_reduce.the_usual_way(fabric, x)
+    return x
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 64])
+def test_a_ring_takes_the_seconds_of_the_formula_and_sums(n):
+    x = torch.arange(5.0 * n)
+    run = simulate(ring, n, args=(x,), link=LINK)
+    assert run.simulated_s == pytest.approx(2 * (n - 1) * LINK.seconds(4 * 5), rel=1e-9)
+    assert all(torch.equal(result, n * x) for result in run.results)
+
+
+def everybody_to_0(fabric, x):
+    if fabric.rank:
+        fabric.send(x, 0)
+        return None
+    return [fabric.recv(x) for _ in range(fabric.world_size - 1)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 1000])
+def test_a_fan_in_queues_up_at_the_receivers_link(n):
+    run = simulate(everybody_to_0, n, args=(torch.zeros(250_000),), link=LINK)
+    assert run.simulated_s == pytest.approx(LINK.latency_s + (n - 1) * 1e6 / LINK.bandwidth_bytes_per_s, rel=1e-9)
+
+
+def by_moments(fabric):
+    """Rank r sends after n - r of work, so the last comes first."""
+    if fabric.rank:
+        fabric.compute(float(fabric.world_size - fabric.rank))
+        fabric.send(torch.zeros(1), 0)
+        return None
+    return [fabric.recv(torch.zeros(1)) for _ in range(fabric.world_size - 1)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+def test_a_receive_from_anyone_takes_what_is_there_first(n):
+    assert simulate(by_moments, n)[0] == list(range(n - 1, 0, -1))
+
+
+def work_alone(fabric, seconds):
+    fabric.compute(seconds)
+
+
+def test_a_straggler_takes_its_factor_of_declared_work():
+    run = simulate(work_alone, 4, args=(2.0,), stragglers={1: 1.5, 3: 4.0})
+    assert run.ended_s.tolist() == [2.0, 3.0, 2.0, 8.0]
+
+
+def test_factors_that_are_drawn_are_those_of_the_seed():
+    def drawn(generator, n):
+        return 1 + generator.exponential(0.1, n)
+
+    one, again, other = (simulate(work_alone, 4, args=(1.0,), stragglers=drawn, seed=seed) for seed in (3, 3, 4))
+    assert one.ended_s.tolist() == again.ended_s.tolist() != other.ended_s.tolist()
+    assert len(set(one.ended_s.tolist())) == 4
+
+
+def test_a_rank_fails_when_its_failure_rate_has_it_drawn():
+    with pytest.raises(RankFailed, match="fails at") as caught:
+        simulate(work_alone, 3, args=(1000.0,), failures_per_s=1.0, seed=1)
+    assert caught.value.failure.at_s == min(caught.value.run.ended_s)
+
+
+def test_a_trace_is_the_same_each_time():
+    one, other = (simulate(by_moments, 7, link=LINK).trace for _ in range(2))
+    assert one == other and [t.recv_start_s for t in one.transfers] == [t.recv_start_s for t in other.transfers]
+
+
+NODES = Nodes(2, inside=Link("100 GB/s", "1 us"), between=Link("1 GB/s", "10 us"))
+
+
+def to_the_other_node(fabric, x):
+    n, r = fabric.world_size, fabric.rank
+    handle = fabric.isend(x, (r + 2) % n)
+    fabric.recv(torch.empty_like(x), (r - 2) % n)
+    handle.wait()
+
+
+def test_the_ranks_of_a_node_share_its_network_card():
+    run = simulate(to_the_other_node, 6, args=(torch.zeros(250_000),), nodes=NODES)
+    assert run.simulated_s == pytest.approx(NODES.between.latency_s + 2e6 / 1e9, rel=1e-9)
+
+
+def test_a_message_inside_a_node_takes_its_own_link():
+    run = simulate(one_message, 2, args=(torch.zeros(250_000),), nodes=NODES)
+    assert run.simulated_s == pytest.approx(NODES.inside.seconds(1e6), rel=1e-9)
+
+
+def one_message(fabric, x):
+    if fabric.rank == 0:
+        fabric.send(x, 1)
+    elif fabric.rank == 1:
+        fabric.recv(x, 0)
+
+
+def late_and_early(fabric):
+    """Rank 2 (node 1) waits first, for what comes late; rank 3, of the same node, waits later for what comes early."""
+    x = torch.zeros(250_000)
+    if fabric.rank == 0:
+        fabric.compute(1.0)
+        fabric.send(x, 2)
+    elif fabric.rank == 4:
+        fabric.send(x, 3)
+    elif fabric.rank == 2:
+        fabric.recv(x, 0)
+    elif fabric.rank == 3:
+        fabric.compute(0.1)
+        fabric.recv(x, 4)
+
+
+def test_what_comes_early_does_not_queue_behind_what_comes_late():
+    run = simulate(late_and_early, 6, nodes=NODES)
+    assert run.ended_s[3] < 0.2 and run.ended_s[2] == pytest.approx(1.0 + NODES.between.seconds(1e6), rel=1e-9)
+
+
+def test_tensors_without_values_have_their_bytes_and_no_memory():
+    x = torch.empty(10**10, device="meta")
+    assert simulate(one_message, 2, args=(x,), link=LINK).simulated_s == pytest.approx(LINK.seconds(4e10), rel=1e-9)
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------
+
+
+def everybody_receives(fabric):
+    fabric.recv(torch.zeros(1), (fabric.rank - 1) % fabric.world_size, tag=3)
+
+
+def test_a_deadlock_names_who_waits_for_whom_and_where():
+    with pytest.raises(Deadlock, match=r"rank 0 waits for 2 \(recv, tag 3\), rank 1 waits for 0") as caught:
+        simulate(everybody_receives, 3)
+    assert "in everybody_receives" in str(caught.value)
+
+
+def one_fails(fabric):
+    fabric.compute(float(fabric.rank))
+    if fabric.rank:
+        raise KeyError("loss")
+    fabric.recv(torch.zeros(1), 1)
+
+
+def test_the_first_failure_in_simulated_time_is_named_with_its_line():
+    with pytest.raises(RankFailed, match=r"rank 1 of 3 failed first: KeyError: 'loss'") as caught:
+        simulate(one_fails, 3)
+    assert "in one_fails" in str(caught.value) and "rank 0 waits in recv from rank 1" in str(caught.value)
+
+
+def a_stub(fabric):
+    raise NotYet("Exercise 6.2: reduce-scatter")
+
+
+def test_a_stub_is_not_yet():
+    run = simulate(a_stub, 4)
+    assert (run.state, run.not_yet) == ("not yet", "Exercise 6.2: reduce-scatter")
+
+
+def waits_for_a_lock(fabric):
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def test_a_wait_for_a_lock_is_told_with_its_line():
+    with pytest.raises(Deadlock, match=r"rank 0 waits for something that is no message.*in waits_for_a_lock"):
+        simulate(waits_for_a_lock, 2)
+
+
+def for_ever(fabric):
+    while True:
+        fabric.compute(1.0)
+
+
+def test_a_real_time_limit_ends_a_simulation():
+    with pytest.raises(RunTimedOut, match="after timeout_s=1 real s the simulation stood at"):
+        simulate(for_ever, 2, timeout_s=1.0)
+
+
+def opens_a_group(fabric):
+    dist.init_process_group("gloo")
+
+
+def starts_a_thread(fabric):
+    threading.Thread(target=print).start()
+
+
+@pytest.mark.parametrize("fn, words", [(opens_a_group, "opens a process group"), (starts_a_thread, "starts a thread")])
+def test_what_needs_processes_is_refused_with_the_way_out(fn, words):
+    with pytest.raises(RankFailed, match=f"{words}.*launch\\(fn, world_size=2\\)"):
+        simulate(fn, 2)
+
+
+def without_a_fabric(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"world_size": 10**9}, "from 1 to 1,000,000"),
+        ({"world_size": True}, "from 1 to"),
+        ({"link": "fast"}, "expected link=Link"),
+        ({"nodes": 8}, "expected nodes=Nodes"),
+        ({"nodes": NODES, "link": LINK}, "got both"),
+        ({"world_size": 7, "nodes": NODES}, "Take 6 or 8"),
+        ({"stragglers": {9: 2.0}}, "ranks from 0 to 3"),
+        ({"stragglers": {1: 0.0}}, "a factor above 0"),
+        ({"failures_per_s": -1}, "0 or more"),
+        ({"seed": -1}, "seed"),
+        ({"timeout_s": 0}, "timeout_s"),
+    ],
+)
+def test_bad_input_is_a_value_error_that_says_what_to_do(given, words):
+    with pytest.raises(ValueError, match=words):
+        simulate(work_alone, **{"world_size": 4, "args": (1.0,), **given})
+
+
+def test_a_function_without_a_fabric_is_refused():
+    with pytest.raises(ValueError, match="first parameter is named fabric"):
+        simulate(without_a_fabric, 2, args=(1,))
+
+
+# ---- what a rank has of its own ----------------------------------------------------------------------
+
+
+def test_generators_clocks_and_output_of_the_caller_are_as_they_were():
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), time.sleep, time.monotonic  # noqa: NPY002
+
+    simulate(draws, 3)
+
+    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert before[2:] == (time.sleep, time.monotonic)
+
+
+def draws(fabric):
+    return float(torch.rand(1)), float(np.random.rand())  # noqa: NPY002
+
+
+def test_the_same_seed_draws_the_same_and_another_does_not():
+    one, again, other = (simulate(draws, 3, seed=seed).results for seed in (1, 1, 2))
+    assert one == again != other and len(set(one)) == 3
+
+
+counted: list[int] = []
+
+
+def counts(fabric):
+    counted.append(fabric.rank)
+
+
+def test_a_changed_global_is_named():
+    notes = simulate(counts, 2).notes
+    counted.clear()
+    assert "`counted`" in notes[0] and "share the notebook's memory" in notes[0]
+
+
+def test_a_numpy_program_needs_no_torch():
+    program = (
+        "import sys, numpy as np\n"
+        "from worldsize.simulate import simulate\n"
+        "def f(fabric):\n"
+        "    x = np.full(3, float(fabric.rank))\n"
+        "    if fabric.rank: fabric.send(x, 0)\n"
+        "    else: fabric.recv(x, 1)\n"
+        "    return x.tolist()\n"
+        "assert simulate(f, 2)[0] == [1.0] * 3\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'\n"
+    )
+    import subprocess
+    import sys
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr

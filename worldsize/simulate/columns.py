@@ -1,0 +1,58 @@
+"""The messages of a simulation, kept in columns: seven numbers a message, and no objects until somebody asks for some.
+
+A run of 1,024 ranks has millions of messages; as `Transfer`s they would take gigabytes. Left out: when a message is sent
+or taken (`world`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worldsize.trace import Span, Trace, Transfer
+
+NEVER = float("nan")  # of a message that nobody has taken, or whose sender has not waited for it
+
+
+@dataclass
+class MessageColumns:
+    """A message a place, in the order in which they were sent. Seconds are of the simulated clock.
+
+    `start_s`: sent; `left_s`: the sender's wait for it was over; `recv_start_s`: its receiver began to wait; `end_s`:
+    wholly received. The last three are NaN until that has happened.
+    """
+
+    src: array = field(default_factory=lambda: array("i"))
+    dst: array = field(default_factory=lambda: array("i"))
+    tag: array = field(default_factory=lambda: array("i"))
+    size_bytes: array = field(default_factory=lambda: array("q"))
+    start_s: array = field(default_factory=lambda: array("d"))
+    left_s: array = field(default_factory=lambda: array("d"))
+    recv_start_s: array = field(default_factory=lambda: array("d"))
+    end_s: array = field(default_factory=lambda: array("d"))
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def as_arrays(self) -> dict[str, np.ndarray]:
+        """{name of the column: its numbers [messages]}, copies."""
+        return {name: np.array(column) for name, column in vars(self).items()}
+
+    def trace(self, world_size: int, spans: Iterable[Span]) -> Trace:
+        """The same as a run of processes has it: a transfer for every message that was taken, and the spans of both sides."""
+        transfers, found = [], list(spans)
+        rows = zip(*(column.tolist() for column in vars(self).values()), strict=True)
+        for src, dst, tag, size_bytes, start_s, left_s, recv_start_s, end_s in rows:
+            left_s = start_s if left_s != left_s else left_s
+            found.append(Span(src, "send", start_s, left_s, label=f"to rank {dst}"))
+
+            if end_s == end_s:
+                transfers.append(Transfer(src, dst, size_bytes, start_s, end_s, tag, recv_start_s))
+                found.append(Span(dst, "recv", recv_start_s, end_s, label=f"from rank {src}"))
+
+        transfers.sort(key=lambda t: (t.start_s, t.end_s))
+        found.sort(key=lambda s: s.start_s)
+        return Trace(world_size, tuple(transfers), tuple(found))

@@ -1,0 +1,307 @@
+"""What a rank has of its own in a process, and here only while it has its turn: grad mode, generators, output, reports.
+
+`time.sleep` lets the simulated clock go on; `time.monotonic` and `time.perf_counter` read it. Threads, process groups and
+a wait for anything outside of the simulation are refused: nobody else would get a turn. Left out: whose turn it is
+(`world`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from worldsize import report
+from worldsize.engines.payload import reachable
+from worldsize.engines.ranks.rank import seed_everything
+from worldsize.simulate.world import Abandoned, World
+
+_TICK_S = 0.5
+_STILL_TICKS = 6  # so long without a turn and without computing, and the rank waits for something outside
+
+
+class GeneratorsUsed(Exception):
+    """A rank drew random numbers while the generators were not kept apart."""
+
+
+class OwnState:
+    """The state of every rank that processes keep apart. `keeps_generators`: whether random generators are too.
+
+    That costs some 30 us a turn; without it a draw raises GeneratorsUsed at the end of the turn.
+    """
+
+    def __init__(self, world: World, seed: int, keeps_generators: bool) -> None:
+        self.logs: dict[int, io.StringIO] = {}
+        self.buffers: dict[int, report.ReportBuffer] = {}
+        self._world = world
+        self._seed = seed
+        self._keeps_generators = keeps_generators
+        self._learns: dict[int, bool] = {}
+        self._generators: dict[int, tuple] = {}
+        self._before: tuple = ()
+
+    # ---- turns -----------------------------------------------------------------------------------
+
+    def enter(self, rank: int) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch._C._set_grad_enabled(self._learns.get(rank, True))
+
+        if self._keeps_generators:
+            if rank in self._generators:
+                _set_generators(self._generators[rank])
+            else:
+                drawn = seed_everything(self._seed, rank)
+                if torch is not None:
+                    torch.manual_seed(drawn)
+        elif not self._before:
+            self._before = _generators()
+
+    def leave(self, rank: int) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            self._learns[rank] = torch.is_grad_enabled()
+
+        if self._keeps_generators:
+            self._generators[rank] = _generators()
+        elif self._world.switches % 64 == 0:
+            self.look_at_generators()
+
+    def look_at_generators(self) -> None:
+        """Raises GeneratorsUsed where one has been drawn from since the simulation began, and they are not kept apart."""
+        if not self._keeps_generators and self._before and not _same(self._before, _generators()):
+            raise GeneratorsUsed
+
+    # ---- what is one for all in a process ----------------------------------------------------------
+
+    @contextmanager
+    def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:
+        """Inside, prints and reports go to the rank that has its turn, and clocks are its own."""
+        with _generators_kept(), self._virtual_clocks(fn), self._own_output(), self._refusals(), self._watched(timeout_s):
+            yield
+
+    @contextmanager
+    def _own_output(self) -> Iterator[None]:
+        out, gathering = sys.stdout, list(report._gathering)
+        sys.stdout = _Router(self._world, self.logs, out)
+        report._gathering[:] = [_Buffers(self._world, self.buffers)]
+        try:
+            yield
+        finally:
+            sys.stdout = out
+            report._gathering[:] = gathering
+
+    @contextmanager
+    def _virtual_clocks(self, fn: Callable) -> Iterator[None]:
+        world, owner = self._world, threading.get_ident()
+
+        def virtual(real: Callable, simulated: Callable) -> Callable:
+            def one(*given: Any) -> Any:
+                rank = world.current
+                if rank is None or threading.get_ident() != owner:
+                    return real(*given)
+                return simulated(rank, *given)
+
+            return one
+
+        ways = {
+            "sleep": virtual(time.sleep, world.pass_time), "monotonic": virtual(time.monotonic, world.now),
+            "perf_counter": virtual(time.perf_counter, world.now),
+        }  # fmt: skip
+        real = {name: getattr(time, name) for name in ways}
+        named = _named_clocks(fn, real)
+        try:
+            for name, way in ways.items():
+                setattr(time, name, way)
+            for place, key, name in named:
+                place[key] = ways[name]
+            yield
+        finally:
+            for name, way in real.items():
+                setattr(time, name, way)
+            for place, key, name in named:
+                place[key] = real[name]
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        world, places = self._world, [(threading.Thread, "start", _THREAD)]
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None:
+            places.append((distributed, "init_process_group", _GROUP))
+
+        real = [getattr(place, name) for place, name, _ in places]
+
+        def refusing(way: Callable, words: str) -> Callable:
+            def one(*given: Any, **more: Any) -> Any:
+                if world.current is None:
+                    return way(*given, **more)
+                raise RuntimeError(f"rank {world.current} {words}")
+
+            return one
+
+        for (place, name, words), way in zip(places, real, strict=True):
+            setattr(place, name, refusing(way, words))
+        try:
+            yield
+        finally:
+            for (place, name, _), way in zip(places, real, strict=True):
+                setattr(place, name, way)
+
+    @contextmanager
+    def _watched(self, timeout_s: float) -> Iterator[None]:
+        """A timer ends what takes too long, and what waits outside of the simulation. Python has one in its main thread only."""
+        if threading.current_thread() is not threading.main_thread() or os.name == "nt":
+            yield
+            return
+
+        watch = _Watch(self._world, timeout_s)
+        before = signal.signal(signal.SIGALRM, watch.look)
+        signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
+
+_THREAD = (
+    "starts a thread: in simulated time all ranks are one thread and take turns, so a thread would belong to nobody. "
+    "Run it on real processes: launch(fn, world_size=2)."
+)
+_GROUP = (
+    "opens a process group: in simulated time there are no processes, and fabric.send and fabric.recv are what moves. "
+    "Run it on real processes: launch(fn, world_size=2)."
+)
+
+
+class TimeIsUp(Exception):
+    """The real time limit of a simulation has passed."""
+
+
+class WaitsOutside(RuntimeError):
+    """A rank waits for something that is not a message."""
+
+
+class _Watch:
+    def __init__(self, world: World, timeout_s: float) -> None:
+        self._world = world
+        self._timeout_s = timeout_s
+        self._ends_s = _real_monotonic() + timeout_s
+        self._seen = (0, 0.0)
+        self._still = 0
+
+    def look(self, *_: Any) -> None:
+        now_s, seen = _real_monotonic(), (self._world.switches, time.process_time())
+        moved = seen[0] != self._seen[0] or seen[1] - self._seen[1] > 0.02 * _TICK_S
+        self._still = 0 if moved else self._still + 1
+        self._seen = seen
+
+        if now_s > self._ends_s:
+            raise Abandoned(TimeIsUp())
+        if self._still >= _STILL_TICKS:
+            raise Abandoned(WaitsOutside())
+
+
+_real_monotonic = time.monotonic
+
+
+class _Router(io.TextIOBase):
+    """What a rank prints goes to its own log; what is printed outside of a turn, or in another thread, to `out`."""
+
+    def __init__(self, world: World, logs: dict[int, io.StringIO], out: Any) -> None:
+        self._world = world
+        self._logs = logs
+        self._out = out
+        self._owner = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        rank = self._world.current
+        if rank is None or threading.get_ident() != self._owner:
+            return self._out.write(text)
+        return self._logs.setdefault(rank, io.StringIO()).write(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._out, name)
+
+
+class _Buffers:
+    """A `ReportBuffer` that is that of the rank whose turn it is."""
+
+    origin_s = 0.0
+
+    def __init__(self, world: World, buffers: dict[int, report.ReportBuffer]) -> None:
+        self._world = world
+        self._buffers = buffers
+
+    @property
+    def rows(self) -> list[dict]:
+        return self._own().rows
+
+    @property
+    def spans(self) -> list[tuple[str, float, float, str]]:
+        return self._own().spans
+
+    def _own(self) -> report.ReportBuffer:
+        rank = self._world.current
+        if rank is None:
+            return report.ReportBuffer(0.0)
+        return self._buffers.setdefault(rank, report.ReportBuffer(0.0))
+
+
+def _named_clocks(fn: Callable, real: dict[str, Callable]) -> list[tuple[dict, str, str]]:
+    """Where the function's cells have a clock under a name of their own: `from time import sleep`."""
+    names = {id(way): name for name, way in real.items()}
+    places = [getattr(fn, "__globals__", {})]
+    places += [f.__globals__ for f in reachable(fn).values() if hasattr(f, "__globals__")]
+
+    found = {}
+    for place in places:
+        for key, value in place.items():
+            if id(value) in names and place.get("__name__") not in ("time",):
+                found[id(place), key] = (place, key, names[id(value)])
+    return list(found.values())
+
+
+def _generators() -> tuple:
+    """The state of every global generator of this process."""
+    torch = sys.modules.get("torch")
+    drawn = torch.get_rng_state() if torch is not None else None
+    return np.random.get_state(), random.getstate(), drawn  # noqa: NPY002 - students' code draws from it
+
+
+def _set_generators(state: tuple) -> None:
+    numpys, pythons, torchs = state
+    np.random.set_state(numpys)  # noqa: NPY002
+    random.setstate(pythons)
+    if torchs is not None:
+        sys.modules["torch"].set_rng_state(torchs)
+
+
+def _same(one: tuple, other: tuple) -> bool:
+    if one[1] != other[1] or one[0][2:] != other[0][2:] or not np.array_equal(one[0][1], other[0][1]):
+        return False
+    if one[2] is None or other[2] is None:
+        return one[2] is other[2]  # torch came in between, and may have been drawn from
+    return bool((one[2] == other[2]).all())
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """The caller's generators are afterwards as they were."""
+    before = _generators()
+    try:
+        yield
+    finally:
+        _set_generators(before)

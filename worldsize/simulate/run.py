@@ -1,0 +1,231 @@
+"""A simulation from the call to its `SimulatedRun`: in full, or by ranks that stand for others where there are too many.
+
+Left out: the arguments' checks (`api`), and the words of what went wrong (`outcome`).
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import numpy as np
+
+from worldsize import failures
+from worldsize.engines.payload import Payload, fingerprint
+from worldsize.engines.ranks.rank_failure import frames_of
+from worldsize.errors import NotYet
+from worldsize.launch.run import KernelLaunches
+from worldsize.links import Link
+from worldsize.simulate import replay, symmetry
+from worldsize.simulate.fabric import SimulatedFabric
+from worldsize.simulate.outcome import BrokenOff, Stood, notes_on, settle
+from worldsize.simulate.own_state import GeneratorsUsed, OwnState
+from worldsize.simulate.simulated_run import SimulatedRun
+from worldsize.simulate.symmetry import NotSymmetric, SymmetricWorld, Witnesses
+from worldsize.simulate.topology import Clocks, Nodes
+from worldsize.simulate.world import Abandoned, TooManyMessages, World
+from worldsize.trace import Span
+
+MOST_MESSAGES = 3_000_000
+SURELY_FULL = 1024  # a ring of as many has two million messages
+MOST_FULL_RANKS = 20_000  # each has a stack of its own
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that a simulation is told beside the function."""
+
+    world_size: int
+    link: Link | None
+    nodes: Nodes | None
+    seed: int
+    timeout_s: float
+    slowness: np.ndarray
+    dies_s: np.ndarray
+
+    def clocks(self) -> Clocks:
+        return Clocks(self.world_size, self.link, self.nodes)
+
+    @property
+    def node_ranks(self) -> int:
+        return self.nodes.ranks if self.nodes else 1
+
+    def with_ranks(self, world_size: int) -> Setting:
+        """The same with fewer ranks, all of one speed."""
+        return replace(self, world_size=world_size, slowness=np.ones(world_size), dies_s=np.full(world_size, np.inf))
+
+
+def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
+    """The run of `call`: every message where there are few enough, else by symmetry. Raises ValueError for neither."""
+    began_s, why = time.monotonic(), ""
+    if setting.world_size > SURELY_FULL:
+        try:
+            witnesses = symmetry.listen(call, setting)
+            if witnesses.messages * setting.world_size > MOST_MESSAGES:
+                return by_symmetry(call, setting, launches, witnesses, began_s)
+        except NotSymmetric as found:
+            why = str(found)
+        except NotYet:
+            return in_full(call, setting.with_ranks(1), launches)
+
+    if setting.world_size > MOST_FULL_RANKS:
+        raise ValueError(_too_large(setting, f"more than {MOST_FULL_RANKS:,} stacks", why))
+    try:
+        return in_full(call, setting, launches)
+    except TooManyMessages as found:
+        raise ValueError(_too_large(setting, str(found), why)) from None
+
+
+def _too_large(setting: Setting, what: str, why: str) -> str:
+    reason = why or f"expected more than {SURELY_FULL:,} ranks for that"
+    return (
+        f"simulate: {setting.world_size:,} ranks would need {what}, and some can stand for the others only where all do the "
+        f"same: {reason}. Simulate fewer ranks, or make what they do alike."
+    )
+
+
+def in_full(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
+    """Simulate every rank and every message. Raises what `simulate` does, and TooManyMessages."""
+    began_s, n = time.monotonic(), setting.world_size
+
+    def world() -> World:
+        return World(n, setting.clocks(), setting.slowness.tolist(), setting.dies_s.tolist(), MOST_MESSAGES)
+
+    before = fingerprint(call.fn)
+    ended = _turns(call, setting, world, range(n))
+    run = _run_of(ended, setting, began_s, launches)
+    run.results = ended.results
+    _raise_what_went_wrong(run, ended, setting)
+
+    if run.state == "done":
+        changed = tuple(name for name, mark in fingerprint(call.fn).items() if before.get(name) != mark)
+        run.notes += notes_on(changed, ended.world.unwaited)
+    return run
+
+
+def by_symmetry(
+    call: Payload, setting: Setting, launches: KernelLaunches, witnesses: Witnesses, began_s: float
+) -> SimulatedRun:
+    """Simulate the ranks of one node, which stand for all others. Raises NotSymmetric, and what `simulate` does."""
+    k, n = setting.node_ranks, setting.world_size
+    uneven = bool((setting.slowness != 1).any())
+    if uneven and setting.nodes:
+        raise NotSymmetric("stragglers come to their node's network card in another order than the others")
+
+    ended = _turns(call, setting, lambda: _symmetric_world(setting), range(k))
+    run = _run_of(ended, setting, began_s, launches)
+    if ended.broken_off is None and ended.stood.waits and ended.world.failure is None:
+        raise NotSymmetric(f"{failures.wait_in_short(ended.stood.waits[0])}, for a message that no rank like it sends")
+    _raise_what_went_wrong(run, ended, setting)
+
+    for rank in range(k):
+        if [made for made in ended.world.calls[rank] if made[0] != "wait"] != witnesses.calls[rank]:
+            raise NotSymmetric(f"rank {rank} does something else among the others than alone")
+
+    run.recorded_ranks = tuple(range(k))
+    run.evidence = (*witnesses.evidence, "every send met a receive of its size at the same distance", *_as_in_full(call, setting))
+    run.ended_s = np.tile(run.ended_s, n // k)
+    if uneven:
+        run.ended_s = replay.ends(ended.world.calls[0], n, setting.link, setting.slowness)
+    run.simulated_s = float(run.ended_s.max())
+    if (setting.dies_s < run.ended_s).any():
+        raise NotSymmetric(f"rank {int(setting.dies_s.argmin()):,} fails in the run, and no other rank with it")
+
+    run.wall_s = time.monotonic() - began_s
+    run.notes.append(
+        f"{n:,} ranks by symmetry: {k} of them were simulated and stand for all others, so there are times and no values. "
+        f"Evidence: {'; '.join(run.evidence)}."
+    )
+    return run
+
+
+def _symmetric_world(setting: Setting) -> SymmetricWorld:
+    k = setting.node_ranks
+    return SymmetricWorld(setting.world_size, setting.clocks(), [1.0] * k, [np.inf] * k, MOST_MESSAGES)
+
+
+def _as_in_full(call: Payload, setting: Setting) -> list[str]:
+    """The evidence that a small world simulated in full has the times that symmetry says. Raises NotSymmetric."""
+    n = symmetry.small_world(setting.world_size, setting.node_ranks)
+    if n is None:
+        return []
+
+    small = setting.with_ranks(n)
+    full = in_full(call, small, KernelLaunches()).ended_s
+    ended = _turns(call, small, lambda: _symmetric_world(small), range(setting.node_ranks))
+    if full.tolist() != np.tile(ended.world.clock_s, n // setting.node_ranks).tolist():
+        raise NotSymmetric(f"with {n} ranks, simulated in full, times are others than by symmetry")
+    return [f"with {n} ranks the times in full are the same, to the last bit"]
+
+
+@dataclass
+class _Ended:
+    """What a simulation left: its world, what ranks have of their own, what they returned, and why it ended early."""
+
+    world: World
+    own_state: OwnState
+    results: list[Any]
+    broken_off: BrokenOff | None
+    stood: Stood
+
+
+def _turns(call: Payload, setting: Setting, make_world: Callable[[], World], ranks: range) -> _Ended:
+    """Let `ranks` take their turns in a new world, and once more with generators apart where one was drawn from."""
+    try:
+        return _attempt(call, setting, make_world(), ranks, keeps_generators=False)
+    except GeneratorsUsed:
+        return _attempt(call, setting, make_world(), ranks, keeps_generators=True)
+
+
+def _attempt(call: Payload, setting: Setting, world: World, ranks: range, keeps_generators: bool) -> _Ended:
+    own_state = OwnState(world, setting.seed, keeps_generators)
+    results: list[Any] = [None] * len(ranks)
+    broken_off = None
+
+    def work(rank: int) -> None:
+        args, kwargs = copy.deepcopy((call.args, call.kwargs))
+        results[rank] = call.fn(SimulatedFabric(world, rank), *args, **kwargs)
+
+    with own_state.installed(call.fn, setting.timeout_s):
+        try:
+            world.run(work, own_state, ranks)
+            own_state.look_at_generators()
+        except Abandoned as abandoned:
+            broken_off = BrokenOff(abandoned.reason, world.current, frames_of(abandoned))
+        finally:
+            stood = Stood(world.standings(), world.waits())
+            world.close(own_state)
+    return _Ended(world, own_state, results, broken_off, stood)
+
+
+def _run_of(ended: _Ended, setting: Setting, began_s: float, launches: KernelLaunches) -> SimulatedRun:
+    world, folder = ended.world, Path(tempfile.mkdtemp(prefix="worldsize-simulated-"))
+    run = SimulatedRun(
+        world_size=world.world_size, dir=folder, seed=setting.seed, columns=world.columns, spans=world.spans,
+        ended_s=np.array(world.clock_s), simulated_s=max(world.clock_s), setup=f"{world.world_size:,} simulated ranks",
+    )  # fmt: skip
+    weakref.finalize(run, rmtree, folder, ignore_errors=True)
+    launches.latest = run
+
+    for rank, log in ended.own_state.logs.items():
+        run.log_path(rank).write_text(log.getvalue())
+    for rank, told in ended.own_state.buffers.items():
+        run.reports[rank] += told.rows
+        run.spans += [Span(rank, kind, start_s, end_s, label) for kind, start_s, end_s, label in told.spans]
+    run.wall_s = time.monotonic() - began_s
+    return run
+
+
+def _raise_what_went_wrong(run: SimulatedRun, ended: _Ended, setting: Setting) -> None:
+    if ended.world.failure is not None and isinstance(ended.world.first_error, NotSymmetric):
+        raise ended.world.first_error
+    error = settle(run, ended.world, setting.timeout_s, ended.broken_off, ended.stood)
+    if error is not None:
+        raise error

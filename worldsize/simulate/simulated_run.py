@@ -1,0 +1,60 @@
+"""What came of a simulation: a `Run` whose seconds are those of the simulated clock.
+
+Left out: how it came about (`api`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from worldsize.launch.run import Run
+from worldsize.simulate.columns import MessageColumns
+from worldsize.trace import Span, Trace
+
+
+@dataclass(eq=False)
+class SimulatedRun(Run):
+    """What came of a simulation, as a `Run`: `results`, `log`, `reports` and `trace` are those of simulated ranks.
+
+    `simulated_s`: when the last rank ended, on the simulated clock; `ended_s` [ranks]: when each did. `wall_s` is what
+    the simulation took. `columns`: every message in columns, without making a `Transfer` of each. `recorded_ranks`: of a
+    run by symmetry the ranks whose messages are recorded, which stand for the others, and there are no results; () where all are.
+    """
+
+    simulated_s: float = 0.0
+    ended_s: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    columns: MessageColumns = field(default_factory=MessageColumns)
+    spans: list[Span] = field(default_factory=list)
+    recorded_ranks: tuple[int, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+    @cached_property
+    def _made_trace(self) -> Trace:
+        return self.columns.trace(self.world_size, self.spans)
+
+    @property
+    def trace(self) -> Trace:
+        """The transfers and spans of all ranks on the simulated clock; of a run by symmetry those of `recorded_ranks`."""
+        return self._made_trace
+
+    @property
+    def messages(self) -> int:
+        """How many messages were simulated one by one."""
+        return len(self.columns)
+
+    def _no_result(self, rank: int) -> str:
+        if self.recorded_ranks:
+            return (
+                f"run[{rank}]: a run by symmetry has times and no values: {self.world_size:,} ranks were simulated by "
+                f"{len(self.recorded_ranks)}. For values simulate fewer ranks."
+            )
+        return super()._no_result(rank)
+
+    def __repr__(self) -> str:
+        if self.state == "not yet":
+            return super().__repr__()
+        ranks = f"{self.world_size:,} rank{'s' * (self.world_size > 1)}"
+        return f"SimulatedRun({ranks}, {self.state}: {self.simulated_s:.6g} simulated s in {self.wall_s:.2f} s)"

@@ -1,0 +1,54 @@
+"""What lies between simulated ranks: one link for all, or nodes with a link inside and a network card between them.
+
+Left out: how long a message takes on a link, which is `links.LinkClock`'s for real and for simulated ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from worldsize.links import Link, LinkClock
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Machines of `ranks` ranks each: rank r is on node r // ranks.
+
+    `inside` is each rank's own link to the ranks of its node. `between` is the node's one network card: all ranks of a
+    node share it, one message at a time each way.
+    """
+
+    ranks: int
+    inside: Link
+    between: Link
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ranks, int) or isinstance(self.ranks, bool) or self.ranks < 1:
+            raise ValueError(f"Nodes: expected ranks as a whole number of 1 or more, got {self.ranks!r}")
+        for name in ("inside", "between"):
+            if not isinstance(getattr(self, name), Link):
+                raise ValueError(f'Nodes: expected {name}=Link("100 GB/s", "2 us"), got {getattr(self, name)!r}')
+
+    def __str__(self) -> str:
+        return f"nodes of {self.ranks}: {self.inside} inside, {self.between} between"
+
+
+class Clocks:
+    """The link clocks of all simulated ranks: which one a message from `src` to `dst` leaves by, and enters by."""
+
+    def __init__(self, world_size: int, link: Link | None, nodes: Nodes | None) -> None:
+        self.node_ranks = nodes.ranks if nodes else 0
+        inside = nodes.inside if nodes else link
+        self.own = [LinkClock(inside) for _ in range(world_size)]
+
+        cards = -(-world_size // nodes.ranks) if nodes else 0
+        self._cards = [LinkClock(nodes.between) for _ in range(cards)] if nodes else []
+
+    def shared(self, src: int, dst: int) -> bool:
+        """Whether a message between these goes over network cards, for which other ranks queue up too."""
+        size = self.node_ranks
+        return bool(size) and src // size != dst // size
+
+    def card(self, rank: int) -> LinkClock:
+        """The network card of the node of `rank`."""
+        return self._cards[rank // self.node_ranks]

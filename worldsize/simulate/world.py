@@ -1,0 +1,364 @@
+"""Simulated time: ranks are greenlets of one thread, each with a clock of its own, and a heap says whose turn it is.
+
+A rank runs until it has to wait. That is exact where every receive names its source, because its link's clocks are its
+own: nobody else can change when its messages pass. Where it is not, a rank waits until its clock is the earliest of
+all: to receive from anyone, and to use a network card that its node shares. So no message can still come that would
+have been before (conservative simulation: K. M. Chandy and J. Misra, IEEE TSE SE-5, 1979). Two ranks at the same moment
+go in the order of their numbers, so a run is the same each time.
+
+Left out: what a rank has of its own in a process (`own_state`), the face (`api`), symmetry (`symmetry`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import Any
+
+from greenlet import GreenletExit, greenlet
+
+from worldsize.engines.ranks.rank_failure import failure_of
+from worldsize.fabric.interface import Handle
+from worldsize.failures import Failure, Frame, Standing, Wait, is_package
+from worldsize.simulate.columns import NEVER, MessageColumns
+from worldsize.simulate.topology import Clocks
+from worldsize.trace import Span
+
+ANYONE = None
+
+
+class Abandoned(BaseException):
+    """Ends a simulation from inside a rank; `reason` is what its caller is told. No student's `except Exception` gets it."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class Sent(Handle):
+    """A message on its way, and the handle of its isend."""
+
+    def __init__(
+        self, world: World, rank: int, to: int, tag: int, number: int, x: Any, first_s: float, last_s: float
+    ) -> None:
+        self.rank = rank
+        self.to = to
+        self.tag = tag
+        self.number = number
+        self.x = x
+        self.first_s = first_s  # its first byte leaves
+        self.last_s = last_s  # its last byte has left
+        self.taken_s = NEVER
+        self.awaited = False
+        self._world = world
+
+    def wait(self) -> None:
+        world = self._world
+        if world is not None:
+            self._world = None
+            world.wait_until_taken(self)
+
+    @property
+    def waited(self) -> bool:
+        return self._world is None
+
+
+class World:
+    """All that the ranks of one simulation share: `len(slowness)` of them, which is the world size where all are simulated.
+
+    `limit` is how many messages it takes before it gives up.
+    """
+
+    def __init__(self, world_size: int, clocks: Clocks, slowness: list[float], dies_s: list[float], limit: int) -> None:
+        ranks = len(slowness)
+        self.world_size = world_size
+        self.clock_s = [0.0] * ranks
+        self.columns = MessageColumns()
+        self.spans: list[Span] = []
+        self.unwaited = [0] * ranks
+        self.current: int | None = None
+        self.switches = 0
+        self.failure: Failure | None = None
+        self.first_error: BaseException | None = None
+        self.ended: set[int] = set()
+
+        self._clocks = clocks
+        self._slowness = slowness
+        self._dies_s = dies_s
+        self._limit = limit
+        self._inbox: list[dict[tuple[int, int], deque[Sent]]] = [defaultdict(deque) for _ in range(ranks)]
+        self._from_anyone: list[dict[int, list]] = [{} for _ in range(ranks)]  # by tag: (first byte, source) heaps
+        self._waits: list[tuple[str, int | None, int] | None] = [None] * ranks
+        self._wanted: list[tuple[int | None, int] | None] = [None] * ranks  # the key of what it waits to receive
+        self._turns: list[tuple[float, int]] = []
+        self._due_s = [NEVER] * ranks
+        self._closing = False
+
+    # ---- what a rank calls -----------------------------------------------------------------------
+
+    def now(self, rank: int) -> float:
+        return self.clock_s[rank]
+
+    def pass_time(self, rank: int, seconds: float) -> None:
+        """The clock of `rank` goes on, as it does in `time.sleep`."""
+        self.clock_s[rank] += seconds
+        if self.clock_s[rank] > self._dies_s[rank]:
+            self.clock_s[rank] = self._dies_s[rank]
+            raise SimulatedFailure(f"rank {rank} fails at {self._dies_s[rank]:.6g} s, as its failure rate had it drawn")
+
+    def compute(self, rank: int, seconds: float) -> None:
+        start_s = self.clock_s[rank]
+        self.pass_time(rank, seconds * self._slowness[rank])
+        label = f"{seconds:g} s declared"
+        self.spans.append(Span(rank, "compute", start_s, self.clock_s[rank], label=label, declared=True))
+
+    def post(self, rank: int, x: Any, to: int, tag: int) -> Sent:
+        clock, columns = self._clocks.own[rank], self.columns
+        if self._clocks.shared(rank, to):
+            clock = self._clocks.card(rank)
+            self._until_earliest(rank, self.clock_s[rank])
+
+        now_s, number, size_bytes = self.clock_s[rank], len(columns.src), x.nbytes
+        if number >= self._limit:
+            raise Abandoned(TooManyMessages(self._limit))
+
+        first_s, last_s = clock.leave(size_bytes, now_s)
+        columns.src.append(rank)
+        columns.dst.append(to)
+        columns.tag.append(tag)
+        columns.size_bytes.append(size_bytes)
+        columns.start_s.append(now_s)
+        columns.left_s.append(NEVER)
+        columns.recv_start_s.append(NEVER)
+        columns.end_s.append(NEVER)
+
+        message = Sent(self, rank, to, tag, number, x, first_s, last_s)
+        self.unwaited[rank] += 1
+        receiver, key = self._address(rank, to, tag)
+        self._inbox[receiver][key].append(message)
+
+        if self._from_anyone[receiver]:
+            self._tell_who_takes_from_anyone(rank, to, tag, first_s)
+        elif self._wanted[receiver] == key:
+            self._turn(receiver, max(self.clock_s[receiver], now_s))
+        return message
+
+    def _address(self, rank: int, to: int, tag: int) -> tuple[int, tuple[int, int]]:
+        """In whose inbox a message of `rank` is put, and under which key."""
+        return to, (rank, tag)
+
+    def _key(self, rank: int, frm: int, tag: int) -> tuple[int, int]:
+        """Under which key the next message from `frm` is in the inbox of `rank`."""
+        return frm, tag
+
+    def _tell_who_takes_from_anyone(self, rank: int, to: int, tag: int, first_s: float) -> None:
+        enters_s, heap = self._enters_s(rank, to, first_s), self._from_anyone[to].get(tag)
+        if heap is not None:
+            heappush(heap, (enters_s, rank))
+
+        if self._wanted[to] == (rank, tag):
+            self._turn(to, max(self.clock_s[to], self.clock_s[rank]))
+        elif self._wanted[to] == (ANYONE, tag):
+            self._turn(to, max(self.clock_s[to], enters_s))
+
+    def _enters_s(self, src: int, dst: int, first_s: float) -> float:
+        """When the first byte is at the receiver."""
+        clock = self._clocks.card(dst) if self._clocks.shared(src, dst) else self._clocks.own[dst]
+        return first_s + clock.latency_s
+
+    def take(self, rank: int, out: Any, frm: int | None, tag: int, land: Callable[[Sent, Any], None]) -> tuple[int, int, float]:
+        """Wait for a message and have `land` put it into `out`. Returns (source, bytes, when its first byte left)."""
+        began_s = self.clock_s[rank]
+        if frm is ANYONE:
+            frm = self._first_come(rank, tag)
+
+        key = self._key(rank, frm, tag)
+        queue = self._inbox[rank][key]
+        if not queue:
+            self._wanted[rank] = key
+            self._block(rank, ("recv", frm, tag))
+            self._wanted[rank] = None
+        message = queue.popleft()
+
+        columns, number = self.columns, message.number
+        sent_s = columns.start_s[number]
+        message.taken_s = taken_s = began_s if began_s > sent_s else sent_s
+        if message.awaited:
+            self._turn(message.rank, max(taken_s, message.last_s))
+
+        size_bytes = columns.size_bytes[number]
+        land(message, out)
+        message.x = None
+
+        clock = self._clocks.own[rank]
+        if self._clocks.shared(frm, rank):
+            clock = self._clocks.card(rank)
+            self._until_earliest(rank, max(taken_s, self._enters_s(frm, rank, message.first_s)))
+
+        arrived_s = clock.arrive(size_bytes, message.first_s)
+        self.clock_s[rank] = now_s = taken_s if taken_s > arrived_s else arrived_s
+        columns.recv_start_s[number] = began_s
+        columns.end_s[number] = now_s
+        if now_s > self._dies_s[rank]:
+            self.pass_time(rank, 0.0)
+        return frm, size_bytes, message.first_s
+
+    def _first_come(self, rank: int, tag: int) -> int:
+        """Whose message with this tag is here first; known when no other rank can send an earlier one any more."""
+        heap = self._from_anyone[rank].get(tag)
+        if heap is None:
+            heap = self._from_anyone[rank][tag] = []
+            for (source, of_tag), queue in self._inbox[rank].items():
+                if of_tag == tag:
+                    heap += [(self._enters_s(source, rank, message.first_s), source) for message in queue]
+            heap.sort()
+
+        began_s = self.clock_s[rank]
+        while True:
+            self._forget_taken(rank, tag, heap)
+            if heap:
+                self._turn(rank, max(began_s, heap[0][0]))
+            self._wanted[rank] = (ANYONE, tag)
+            self._block(rank, ("recv", ANYONE, tag))
+            self._wanted[rank] = None
+            self._forget_taken(rank, tag, heap)
+            if heap and max(began_s, heap[0][0]) <= self._moment_s:
+                return heappop(heap)[1]
+
+    def _forget_taken(self, rank: int, tag: int, heap: list[tuple[float, int]]) -> None:
+        """Drop from `heap` what was received by the name of its source meanwhile."""
+        while heap:
+            enters_s, source = heap[0]
+            queue = self._inbox[rank][source, tag]
+            if queue and self._enters_s(source, rank, queue[0].first_s) == enters_s:
+                return
+            heappop(heap)
+
+    def wait_until_taken(self, message: Sent) -> None:
+        rank = message.rank
+        self.unwaited[rank] -= 1
+        if message.taken_s != message.taken_s:
+            message.awaited = True
+            self._block(rank, ("send", message.to, message.tag))
+
+        self.clock_s[rank] = left_s = max(self.clock_s[rank], message.taken_s, message.last_s)
+        self.columns.left_s[message.number] = left_s
+
+    # ---- turns -----------------------------------------------------------------------------------
+
+    def _turn(self, rank: int, at_s: float) -> None:
+        if not self._due_s[rank] <= at_s:  # not due yet, or later
+            self._due_s[rank] = at_s
+            heappush(self._turns, (at_s, rank))
+
+    def _block(self, rank: int, wait: tuple[str, int | None, int] | None) -> None:
+        if self._closing:
+            raise GreenletExit
+        self._waits[rank] = wait
+        self._hub.switch()
+        self._waits[rank] = None
+
+    def _until_earliest(self, rank: int, at_s: float) -> None:
+        """Let every rank go first whose moment is before `at_s`."""
+        while self._turns and self._turns[0] < (at_s, rank):
+            self._turn(rank, at_s)
+            self._block(rank, None)
+
+    def run(self, work: Callable[[int], None], own_state: Any, ranks: range) -> None:
+        """Let `work(rank)` run for every rank until all have ended, or the run has failed or is stuck.
+
+        Afterwards `failure` has the first failure, and `stuck()` who waits for whom. Raises the reason of an `Abandoned`.
+        """
+        self._hub = greenlet.getcurrent()
+        self._ranks = {rank: greenlet(self._rank_main) for rank in ranks}
+        for rank in ranks:
+            self._turn(rank, 0.0)
+
+        turns = self._turns
+        while turns:
+            self._moment_s, rank = heappop(turns)
+            if self._due_s[rank] != self._moment_s:
+                continue  # it was due earlier, and had its turn
+            if self.failure is not None and self._moment_s > self.failure.at_s:
+                break
+
+            self._due_s[rank] = NEVER
+            self.current = rank
+            self.switches += 1
+            own_state.enter(rank)
+            one = self._ranks[rank]
+            if one:
+                one.switch()
+            else:
+                one.switch(work, rank)
+            own_state.leave(rank)
+            self.current = None
+
+    def _rank_main(self, work: Callable[[int], None], rank: int) -> None:
+        try:
+            work(rank)
+        except (Abandoned, GreenletExit):
+            raise
+        except BaseException as error:
+            self._note_failure(rank, error)
+        self.ended.add(rank)
+
+    def _note_failure(self, rank: int, error: BaseException) -> None:
+        failure = replace(failure_of(rank, error), at_s=self.clock_s[rank])
+        if self.failure is None or failure.at_s < self.failure.at_s:
+            self.failure, self.first_error = failure, error
+
+    def close(self, own_state: Any) -> None:
+        """End the ranks that have not ended: each leaves its function from where it waits."""
+        self._closing = True
+        for rank, one in self._ranks.items():
+            if one:
+                self.current = rank
+                own_state.enter(rank)
+                one.throw(GreenletExit)
+                own_state.leave(rank)
+        self.current = None
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Where the ranks stand that have begun and not ended."""
+        waits = {wait.rank: wait for wait in self.waits()}
+        found = []
+        for rank, one in self._ranks.items():
+            if rank not in self.ended and one.gr_frame is not None:
+                found.append(Standing(rank, waits.get(rank), _frames(one.gr_frame)))
+        return tuple(found)
+
+    def waits(self) -> tuple[Wait, ...]:
+        """Who waits for whom, of the ranks that have not ended."""
+        found = []
+        for rank in sorted(self._ranks.keys() - self.ended):
+            wait = self._waits[rank]
+            if wait is not None:
+                op, peer, tag = wait
+                found.append(Wait(rank, op, peer, tag, peer_ended=peer in self.ended))
+        return tuple(found)
+
+
+class SimulatedFailure(RuntimeError):
+    """A rank has failed, as its failure rate had it drawn."""
+
+
+class TooManyMessages(ValueError):
+    """A simulation would have more messages than are simulated one by one."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"more than {limit:,} messages")
+
+
+def _frames(innermost: Any) -> tuple[Frame, ...]:
+    """The frames of a rank that waits, from its function on."""
+    found, frame = [], innermost
+    while frame is not None:
+        found.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+
+    found.reverse()
+    own = next((place for place, one in enumerate(found) if not is_package(one)), 0)
+    return tuple(found[own:])
