@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.conformance import SUITE
+from tests.support.conformance import RUNS, SUITE
 from worldsize.errors import Deadlock
 from worldsize.launch import launch
 from worldsize.links import Link
@@ -15,7 +15,7 @@ fabrics = pytest.mark.parametrize("link", [None, FAST], ids=["local", "shaped"])
 
 @fabrics
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.quick), 3, 4])
-@pytest.mark.parametrize("rule", SUITE, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*SUITE, *RUNS], ids=lambda rule: rule.__name__)
 def test_conformance(rule, world_size, link):
     rule(lambda fn, n, *args: launch(fn, n, args=args, link=link, timeout_s=30), world_size)
 

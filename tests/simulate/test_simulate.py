@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from tests.checks.mutants import ring_all_reduce
-from tests.support.conformance import SUITE
+from tests.support.conformance import RUNS, SUITE
 from worldsize.errors import Deadlock, NotYet, RankFailed, RunTimedOut
 from worldsize.links import Link
 from worldsize.simulate import Nodes, simulate
@@ -21,7 +23,7 @@ LINK = Link("10 GB/s", "5 us")
 
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.quick), 3, 4, 7])
 @pytest.mark.parametrize("link", [None, LINK], ids=["bare", "linked"])
-@pytest.mark.parametrize("rule", SUITE, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*SUITE, *RUNS], ids=lambda rule: rule.__name__)
 def test_conformance(rule, world_size, link):
     rule(lambda fn, n, *args: simulate(fn, n, args=args, link=link), world_size)
 
@@ -273,19 +275,6 @@ def test_the_same_seed_draws_the_same_and_another_does_not():
     assert one == again != other and len(set(one)) == 3
 
 
-counted: list[int] = []
-
-
-def counts(fabric):
-    counted.append(fabric.rank)
-
-
-def test_a_changed_global_is_named():
-    notes = simulate(counts, 2).notes
-    counted.clear()
-    assert "`counted`" in notes[0] and "share the notebook's memory" in notes[0]
-
-
 def test_a_numpy_program_needs_no_torch():
     program = (
         "import sys, numpy as np\n"
@@ -298,8 +287,5 @@ def test_a_numpy_program_needs_no_torch():
         "assert simulate(f, 2)[0] == [1.0] * 3\n"
         "assert 'torch' not in sys.modules, 'torch was imported'\n"
     )
-    import subprocess
-    import sys
-
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr

@@ -6,6 +6,10 @@
 
 from __future__ import annotations
 
+import random
+import time
+
+import numpy as np
 import torch
 
 DTYPES = [
@@ -199,6 +203,93 @@ def a_mismatch_is_a_value_error_with_both_kinds(run, n):
     assert "expected float32[5]" in said and "got float32[4]" in said
 
 
+def round_once(fabric):
+    """Every other rank has a turn meanwhile, where ranks take turns."""
+    x = torch.zeros(1)
+    handle = fabric.isend(torch.ones(1), (fabric.rank + 1) % fabric.world_size)
+    fabric.recv(x, (fabric.rank - 1) % fabric.world_size)
+    handle.wait()
+
+
+def no_grad_on_rank_0(fabric):
+    with torch.set_grad_enabled(fabric.rank != 0):
+        round_once(fabric)
+        inside = torch.is_grad_enabled()
+    round_once(fabric)
+    return inside, torch.is_grad_enabled()
+
+
+def grad_mode_is_a_rank_s_own(run, n):
+    assert run(no_grad_on_rank_0, n).results == [(rank != 0, True) for rank in range(n)]
+
+
+def draws(fabric):
+    torch.manual_seed(fabric.rank)
+    np.random.seed(fabric.rank)  # noqa: NPY002 - the global generator is what is tried
+    random.seed(fabric.rank)
+    found = []
+    for _ in range(3):
+        round_once(fabric)
+        found += [torch.rand(()).item(), np.random.rand(), random.random()]  # noqa: NPY002
+    return found
+
+
+def generators_are_a_rank_s_own(run, n):
+    for rank, found in enumerate(run(draws, n).results):
+        torchs, numpys, pythons = torch.Generator().manual_seed(rank), np.random.RandomState(rank), random.Random(rank)  # noqa: NPY002
+        expected = [(torch.rand((), generator=torchs).item(), numpys.rand(), pythons.random()) for _ in range(3)]
+        assert found == [number for row in expected for number in row]
+
+
+def adds_its_rank(fabric, x, rows):
+    x += fabric.rank
+    rows.append(fabric.rank)
+    round_once(fabric)
+    return x.tolist(), rows
+
+
+def arguments_are_a_rank_s_own(run, n):
+    x, rows = torch.zeros(2), []
+    assert run(adds_its_rank, n, x, rows).results == [([rank, rank], [rank]) for rank in range(n)]
+    assert (x.tolist(), rows) == ([0, 0], [])
+
+
+def sleeps(fabric):
+    began = time.monotonic(), time.perf_counter()
+    if fabric.rank == 0:
+        time.sleep(0.05)
+    round_once(fabric)
+    return time.monotonic() - began[0], time.perf_counter() - began[1]
+
+
+def a_sleep_takes_its_time_on_every_clock(run, n):
+    assert min(run(sleeps, n).results[0]) >= 0.05
+
+
+def prints_twice(fabric):
+    print(f"rank {fabric.rank} before")
+    round_once(fabric)
+    print(f"rank {fabric.rank} after")
+
+
+def what_a_rank_prints_is_in_its_log(run, n):
+    done = run(prints_twice, n)
+    assert [done.log(rank) for rank in range(n)] == [f"rank {rank} before\nrank {rank} after\n" for rank in range(n)]
+
+
+met: list[int] = []
+
+
+def changes_what_is_outside(fabric):
+    met.append(fabric.rank)
+
+
+def a_changed_global_is_named(run, n):
+    notes = run(changes_what_is_outside, n).notes
+    met.clear()
+    assert "a rank changed `met`" in notes[0] and "Return it instead" in notes[0]
+
+
 SUITE = [
     every_dtype_arrives_unchanged,
     every_shape_arrives_unchanged,
@@ -210,4 +301,10 @@ SUITE = [
     every_message_is_recorded_once_with_its_bytes,
     a_wrong_call_is_a_value_error_that_says_expected_and_got,
     a_mismatch_is_a_value_error_with_both_kinds,
+    grad_mode_is_a_rank_s_own,
+    generators_are_a_rank_s_own,
+    a_sleep_takes_its_time_on_every_clock,
 ]
+
+# for what runs whole functions, and keeps their logs and notes: launches and simulations
+RUNS = [arguments_are_a_rank_s_own, what_a_rank_prints_is_in_its_log, a_changed_global_is_named]

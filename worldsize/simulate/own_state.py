@@ -163,7 +163,7 @@ class OwnState:
             yield
             return
 
-        watch = _Watch(self._world, timeout_s)
+        watch = _TimeWatch(self._world, timeout_s)
         before = signal.signal(signal.SIGALRM, watch.look)
         signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
         try:
@@ -191,7 +191,7 @@ class WaitsOutside(RuntimeError):
     """A rank waits for something that is not a message."""
 
 
-class _Watch:
+class _TimeWatch:
     def __init__(self, world: World, timeout_s: float) -> None:
         self._world = world
         self._timeout_s = timeout_s
