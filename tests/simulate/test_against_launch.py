@@ -1,0 +1,38 @@
+"""Simulated seconds beside those of real processes over the same links."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.simulate.programs import all_to_all, ring, server, tree
+from worldsize.fabric.collectives import meet
+from worldsize.launch import launch
+from worldsize.links import Link
+from worldsize.simulate import simulate
+
+SLOW = Link("20 MB/s", "10 ms")
+
+
+def together(fabric, fn, x):
+    """All begin at once, so that a process that starts late is not counted."""
+    meet(fabric)
+    fabric.compute(1e-6)
+    fn(fabric, x)
+
+
+def seconds(run):
+    """From the first message after all have met to the end of the last."""
+    began_s = max(span.end_s for span in run.trace.spans if span.kind == "compute")
+    return max(t.end_s for t in run.trace.transfers) - began_s
+
+
+def test_simulated_seconds_are_those_of_shaped_processes_within_a_tenth():
+    errors = {}
+    for fn in (ring, server, tree, all_to_all):
+        for n in (2, 4, 8):
+            args = (fn, torch.ones(100_000))
+            real, simulated = (run(together, n, args=args, link=SLOW) for run in (launch, simulate))
+            errors[fn.__name__, n] = abs(seconds(simulated) / seconds(real) - 1)
+    assert np.median(list(errors.values())) <= 0.1, errors
