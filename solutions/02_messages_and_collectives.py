@@ -409,6 +409,43 @@ figures.race(bars, "A broadcast: star or tree, and does it depend on the number 
 # then on the star grows with n, the tree with log2 n only.
 
 # %% [markdown]
+# ### To a thousand ranks (optional)
+#
+# `simulate` runs the same functions without processes: all ranks take turns in this one, each with a **simulated clock**
+# that only messages move. So there is room for a thousand. First see whether its seconds are those of the real ranks.
+
+# %%
+many = [2, 4, 8, 16, 64, 256, 1024]
+
+def from_0(fabric, broadcast):
+    broadcast(fabric, torch.ones(tensor_bytes // 4), 0)
+
+def simulated_s(broadcast, n, link):
+    """Seconds on the simulated clock; None where the exercise is not written yet."""
+    run = simulate(from_0, n, args=(broadcast,), link=link)
+    return run.simulated_s if run.state == "done" else None
+
+# %%
+lab.predict("thousand", f"{many[-1]} ranks: how many times as long as the tree does the star take?", "times")
+
+# %%
+simulated = {name: [(k, simulated_s(fn, k, slow)) for k in many] for name, fn in broadcasts.items()}
+lab.measure("thousand", times(simulated["star"][-1][1], simulated["tree"][-1][1]))
+figures.curves(
+    [figures.Curve(name, [(k, laps[k][name][0]) for k in worlds], simulated[name]) for name in broadcasts],
+    "Points: real ranks; lines: simulated ones. Do they meet, and how far apart are star and tree at the end?",
+    x="ranks", y="time of a broadcast (s)", log=True,
+)
+
+# %%
+def thousand(ranks=1024, latency="100 us"):
+    link = Link("20 MB/s", latency)
+    rows = [figures.Curve(name, (), [(k, simulated_s(fn, k, link)) for k in many if k <= ranks]) for name, fn in broadcasts.items()]
+    return figures.curves(rows, f"A latency of {latency}: star or tree?", x="ranks", y="time of a broadcast (s)", log=True)
+
+knobs(thousand, ranks=[64, 256, 1024], latency=["1 us", "100 us", "20 ms"])
+
+# %% [markdown]
 # ## When the star wins (optional)
 #
 # Now links with a long delay, as between two cities, and a tiny tensor. Then $m/B$ hardly counts. The star waits for the

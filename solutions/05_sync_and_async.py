@@ -360,6 +360,39 @@ def tail(workers=8, slowdown=5):
 knobs(tail, workers=[2, 4, 8, 16], slowdown=[1, 2, 5, 10])
 
 # %% [markdown]
+# ### Sixty-four workers (optional)
+#
+# So many processes would be slow to start here. `simulate` needs none: it runs the same server and the same workers in
+# this process, one at a time, and each has a **simulated clock**. Declared compute moves it and takes no time of yours.
+# First the eight workers of before: real and simulated, are the ages alike?
+
+# %%
+def simulated_ages(n, pace, updates):
+    run = simulate(play, n + 1, args=(async_server, pace, updates, 0.01))
+    return run[0][1] if run.state == "done" else None
+
+figures.spreads(
+    [
+        figures.Sample(f"{workers} workers, real", ages(tail_run), workers - 1),
+        figures.Sample(f"{workers} workers, simulated", simulated_ages(workers, one_slow, 200), workers - 1),
+    ],
+    "The same workers in processes and in simulated time: are the ages alike?", x="staleness (updates)",
+)
+
+# %%
+lab.predict("sixty_four", f"64 workers, one takes {slow} times as long. How stale is the oldest gradient?", "updates")
+
+# %%
+def crowd(workers=64, slowdown=slow):
+    found = simulated_ages(workers, slowed(slowdown), 25 * workers)
+    if (workers, slowdown) == (64, slow):
+        lab.measure("sixty_four", max(found) if found else None)
+    rows = [figures.Sample(f"{workers} workers", found, workers - 1)]
+    return figures.spreads(rows, f"Simulated: one worker {slowdown} times as slow. How old?", x="staleness (updates)")
+
+knobs(crowd, workers=[8, 16, 64, 128], slowdown=[1, 2, slow, 10])
+
+# %% [markdown]
 # ## Steps or seconds?
 #
 # Now train for real, with both servers and the same straggler, and the same learning rate. The loss is drawn twice:

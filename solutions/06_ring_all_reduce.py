@@ -5,7 +5,7 @@
 # each, to predict how long each takes on a given network, to say when which one wins, and to say what the order of a
 # sum does to its last digits.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %% [markdown]
 # ![After 6 steps every rank holds the whole sum of every chunk.](../labs/covers/06.png)
@@ -624,6 +624,59 @@ lab.measure("busbw", busbw.get((max(worlds), "your ring")))
 #
 # <details><summary>Compare</summary>No: for many ranks 2(n − 1)/n is nearly 2, so the bus bandwidth is nearly that of the
 # cards. They are full; only fewer bytes would help.</details>
+
+# %% [markdown]
+# ### A thousand ranks
+#
+# This machine has no room for a thousand processes. `simulate` needs none: it takes the same function, unedited, and the
+# same link, and runs all ranks in this process, one at a time, each with a **simulated clock** that only messages move. A
+# message takes exactly $\\alpha+\\frac mB$ there. Do its seconds fit the real ones? Then they may be asked about more ranks.
+
+# %%
+elements = 51_200  # a multiple of 1024, so that all chunks are alike
+many = [2, 4, 8, 16, 64, 256, 1024]
+in_simulation = {"one server": parameter_server, "your ring": ring_all_reduce}
+
+def simulated_s(all_reduce, n, link):
+    """Seconds on the simulated clock; None where the exercise is not written yet."""
+    run = simulate(add_up, n, args=(all_reduce, elements), link=link, most_messages=100_000)
+    return run.simulated_s if run.state == "done" else None
+
+# %%
+lab.predict("thousand", f"{many[-1]} ranks, {4 * elements / 1e3:.0f} kB: how many times as long as your ring does one server take?", "times")
+
+# %%
+real = {n: race(n, [4 * elements], slow, in_simulation) for n in worlds}
+print("real runs are done; now simulated ones", flush=True)
+simulated = {name: [(n, simulated_s(fn, n, slow)) for n in many] for name, fn in in_simulation.items()}
+lab.measure("thousand", times(simulated["one server"][-1][1], simulated["your ring"][-1][1]))
+for name, points in simulated.items():
+    for n, seconds in points[: len(worlds)]:
+        beside = f"{real[n][name][0]:.4f} s real" if n in real and seconds else "not run here"
+        print(f"{name}, {n} ranks: {seconds or 0:.4f} s simulated, {beside}")
+
+# %%
+figures.curves(
+    [figures.Curve(name, [(n, real[n][name][0]) for n in worlds], simulated[name]) for name in in_simulation],
+    f"Points: real ranks; lines: simulated ones. What becomes of the ring's lead at {many[-1]} ranks?",
+    x="ranks", y="time of an all-reduce (s)", log=True,
+)
+
+# %% [markdown]
+# With many ranks the ring's chunks are small, and its $2(n-1)$ steps pay the latency each time. Turn the knobs: on which
+# links does it lose its lead? (From some hundred ranks on, one simulated rank of the ring stands for all others, because all
+# do the same; the run's `notes` say what speaks for that. A server's ranks do not, and are all simulated.)
+
+# %%
+def thousand(ranks=1024, bandwidth="20 MB/s", latency="100 us"):
+    link = Link(bandwidth, latency)
+    ladder = [n for n in many if n <= ranks]
+    curves = [figures.Curve(name, (), [(n, simulated_s(fn, n, link)) for n in ladder]) for name, fn in in_simulation.items()]
+    return figures.curves(
+        curves, f"Simulated, {bandwidth} and {latency}: who is ahead?", x="ranks", y="time of an all-reduce (s)", log=True
+    )
+
+knobs(thousand, ranks=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"], latency=["1 us", "100 us", "10 ms"])
 
 # %% [markdown]
 # ## Small messages

@@ -24,10 +24,11 @@ from worldsize.live.cell_clock import CellClock, RunsSaid, clock_of
 from worldsize.live.text import TextLines
 from worldsize.live.view import LiveView
 from worldsize.report import report, span
+from worldsize.simulate import Nodes, simulate
 
 __all__ = [
-    "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "NotYet", "RankFailed", "Run", "RunTimedOut",
-    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "report", "span", "terminal",
+    "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "Nodes", "NotYet", "RankFailed", "Run", "RunTimedOut",
+    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "report", "simulate", "span", "terminal",
 ]  # fmt: skip
 
 

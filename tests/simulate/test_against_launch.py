@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from tests.simulate.programs import all_to_all, ring, server, tree

@@ -53,8 +53,8 @@ def everybody_to_0(fabric, x):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 1000])
 def test_a_fan_in_queues_up_at_the_receivers_link(n):
-    run = simulate(everybody_to_0, n, args=(torch.zeros(250_000),), link=LINK)
-    assert run.simulated_s == pytest.approx(LINK.latency_s + (n - 1) * 1e6 / LINK.bandwidth_bytes_per_s, rel=1e-9)
+    run = simulate(everybody_to_0, n, args=(torch.zeros(2_500),), link=LINK)
+    assert run.simulated_s == pytest.approx(LINK.latency_s + (n - 1) * 1e4 / LINK.bandwidth_bytes_per_s, rel=1e-9)
 
 
 def by_moments(fabric):
@@ -240,6 +240,7 @@ def without_a_fabric(x):
         ({"failures_per_s": -1}, "0 or more"),
         ({"seed": -1}, "seed"),
         ({"timeout_s": 0}, "timeout_s"),
+        ({"most_messages": 0}, "most_messages from 1"),
     ],
 )
 def test_bad_input_is_a_value_error_that_says_what_to_do(given, words):

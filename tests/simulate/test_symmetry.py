@@ -112,7 +112,6 @@ def everybody_from_anyone(fabric, x):
     ],
 )
 def test_what_is_not_alike_is_refused_beyond_what_is_simulated_in_full(monkeypatch, fn, length, words):
-    monkeypatch.setattr("worldsize.simulate.run.MOST_MESSAGES", 20_000)
     monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 3_000)
     with pytest.raises(ValueError, match=f"some can stand for the others only where all do the same: .*{words}"):
         simulate(fn, 4_000, args=(torch.zeros(length),), link=LINK)

@@ -18,7 +18,7 @@ from worldsize.engines.payload import Payload, first_parameter
 from worldsize.launch.execute import check_arguments
 from worldsize.launch.run import STUDENTS_LAUNCHES
 from worldsize.links import Link
-from worldsize.simulate.run import Setting, simulated
+from worldsize.simulate.run import MOST_MESSAGES, Setting, simulated
 from worldsize.simulate.simulated_run import SimulatedRun
 from worldsize.simulate.topology import Nodes
 
@@ -39,6 +39,7 @@ def simulate(
     failures_per_s: float = 0.0,
     seed: int = 0,
     timeout_s: float = 120.0,
+    most_messages: int = MOST_MESSAGES,
 ) -> SimulatedRun:
     """Run `fn(fabric, *args, **kwargs)` on `world_size` simulated ranks of this process, and get the `SimulatedRun`.
 
@@ -47,11 +48,16 @@ def simulate(
     `failures_per_s` is a rank's rate of failing. What is drawn depends on `seed` alone, so a run is the same each time.
     `timeout_s` are real seconds.
 
+    Up to `most_messages` are simulated one by one. Beyond that, where all ranks (or nodes) do the same, one of them stands
+    for all others: such a run has times and no values, and its notes say what speaks for the symmetry.
+
     Each rank gets a copy of `args`. Raises ValueError for a wrong argument, `RankFailed`, `Deadlock` and `RunTimedOut` as
     `launch` does. A stub's `NotYet` does not raise: the run's state is "not yet".
     """
     check_arguments(fn, args, timeout_s, seed)
     _check(world_size, link, nodes)
+    if not isinstance(most_messages, int) or not 1 <= most_messages <= 10**8:
+        raise ValueError(f"simulate: expected most_messages from 1 to 100,000,000, got {most_messages!r}")
     if first_parameter(fn) != "fabric":
         raise ValueError(
             f"simulate: expected a function whose first parameter is named fabric, got {getattr(fn, '__name__', fn)}: "
@@ -61,7 +67,7 @@ def simulate(
     generator = np.random.default_rng([seed, 17])
     slowness = _slowness(stragglers, generator, world_size)
     dies_s = _moments_of_failure(failures_per_s, generator, world_size)
-    setting = Setting(world_size, link, nodes, seed, timeout_s, slowness, dies_s)
+    setting = Setting(world_size, link, nodes, seed, timeout_s, slowness, dies_s, most_messages)
     return simulated(Payload(fn, tuple(args), dict(kwargs or {})), setting, STUDENTS_LAUNCHES)
 
 

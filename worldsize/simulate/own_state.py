@@ -26,6 +26,7 @@ from worldsize.engines.ranks.rank import seed_everything
 from worldsize.simulate.world import Abandoned, World
 
 _TICK_S = 0.5
+_TELLS_AFTER_S = 3.0  # and then after twice as long each time
 _STILL_TICKS = 6  # so long without a turn and without computing, and the rank waits for something outside
 
 
@@ -163,7 +164,7 @@ class OwnState:
             yield
             return
 
-        watch = _TimeWatch(self._world, timeout_s)
+        watch = _TimeWatch(self._world, timeout_s, sys.stdout)
         before = signal.signal(signal.SIGALRM, watch.look)
         signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
         try:
@@ -192,10 +193,12 @@ class WaitsOutside(RuntimeError):
 
 
 class _TimeWatch:
-    def __init__(self, world: World, timeout_s: float) -> None:
+    def __init__(self, world: World, timeout_s: float, told: Any) -> None:
         self._world = world
-        self._timeout_s = timeout_s
-        self._ends_s = _real_monotonic() + timeout_s
+        self._told = told
+        self._began_s = _real_monotonic()
+        self._ends_s = self._began_s + timeout_s
+        self._tells_after_s = _TELLS_AFTER_S
         self._seen = (0, 0.0)
         self._still = 0
 
@@ -205,6 +208,9 @@ class _TimeWatch:
         self._still = 0 if moved else self._still + 1
         self._seen = seen
 
+        if now_s - self._began_s > self._tells_after_s:
+            self._tells_after_s *= 2
+            self._told.write(f"simulating for {now_s - self._began_s:.0f} s: {self._world.progress()}\n")
         if now_s > self._ends_s:
             raise Abandoned(TimeIsUp())
         if self._still >= _STILL_TICKS:

@@ -34,7 +34,6 @@ from worldsize.simulate.world import Abandoned, TooManyMessages, World
 from worldsize.trace import Span
 
 MOST_MESSAGES = 3_000_000
-SURELY_FULL = 1024  # a ring of as many has two million messages
 MOST_FULL_RANKS = 20_000  # each has a stack of its own
 
 
@@ -49,6 +48,7 @@ class Setting:
     timeout_s: float
     slowness: np.ndarray
     dies_s: np.ndarray
+    most_messages: int = MOST_MESSAGES
 
     def clocks(self) -> Clocks:
         return Clocks(self.world_size, self.link, self.nodes)
@@ -65,10 +65,10 @@ class Setting:
 def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
     """The run of `call`: every message where there are few enough, else by symmetry. Raises ValueError for neither."""
     began_s, why = time.monotonic(), ""
-    if setting.world_size > SURELY_FULL:
+    if 2 * setting.world_size * (setting.world_size - 1) > setting.most_messages:  # more than a ring of them has
         try:
             witnesses = symmetry.listen(call, setting)
-            if witnesses.messages * setting.world_size > MOST_MESSAGES:
+            if witnesses.messages * setting.world_size > setting.most_messages:
                 return by_symmetry(call, setting, launches, witnesses, began_s)
         except NotSymmetric as found:
             why = str(found)
@@ -84,7 +84,7 @@ def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> Simu
 
 
 def _too_large(setting: Setting, what: str, why: str) -> str:
-    reason = why or f"expected more than {SURELY_FULL:,} ranks for that"
+    reason = why or "that was not tried, since a ring of so few ranks has fewer messages"
     return (
         f"simulate: {setting.world_size:,} ranks would need {what}, and some can stand for the others only where all do the "
         f"same: {reason}. Simulate fewer ranks, or make what they do alike."
@@ -96,7 +96,7 @@ def in_full(call: Payload, setting: Setting, launches: KernelLaunches) -> Simula
     began_s, n = time.monotonic(), setting.world_size
 
     def world() -> World:
-        return World(n, setting.clocks(), setting.slowness.tolist(), setting.dies_s.tolist(), MOST_MESSAGES)
+        return World(n, setting.clocks(), setting.slowness.tolist(), setting.dies_s.tolist(), setting.most_messages)
 
     before = fingerprint(call.fn)
     ended = _turns(call, setting, world, range(n))

@@ -101,6 +101,9 @@ class WitnessWorld:
     def now(self, rank: int) -> float:
         return 0.0
 
+    def progress(self) -> str:
+        return f"rank {self.current:,} alone, {len(self.calls):,} calls"
+
     def pass_time(self, rank: int, seconds: float) -> None: ...
 
     def post(self, rank: int, x: Any, to: int, tag: int) -> _Taken:

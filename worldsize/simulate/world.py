@@ -310,6 +310,10 @@ class World:
         if self.failure is None or failure.at_s < self.failure.at_s:
             self.failure, self.first_error = failure, error
 
+    def progress(self) -> str:
+        """How far the simulation is, in words."""
+        return f"{len(self.columns):,} messages, {len(self.ended):,} of {len(self.clock_s):,} ranks done"
+
     def close(self, own_state: Any) -> None:
         """End the ranks that have not ended: each leaves its function from where it waits."""
         self._closing = True
