@@ -432,16 +432,19 @@ lab.predict("thousand", f"{many[-1]} ranks: how many times as long as the tree d
 simulated = {name: [(k, simulated_s(fn, k, slow)) for k in many] for name, fn in broadcasts.items()}
 lab.measure("thousand", times(simulated["star"][-1][1], simulated["tree"][-1][1]))
 figures.curves(
-    [figures.Curve(name, [(k, laps[k][name][0]) for k in worlds], simulated[name]) for name in broadcasts],
-    "Points: real ranks; lines: simulated ones. Do they meet, and how far apart are star and tree at the end?",
+    [figures.Curve(name, [(k, laps[k][name][0]) for k in worlds], simulated=simulated[name]) for name in broadcasts],
+    "Do real and simulated ranks agree, and how far apart are star and tree at the end?",
     x="ranks", y="time of a broadcast (s)", log=True,
 )
 
 # %%
 def thousand(ranks=1024, latency="100 us"):
     link = Link("20 MB/s", latency)
-    rows = [figures.Curve(name, (), [(k, simulated_s(fn, k, link)) for k in many if k <= ranks]) for name, fn in broadcasts.items()]
-    return figures.curves(rows, f"A latency of {latency}: star or tree?", x="ranks", y="time of a broadcast (s)", log=True)
+    rows = {name: [(k, simulated_s(fn, k, link)) for k in many if k <= ranks] for name, fn in broadcasts.items()}
+    return figures.curves(
+        [figures.Curve(name, simulated=points) for name, points in rows.items()],
+        f"A latency of {latency}: star or tree?", x="ranks", y="time of a broadcast (s)", log=True,
+    )
 
 knobs(thousand, ranks=[64, 256, 1024], latency=["1 us", "100 us", "20 ms"])
 

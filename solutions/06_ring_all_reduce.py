@@ -643,7 +643,11 @@ def simulated_s(all_reduce, n, link):
     return run.simulated_s if run.state == "done" else None
 
 # %%
-lab.predict("thousand", f"{many[-1]} ranks, {4 * elements / 1e3:.0f} kB: how many times as long as your ring does one server take?", "times")
+lab.predict(
+    "thousand",
+    f"{many[-1]:,} ranks, {4 * elements / 1e3:.0f} kB: how many times as long as your ring does one server take?",
+    "times",
+)
 
 # %%
 real = {n: race(n, [4 * elements], slow, in_simulation) for n in worlds}
@@ -657,8 +661,8 @@ for name, points in simulated.items():
 
 # %%
 figures.curves(
-    [figures.Curve(name, [(n, real[n][name][0]) for n in worlds], simulated[name]) for name in in_simulation],
-    f"Points: real ranks; lines: simulated ones. What becomes of the ring's lead at {many[-1]} ranks?",
+    [figures.Curve(name, [(n, real[n][name][0]) for n in worlds], simulated=simulated[name]) for name in in_simulation],
+    f"Do real and simulated ranks agree, and what becomes of the ring's lead at {many[-1]:,} ranks?",
     x="ranks", y="time of an all-reduce (s)", log=True,
 )
 
@@ -671,9 +675,10 @@ figures.curves(
 def thousand(ranks=1024, bandwidth="20 MB/s", latency="100 us"):
     link = Link(bandwidth, latency)
     ladder = [n for n in many if n <= ranks]
-    curves = [figures.Curve(name, (), [(n, simulated_s(fn, n, link)) for n in ladder]) for name, fn in in_simulation.items()]
+    rows = {name: [(n, simulated_s(fn, n, link)) for n in ladder] for name, fn in in_simulation.items()}
     return figures.curves(
-        curves, f"Simulated, {bandwidth} and {latency}: who is ahead?", x="ranks", y="time of an all-reduce (s)", log=True
+        [figures.Curve(name, simulated=points) for name, points in rows.items()],
+        f"Simulated, {bandwidth} and {latency}: who is ahead?", x="ranks", y="time of an all-reduce (s)", log=True
     )
 
 knobs(thousand, ranks=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"], latency=["1 us", "100 us", "10 ms"])

@@ -479,3 +479,11 @@ def test_the_ranks_of_a_picture_can_be_called_otherwise():
     picture = figures.messages(trace).calling("card")
     words = [text.get_text() for text in picture.findobj(Text)]
     assert {"card 0", "card 1"} <= set(words) and not any("rank" in word.lower() for word in [*words, picture.alt])
+
+
+def test_simulated_ranks_are_compared_at_their_last_and_held_against_real_ones():
+    star = figures.Curve("star", [(2, 1.0), (4, 3.1)], simulated=[(2, 1.0), (4, 3.0), (1024, 1000.0)])
+    tree = figures.Curve("tree", [(2, 1.0), (4, 2.0)], simulated=[(2, 1.0), (4, 2.0), (1024, 10.0)])
+    alt = figures.curves([star, tree], "Star or tree?", x="ranks", y="time (s)", log=True).alt
+    assert "at 1,024 star is 100 times tree" in alt and "within 5 % of the simulation" in alt
+    assert "simulated 1 s at 2, 2 s at 4, 10 s at 1,024" in alt

@@ -1,7 +1,7 @@
 """Measured points on predicted curves: how a quantity grows with the world size, or with the size of a message.
 
-A marker is a measurement, a dashed line the formula; each series has its own colour and marker. Left out: fits, which
-`cost` makes, and error bars.
+A marker is a measurement, a dashed line the formula, a line with small dots what simulated ranks took; each series has
+its own colour and marker. Left out: fits, which `cost` makes, and error bars.
 """
 
 from __future__ import annotations
@@ -31,16 +31,22 @@ MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet 
 
 @dataclass(frozen=True)
 class Curve:
-    """One series: what was measured and what a formula says, each as (x, y) points."""
+    """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points."""
 
     name: str
     measured: Sequence[MeasuredPoint] = ()
     predicted: Sequence[MeasuredPoint] = ()
+    simulated: Sequence[MeasuredPoint] = ()
 
     @property
     def known(self) -> list[tuple[float, float]]:
         """What was measured, without exercises not yet written."""
         return [(x, y) for x, y in self.measured if y is not None]
+
+    @property
+    def played(self) -> list[tuple[float, float]]:
+        """What was simulated, without exercises not yet written."""
+        return [(x, y) for x, y in self.simulated if y is not None]
 
 
 @base.plain_style
@@ -50,7 +56,7 @@ def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool =
     `asks` is the question over the picture; ValueError where it is none.
     """
     rows = tuple(rows)
-    if rows and not any(row.predicted or row.known for row in rows):
+    if rows and not any(row.predicted or row.known or row.played for row in rows):
         return base.not_yet(", ".join(map(attrgetter("name"), rows)))
 
     picture = Picture(8.5, 3.8)
@@ -60,7 +66,7 @@ def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool =
 
     places: set[float] = set()
     for row in rows:
-        places.update(place for place, _ in row.measured)
+        places.update(place for place, _ in (*row.measured, *row.simulated))
 
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         if log:
@@ -89,6 +95,12 @@ def finding(rows: Sequence[Curve], x: str, y: str) -> str:
     """
     at, value = partial(_text, name=x), partial(_text, name=y)
     known = [row for row in rows if row.known]
+    played = [row for row in rows if row.played]
+    if len(played) == 2:
+        one, other = played
+        apart = findings.crossover(one.name, one.played, other.name, other.played, at)
+        near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
+        return findings.line(f"simulated, {apart}", near)
     if not known:
         known = [row for row in rows if row.predicted]
         said = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]
@@ -125,6 +137,8 @@ def _lowest(rows: Sequence[Curve], at: Callable[[float], str]) -> str:
 def _drawn(rows: Sequence[Curve]) -> str:
     """How to read what is drawn, where there is more than one kind of it."""
     measured = any(row.known for row in rows)
+    if any(row.played for row in rows):
+        return "large markers: real ranks; lines: simulated ones" if measured else "lines: simulated ranks"
     predicted = any(row.predicted for row in rows)
     if measured and predicted:
         return "markers: measured; dashed lines: predicted"
@@ -153,6 +167,9 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
     if row.predicted:
         ax.plot(*zip(*row.predicted, strict=True), linestyle=PREDICTED, linewidth=tokens.LINE_PT, **look)
 
+    if row.played:
+        ax.plot(*zip(*row.played, strict=True), linewidth=tokens.LINE_PT, marker=".", markersize=5, **look)
+
     if row.known:
         ax.plot(
             *zip(*row.known, strict=True), label=row.name, linestyle="none", marker=base.marker(index), markersize=8,
@@ -160,10 +177,12 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
         )  # fmt: skip
     else:  # a line of the legend alone
         label, dashes = row.name, "none"
-        if row.measured:
+        if (row.measured or row.simulated) and not row.played:
             label = f"{row.name}: not yet"
         if row.predicted:
             dashes = PREDICTED
+        if row.played:
+            dashes = "-"
         ax.plot([], [], label=label, linestyle=dashes, **look)
 
 
@@ -174,7 +193,7 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
     """
     ends = []
     for index, row in enumerate(rows):
-        drawn = row.known or [point for point in row.predicted if point[1] is not None]
+        drawn = row.played or row.known or [point for point in row.predicted if point[1] is not None]
         if drawn:
             name = "\n".join(textwrap.wrap(row.name, NAME_COLUMNS))
             ends.append((max(drawn), name, base.algorithm(index)))
@@ -219,8 +238,10 @@ def _text(value: float, name: str) -> str:
 
 
 def _words(row: Curve, x: str, y: str) -> str:
-    if row.measured and not row.known:
+    if (row.measured or row.simulated) and not (row.known or row.played):
         return f"{row.name}: not yet"
 
     told = [f"{_text(b, y)} at {_text(a, x)}" for a, b in row.known or row.predicted]
+    if row.played:
+        told.append("simulated " + ", ".join(f"{_text(b, y)} at {_text(a, x)}" for a, b in row.played))
     return f"{row.name}: {', '.join(told)}"

@@ -214,34 +214,41 @@ def _always(
     return f"at {x(last)} {high} is {units.times(above / below)} times {low}"
 
 
-def off_prediction(name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number) -> str:
+def off_prediction(
+    name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number, what: str = "prediction"
+) -> str:
     """How far a curve is from what was predicted at the same x, at its worst, for a finding. Outliers do not count."""
     worst, ratio = _worst(measured, predicted)
     off = ratio - 1
     if worst is None:
         return ""
     if abs(off) <= TIE:
-        return f"{name} is within 5 % of the prediction"
+        return f"{name} is within 5 % of the {what}"
     if abs(off) < 0.6:
         way = "above"
         if off < 0:
             way = "below"
-        return f"{name} is up to {round(100 * abs(off))} % {way} the prediction, at {x(worst)}"
-    return f"{name} is {units.times(ratio)} times the prediction at {x(worst)}"
+        return f"{name} is up to {round(100 * abs(off))} % {way} the {what}, at {x(worst)}"
+    return f"{name} is {units.times(ratio)} times the {what} at {x(worst)}"
 
 
-def off_predictions(curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: Text = units.number) -> str:
-    """How far several curves, each (measured, predicted), are from what was predicted, for a finding; near ones together."""
+def off_predictions(
+    curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: Text = units.number, what: str = "prediction"
+) -> str:
+    """How far several curves, each (measured, predicted), are from what was predicted, for a finding; near ones together.
+
+    `what` the measured ones are held against: a prediction, or a simulation.
+    """
     near, far = [], []
     for name, (measured, predicted) in curves.items():
         worst, ratio = _worst(measured, predicted)
         if worst is not None and abs(ratio - 1) <= TIE:
             near.append(name)
         elif worst is not None:
-            far.append(off_prediction(name, measured, predicted, x))
+            far.append(off_prediction(name, measured, predicted, x, what))
 
     if near:
-        far.append(f"{both(near)} {verb(near, 'is', 'are')} within 5 % of the prediction")
+        far.append(f"{both(near)} {verb(near, 'is', 'are')} within 5 % of the {what}")
     return "; ".join(far)
 
 
