@@ -630,7 +630,7 @@ lab.measure("busbw", busbw.get((max(worlds), "your ring")))
 #
 # This machine has no room for a thousand processes. `simulate` needs none: it takes the same function, unedited, and the
 # same link, and runs all ranks in this process, one at a time, each with a **simulated clock** that only messages move. A
-# message takes exactly $\\alpha+\\frac mB$ there. Do its seconds fit the real ones? Then they may be asked about more ranks.
+# message takes exactly $\alpha+\frac mB$ there. Do its seconds fit the real ones? Then they may be asked about more ranks.
 
 # %%
 elements = 51_200  # a multiple of 1024, so that all chunks are alike

@@ -100,7 +100,7 @@ def finding(rows: Sequence[Curve], x: str, y: str) -> str:
         one, other = played
         apart = findings.crossover(one.name, one.played, other.name, other.played, at)
         near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
-        return findings.line(f"simulated, {apart}", near)
+        return findings.line(f"Simulated: {apart}", near)
     if not known:
         known = [row for row in rows if row.predicted]
         said = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]
