@@ -751,10 +751,11 @@ if run.state == "done":
     sends = run[0]["moved"]["sends"]
     lab.measure("central", sum(send["bytes"] for send in sends if send["src"] == "CPU:0") / 1e3)
     for k in range(1, replicas + 1):
-        ways = {"host to": [s for s in sends if s["dst"] == f"CPU:{k}"], "back from": [s for s in sends if s["src"] == f"CPU:{k}"]}
-        for way, those in ways.items():
-            what = {kind: sum(s["bytes"] for s in those if s["kind"] == kind) / 1e3 for kind in {s["kind"] for s in those}}
-            print(f"{way} CPU:{k}:", ", ".join(f"{kind} {kb:.0f} kB" for kind, kb in sorted(what.items())))
+        for way, end in (("host to", "dst"), ("back from", "src")):
+            mine = [send for send in sends if send[end] == f"CPU:{k}"]
+            kinds = sorted({send["kind"] for send in mine})
+            sums = [sum(send["bytes"] for send in mine if send["kind"] == kind) / 1e3 for kind in kinds]
+            print(f"{way} CPU:{k}:", ", ".join(f"{kind} {kb:.0f} kB" for kind, kb in zip(kinds, sums)))
 figures.moved({"CentralStorage": run[0]["moved"] if run.state == "done" else None}, "What do host and devices send each other?")
 
 # %% [markdown]

@@ -57,10 +57,12 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 
 _ADVICE = {
     "Cannot assign a device": (
-        "Is the session connected? Give MonitoredTrainingSession master=server.target. Without a master it is alone, and sees no ps."
+        "Is the session connected? Give MonitoredTrainingSession master=server.target. Without a master it is alone, and sees "
+        "no ps."
     ),
     "invalid literal for int()": (
-        'Server wants the table of the jobs alone, config["cluster"]; the rest is job_name="worker" and this worker\'s task_index.'
+        'Server wants the table of the jobs alone, config["cluster"]; the rest is job_name="worker" and this worker\'s '
+        "task_index."
     ),
     "after timeout_s": (
         "Does every worker start its own Server, and is its session connected to that (master=server.target)? And is build told "

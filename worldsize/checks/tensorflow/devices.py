@@ -98,8 +98,8 @@ def _called_missing(asked: list[str], got: tuple[str, ...], there: set[str]) -> 
         why = f"It is another spelling of {plain}: compare kinds and numbers, as tf.DeviceSpec reads them."
     else:
         why = (
-            f"list_logical_devices spells it /device:{plain}, and list_physical_devices knows one CPU alone. Make a variable there "
-            f"and look at its .device, or compare what tf.DeviceSpec reads."
+            f"list_logical_devices spells it /device:{plain}, and list_physical_devices knows one CPU alone. Make a variable "
+            f"there and look at its .device, or compare what tf.DeviceSpec reads."
         )
 
     return f"{name} is there, and you call it missing. {why}"

@@ -84,10 +84,11 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
+_BY_VARIABLE = "Are these the gradients of one variable? zip(*towers) gives them variable by variable."
 _WAYS_OUT = {
-    "has no attribute 'numpy'": "The function is traced into a graph, where there are no values yet: use TensorFlow's operations.",
-    "don't all match": "Are these the gradients of one variable? zip(*towers) gives them variable by variable.",
-    "Shapes of all inputs must match": "Are these the gradients of one variable? zip(*towers) gives them variable by variable.",
+    "has no attribute 'numpy'": "The function is traced into a graph, which has no values yet: use TensorFlow's operations.",
+    "don't all match": _BY_VARIABLE,
+    "Shapes of all inputs must match": _BY_VARIABLE,
 }
 
 
