@@ -862,7 +862,8 @@ def descent(name, diaries):
 
 figures.descents(
     [descent("one machine", alone), descent("asynchronous", asynchronous), descent("synchronous", synchronous)],
-    f"The same {updates} updates, on one machine and with two workers: whose loss falls faster?", y="loss above the lowest",
+    f"The same {updates} updates, on one machine and with two workers: who is lowest, by updates and by seconds?",
+    y="loss above the lowest",
 )
 
 # %% [markdown]
