@@ -290,3 +290,30 @@ def test_a_numpy_program_needs_no_torch():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
+
+
+# ---- how much it takes -------------------------------------------------------------------------------
+
+RING = """
+import resource, sys, time, torch
+from tests.support.lab_functions import lab_functions
+from worldsize.links import Link
+from worldsize.simulate import simulate
+ring = lab_functions("06_ring_all_reduce.py").ring_all_reduce
+torch.set_num_threads(1)
+n = int(sys.argv[1])
+began_s = time.process_time()
+run = simulate(ring, n, args=(torch.ones(n),), link=Link("10 GB/s", "5 us"), timeout_s=600)
+assert run.results[0][0] == n and run.messages == 2 * n * (n - 1)
+print(time.process_time() - began_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "most_s"), [(64, 0.5), (256, 3.0), pytest.param(1024, 60.0, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
+)
+def test_lab_06_s_ring_in_full_takes_so_much_cpu_time_and_memory_at_most(n, most_s):
+    ended = subprocess.run([sys.executable, "-c", RING, str(n)], capture_output=True, text=True, timeout=500)
+    assert ended.returncode == 0, ended.stderr
+    seconds, mb = map(float, ended.stdout.split())
+    assert seconds <= most_s and mb <= 800, f"{seconds:.2f} s of CPU, {mb:.0f} MB"
