@@ -15,13 +15,24 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.coordinator import scored
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
 
+_PROMISE = (
+    "`schedule` returns at once, with a promise of the two numbers (TensorFlow's is a RemoteValue). coordinator.fetch gives "
+    "the numbers themselves."
+)
+_ARGS = "`args` is a tuple, also of one part: schedule(right_in, args=(part,))."
+_ADVICE = {
+    "ScheduledValue": _PROMISE,
+    "missing 1 required positional argument: 'part'": _ARGS,
+    "'int' object is not iterable": _ARGS,
+}
 SCORE_POINTS = {
-    "the score of all examples": 0.5,
-    "exact where closures run twice": 0.25,
+    "the score of all examples": 0.25,
+    "exact where closures run twice": 0.5,
     "all parts are under way before the first answer is needed": 0.25,
 }
 VALUE, TWICE, ASYNC = SCORE_POINTS
@@ -131,7 +142,8 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     }
 
     def run() -> ArenaResult:
-        return arena.tensorflow(fn, [[played.seen for played in parts.values()]], driver=scored)
+        ended = arena.tensorflow(fn, [[played.seen for played in parts.values()]], driver=scored)
+        return with_advice(ended, _ADVICE)
 
     return cases_of_one_run(run, parts, lambda name, got: _examine_score(got, parts[name]))
 
@@ -182,8 +194,15 @@ def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
 def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
     if waves[0] == parts:
         return None
+    if waves[0] > parts:
+        return (
+            f"{waves[0]} closures were scheduled for {parts} parts: schedule each part once. Where a worker is lost, the "
+            f"coordinator itself gives its closure to another."
+        )
+
+    under_way = "1 of {} parts was" if waves[0] == 1 else f"{waves[0]} of {{}} parts were"
     return (
-        f"{waves[0]} of {parts} parts was under way when the first answer was fetched: the other workers have nothing to do. "
+        f"{under_way.format(parts)} under way when the first answer was fetched: the other workers have nothing to do. "
         f"Schedule all, then fetch."
     )
 
@@ -206,6 +225,8 @@ def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
         "Closures that ran twice count twice in the right answers. Add up what they return": ran_right / of,
         "That is the number of right answers, expected is their share": right,
         "That is the share of wrong answers": 1 - right / of,
+        "A share is a number from 0 to 1, not in per cent": 100 * right / of,
+        "`//` leaves out what stands behind the point: divide with `/`": right // of,
         "That is the last part alone": truth[-1][0] / truth[-1][1],
         "That is the first part alone": truth[0][0] / truth[0][1],
     }  # fmt: skip
