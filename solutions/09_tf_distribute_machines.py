@@ -54,7 +54,7 @@ print(json.dumps(json.loads(run["worker:1"]), indent=1))
 
 # %% [markdown]
 # The part `cluster` is the same everywhere: all addresses, sorted by **type**. A *chief* is a worker that also saves
-# checkpoints and logs. *Workers* compute. A *ps*, parameter server, holds variables. The part `task` differs: it says
+# checkpoints (the weights in files, to go on from) and logs. *Workers* compute. A *ps*, parameter server, holds variables. The part `task` differs: it says
 # which of them this process is. Its index counts within its own type, from 0.
 
 # %% [markdown]
@@ -150,8 +150,9 @@ def off(path):
 
 # %% [markdown]
 # And here are the workers. It is a custom loop as in lab 08, with the loss divided by the *global* batch. Only the
-# strategy is new. `communication` chooses who carries the all-reduce: `RING` is TensorFlow's own, over gRPC, `NCCL` is
-# NVIDIA's, between GPUs, and `AUTO` leaves the choice to TensorFlow.
+# strategy is new. `communication` chooses who carries the all-reduce: `RING` is TensorFlow's own, over gRPC (calls of
+# functions in another process, through the network), `NCCL` is NVIDIA's, between GPUs, and `AUTO` leaves the choice to
+# TensorFlow.
 
 # %%
 def mirrored(communication="AUTO"):
@@ -488,9 +489,10 @@ for what in ("kill", "restart"):
         lab.measure("noticed", seconds)
 
 # %% [markdown]
-# A closed connection shows at once; a silent worker only when its *heartbeats* have been missing for a while. A new
-# worker 1 alone is no help: the others belong to a cluster in which it has another *incarnation*, and they are told so.
-# So **all** have to start again. Whoever runs the job does that: Slurm, Kubernetes, or the cell below.
+# A closed connection shows at once; a silent worker only when its *heartbeats*, small messages that say "I am here",
+# have been missing for a while. A new worker 1 alone is no help: it is another process, and the cluster of the others
+# was made with the old one. So **all** have to start again, from the checkpoint. Whoever runs the job does that: Slurm,
+# Kubernetes, or the cell below.
 
 # %%
 lab.predict("again_at", "Killed before step 13, saved after every 5, all started again: the first step then is number?", "")
@@ -561,10 +563,10 @@ def fitted(task, epochs=3):
     return said.history["loss"], model.get_weights()[0]
 
 # %%
-alone = launch(fitted, legacy_keras=True)[0]
-both = launch(fitted, cluster=pair, legacy_keras=True).results
-lab.measure("losses", len({losses[-1] for losses, _ in both}))
-for name, (losses, w) in {"one machine": alone, "worker 0": both[0], "worker 1": both[1]}.items():
+by_itself = launch(fitted, legacy_keras=True)[0]
+together = launch(fitted, cluster=pair, legacy_keras=True).results
+lab.measure("losses", len({losses[-1] for losses, _ in together}))
+for name, (losses, w) in {"one machine": by_itself, "worker 0": together[0], "worker 1": together[1]}.items():
     far = np.abs(w - one_machine(epochs=3)[-1]).max()
     print(f"{name:11}  losses {', '.join(f'{loss:.7f}' for loss in losses)}; weights off NumPy's by {far:.0e}")
 print("and Keras 3:", launch(fitted, cluster=pair)[0][0])
@@ -572,7 +574,7 @@ print("and Keras 3:", launch(fitted, cluster=pair)[0][0])
 # %% [markdown]
 # Training reports its own loss; how good is it on *new* examples? Asking that in the loop makes all workers wait. A
 # task of the type **evaluator** does it beside them. It is no part of the cluster: it has no address in `TF_CONFIG`,
-# takes no part in a collective, and nobody waits for it. It watches the folder of checkpoints, and scores what it
+# takes no part in a collective, and no worker waits for it. It watches the folder of checkpoints, and scores what it
 # finds. `checkpoints_iterator` looks once a second.
 
 # %%
@@ -592,6 +594,7 @@ def watched(task, folder, pause, epochs=4):
         compiled(mirrored()).fit(global_batches(), epochs=epochs, shuffle=False, callbacks=[keep, rest], verbose=0)
         return None
 
+    print(f"I am {task.type} {task.index}; TF_CONFIG's cluster has {' and '.join(task.cluster)}")
     model, scores = compiled(tf.distribute.get_strategy()), {}
     for path in tf.train.checkpoints_iterator(folder, timeout=30):
         model.load_weights(path).expect_partial()
@@ -615,8 +618,12 @@ for pause in (slow, 0.0):
 
 # %% [markdown]
 # Each look takes the *newest* checkpoint: what was written and overtaken between two looks is never scored. Nothing
-# waits for the evaluator, and nothing is lost with it but scores. Where fit stops at the best score (early stopping),
-# the training itself needs the score, so there it stays in the loop.
+# waits for the evaluator, and nothing is lost with it but scores.
+#
+# **In one sentence:** training is to stop when the score no longer rises. What has to change?
+#
+# <details><summary>Compare</summary>Then the training needs the score: it has to wait for it in its loop, or accept to
+# stop some checkpoints late, when the evaluator says so in a file that the workers read.</details>
 
 # %% [markdown]
 # ## A parameter server and its coordinator
