@@ -54,8 +54,9 @@ print(json.dumps(json.loads(run["worker:1"]), indent=1))
 
 # %% [markdown]
 # The part `cluster` is the same everywhere: all addresses, sorted by **type**. A *chief* is a worker that also saves
-# checkpoints (the weights in files, to go on from) and logs. *Workers* compute. A *ps*, parameter server, holds variables. The part `task` differs: it says
-# which of them this process is. Its index counts within its own type, from 0.
+# checkpoints (the weights in files, to go on from) and logs. *Workers* compute. A *ps*, parameter server, holds
+# variables. The part `task` differs: it says which of them this process is. Its index counts within its own type,
+# from 0.
 
 # %% [markdown]
 # In this course `launch` writes the variable. A scheduler such as Slurm gives you less: a list of hosts, and your place
