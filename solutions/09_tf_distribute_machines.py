@@ -204,6 +204,7 @@ def shared_out(strategy, batches, policy="DATA"):
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
     return strategy.experimental_distribute_dataset(batches.with_options(options))
 
+# %%
 def reducer(strategy, numbers=1_000_000):
     """A step that adds up a million numbers over all workers, and which kind its graph asks for."""
     import tensorflow as tf
