@@ -447,6 +447,7 @@ def resumed(strategy, task, folder):
 def train_saving(task, folder, accident=None, steps=30, every=5):
     """30 steps, a checkpoint after every 5. Returns the step that it began after, and the weights at the end."""
     strategy = mirrored()
+    (task.dir / f"worker {task.index} has its strategy, attempt {task.attempt}").touch()
     state, manager = resumed(strategy, task, folder)
     first, step = int(state["step"].numpy()), step_of(strategy, state["w"])
     batches = global_batches().repeat().skip(first)  # the data go on where they were, too
@@ -464,7 +465,7 @@ lab.predict("noticed", "Worker 1 is killed in the middle of training: after how 
 
 # %%
 def struck(task, folder, what):
-    """Worker 0 kills or restarts worker 1, then goes on: the error that it gets, and after how many seconds."""
+    """Worker 0 kills or restarts worker 1, then goes on: its error, after how many seconds, and is a new worker 1 in?"""
     import tensorflow as tf
 
     began = []
@@ -478,23 +479,25 @@ def struck(task, folder, what):
     except tf.errors.OpError as error:
         noticed = time.monotonic() - began[0]
         if what == "restart":
-            time.sleep(2)  # time for the new worker to find its place
-            task.kill("worker", 1)
-        return type(error).__name__, noticed, " ".join(error.message.partition(": ")[2].split())[:150]
+            time.sleep(2)
+        there = (task.dir / "worker 1 has its strategy, attempt 1").exists()
+        task.kill("worker", 1)
+        return type(error).__name__, noticed, " ".join(error.message.partition(": ")[2].split())[:150], there
 
 # %%
 folders = {what: tempfile.mkdtemp() for what in ("kill", "restart", "quiet")}
 for what in ("kill", "restart"):
-    name, seconds, words = launch(struck, args=(folders[what], what), cluster=pair, timeout_s=90)[0]
+    name, seconds, words, there = launch(struck, args=(folders[what], what), cluster=pair, timeout_s=90)[0]
     print(f"{what} worker 1: after {seconds:.2f} s worker 0 gets {name}: {words} …")
     if what == "kill":
         lab.measure("noticed", seconds)
+print(f"2 s later, has the new worker 1 got its strategy? {there}")
 
 # %% [markdown]
 # A closed connection shows at once; a silent worker only when its *heartbeats*, small messages that say "I am here",
-# have been missing for a while. A new worker 1 alone is no help: it is another process, and the cluster of the others
-# was made with the old one. So **all** have to start again, from the checkpoint. Whoever runs the job does that: Slurm,
-# Kubernetes, or the cell below.
+# have been missing for a while. Which one it is, is chance. A new worker 1 alone is no help: the cluster was made with
+# the old process, so the new one waits in its constructor. **All** have to start again, from the checkpoint. Whoever
+# runs the job does that: Slurm, Kubernetes, or the cell below.
 
 # %%
 lab.predict("again_at", "Killed before step 13, saved after every 5, all started again: the first step then is number?", "")
