@@ -1125,9 +1125,12 @@ for line, said in answers.items():
 # is there. The result is kept with date and versions. Before you look: which of the five ways has the most marks?
 
 # %%
+def mark(row, outcome):
+    return "no TPU here" if row == "TPU" and outcome == "fails" else outcome
+
 matrix = support.recorded()
 made_with = ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
-marks = {(row, way): "no TPU here" if row == "TPU" else outcome for (row, way), (outcome, _) in matrix.cells.items()}
+marks = {(row, way): mark(row, outcome) for (row, way), (outcome, _) in matrix.cells.items()}
 figures.outcomes(
     matrix.rows, support.WAYS, marks, "What works, of everything?", f"run on {matrix.date} with {made_with}",
 )
@@ -1150,7 +1153,8 @@ before = matrix.column(column)
 lab.measure("column", sum(outcome == "works" for outcome, _ in now.values()))
 figures.outcomes(
     list(now), ["recorded", "just now"],
-    {(row, when): cells[row][0] for when, cells in (("recorded", before), ("just now", now)) for row in now if row in cells},
+    {(row, when): mark(row, cells[row][0])
+     for when, cells in (("recorded", before), ("just now", now)) for row in now if row in cells},
     f"{column}: does it come out here as it was recorded?",
     f"recorded on {matrix.date}",
 )
@@ -1169,7 +1173,7 @@ beside = {}
 for name, row in today.items():
     for api, (short, way) in apis.items():
         beside[name, f"{short}, 2019"] = support.GUIDE_2_0[api][name]
-        beside[name, f"{short}, today"] = "no TPU here" if name == "TPU" else matrix.cells[row, way][0]
+        beside[name, f"{short}, today"] = mark(row, matrix.cells[row, way][0])
     beside[name, "Estimator, 2019"] = support.GUIDE_2_0["Estimator API"][name]
     beside[name, "Estimator, today"] = "gone" if matrix.cells["v1 Estimator", "loop, variables"][0] == "fails" else "there"
 beside["CentralStorage", "loop, today"] = matrix.cells[told_how][0]
