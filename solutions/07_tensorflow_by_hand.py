@@ -114,7 +114,8 @@ check.average_tower_gradients(average_tower_gradients)
 
 # %% [markdown]
 # Now a real model. The pictures of clothes from Fashion-MNIST, and a small CNN made with Keras. `make_step` builds the
-# step that all towers take together. Look for the three places: `CPU:0` for what happens once, a device for each tower,
+# step that all towers take together. `tf.function` **traces** it: Python runs once and leaves a graph, which then runs alone.
+# Look for the three places: `CPU:0` for what happens once, a device for each tower,
 # and the average in between.
 
 # %%
@@ -218,7 +219,7 @@ def told(run, key):
 figures.placement(told(run, "placed"), "Where do the variables lie, and who computes?")
 
 # %% [markdown]
-# Each row is a device, and the blue chips are the variables that it holds. A tower holds none: it is sent the weights
+# Each row is a device, and the chips are the variables that it holds. A tower holds none: it is sent the weights
 # at every step and sends gradients back. All towers list the same operations, because they are the same model.
 # `CPU:0` has what happens once: to split the batch, to average, to assign.
 
@@ -263,8 +264,8 @@ first = next((step for step in range(100_000) if at(step) != at(0)), None)
 lab.measure("stair", first)
 
 # %% [markdown]
-# Two mistakes are easy here, and neither raises an error. If you forget the towers, the rate falls too late, by their
-# number. If you forget to make it an integer, there are no stairs but a slope. Draw it for a small data set, with one
+# Two mistakes are common, and neither raises an error. Who forgets the towers has a rate that falls too late, by their
+# number. Who forgets to make it an integer has no stairs but a slope. Draw it for a small data set, with one
 # tower and with more, and let TensorFlow's own `exponential_decay` say what it thinks.
 
 # %%
@@ -362,8 +363,8 @@ for n, rate in rates.items():
 
 # %%
 figures.curves(
-    [figures.Curve("towers", list(rates.items()), [(n, n * rates[1]) for n in rates])],
-    f"How many examples do {towers} towers bring? (The line: devices with cores of their own.) And where do the points lie?",
+    [figures.Curve("measured; line: with cores of their own", list(rates.items()), [(n, n * rates[1]) for n in rates])],
+    f"How many examples do {towers} towers bring, beside as many devices with cores of their own?",
     x="towers", y="examples/sec",
 ) if rates else figures.not_yet("Exercises 7.1 and 7.2")
 
@@ -574,7 +575,8 @@ figures.stacks(
 #
 # A worker may have several devices itself. Then between-graph and towers come together: each worker is a small towers
 # program, whose variables lie on the server. Let us follow one step with real bytes. Each worker has two devices, and
-# its `CPU:0` is the **host**, which alone talks to the network. The model has one matrix, from 784 pixels to 10 classes.
+# its `CPU:0` is the **host**: on a real worker all that comes from the network passes through its memory, a stop that the
+# pictures leave out. The model has one matrix, from 784 pixels to 10 classes. (What the session and `together` do comes below.)
 
 # %%
 def host_and_devices(task, average, cached):
@@ -695,10 +697,10 @@ def regression(is_chief=True, updates=60, work_s=(0.03,), sync=False, rows=8):
     """Builds the graph. Returns what a step fetches, and the session's hooks."""
     import tensorflow.compat.v1 as tf
 
-    me = json.loads(os.environ["TF_CONFIG"])["task"]["index"] if len(work_s) > 1 else 0
-    version = tf.train.get_or_create_global_step()
+    me = json.loads(os.environ["TF_CONFIG"])["task"]["index"] if len(work_s) > 1 else 0  # alone there is no TF_CONFIG
+    version = tf.train.get_or_create_global_step()  # a variable that counts updates, on the server too
     weights = tf.get_variable("weights", [x.shape[1]], initializer=tf.zeros_initializer())
-    base, read, began_s = tf.identity(version), tf.identity(weights), tf.timestamp()
+    base, read, began_s = tf.identity(version), tf.identity(weights), tf.timestamp()  # read once, and when
     with tf.control_dependencies([base, read, began_s]):
         pause = tf.numpy_function(lambda: time.sleep(work_s[me]), [], [])
     with tf.control_dependencies([pause]):
@@ -716,7 +718,7 @@ def optimizer_and_hooks(is_chief, sync, workers):
     optimizer, hooks = tf.train.GradientDescentOptimizer(0.1), [together(is_chief)] if workers > 1 else []
     if sync:
         optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, total_num_replicas=workers)
-        hooks.append(optimizer.make_session_run_hook(is_chief, num_tokens=0))
+        hooks.append(optimizer.make_session_run_hook(is_chief, num_tokens=0))  # nobody begins a step in advance
     return optimizer, hooks
 
 # %%
@@ -750,7 +752,7 @@ print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at
 # what to do.
 #
 # <details><summary>Hint 1</summary><code>tf.train.Server(jobs, job_name=…, task_index=…)</code>, where jobs is
-# <code>config["cluster"]</code>.</details>
+# <code>config["cluster"]</code> and the index <code>config["task"]["index"]</code>.</details>
 # <details><summary>Hint 2</summary><code>tf.train.replica_device_setter(cluster=jobs, worker_device=…)</code>, to be
 # used in <code>with tf.device(…)</code>; the device of a worker begins with <code>/job:worker/task:</code>.</details>
 # <details><summary>Hint 3</summary><code>tf.train.MonitoredTrainingSession(master=server.target, is_chief=…, hooks=…,
@@ -860,7 +862,8 @@ def descent(name, diaries):
 
 figures.descents(
     [descent("one machine", alone), descent("asynchronous", asynchronous), descent("synchronous", synchronous)],
-    f"The same {updates} updates, on one machine and with two workers: whose loss falls faster?", y="loss above the lowest",
+    f"The same {updates} updates, on one machine and with two workers: who is lowest, by updates and by seconds?",
+    y="loss above the lowest",
 )
 
 # %% [markdown]

@@ -337,8 +337,8 @@ for name, run in runs.items():
 
 # %% [markdown]
 # The weights are right, and `evaluate` is wrong. A metric counts in variables: hits, and examples. Each replica adds
-# its own to what is there; then this strategy adds up what *both replicas* have, and so the old count is in it twice.
-# Each batch doubles all that came before. If that is so, the first of 8 batches counts 128 times as much as the last:
+# its own to what is there; then this strategy adds up what *both replicas* have, and so the old count is in it twice:
+# after each batch the counter is 2 × old + new. If that is so, the first of 8 batches counts 128 times as much as the last:
 
 # %%
 hits = (runs["CentralStorage"][0]["guesses"].argmax(1) == y[:512]).reshape(8, 64).mean(1)
@@ -444,14 +444,14 @@ print(f"the replicas' means add up to {added:g}; the mean over all examples is {
 def replica_loss(losses, penalty, global_batch):
     """`losses` [k]: this replica's own, one an example; `penalty`: one number, the same on every replica.
 
-    `global_batch`, a number or a tensor of any dtype: the examples of all replicas. What they return adds up to the mean
-    over these, plus the penalty once.
+    `global_batch`: how many examples all replicas have. What the replicas return adds up to the mean over these, plus the
+    penalty once.
     """
     import tensorflow as tf
 
     ### BEGIN SOLUTION
     replicas_now = tf.distribute.get_strategy().num_replicas_in_sync
-    own = tf.reduce_sum(losses) / tf.cast(global_batch, losses.dtype)
+    own = tf.reduce_sum(losses) / global_batch
     return own + penalty / replicas_now
     ### END SOLUTION
 
@@ -696,7 +696,7 @@ figures.race(
 
 # %% [markdown]
 # In eager mode Python goes through every operation of every replica, one replica after the other. The graph is made
-# once; after that all devices work at the same time. The first step of a new shape pays for the tracing, the last one
+# once; after that all devices may work at the same time. The first step of a new shape pays for the tracing, the last one
 # here too. Rule: write and debug eagerly, train in `tf.function`.
 
 # %% [markdown]
@@ -751,8 +751,11 @@ if run.state == "done":
     sends = run[0]["moved"]["sends"]
     lab.measure("central", sum(send["bytes"] for send in sends if send["src"] == "CPU:0") / 1e3)
     for k in range(1, replicas + 1):
-        out, back = (sum(send["bytes"] for send in sends if send[end] == f"CPU:{k}") / 1e3 for end in ("dst", "src"))
-        print(f"host to CPU:{k}: {out:.0f} kB, CPU:{k} to host: {back:.0f} kB")
+        for way, end in (("host to", "dst"), ("back from", "src")):
+            mine = [send for send in sends if send[end] == f"CPU:{k}"]
+            kinds = sorted({send["kind"] for send in mine})
+            sums = [sum(send["bytes"] for send in mine if send["kind"] == kind) / 1e3 for kind in kinds]
+            print(f"{way} CPU:{k}:", ", ".join(f"{kind} {kb:.0f} kB" for kind, kb in zip(kinds, sums)))
 figures.moved({"CentralStorage": run[0]["moved"] if run.state == "done" else None}, "What do host and devices send each other?")
 
 # %% [markdown]
@@ -901,7 +904,8 @@ else:
 
 # %% [markdown]
 # The strategy was made, the model was built, and only the first step failed: TensorFlow looks for an operation's kernel
-# when the graph is to run. Read such an error from its end: *registered kernels: GPU*.
+# when the graph is to run. A **kernel** is the code of one operation for one kind of device. Read such an error from its
+# end: the registered kernels, and for which devices they are.
 #
 # You seldom need to ask for NCCL. What does a MirroredStrategy choose if you say nothing? It depends on the list of
 # devices, and it decides by their names.
@@ -1003,8 +1007,11 @@ def mobile_net(n, train_set, test_set, side, per_replica, epochs):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.Adam(1e-3), loss, metrics=["accuracy"])
     clock, batch = [time.perf_counter()], n * per_replica
+    print(f"the network is built, {len(model.trainable_variables)} variables on {n} replicas; tracing …", flush=True)
     tick = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: clock.append(time.perf_counter()),
+        on_train_batch_end=lambda batch, logs: (
+            clock.append(time.perf_counter()), len(clock) == 2 and print(f"first step: {clock[1] - clock[0]:.0f} s", flush=True)
+        ),
         on_epoch_end=lambda epoch, logs: print(f"epoch {epoch + 1} of {epochs} is over", flush=True),
     )
     told = model.fit(

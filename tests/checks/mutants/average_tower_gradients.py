@@ -149,3 +149,17 @@ def a_dictionary_by_variable(towers):
         for gradient, variable in tower:
             found.setdefault(variable.ref(), []).append(gradient)
     return [(tf.math.accumulate_n(gradients) / len(gradients), ref.deref()) for ref, gradients in found.items()]
+
+
+@answers.is_wrong("has no attribute 'numpy'", "use TensorFlow's operations")
+def with_numpy(towers):
+    import numpy as np
+
+    return [(np.mean([g.numpy() for g, _ in pairs], axis=0), pairs[0][1]) for pairs in zip(*towers, strict=True)]
+
+
+@answers.is_wrong("zip(*towers) gives them variable by variable")
+def averages_each_tower(towers):
+    import tensorflow as tf
+
+    return [(tf.reduce_mean(tf.stack([g for g, _ in tower]), axis=0), tower[0][1]) for tower in towers]

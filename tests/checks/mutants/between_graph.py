@@ -256,3 +256,12 @@ def closes_by_hand(config, build):
         finally:
             session.close()
     return diary
+
+
+@answers.is_wrong("Server wants the table of the jobs alone")
+def hands_the_server_the_whole_config(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server = tf.train.Server(config, job_name="worker", task_index=config["task"]["index"])
+    with tf.Graph().as_default(), setter_of(config):
+        return run(server.target, True, *build(True))

@@ -72,7 +72,7 @@ def penalty_for_each(strategy, model, optimizer, x, y):
     )
 
 
-@answers.is_wrong("The model's own penalties, model.losses, are left out")
+@answers.is_wrong("The model's own penalties, model.losses, are left out of the gradient", "inside the tape")
 def no_penalty(strategy, model, optimizer, x, y):
     return step(strategy, model, optimizer, x, y, lambda losses, x: tf.reduce_sum(losses) / everybody(x))
 

@@ -15,7 +15,7 @@ def trusts_the_number_of_replicas(devices):
     return devices[strategy.num_replicas_in_sync :]
 
 
-@answers.is_wrong("is there, and you call it missing", "ask for logical devices")
+@answers.is_wrong("is there, and you call it missing", "list_physical_devices knows one CPU alone")
 def asks_for_physical_devices(devices):
     there = [d.name.rpartition("device:")[2] for d in tf.config.list_physical_devices()]
     return [name for name in devices if name.rpartition("device:")[2].lstrip("/").upper() not in there]
@@ -120,3 +120,19 @@ def by_specs(devices):
 
     there = [which(device.name) for device in tf.config.list_logical_devices()]
     return list(filter(lambda name: which(name) not in there, devices))
+
+
+@answers.is_wrong("GPU:0 is not there", "look at where a variable really is")
+def compares_the_numbers_alone(devices):
+    found = []
+    for name in devices:
+        with tf.device(name):
+            where = tf.DeviceSpec.from_string(tf.Variable(0.0).device)
+        if where.device_index != tf.DeviceSpec.from_string(name).device_index:
+            found.append(name)
+    return found
+
+
+@answers.is_wrong("is there, and you call it missing", "list_logical_devices spells it /device:CPU:0")
+def looks_for_the_name_in_the_list(devices):
+    return [name for name in devices if name not in [d.name for d in tf.config.list_logical_devices()]]

@@ -39,7 +39,14 @@ def sum_graphs(fn: Callable, plans: Sequence[tuple[int, str]]) -> list[dict[str,
 
     "graph": its bytes, "copies" and "sums": names of its tensors; or "kind": what came in place of n sums.
     """
-    return [_sum_graph(fn, n, dtype) for n, dtype in plans]
+    found = []
+    for n, dtype in plans:
+        try:
+            found.append(_sum_graph(fn, n, dtype))
+        except Exception as error:
+            error.add_note(f"(with {n} devices)")
+            raise
+    return found
 
 
 def _sum_graph(fn: Callable, n: int, dtype: str) -> dict[str, Any]:

@@ -9,8 +9,11 @@ from worldsize.checks.arena import ArenaResult
 
 
 def with_advice(ended: ArenaResult, advice: Mapping[str, str]) -> ArenaResult:
-    """The result with words behind its error: the first of `advice`, {part of the error: words}, whose part is in it."""
-    if ended.state == "raised":
+    """The result with words behind its error, or behind those of a time limit.
+
+    They are the first of `advice`, {part of the error: words}, whose part is in it.
+    """
+    if ended.state in ("raised", "timeout"):
         for part, words in advice.items():
             if part in ended.message:
                 return replace(ended, message=f"{ended.message}\n{words}")

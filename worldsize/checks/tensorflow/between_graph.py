@@ -46,7 +46,7 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
     def run() -> ArenaResult:
         cluster = Cluster(worker=WORKERS, ps=SERVERS)
         ended = arena.tensorflow(fn, [*inputs, *[None] * SERVERS], driver=drive, cluster=cluster, servers=("ps",))
-        return with_advice(ended, {"Cannot assign a device": _CONNECT})
+        return with_advice(ended, _ADVICE)
 
     case = Case(f"{SERVERS} ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs))
     return judge("between_graph", POINTS, [case])
@@ -55,7 +55,20 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
-_CONNECT = "Is the session connected? Give MonitoredTrainingSession master=server.target."
+_ADVICE = {
+    "Cannot assign a device": (
+        "Is the session connected? Give MonitoredTrainingSession master=server.target. Without a master it is alone, and sees "
+        "no ps."
+    ),
+    "invalid literal for int()": (
+        'Server wants the table of the jobs alone, config["cluster"]; the rest is job_name="worker" and this worker\'s '
+        "task_index."
+    ),
+    "after timeout_s": (
+        "Does every worker start its own Server, and is its session connected to that (master=server.target)? And is build told "
+        "is_chief=True on worker 0, and False on others? It is no number of a worker."
+    ),
+}
 
 
 def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complaint]:

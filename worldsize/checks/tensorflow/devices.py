@@ -23,7 +23,7 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 
 MISSING = {"devices that are there, and GPUs that are not": 0.25, "numbers that are too large, other spellings": 0.75}
-PLAIN_CASES = 3
+PLAIN_CASES = 4
 TREE = {
     "every device gets the sum": 0.5,
     "in a tree: at most ⌈log₂ n⌉ copies into or out of a device, 2⌈log₂ n⌉ moves in a row": 1.0,
@@ -47,6 +47,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
     cases = [
         ["CPU:0", f"CPU:{n - 1}"],
         ["CPU:0", f"GPU:{FAR}"],
+        ["GPU:0", "CPU:0", "GPU:1"],
         [f"GPU:{FAR + 1}", "CPU:1", f"GPU:{FAR}"],
         [f"CPU:{n}", "CPU:1", f"CPU:{n + 10}", "CPU:10", "GPU:10"],
         ["/device:CPU:1", f"/gpu:{FAR}", "/cpu:0", f"/device:GPU:{FAR + 2}"],
@@ -96,7 +97,10 @@ def _called_missing(asked: list[str], got: tuple[str, ...], there: set[str]) -> 
     if name != plain:
         why = f"It is another spelling of {plain}: compare kinds and numbers, as tf.DeviceSpec reads them."
     else:
-        why = "The machine has one physical CPU; ask for logical devices, or make a variable and look at its .device."
+        why = (
+            f"list_logical_devices spells it /device:{plain}, and list_physical_devices knows one CPU alone. Make a variable "
+            f"there and look at its .device, or compare what tf.DeviceSpec reads."
+        )
 
     return f"{name} is there, and you call it missing. {why}"
 
@@ -209,7 +213,7 @@ def _miscounted(digits: str) -> str:
             return f"The copy of device {device} is in it {digit} times."
 
     lacks = [str(device) for device, digit in enumerate(digits) if digit == "0"]
-    return f"The copy of device {', '.join(lacks)} is not in it."
+    return f"The copy of device {', '.join(lacks)} is not in it. Is the way back from the largest gap to the smallest?"
 
 
 def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
@@ -219,7 +223,8 @@ def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
         if counts[busiest] > rounds:
             return (
                 f"the sums are right, but device {busiest} {what} {counts[busiest]} copies, at most {rounds} in a tree. "
-                f"Let pairs of devices meet, each `with tf.device(…)` of its own, and then pairs of pairs."
+                f"Let pairs of devices meet, each `with tf.device(…)` of its own, and then pairs of pairs. On the way back, too, "
+                f"who has the sum passes it on."
             )
 
     return None

@@ -177,7 +177,7 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep) -> str:
         (mean + n * penalty, "Each replica adds the whole penalty: divide it by the number of replicas."),
         (n * mean + penalty, f"The step is {n} times the mean gradient: {_TIMES}"),
         (means + n * penalty, f"The step is {n} times a mean: {_TIMES}"),
-        (mean, "The model's own penalties, model.losses, are left out."),
+        (mean, "The model's own penalties, model.losses, are left out of the gradient: read them inside the tape."),
         (total * mean + penalty, "The gradients of all examples were added up, and nobody divided."),
         (total * mean + n * penalty, "The gradients of all examples were added up, and nobody divided."),
         ((mean + penalty) / n, "The step is too short: divided by the number of replicas, too."),

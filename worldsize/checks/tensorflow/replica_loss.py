@@ -22,7 +22,7 @@ from worldsize.units import count as counted
 LOSS = {
     "equal shares: adds up to the mean over all": 0.5,
     "unequal shares, and one that is empty": 0.5,
-    "the penalty counts once": 0.5,
+    "the penalty counts once, with unequal shares too": 0.5,
 }
 EVEN, UNEVEN = ((4, 4), (3, 3, 3), (5,)), ((4, 3), (3, 2, 1), (2, 1, 0))
 PENALIZED = ((4, 4), (3, 2, 1))

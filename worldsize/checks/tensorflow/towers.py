@@ -13,6 +13,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.towers import drive
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.verdict import Complaint, Verdict
@@ -75,12 +76,20 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
     devices = MOST_TOWERS + 1
     return Case(
         "gradients of four variables",
-        lambda: arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices),
+        lambda: with_advice(arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices), _WAYS_OUT),
         examine,
     )
 
 
 # ---- what is wrong ---------------------------------------------------------------------------
+
+
+_BY_VARIABLE = "Are these the gradients of one variable? zip(*towers) gives them variable by variable."
+_WAYS_OUT = {
+    "has no attribute 'numpy'": "The function is traced into a graph, which has no values yet: use TensorFlow's operations.",
+    "don't all match": _BY_VARIABLE,
+    "Shapes of all inputs must match": _BY_VARIABLE,
+}
 
 
 def _wrong_pairs(told: Any) -> Complaint:
