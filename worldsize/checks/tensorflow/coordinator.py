@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -131,10 +133,8 @@ def score(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    draws = arena.draws
-    sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
-    truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
-    seed = draws.getrandbits(31)
+    truth = _drawn_truth(arena.draws)
+    seed = arena.draws.getrandbits(31)
     parts = {
         "one part": PlayedParts(truth[:1], PlayedCoordinator(seed)),
         "six parts of different size": PlayedParts(truth, PlayedCoordinator(seed)),
@@ -146,6 +146,23 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         return with_advice(ended, _ADVICE)
 
     return cases_of_one_run(run, parts, lambda name, got: _examine_score(got, parts[name]))
+
+
+def _drawn_truth(draws: random.Random) -> list[list[int]]:
+    """[right answers, examples] of six parts, drawn until no mistake of `_hides_mistakes` gives the right share by luck."""
+    while True:
+        sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
+        truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
+        if not _hides_mistakes(truth):
+            return truth
+
+
+def _hides_mistakes(truth: list[list[int]]) -> bool:
+    """Whether one part, a mean of shares, the wrong answers, or any three parts that count twice have the share of all."""
+    share = Fraction(*np.sum(truth, axis=0).tolist())
+    shares = [Fraction(*part) for part in truth]
+    twice = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
+    return share in (*shares, sum(shares) / len(shares), 1 - share, *twice)
 
 
 class PlayedParts:

@@ -1,7 +1,8 @@
 """The check of a worker's share of a data set: at each step all workers together take one global batch.
 
 Each worker's data set is made and read out in one process, then they are put side by side. Any way to share out a
-batch passes. Left out: how a strategy feeds it to replicas.
+batch passes. Examples in an order by chance make the batches of the first data set once in 12! / 4!³ = 34,650 times, of all
+six less than once in 10¹². Left out: how a strategy feeds it to replicas.
 """
 
 from __future__ import annotations
