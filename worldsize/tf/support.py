@@ -80,9 +80,17 @@ LAUNCHES = (
     # in a process of its own: one in which 2 devices have met refuses a group of 4 (collectives keep their group)
     SupportLaunch(support_trials.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
     SupportLaunch(
-        support_trials.on_workers,
-        {f"MultiWorkerMirrored, {kind}": WAYS for kind in ("RING", "AUTO", "NCCL on CPUs")},
-        {"cluster": Cluster(worker=2)},
+        support_trials.on_devices, {"Mirrored, HierarchicalCopyAllReduce, 3 devices": WAYS}, {"logical_devices": 3}
+    ),
+    # one strategy a process: the second one opens the collectives anew, and a worker that is ahead then waits for ever
+    *(
+        SupportLaunch(support_trials.on_workers, {f"MultiWorkerMirrored, {kind}": WAYS}, {"cluster": Cluster(worker=2)})
+        for kind in ("RING", "AUTO", "NCCL on CPUs")
+    ),
+    SupportLaunch(
+        support_trials.on_workers_devices,
+        {"MultiWorkerMirrored, 2 devices a worker": WAYS},
+        {"cluster": Cluster(worker=2), "logical_devices": 2},
     ),
     SupportLaunch(
         _with_servers,

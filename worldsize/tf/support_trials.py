@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from worldsize.tf import worker_devices
+
 SupportCell = tuple[str, str]  # (row, way)
 Found = dict[SupportCell, tuple[str, str]]  # cell -> ("works", "fails", "wrong" or "loses updates"; in words)
 Others = Mapping[str, Callable[[], tuple[str, str]]]
@@ -22,6 +24,7 @@ NO_OTHERS: Others = MappingProxyType({})
 KERAS_3_FIT, TF_KERAS_FIT = "Keras 3 fit", "tf_keras fit"
 RAW, LOOP_KERAS_3, LOOP_TF_KERAS = "loop, variables", "loop, Keras 3", "loop, tf_keras"
 RATE, STEPS = 0.1, 3
+EXAMPLES = 24  # so that 2, 3 and 4 replicas have parts of one size
 FITTED, SCHEDULED = 20, 150
 TOLD = 110  # letters of an error
 
@@ -57,7 +60,7 @@ def first_words(error: Exception) -> str:
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:
-    x = np.random.default_rng(9).normal(size=(16, 3)).astype("float32")
+    x = np.random.default_rng(9).normal(size=(EXAMPLES, 3)).astype("float32")
     return x, x @ np.array([[1], [-2], [3]], "float32")
 
 
@@ -109,7 +112,7 @@ def batches() -> Any:
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return tf.data.Dataset.from_tensor_slices(examples()).batch(16).with_options(options)
+    return tf.data.Dataset.from_tensor_slices(examples()).batch(EXAMPLES).with_options(options)
 
 
 def synchronous(strategy: Any, way: str) -> tuple[str, str]:
@@ -135,7 +138,7 @@ def looped(strategy: Any, way: str, **options: Any) -> Any:
     def replica(x: Any, y: Any) -> None:
         with tf.GradientTape() as tape:
             guess = tf.matmul(x, weights[0]) if way == RAW else model(x, training=True)
-            loss = tf.reduce_sum((guess - y) ** 2) / 16
+            loss = tf.reduce_sum((guess - y) ** 2) / EXAMPLES
         gradients = tape.gradient(loss, weights)
         if way == RAW:
             gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
@@ -182,12 +185,13 @@ def on_devices(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Foun
     """
     import tensorflow as tf
 
-    d, pair = tf.distribute, ["/cpu:0", "/cpu:1"]
+    d, pair, three = tf.distribute, ["/cpu:0", "/cpu:1"], ["/cpu:0", "/cpu:1", "/cpu:2"]
     made = {
         "OneDevice": lambda: d.OneDeviceStrategy("/cpu:0"),
         "Mirrored, 2 devices": lambda: d.MirroredStrategy(pair),
         "Mirrored, 4 devices": lambda: d.MirroredStrategy([f"/cpu:{k}" for k in range(4)]),
         "Mirrored, HierarchicalCopyAllReduce": lambda: d.MirroredStrategy(pair, d.HierarchicalCopyAllReduce()),
+        "Mirrored, HierarchicalCopyAllReduce, 3 devices": lambda: d.MirroredStrategy(three, d.HierarchicalCopyAllReduce()),
         "Mirrored, ReductionToOneDevice": lambda: d.MirroredStrategy(pair, d.ReductionToOneDevice()),
         "Mirrored, NcclAllReduce on CPUs": lambda: d.MirroredStrategy(pair, d.NcclAllReduce()),
     }
@@ -222,12 +226,18 @@ def on_workers(cells: Iterable[SupportCell]) -> Found:
 
     def strategy(row: str) -> Any:
         options = tf.distribute.experimental.CommunicationOptions(
-            implementation=getattr(kinds, row.removeprefix("MultiWorkerMirrored, ").split()[0])
+            implementation=getattr(kinds, row.removeprefix("MultiWorkerMirrored, ").split()[0], kinds.AUTO)
         )
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
     made = {row: strategy(row) for row in dict.fromkeys(row for row, _ in cells)}  # before any other operation
     return {(row, way): attempt(lambda row=row, way=way: synchronous(made[row], way)) for row, way in cells}
+
+
+def on_workers_devices(cells: Iterable[SupportCell]) -> Found:
+    """The same with every logical CPU of a worker as a replica."""
+    worker_devices.use_logical_cpus()
+    return on_workers(cells)
 
 
 # ---- parameter servers -----------------------------------------------------------------------

@@ -16,10 +16,11 @@ from worldsize.tf.support_trials import RATE, SCHEDULED, STEPS, Found, attempt, 
 def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
     """For TensorFlow 1's cells of the support matrix: the gradient of half the examples on each of two places."""
     x, y = examples()
+    half = len(x) // 2
     found = []
     for k, place in enumerate(places):
         with tf.device(place):
-            part = slice(8 * k, 8 * k + 8)
+            part = slice(half * k, half * (k + 1))
             loss = tf.reduce_mean((tf.matmul(tf.constant(x[part]), weights) - y[part]) ** 2)
             found.append(tf.gradients(loss, weights)[0])
 

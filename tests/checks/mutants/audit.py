@@ -101,3 +101,60 @@ def looks_at_the_largest_element(made, iterations, before, after, rate, gradient
     k = int(np.abs(gradient).argmax())
     moved = (before.ravel()[k] - after.ravel()[k]) / rate / gradient.ravel()[k]
     return dict(counter=float(sum(made) - iterations), weights=float(sum(made) - round(float(moved))))
+
+
+@answers.is_wrong("the gradient has a 0", "0 / 0 is NaN: leave that element out")
+def looks_at_the_first_element(made, iterations, before, after, rate, gradient):
+    with np.errstate(all="ignore"):
+        there = (before - after).flat[0] / (rate * gradient.flat[0])
+    return {"counter": sum(made) - iterations, "weights": sum(made) - round(float(there))}
+
+
+@answers.is_wrong("closures of several updates each", "0 / 0 is NaN: leave that element out")
+def looks_at_the_last_element(made, iterations, before, after, rate, gradient):
+    with np.errstate(all="ignore"):
+        there = (before - after).flat[-1] / (rate * gradient.flat[-1])
+    return {"counter": sum(made) - iterations, "weights": sum(made) - round(float(there))}
+
+
+@answers.is_wrong('"weights"', "floats are a little off: round")
+def rounds_nothing(made, iterations, before, after, rate, gradient):
+    used = gradient != 0
+    there = float(((before - after)[used] / (rate * gradient[used])).mean())
+    return {"counter": sum(made) - iterations, "weights": sum(made) - there}
+
+
+@answers.is_wrong("the gradient has a 0", "Signs count")
+def a_way_without_its_sign(made, iterations, before, after, rate, gradient):
+    used = gradient != 0
+    there = float((np.abs(before - after)[used] / (rate * gradient[used])).mean())
+    return {"counter": sum(made) - iterations, "weights": sum(made) - round(there)}
+
+
+@answers.is_wrong("the counter loses", 'That is what "weights" lost')
+def changes_the_two(made, iterations, before, after, rate, gradient):
+    return {"weights": sum(made) - iterations, "counter": sum(made) - landed(before, after, rate, gradient)}
+
+
+@answers.is_wrong('"weights"', "`iterations` has losses of its own")
+def counts_on_from_the_counter(made, iterations, before, after, rate, gradient):
+    return {"counter": sum(made) - iterations, "weights": iterations - landed(before, after, rate, gradient)}
+
+
+@answers.is_wrong("The rate is 0.125 here, as it was handed in")
+def takes_the_rate_of_the_notebook(made, iterations, before, after, rate, gradient):
+    return {"counter": sum(made) - iterations, "weights": sum(made) - landed(before, after, 0.1, gradient)}
+
+
+@answers.is_right
+def leaves_out_what_is_no_number(made, iterations, before, after, rate, gradient):
+    with np.errstate(all="ignore"):
+        there = np.nanmean((before - after) / (rate * gradient))
+    return {"counter": sum(made) - iterations, "weights": sum(made) - np.rint(there)}
+
+
+@answers.is_right
+def fits_a_line(made, iterations, before, after, rate, gradient):
+    steps = (rate * gradient).reshape(-1, 1).astype(float)
+    there = np.linalg.lstsq(steps, (before - after).ravel().astype(float), rcond=None)[0]
+    return {"counter": np.array(sum(made) - iterations), "weights": sum(made) - round(there.item())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 from tests.checks.mutants import Answers
 
@@ -123,3 +124,47 @@ def an_index_in_text(hosts, ps, rank):
 @answers.is_right
 def with_a_key_more(hosts, ps, rank):
     return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank), "environment": "cloud"})
+
+
+@answers.is_wrong("'cluster': expected 'chief' to be", "There is a host of")
+def sorts_the_hosts(hosts, ps, rank):
+    in_order = sorted(hosts)
+    task = place(in_order, ps, in_order.index(hosts[rank]))
+    return json.dumps({"cluster": jobs_of(in_order, ps), "task": task})
+
+
+@answers.is_wrong("is ps 0, got index 2", "within its own type")
+def counts_servers_on_from_the_workers(hosts, ps, rank):
+    task = place(hosts, ps, rank)
+    if task["type"] == "ps":
+        task["index"] = rank - 1
+    return json.dumps({"cluster": jobs_of(hosts, ps), "task": task})
+
+
+@answers.is_wrong("expected 'chief' to be ['node", "The port belongs to the address")
+def names_without_ports(hosts, ps, rank):
+    names = [host.partition(":")[0] for host in hosts]
+    return json.dumps({"cluster": jobs_of(names, ps), "task": place(hosts, ps, rank)})
+
+
+@answers.is_wrong("'task': expected a dict with 'type' and 'index', got 'chief:0'")
+def a_task_in_words(hosts, ps, rank):
+    task = place(hosts, ps, rank)
+    return json.dumps({"cluster": jobs_of(hosts, ps), "task": f"{task['type']}:{task['index']}"})
+
+
+@answers.is_wrong("expected text, as an environment variable holds it, got None (does the function return it?)")
+def sets_the_variable_itself(hosts, ps, rank):
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank)})
+
+
+@answers.is_right
+def compact_and_sorted_with_tensorflows_other_key(hosts, ps, rank):
+    said = {"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank), "rpc_layer": "grpc"}
+    return json.dumps(said, sort_keys=True, separators=(",", ":"))
+
+
+@answers.is_right
+def tuples_and_a_line_end(hosts, ps, rank):
+    cluster = {name: tuple(addresses) for name, addresses in jobs_of(hosts, ps).items()}
+    return json.dumps({"cluster": cluster, "task": place(hosts, ps, rank)}, ensure_ascii=False) + "\n"

@@ -140,3 +140,72 @@ def adds_up_in_one_closure_for_each_part_by_a_dict(coordinator, right_in, parts)
     later = coordinator.fetch({str(k): coordinator.schedule(right_in, args=[part]) for k, part in enumerate(parts)})
     right, of = map(sum, zip(*later.values(), strict=True))
     return right / of
+
+
+def share(found):
+    return sum(right for right, _ in found) / sum(of for _, of in found)
+
+
+@answers.is_wrong("12 closures were scheduled for 6 parts", "schedule each part once")
+def twice_to_be_on_the_safe_side(coordinator, right_in, parts):
+    later = [coordinator.schedule(right_in, args=(part,)) for part in [*parts, *(parts if len(parts) > 1 else ())]]
+    return share(coordinator.fetch(later))
+
+
+@answers.is_wrong("1 of 6 parts was under way")
+def all_parts_in_one_closure(coordinator, right_in, parts):
+    later = coordinator.schedule(lambda: [right_in(part) for part in parts])
+    return share(coordinator.fetch(later))
+
+
+@answers.is_wrong("2 of 6 parts were under way when the first answer was fetched")
+def one_for_each_worker_then_waits(coordinator, right_in, parts):
+    found = []
+    for k in range(0, len(parts), 2):
+        later = [coordinator.schedule(right_in, args=(part,)) for part in parts[k : k + 2]]
+        coordinator.join()
+        found += coordinator.fetch(later)
+    return share(found)
+
+
+@answers.is_wrong("A share is a number from 0 to 1, not in per cent")
+def in_per_cent(coordinator, right_in, parts):
+    return 100 * share(coordinator.fetch([coordinator.schedule(right_in, args=(part,)) for part in parts]))
+
+
+@answers.is_wrong("`//` leaves out what stands behind the point")
+def divides_whole_numbers(coordinator, right_in, parts):
+    found = coordinator.fetch([coordinator.schedule(right_in, args=(part,)) for part in parts])
+    return sum(right for right, _ in found) // sum(of for _, of in found)
+
+
+@answers.is_wrong("coordinator.fetch gives the numbers themselves")
+def takes_the_promise_for_the_answer(coordinator, right_in, parts):
+    later = [coordinator.schedule(right_in, args=(part,)) for part in parts]
+    coordinator.join()
+    return share(later)
+
+
+@answers.is_wrong("args=(part,)")
+def a_part_that_is_no_tuple(coordinator, right_in, parts):
+    return share(coordinator.fetch([coordinator.schedule(right_in, args=part) for part in parts]))
+
+
+@answers.is_right
+def gets_tensors_after_the_join(coordinator, right_in, parts):
+    later = tuple(coordinator.schedule(right_in, [part]) for part in parts)
+    coordinator.join()
+    return float(share([handle.get() for handle in later]))
+
+
+@answers.is_right
+def a_list_in_which_each_part_has_its_place(coordinator, right_in, parts):
+    found = [None] * len(parts)
+
+    def put(place, part):
+        found[place] = right_in(part)
+
+    for place, part in enumerate(parts):
+        coordinator.schedule(put, args=(place, part))
+    coordinator.join()
+    return share([(int(right), int(of)) for right, of in found])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 from tests.checks.mutants import Answers
 from tests.checks.mutants._later import Later
@@ -56,7 +57,7 @@ def starts_again_with_the_old_ones(start, steps, every, folder):
             start()
 
 
-@answers.is_wrong("10 steps ran without a checkpoint between them, every=4")
+@answers.is_wrong("10 steps ran without a checkpoint between them in `folder`, every=4")
 def saves_at_the_end_alone(start, steps, every, folder):
     while True:
         coordinator, step, state = start()
@@ -266,3 +267,122 @@ def keeps_every_checkpoint_with_its_number(start, steps, every, folder):
         except tf.errors.UnavailableError:
             continue
     return state
+
+
+def through(start, steps, folder, training):
+    """Starts anew until `training(coordinator, step, state, manager)` comes to its end; returns the state."""
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            training(coordinator, step, state, manager)
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("the newest checkpoint at the end holds no step", "a checkpoint holds all of the state")
+def keeps_the_weights_alone(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        manager = opened({"weights": state["weights"]}, folder)
+        manager.restore_or_initialize()
+        try:
+            rounds(coordinator, step, state, manager, steps, every)
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("a checkpoint was written after the server was lost")
+def saves_when_it_is_too_late(start, steps, every, folder):
+    while True:
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            rounds(coordinator, step, state, manager, steps, every)
+            return state
+        except tf.errors.UnavailableError:
+            manager.save()
+
+
+@answers.is_wrong("10 steps ran without a checkpoint between them in `folder`")
+def keeps_its_checkpoints_elsewhere(start, steps, every, folder):
+    own = tempfile.mkdtemp()
+    return through(start, steps, own, lambda *given: rounds(*given, steps, every))
+
+
+@answers.is_wrong("13 steps, every 4, after an earlier chief has done 10", "the steps that ran and were not lost are 23")
+def clears_the_folder_first(start, steps, every, folder):
+    for name in os.listdir(folder):
+        os.remove(os.path.join(folder, name))
+    return through(start, steps, folder, lambda *given: rounds(*given, steps, every))
+
+
+@answers.is_wrong("the server is lost twice", "got None")
+def tries_again_once(start, steps, every, folder):
+    for _ in range(2):
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        manager.restore_or_initialize()
+        try:
+            rounds(coordinator, step, state, manager, steps, every)
+            return state
+        except tf.errors.UnavailableError:
+            pass
+
+
+@answers.is_wrong("the steps ran on the chief itself: hand them to coordinator.schedule")
+def does_the_steps_by_itself(start, steps, every, folder):
+    def training(coordinator, step, state, manager):
+        while int(state["step"]) < steps:
+            for _ in range(min(every, steps - int(state["step"]))):
+                step()
+            manager.save()
+
+    return through(start, steps, folder, training)
+
+
+@answers.is_wrong("Steps that a checkpoint holds are done: schedule min(every, what is left)")
+def restores_and_does_all_rounds_again(start, steps, every, folder):
+    def training(coordinator, step, state, manager):
+        for first in range(0, steps, every):
+            for _ in range(min(every, steps - first)):
+                coordinator.schedule(step)
+            coordinator.join()
+            manager.save()
+
+    return through(start, steps, folder, training)
+
+
+@answers.is_right
+def waits_by_fetching_each(start, steps, every, folder):
+    def training(coordinator, step, state, manager):
+        while int(state["step"]) < steps:
+            left = steps - int(state["step"])
+            for later in [coordinator.schedule(step) for _ in range(min(every, left))]:
+                later.fetch()
+            manager.save()
+
+    return through(start, steps, folder, training)
+
+
+@answers.is_right
+def one_file_that_is_written_again(start, steps, every, folder):
+    path = os.path.join(folder, "saved")
+    while True:
+        try:
+            coordinator, step, state = start()
+            checkpoint = tf.train.Checkpoint(**state)
+            if os.path.exists(path + ".index"):
+                checkpoint.read(path)
+            while (left := steps - int(state["step"])) > 0:
+                for _ in range(min(every, left)):
+                    coordinator.schedule(step)
+                coordinator.join()
+                checkpoint.write(path)
+            return state
+        except tf.errors.OpError:
+            continue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.checks.mutants import Answers
+from tests.checks.mutants._later import Later
 
+tf = Later("tensorflow")
 answers = Answers("worker_share")
 
 
@@ -111,3 +113,56 @@ def reshapes_by_worker(dataset, global_batch, workers, index):
         return tuple(array[index * (global_batch // workers) :][: global_batch // workers] for array in arrays)
 
     return dataset.batch(global_batch, drop_remainder=True).map(part).prefetch(2)
+
+
+@answers.is_wrong("workers take whole global batches in turn", "cut it, then give each a slice of it")
+def whole_batches_in_turn(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch, drop_remainder=True).shard(workers, index)
+
+
+@answers.is_wrong("11 examples", "The last global batch is incomplete, and is to be left out")
+def slices_what_is_left_too(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch).map(lambda x, y: (x[index::workers], y[index::workers]))
+
+
+@answers.is_wrong("expected pairs of examples and labels, as in the data set given, got 1 part")
+def leaves_the_labels_behind(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: x[index::workers])
+
+
+@answers.is_wrong("Example 0 is taken by several workers")
+def ignores_the_index(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[::workers], y[::workers]))
+
+
+@answers.is_wrong("expected 3 steps", "It does not end: is there a `repeat` in it?")
+def never_ends(dataset, global_batch, workers, index):
+    batches = dataset.batch(global_batch, drop_remainder=True)
+    return batches.map(lambda x, y: (x[index::workers], y[index::workers])).repeat()
+
+
+@answers.is_wrong("Some of the batch is taken by nobody")
+def a_slice_that_ends_one_too_early(dataset, global_batch, workers, index):
+    part = global_batch // workers
+    cut = slice(index * part, (index + 1) * part - 1)
+    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))
+
+
+@answers.is_right
+def splits_and_takes_from_the_end(dataset, global_batch, workers, index):
+    def part(x, y):
+        return tf.split(x, workers)[-1 - index], tf.split(y, workers)[-1 - index]
+
+    return dataset.batch(global_batch, drop_remainder=True).map(part)
+
+
+@answers.is_right
+def batches_again(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch, drop_remainder=True).rebatch(global_batch // workers).shard(workers, index)
+
+
+@answers.is_right
+def filters_by_number(dataset, global_batch, workers, index):
+    whole = dataset.batch(global_batch, drop_remainder=True).unbatch().enumerate()
+    own = whole.filter(lambda number, pair: number % workers == index)
+    return own.map(lambda number, pair: pair).batch(global_batch // workers)

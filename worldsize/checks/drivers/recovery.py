@@ -17,10 +17,11 @@ import numpy as np
 from worldsize.checks.drivers.coordinator import Coordinator, lost_server
 
 GONE = -999  # what a variable of a lost server holds here
+NONE, NO_STEP = -1, -2  # in place of the step that a checkpoint holds
 
 
 class TooOften(Exception):
-    """`start` has been called far more often than a server was lost."""
+    """`start` has been called far more often than a server was lost, or far more steps were tried than were asked for."""
 
 
 class Chief:
@@ -30,7 +31,7 @@ class Chief:
         self.folder, self._seen, self._eager = folder, seen, eager
         self.starts = self.since_saved = self.most_unsaved = 0
         self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
-        self._newest: str | None = None
+        self._newest: bytes | None = None
 
     def start(self) -> tuple[Coordinator, Callable, dict[str, Any]]:
         import tensorflow as tf
@@ -50,6 +51,8 @@ class Chief:
         update = self._seen["step"](server)
         if update is None:
             self._lose(state)
+        if not update:
+            raise TooOften
 
         if not used:
             self.began.append([int(state["step"]), self.saved_step()])
@@ -66,22 +69,32 @@ class Chief:
         raise lost_server()
 
     def _look_for_checkpoint(self) -> None:
+        path = self._newest_path()
+        if path is None:
+            return
+
+        index = Path(f"{path}.index").read_bytes()  # its name and sums of what it holds: `write` takes the same name again
+        if index != self._newest:
+            self._newest, self.since_saved = index, 0
+
+    def _newest_path(self) -> str | None:
+        """Where the newest checkpoint is: as TensorFlow says, or by its files, since `Checkpoint.write` leaves no note."""
         import tensorflow as tf
 
-        newest = tf.train.latest_checkpoint(self.folder)
-        if newest != self._newest:
-            self._newest, self.since_saved = newest, 0
+        indexes = sorted(Path(self.folder).glob("*.index"), key=lambda file: file.stat().st_mtime_ns)
+        by_file = str(indexes[-1]).removesuffix(".index") if indexes else None
+        return tf.train.latest_checkpoint(self.folder) or by_file
 
     def saved_step(self) -> int:
-        """The step that the newest checkpoint holds; -1 where there is none."""
+        """The step that the newest checkpoint holds; NONE where there is none, NO_STEP where it holds no step."""
         import tensorflow as tf
 
-        path = tf.train.latest_checkpoint(self.folder)
+        path = self._newest_path()
         if path is None:
-            return -1
+            return NONE
 
         names = [name for name, shape in tf.train.list_variables(path) if "step" in name.split("/") and not shape]
-        return int(tf.train.load_variable(path, names[0])) if names else -1
+        return int(tf.train.load_variable(path, names[0])) if names else NO_STEP
 
 
 def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

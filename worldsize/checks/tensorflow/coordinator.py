@@ -9,19 +9,32 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.coordinator import scored
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
 
+_PROMISE = (
+    "`schedule` returns at once, with a promise of the two numbers (TensorFlow's is a RemoteValue). coordinator.fetch gives "
+    "the numbers themselves."
+)
+_ARGS = "`args` is a tuple, also of one part: schedule(right_in, args=(part,))."
+_ADVICE = {
+    "ScheduledValue": _PROMISE,
+    "missing 1 required positional argument: 'part'": _ARGS,
+    "'int' object is not iterable": _ARGS,
+}
 SCORE_POINTS = {
-    "the score of all examples": 0.5,
-    "exact where closures run twice": 0.25,
+    "the score of all examples": 0.25,
+    "exact where closures run twice": 0.5,
     "all parts are under way before the first answer is needed": 0.25,
 }
 VALUE, TWICE, ASYNC = SCORE_POINTS
@@ -120,10 +133,8 @@ def score(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    draws = arena.draws
-    sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
-    truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
-    seed = draws.getrandbits(31)
+    truth = _drawn_truth(arena.draws)
+    seed = arena.draws.getrandbits(31)
     parts = {
         "one part": PlayedParts(truth[:1], PlayedCoordinator(seed)),
         "six parts of different size": PlayedParts(truth, PlayedCoordinator(seed)),
@@ -131,9 +142,27 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     }
 
     def run() -> ArenaResult:
-        return arena.tensorflow(fn, [[played.seen for played in parts.values()]], driver=scored)
+        ended = arena.tensorflow(fn, [[played.seen for played in parts.values()]], driver=scored)
+        return with_advice(ended, _ADVICE)
 
     return cases_of_one_run(run, parts, lambda name, got: _examine_score(got, parts[name]))
+
+
+def _drawn_truth(draws: random.Random) -> list[list[int]]:
+    """[right answers, examples] of six parts, drawn until no mistake of `_hides_mistakes` gives the right share by luck."""
+    while True:
+        sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
+        truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
+        if not _hides_mistakes(truth):
+            return truth
+
+
+def _hides_mistakes(truth: list[list[int]]) -> bool:
+    """Whether one part, a mean of shares, the wrong answers, or any three parts that count twice have the share of all."""
+    share = Fraction(*np.sum(truth, axis=0).tolist())
+    shares = [Fraction(*part) for part in truth]
+    twice = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
+    return share in (*shares, sum(shares) / len(shares), 1 - share, *twice)
 
 
 class PlayedParts:
@@ -182,8 +211,15 @@ def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
 def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
     if waves[0] == parts:
         return None
+    if waves[0] > parts:
+        return (
+            f"{waves[0]} closures were scheduled for {parts} parts: schedule each part once. Where a worker is lost, the "
+            f"coordinator itself gives its closure to another."
+        )
+
+    under_way = "1 of {} parts was" if waves[0] == 1 else f"{waves[0]} of {{}} parts were"
     return (
-        f"{waves[0]} of {parts} parts was under way when the first answer was fetched: the other workers have nothing to do. "
+        f"{under_way.format(parts)} under way when the first answer was fetched: the other workers have nothing to do. "
         f"Schedule all, then fetch."
     )
 
@@ -206,6 +242,8 @@ def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
         "Closures that ran twice count twice in the right answers. Add up what they return": ran_right / of,
         "That is the number of right answers, expected is their share": right,
         "That is the share of wrong answers": 1 - right / of,
+        "A share is a number from 0 to 1, not in per cent": 100 * right / of,
+        "`//` leaves out what stands behind the point: divide with `/`": right // of,
         "That is the last part alone": truth[-1][0] / truth[-1][1],
         "That is the first part alone": truth[0][0] / truth[0][1],
     }  # fmt: skip

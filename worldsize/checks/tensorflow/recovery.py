@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers.recovery import GONE, through
+from worldsize.checks.drivers.recovery import GONE, NO_STEP, NONE, through
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import NOTHING, has_keys, same, shown
 from worldsize.checks.tensorflow.coordinator import PlayedCoordinator, cases_of_one_run
@@ -150,11 +150,16 @@ class PlayedServer:
         """The most steps that were under way when one was waited for."""
         return max((wave for coordinator in self._coordinators for wave in coordinator.waves), default=0)
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether anything was handed to a coordinator."""
+        return any(coordinator.waves for coordinator in self._coordinators)
+
     def step(self, server: int) -> list[float] | None:
-        """What a step adds to the weights; None where its server is lost. Raises RuntimeError for far too many."""
+        """What a step adds to the weights; None where its server is lost, nothing where there were far too many."""
         self._tried += 1
         if self._tried > MOST_TRIED:
-            raise RuntimeError(f"expected at most {MOST_TRIED} steps in all")
+            return []
 
         self._lost[server] |= self._tried in self.plan.lost
         if self._lost[server]:
@@ -187,6 +192,10 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
                 "show in schedule or in join. Put the try round both."
             )
         return "the server was lost, and UnavailableError came through: catch it round schedule and join, then start() again"
+    if row["ended"] == "endless" and _wrong_beginning(row):
+        return _wrong_beginning(row)
+    if row["ended"] == "endless" and row["starts"] < MOST_STARTS:
+        return f"{MOST_TRIED} steps were tried, and no end; {plan.steps} were asked for"
     if row["ended"] == "endless":
         return (
             f"{count(row['starts'] - 1, 'start')}, and no end. After a loss, take all three that the new start() returns: the "
@@ -212,6 +221,8 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
 def _one_by_one(server: PlayedServer) -> Complaint:
     """Words where each step was waited for by itself; shorter rounds than `every` are allowed."""
     plan = server.plan
+    if not server.scheduled:
+        return "the steps ran on the chief itself: hand them to coordinator.schedule, and the workers run them"
     if plan.eager or plan.every < 4 or server.most_at_once > 1:
         return None
     return (
@@ -252,13 +263,15 @@ def _wrong_end(plan: RecoveryPlan, step: int) -> Complaint:
 def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
     if row["unsaved"] > plan.every:
         return (
-            f"{row['unsaved']} steps ran without a checkpoint between them, every={plan.every}: schedule no more than "
-            f"that, join, save."
+            f"{row['unsaved']} steps ran without a checkpoint between them in `folder`, every={plan.every}: schedule no more "
+            f"than that, join, save."
         )
+    if row["saved"] == NO_STEP:
+        return "the newest checkpoint at the end holds no step: a checkpoint holds all of the state"
     if row["saved"] != plan.steps:
         last = f"it holds step {row['saved']}"
-        if row["saved"] < 0:
-            last = "there is none"
+        if row["saved"] == NONE:
+            last = "there is none in the folder"
         return (
             f"the newest checkpoint at the end: expected it to hold step {plan.steps}, {last}. Steps have run when join "
             f"returns: save after it."

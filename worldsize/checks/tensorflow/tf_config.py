@@ -31,7 +31,7 @@ def cluster_config(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for count, ps in PLANS:
-        hosts = [f"node{arena.draws.randrange(10, 100)}{letter}:2222" for letter in "abcdef"[:count]]
+        hosts = _hosts(arena, count)
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
         for rank in range(count):
             yield Case(
@@ -39,6 +39,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
                 lambda hosts=hosts, ps=ps, rank=rank: arena.call(fn, list(hosts), ps, rank),
                 lambda ended, hosts=hosts, jobs=jobs, rank=rank: _examine(ended, hosts, jobs, rank),
             )
+
+
+def _hosts(arena: Arena, count: int) -> list[str]:
+    """Addresses with fresh names, never in the order of the alphabet, forwards or backwards: their places are given."""
+    lowest, *others = sorted(arena.draws.sample(range(10, 100), count))
+    arena.draws.shuffle(others)
+    return [f"node{number}:2222" for number in (*others[:1], lowest, *others[1:])]
 
 
 def _examine(ended: ArenaResult, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Complaint]:
@@ -84,11 +91,15 @@ def _why(name: str, got: Any, jobs: Jobs) -> str:
         if other != name and any(address in got for address in addresses):
             return f"There is a host of {other!r} in it: every host has one place."
 
+    if got == [address.partition(":")[0] for address in jobs[name]]:
+        return "The port belongs to the address."
+    if sorted(map(str, got)) == sorted(jobs[name]):
+        return "The order counts: an index is a place in this list."
     if name == "worker" and not jobs["ps"] and not got:
         return "With ps=0 a slice that ends at -ps is hosts[1:0], which is empty."
     if len(got) < len(jobs[name]):
         return "Is a host left out?"
-    return "The order counts: an index is a place in this list."
+    return "Each stands there as it was handed in."
 
 
 def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint:
@@ -107,7 +118,7 @@ def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint
 
     if got != index:
         complaint = f"'task': {hosts[rank]} is {kind} {index}, got index {got}."
-        if got == rank:
+        if got in (rank, rank - 1):
             complaint += " It is counted within its own type, not over all hosts."
         return complaint
 
