@@ -19,6 +19,7 @@ RATIOS = {
     "strategies": rf"by hand / ours: Mirrored, 4 devices at least 2: {NUMBER}, ",
     "ring": rf"2 ranks, 1 MB +{NUMBER} +{NUMBER} +{NUMBER}$",
     "pipeline": rf"ranks / player, interleaved, 2 stages at most 1.1: {NUMBER}, ",
+    "simulated": rf"simulated / real, median error at most 0.1: {NUMBER}, ",
     "fabric": rf"recorded / bare at 1 MB at most 1.03: {NUMBER}, (?s:.*)measured / alpha-beta at .*: {NUMBER}, ",
     "hosts": rf"ours, warm, 4 ranks on 2 hosts, s at most 0.25: {NUMBER}, ",
 }
