@@ -45,6 +45,10 @@ class SimulatedRun(Run):
         """How many messages were simulated one by one."""
         return len(self.columns)
 
+    def show(self) -> None:
+        """Print what came of this run in a line; its pictures are those of any run: `figures.messages(run)`."""
+        print(self)
+
     def _no_result(self, rank: int) -> str:
         if self.recorded_ranks:
             return (
