@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import torch.distributed as dist
 
 from tests.checks.mutants import ring_all_reduce
 from tests.support.conformance import RUNS, SUITE
-from worldsize.errors import Deadlock, NotYet, RankFailed, RunTimedOut
+from worldsize.errors import Deadlock, Interrupted, NotYet, RankFailed, RunTimedOut
 from worldsize.links import Link
 from worldsize.simulate import Nodes, simulate
 
@@ -206,6 +207,17 @@ def for_ever(fabric):
 def test_a_real_time_limit_ends_a_simulation():
     with pytest.raises(RunTimedOut, match="after timeout_s=1 real s the simulation stood at"):
         simulate(for_ever, 2, timeout_s=1.0)
+
+
+def is_interrupted(fabric):
+    fabric.compute(2.0)
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_the_stop_button_ends_a_simulation_with_what_there_is_of_it():
+    with pytest.raises(Interrupted, match="stopped after .* at 2 simulated s") as caught:
+        simulate(is_interrupted, 3)
+    assert caught.value.run.state == "interrupted" and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def opens_a_group(fabric):

@@ -23,7 +23,7 @@ _HINT = "run = last_run(); run.trace has the messages until then"
 class BrokenOff:
     """Why a simulation was ended before its ranks had, in which rank's turn, and where that was."""
 
-    reason: Exception
+    reason: BaseException
     rank: int | None
     frames: tuple[Frame, ...]
 
@@ -38,7 +38,7 @@ class Stood:
 
 def settle(
     run: SimulatedRun, world: World, timeout_s: float, broken_off: BrokenOff | None, stood: Stood
-) -> Exception | None:
+) -> BaseException | None:
     """Fill in the state of the run, and give back the error that its caller is to get, if any."""
     where = failures.render_standings(stood.standings)
     run.state = "failed"
@@ -85,7 +85,12 @@ def _failed(world: World, stood: Stood, where: list[str]) -> list[str]:
     return rows
 
 
-def _of_broken_off(run: SimulatedRun, timeout_s: float, broken_off: BrokenOff, where: list[str]) -> Exception:
+def _of_broken_off(run: SimulatedRun, timeout_s: float, broken_off: BrokenOff, where: list[str]) -> BaseException:
+    if isinstance(broken_off.reason, KeyboardInterrupt):
+        run.state, run.outcome = "interrupted", Outcome("stopped")
+        words = f"stopped after {run.wall_s:.1f} real s, at {run.simulated_s:.6g} simulated s, after {run.messages:,} messages"
+        return errors.Interrupted("\n".join([words, *where, _HINT]), run)
+
     if isinstance(broken_off.reason, TimeIsUp):
         run.outcome = Outcome("timeout")
         words = (

@@ -199,6 +199,8 @@ def _attempt(call: Payload, setting: Setting, world: World, ranks: range, keeps_
             own_state.look_at_generators()
         except Abandoned as abandoned:
             broken_off = BrokenOff(abandoned.reason, world.current, frames_of(abandoned))
+        except KeyboardInterrupt as stop:
+            broken_off = BrokenOff(stop, world.current, frames_of(stop))
         finally:
             stood = Stood(world.standings(), world.waits())
             world.close(own_state)

@@ -299,7 +299,7 @@ class World:
     def _rank_main(self, work: Callable[[int], None], rank: int) -> None:
         try:
             work(rank)
-        except (Abandoned, GreenletExit):
+        except (Abandoned, GreenletExit, KeyboardInterrupt):
             raise
         except BaseException as error:
             self._note_failure(rank, error)
