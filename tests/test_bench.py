@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worldsize.formulas import measured_clusters
-
 from tests.support import namespaces
+from worldsize.formulas import measured_clusters
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = r"[0-9.e+-]+"
