@@ -1,7 +1,6 @@
 """One rank of a world of 10,000: what PyTorch's own sharding gives it, seen in a process that ends."""
 
 import resource
-import time
 
 import pytest
 import torch
@@ -43,11 +42,12 @@ def on_4():
     return fake_rank(build, example, 4, 1)
 
 
-def test_a_rank_of_10000_takes_less_than_10_seconds_and_2_gb():
-    start_s = time.monotonic()
+def test_a_rank_of_10000_takes_less_than_10_seconds_of_a_core_and_2_gb():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     fake_rank(build, example, RANKS, 37)
-    assert time.monotonic() - start_s < 10
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < 2e9
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
+    assert after.ru_maxrss * 1024 < 2e9
 
 
 def test_fully_shard_cuts_along_the_first_dimension_so_a_rank_holds_a_row_of_each_weight(rank_37):
