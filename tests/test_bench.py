@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import namespaces
+from worldsize.formulas import measured_clusters
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = r"[0-9.e+-]+"
@@ -51,6 +52,13 @@ def test_the_bench_of_launch_compares_with_another_checkout(tmp_path: Path) -> N
     assert re.search(rf"this checkout / the other, 2 ranks, upper end at most 1.05: {NUMBER}, ", done.stdout), done.stdout
 
 
+def test_the_table_of_the_fit_to_measured_clusters_has_a_line_for_every_term() -> None:
+    command = [sys.executable, str(ROOT / "bench" / "clusters.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert all(f"\n{term} " in done.stdout for term in measured_clusters.TERMS)
+
+
 def test_every_bench_that_needs_no_browser_has_its_smallest_form_tested() -> None:
     benches = {path.stem for path in (ROOT / "bench").glob("*.py")}
-    assert benches - {"report", "live"} == set(RATIOS)
+    assert benches - {"report", "live", "clusters"} == set(RATIOS)

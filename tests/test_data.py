@@ -156,7 +156,7 @@ def test_what_ships_in_datasets_is_at_most_8_mb() -> None:
 
 def test_the_readme_gives_the_checksums_and_sizes_of_the_code() -> None:
     text = README.read_text(encoding="utf-8")
-    for file in (data.FASHION_MNIST, data.CIFAR10):
+    for file in (data.FASHION_MNIST, data.CIFAR10, *data.VTRAIN.values()):
         assert file.digest in text and f"{file.size_bytes:,} bytes" in text and f"`{file.name}`" in text
 
 

@@ -2,12 +2,14 @@
 
 `load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own
 archive, and downloads it only when asked. Both are read with no framework, so that a rank of either
-framework may load them. Left out: batching, shuffling and sharding, which the labs teach.
+framework may load them. `measured_iterations("multi")` is no data set to learn from but what real clusters took for
+a training step. Left out: batching, shuffling and sharding, which the labs teach.
 
 Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers
 of Features from Tiny Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
 """
 
+import csv
 import hashlib
 import io
 import json
@@ -56,6 +58,26 @@ class DataFile:
     url: str = ""
 
 
+@dataclass(frozen=True)
+class MeasuredIteration:
+    """One training step of a GPT model on A100 GPUs, as measured: the model, how it was spread, and the seconds.
+
+    `micro_batch` in sequences of one replica, `global_batch` in sequences of all; `tensor` · `data` · `pipeline` is `gpus`.
+    """
+
+    gpus: int
+    global_batch: int
+    micro_batch: int
+    hidden: int
+    heads: int
+    layers: int
+    tokens: int  # a sequence
+    tensor: int
+    data: int
+    pipeline: int
+    iteration_s: float
+
+
 FASHION_MNIST = DataFile(
     name="fashion-mnist.npz",
     size_bytes=5_278_835,
@@ -76,6 +98,22 @@ CIFAR10 = DataFile(
     remedy="Delete it and fetch the Python version again from https://www.cs.toronto.edu/~kriz/cifar.html",
     url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
 )
+VTRAIN = {
+    "multi": DataFile(
+        name="vtrain-multi.csv",
+        size_bytes=5_190,
+        algorithm="sha256",
+        digest="7985c78c385d032dd96d3a11578721182d2144dc3acb9070d76506cd3185cc67",
+        remedy="Restore it in the checkout with: git checkout -- datasets/vtrain-multi.csv",
+    ),
+    "single": DataFile(
+        name="vtrain-single.csv",
+        size_bytes=57_035,
+        algorithm="sha256",
+        digest="63bda66b05ab0e52751f7bcaf610d1fc77ae55a581efb3f51a22b0c7650ab4ec",
+        remedy="Restore it in the checkout with: git checkout -- datasets/vtrain-single.csv",
+    ),
+}
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
@@ -106,6 +144,32 @@ def bandwidths() -> list[tuple[str, float, str]]:
             rows = json.loads(path.read_text(encoding="utf-8"))
             return [(row["name"], float(row["bytes_per_s"]), row["source"]) for row in rows]
     raise FileNotFoundError(f"expected bandwidths.json in one of: {listed(folders)}. It ships with the course.")
+
+
+def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
+    """Measured training steps of real clusters, in the file's order.
+
+    "multi": 109 on 64, 256 and 512 GPUs; "single": 1,440 on one node of 8. J. Bang et al., "vTrain", MICRO 2024,
+    arXiv:2312.12391. Raises ValueError for another name or a damaged file, FileNotFoundError for a missing one.
+    """
+    if which not in VTRAIN:
+        raise ValueError(f"data.measured_iterations: expected 'multi' or 'single', got {which!r}. Pass one of these two.")
+
+    path = find(VTRAIN[which], data_folders())
+    if path is None:
+        raise FileNotFoundError(
+            f"data.measured_iterations: expected the file {VTRAIN[which].name}, looked in {listed(data_folders())}. It is "
+            "in datasets/ of the course's repository: set the variable WORLDSIZE_DATA to that folder."
+        )
+
+    with path.open(encoding="utf-8-sig", newline="") as lines:  # the files begin with a byte-order mark
+        rows = list(csv.reader(lines))[1:]
+
+    found = []
+    for row in rows:
+        *counts, milliseconds = row[-11:]  # "multi" has the billions of parameters before them
+        found.append(MeasuredIteration(*map(int, counts), iteration_s=float(milliseconds) / 1e3))
+    return found
 
 
 def data_folders() -> list[Path]:

@@ -1,0 +1,138 @@
+"""Memory, operations, seconds and days of a training step are those that were published."""
+
+import pytest
+
+from worldsize import data
+from worldsize.formulas import activations, measured_clusters
+from worldsize.formulas import training_step as step
+from worldsize.formulas.training_step import Plan, Transformer
+
+pytestmark = pytest.mark.quick
+
+# Megatron-LM, 2021, table 1: billions, layers, width, heads
+MEGATRON = [
+    (1.7, 24, 2304, 24), (3.6, 30, 3072, 32), (7.5, 36, 4096, 32), (18.4, 40, 6144, 48), (39.1, 48, 8192, 64),
+    (76.1, 60, 10240, 80), (145.6, 80, 12288, 96), (310.1, 96, 16384, 128), (529.6, 105, 20480, 128),
+    (1008.0, 128, 25600, 160),
+]  # fmt: skip
+GPT3 = Transformer(96, 12288, 96)
+TRILLION = Transformer(128, 25600, 160)
+# Korthikanti et al., 2022, tables 3 and 5: model, pipeline, chunks, micro-batch, batch, seconds with full and selective
+KORTHIKANTI = [
+    (Transformer(48, 6144, 64), 1, 1, 4, 4, 1.42, 1.10),
+    (GPT3, 8, 3, 1, 64, 18.13, 13.75),
+    (Transformer(105, 20480, 128), 35, 3, 1, 280, 49.05, 37.83),
+    (TRILLION, 64, 1, 1, 512, 94.42, 71.49),
+]
+
+
+@pytest.mark.parametrize(("billions", "layers", "hidden", "heads"), MEGATRON)
+def test_the_formula_counts_the_parameters_of_megatrons_ten_models(billions, layers, hidden, heads):
+    assert step.parameters(Transformer(layers, hidden, heads)) / 1e9 == pytest.approx(billions, abs=0.051)
+
+
+def test_gpt_3_takes_34_days_and_the_trillion_84():
+    assert step.training_days(step.parameters(GPT3), 300e9, 1024, 140e12) == pytest.approx(33.8, abs=0.05)
+    assert step.training_days(step.parameters(TRILLION), 450e9, 3072, 163e12) == pytest.approx(83.9, abs=0.05)
+
+
+def test_the_trillions_checkpoint_is_within_3_percent_of_13_8_terabytes():
+    assert step.checkpoint_bytes(step.parameters(TRILLION)) / 1e12 == pytest.approx(13.8, rel=0.03)
+
+
+def test_operations_are_those_of_megatrons_equation_3():
+    s, h, l, v, b = 2048, 12288, 96, 51200, 1536  # noqa: E741 - the equation's letters
+    assert step.flops(GPT3, b) == pytest.approx(96 * b * s * l * h**2 * (1 + s / (6 * h) + v / (16 * l * h)))
+
+
+def test_selective_recomputation_costs_few_operations_and_full_a_third():
+    kept, selective, full = (step.flops(GPT3, 1, how) for how in ("", "attention", "whole"))
+    assert 1.00 < selective / kept < 1.03
+    assert 1.30 < full / kept < 1.34
+
+
+@pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.88)])
+def test_a_plan_of_64_replicas_holds_what_zero_says_of_7_5_billion(zero, gigabytes):
+    model = Transformer(36, 4096, 32)
+    held = step.memory(model, Plan(data=64, global_batch=64, zero=zero))
+    del held["activations"]
+    assert sum(held.values()) / step.parameters(model) * 7.5 == pytest.approx(gigabytes, abs=0.05)
+
+
+@pytest.mark.parametrize("model, p, v, b, batch, full_s, _", KORTHIKANTI)
+def test_full_recomputation_takes_what_was_measured_within_10_percent(model, p, v, b, batch, full_s, _):
+    plan = Plan(tensor=8, pipeline=p, chunks=v, micro_batch=b, global_batch=batch, recomputed="whole")
+    assert sum(step.seconds(model, plan).values()) == pytest.approx(full_s, rel=0.1)
+
+
+@pytest.mark.parametrize("model, p, v, b, batch, _, selective_s", KORTHIKANTI)
+def test_selective_recomputation_takes_what_was_measured_within_10_percent(model, p, v, b, batch, _, selective_s):
+    plan = Plan(8, p, 1, b, batch, v, recomputed="attention", sequence_parallel=True)
+    assert sum(step.seconds(model, plan).values()) == pytest.approx(selective_s, rel=0.1)
+
+
+def test_the_accelerators_defaults_predict_what_the_fitted_model_predicts():
+    rows = data.measured_iterations("multi")
+    small = [row for row in rows if row.gpus == 64]
+    memory = measured_clusters.fit_memory(data.measured_iterations("single"))
+    fitted = measured_clusters.predict(measured_clusters.fit(small, memory), rows)
+
+    for row, expected_s in zip(rows, fitted, strict=True):
+        model = Transformer(row.layers, row.hidden, row.heads)
+        plan = Plan(row.tensor, row.pipeline, row.data, row.micro_batch, row.global_batch, recomputed="whole")
+        assert sum(step.seconds(model, plan).values()) == pytest.approx(expected_s, rel=0.01)
+
+
+def test_1f1b_holds_a_micro_batch_for_each_stage_and_no_more():
+    layer = activations.transformer_layer(2048, 1, 12288, 96, 8, "tensor")
+    few, many = (step.memory(GPT3, Plan(8, 8, 1, 1, m))["activations"] for m in (4, 64))
+    assert few == pytest.approx(4 * 12 * layer)
+    assert many == pytest.approx(8 * 12 * layer)
+
+
+def test_interleaving_holds_more_activations_and_waits_less():
+    plain, interleaved = (Plan(8, 8, 1, 1, 64, chunks) for chunks in (1, 3))
+    ratio = step.memory(GPT3, interleaved)["activations"] / step.memory(GPT3, plain)["activations"]
+    assert ratio == pytest.approx(1 + 7 / (8 * 3))
+    assert step.seconds(GPT3, interleaved)["bubble"] < step.seconds(GPT3, plain)["bubble"] / 2
+
+
+def test_each_way_to_recompute_keeps_less():
+    kept, selective, full = (
+        step.memory(GPT3, Plan(8, 8, 1, 1, 64, recomputed=how))["activations"] for how in step.RECOMPUTED
+    )
+    assert kept > selective > full
+
+
+def test_a_plan_on_one_rank_moves_nothing():
+    parts = step.seconds(Transformer(24, 1024, 16), Plan())
+    assert [parts[name] for name in ("tensor parallel", "bubble", "point to point", "data parallel")] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"tensor": 0}, "tensor is 0"),
+        ({"data": 3, "global_batch": 4}, "doesn't divide"),
+        ({"recomputed": "all"}, "expected recomputed"),
+        ({"zero": 4}, "stage of ZeRO"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(words, said):
+    with pytest.raises(ValueError, match=said):
+        Plan(**words)
+
+
+def test_stages_that_do_not_divide_the_layers_are_refused():
+    with pytest.raises(ValueError, match="96 layers don't divide into 7 stages"):
+        step.memory(GPT3, Plan(pipeline=7))
+
+
+def test_a_model_without_layers_is_refused():
+    with pytest.raises(ValueError, match="layers is 0"):
+        step.parameters(Transformer(0, 1, 1))
+
+
+def test_days_at_no_speed_are_refused():
+    with pytest.raises(ValueError, match="above 0"):
+        step.training_days(1e9, 1e9, 8, 0)

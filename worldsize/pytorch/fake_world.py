@@ -1,0 +1,241 @@
+"""One rank of a world of any size, with PyTorch's own sharding: what it holds and what it would send, in one process.
+
+PyTorch's `fake` process group answers every collective at once and moves nothing. So real `fully_shard` and
+`parallelize_module` show shapes, memory and bytes at world size 10,000; numbers mean nothing there, and time neither. It
+is private to PyTorch (`torch.testing._internal`), which `pyproject.toml` holds at one minor release, and named in this file
+alone. The world lives and ends in a process of its own. Left out: what other ranks hold (ask for another rank), what
+moves inside a collective, NCCL's buffers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from worldsize.pytorch.live_bytes import LiveBytes
+
+FAKE_GROUP = "torch.testing._internal.distributed.fake_pg"
+TORCH = "2.13"
+# operations of PyTorch's dispatcher to the names of torch.distributed; a part of the name tells
+_NAMES = {
+    "allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "allreduce": "all_reduce",
+    "all_reduce": "all_reduce", "broadcast": "broadcast", "alltoall": "all_to_all", "all_to_all": "all_to_all",
+}  # fmt: skip
+_OUTPUT_FIRST = ("allgather", "reduce_scatter", "alltoall")  # of c10d's own: (output, input, …)
+
+
+@dataclass(frozen=True)
+class HeldParameter:
+    """A parameter: its `whole` shape, and the `local` shape of what this rank holds of it."""
+
+    name: str
+    whole: tuple[int, ...]
+    local: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CollectiveCalls:
+    """How often one collective was called in a step, and the bytes of this rank's inputs to all those calls."""
+
+    op: str
+    calls: int
+    input_bytes: int
+
+
+@dataclass(frozen=True)
+class FakeRank:
+    """What one rank of a fake world holds after a step, in bytes, and what it called in that step.
+
+    `peak_bytes`: the most that lived at once, of tensors that operations touched.
+    """
+
+    rank: int
+    world_size: int
+    parameters: tuple[HeldParameter, ...]
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    peak_bytes: int
+    collectives: tuple[CollectiveCalls, ...]
+
+    @property
+    def elements(self) -> int:
+        """Numbers of all parameters that this rank holds."""
+        return sum(torch.Size(held.local).numel() for held in self.parameters)
+
+
+def fully_sharded(model: nn.Module, mesh: Any) -> nn.Module:
+    """The plan of a fake world's rank that is FSDP2's: `fully_shard` of each child that has parameters, then of the whole."""
+    from torch.distributed.fsdp import fully_shard
+
+    for child in model.children():
+        if any(True for _ in child.parameters()):
+            fully_shard(child, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def fake_rank(
+    build: Callable[[], nn.Module],
+    example: Callable[[], torch.Tensor],
+    world_size: int,
+    rank: int = 0,
+    *,
+    plan: Callable[[nn.Module, Any], nn.Module] = fully_sharded,
+    mesh: Mapping[str, int] | None = None,
+    limit_s: float = 120.0,
+) -> FakeRank:
+    """One training step (forward, sum as loss, backward, AdamW) of one rank in a fake world of `world_size` ranks.
+
+    `build()` makes the model and `example()` this rank's input. `plan(model, mesh)` spreads the model and returns it, with
+    PyTorch's own functions; `mesh` names the dimensions of the `DeviceMesh` and their sizes, {"data": world_size} if not
+    given. All runs in a new process. Raises ValueError for a rank or a mesh that doesn't fit, RuntimeError where
+    PyTorch lacks its fake group or the step fails, TimeoutError after `limit_s`.
+    """
+    sizes = dict(mesh or {"data": world_size})
+    if not 0 <= rank < world_size:
+        raise ValueError(f"fake_rank: rank {rank!r} of {world_size!r}; expected a rank from 0 to {world_size - 1}.")
+    if torch.Size(sizes.values()).numel() != world_size:
+        raise ValueError(f"fake_rank: the mesh {sizes} doesn't hold {world_size} ranks. Its sizes multiply to that number.")
+    if not _has_fake_group():
+        raise RuntimeError(
+            f"fake_rank: expected PyTorch {TORCH} with its private {FAKE_GROUP}, got PyTorch {torch.__version__} without it. "
+            f"Install torch=={TORCH}.*, which this course is tested with."
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        job, answer = Path(folder, "job"), Path(folder, "answer")
+        job.write_bytes(cloudpickle.dumps((build, example, world_size, rank, plan, sizes)))
+        command = [sys.executable, "-c", _CHILD, repr(sys.path), str(job), str(answer)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"fake_rank: the step of rank {rank} of {world_size} took longer than {limit_s} s. Build a smaller model."
+            ) from None
+        if not answer.is_file():
+            raise RuntimeError(
+                f"fake_rank: the process of rank {rank} of {world_size} ended with {done.returncode} before its step was "
+                f"over: {done.stderr.strip()[-500:]} (Out of memory? Build a smaller model.)"
+            )
+        found, failure = cloudpickle.loads(answer.read_bytes())
+
+    if failure:
+        last = failure.strip().splitlines()[-1]
+        raise RuntimeError(f"fake_rank: the step of rank {rank} of {world_size} failed: {last}\n{failure}")
+    return found
+
+
+# with the caller's path, so that the functions of its modules are found
+_CHILD = """
+import ast, sys
+sys.path[:] = ast.literal_eval(sys.argv[1])
+from pathlib import Path
+from worldsize.pytorch import fake_world
+fake_world._answer(Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+def _has_fake_group() -> bool:
+    try:
+        return importlib.util.find_spec(FAKE_GROUP) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _answer(job: Path, answer: Path) -> None:
+    """In the new process: do the job, and leave (what was found, the failure as text)."""
+    found, failure = None, ""
+    try:
+        found = _step(*cloudpickle.loads(job.read_bytes()))
+    except Exception:
+        failure = traceback.format_exc()
+
+    unfinished = answer.with_suffix(".part")
+    unfinished.write_bytes(cloudpickle.dumps((found, failure)))
+    unfinished.rename(answer)
+
+
+def _step(build: Callable, example: Callable, world_size: int, rank: int, plan: Callable, sizes: dict) -> FakeRank:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    store = importlib.import_module(FAKE_GROUP).FakeStore()
+    dist.init_process_group("fake", store=store, rank=rank, world_size=world_size)
+    mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+    model = plan(build(), mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    x = example()
+
+    with LiveBytes(model.parameters()) as meter, _Calls() as calls:
+        model(x).sum().backward()
+        optimizer.step()
+
+    weights = list(model.parameters())
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    found = FakeRank(
+        rank, world_size,
+        tuple(HeldParameter(name, tuple(p.shape), tuple(_local(p).shape)) for name, p in model.named_parameters()),
+        parameter_bytes=_bytes(weights),
+        gradient_bytes=_bytes([p.grad for p in weights if p.grad is not None]),
+        optimizer_bytes=_bytes([value for value in states if isinstance(value, torch.Tensor) and value.dim()]),
+        peak_bytes=meter.peak,
+        collectives=calls.counted(),
+    )  # fmt: skip
+    dist.destroy_process_group()
+    return found
+
+
+class _Calls(TorchDispatchMode):
+    """Counts collectives as the dispatcher sees them: those of `torch.distributed` and DTensor's functional ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+
+    def counted(self) -> tuple[CollectiveCalls, ...]:
+        return tuple(CollectiveCalls(op, self._calls[op], self._bytes[op]) for op in sorted(self._calls))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # DTensor takes it apart, and its collectives come here one by one
+
+        if func.namespace in ("c10d", "_c10d_functional"):
+            self._count(func.namespace, func._opname, args)
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, namespace: str, called: str, args: tuple) -> None:
+        op = next((name for part, name in _NAMES.items() if part in called), "")
+        if not op:
+            return
+
+        given = args[0]
+        if namespace == "c10d" and any(part in called for part in _OUTPUT_FIRST):
+            given = args[1]
+        self._calls[op] += 1
+        self._bytes[op] += sum(x.nbytes for x in tree_leaves(given) if isinstance(x, torch.Tensor))
+
+
+def _local(x: torch.Tensor) -> torch.Tensor:
+    return getattr(x, "_local_tensor", x)
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(_local(x).nbytes for x in tensors)
