@@ -18,8 +18,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tests.simulate.programs import all_to_all, ring, server, tree, two_levels
-from tests.simulate.test_against_launch import seconds, together
+from tests.simulate.programs import all_to_all, ring, seconds, server, together, tree, two_levels
 from worldsize.launch import launch
 from worldsize.links import Link
 from worldsize.simulate import Nodes, simulate

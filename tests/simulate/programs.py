@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from worldsize.fabric.collectives import meet
+
 
 def passes(fabric, parts, me, peer, count):
     """Reduce-scatter, then all-gather, round the ring of `count` ranks of which `peer(d)` is d further on."""
@@ -93,3 +95,16 @@ def tree(fabric, x):
     for other in reversed(below):
         fabric.send(x, other)
     return x
+
+
+def together(fabric, fn, x):
+    """All begin at once, so that a process that starts late is not counted."""
+    meet(fabric)
+    fabric.compute(1e-6)
+    fn(fabric, x)
+
+
+def seconds(run):
+    """From the first message after all have met to the end of the last."""
+    began_s = max(span.end_s for span in run.trace.spans if span.kind == "compute")
+    return max(t.end_s for t in run.trace.transfers) - began_s

@@ -5,26 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tests.simulate.programs import all_to_all, ring, server, tree
-from worldsize.fabric.collectives import meet
+from tests.simulate.programs import all_to_all, ring, seconds, server, together, tree
 from worldsize.launch import launch
 from worldsize.links import Link
 from worldsize.simulate import simulate
 
 SLOW = Link("20 MB/s", "10 ms")
-
-
-def together(fabric, fn, x):
-    """All begin at once, so that a process that starts late is not counted."""
-    meet(fabric)
-    fabric.compute(1e-6)
-    fn(fabric, x)
-
-
-def seconds(run):
-    """From the first message after all have met to the end of the last."""
-    began_s = max(span.end_s for span in run.trace.spans if span.kind == "compute")
-    return max(t.end_s for t in run.trace.transfers) - began_s
 
 
 def test_simulated_seconds_are_those_of_shaped_processes_within_a_tenth():
