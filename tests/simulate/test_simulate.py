@@ -268,6 +268,20 @@ def test_a_function_without_a_fabric_is_refused():
 # ---- what a rank has of its own ----------------------------------------------------------------------
 
 
+def stops_without_grad(fabric):
+    torch._C._set_grad_enabled(False)
+    fabric.recv(torch.zeros(1), 0 if fabric.rank else 1)
+
+
+def test_the_caller_s_grad_mode_is_as_it_was():
+    with pytest.raises(Deadlock):
+        simulate(stops_without_grad, 2)
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        simulate(draws, 2)
+        assert not torch.is_grad_enabled()
+
+
 def test_generators_clocks_and_output_of_the_caller_are_as_they_were():
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
@@ -322,7 +336,12 @@ print(time.process_time() - began_s, resource.getrusage(resource.RUSAGE_SELF).ru
 
 
 @pytest.mark.parametrize(
-    ("n", "most_s"), [(64, 0.5), (256, 3.0), pytest.param(1024, 60.0, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
+    ("n", "most_s"),
+    [
+        (64, 0.5),
+        pytest.param(256, 3.0, marks=pytest.mark.soak),
+        pytest.param(1024, 60.0, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
+    ],
 )
 def test_lab_06_s_ring_in_full_takes_so_much_cpu_time_and_memory_at_most(n, most_s):
     ended = subprocess.run([sys.executable, "-c", RING, str(n)], capture_output=True, text=True, timeout=500)

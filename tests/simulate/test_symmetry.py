@@ -123,6 +123,13 @@ def test_stragglers_on_a_shared_card_are_refused_beyond_what_is_simulated_in_ful
         simulate(works_and_sums, 4_000, args=(torch.ones(4_000),), nodes=EIGHT, stragglers={3: 2.0})
 
 
+def test_stragglers_are_refused_where_vectors_over_them_would_take_minutes(monkeypatch):
+    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 3_000)
+    monkeypatch.setattr("worldsize.simulate.run.MOST_UNEVEN_RANKS", 3_000)
+    with pytest.raises(ValueError, match="more than 3,000 ranks of unequal speed"):
+        simulate(works_and_sums, 4_000, args=(torch.ones(4_000),), link=LINK, stragglers={3: 2.0})
+
+
 def shifted(fabric, x):
     """A send at +2 that is awaited at -1: every rank does the same, and nothing meets."""
     for _ in range(fabric.world_size):

@@ -46,16 +46,16 @@ class OwnState:
         self._world = world
         self._seed = seed
         self._keeps_generators = keeps_generators
-        self._learns: dict[int, bool] = {}
+        self._without_grad: set[int] = set()
         self._generators: dict[int, tuple] = {}
         self._before: tuple = ()
 
     # ---- turns -----------------------------------------------------------------------------------
 
     def enter(self, rank: int) -> None:
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            torch._C._set_grad_enabled(self._learns.get(rank, True))
+        torch, learns = sys.modules.get("torch"), rank not in self._without_grad
+        if torch is not None and torch.is_grad_enabled() != learns:
+            torch._C._set_grad_enabled(learns)
 
         if self._keeps_generators:
             if rank in self._generators:
@@ -69,8 +69,8 @@ class OwnState:
 
     def leave(self, rank: int) -> None:
         torch = sys.modules.get("torch")
-        if torch is not None:
-            self._learns[rank] = torch.is_grad_enabled()
+        if torch is not None and torch.is_grad_enabled() != (rank not in self._without_grad):
+            self._without_grad ^= {rank}
 
         if self._keeps_generators:
             self._generators[rank] = _generators()
@@ -87,7 +87,7 @@ class OwnState:
     @contextmanager
     def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:
         """Inside, prints and reports go to the rank that has its turn, and clocks are its own."""
-        with _generators_kept(), self._virtual_clocks(fn), self._own_output(), self._refusals(), self._watched(timeout_s):
+        with _callers_state_kept(), self._virtual_clocks(fn), self._own_output(), self._refusals(), self._watched(timeout_s):
             yield
 
     @contextmanager
@@ -304,10 +304,14 @@ def _same(one: tuple, other: tuple) -> bool:
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
-    """The caller's generators are afterwards as they were."""
-    before = _generators()
+def _callers_state_kept() -> Iterator[None]:
+    """The caller's generators and grad mode are afterwards as they were."""
+    before, torch = _generators(), sys.modules.get("torch")
+    learns = torch is None or torch.is_grad_enabled()
     try:
         yield
     finally:
         _set_generators(before)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch._C._set_grad_enabled(learns)

@@ -35,6 +35,7 @@ from worldsize.trace import Span
 
 MOST_MESSAGES = 3_000_000
 MOST_FULL_RANKS = 20_000  # each has a stack of its own
+MOST_UNEVEN_RANKS = 20_000  # each call is a vector over all of them
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ def by_symmetry(
     """Simulate the ranks of one node, which stand for all others. Raises NotSymmetric, and what `simulate` does."""
     k, n = setting.node_ranks, setting.world_size
     uneven = bool((setting.slowness != 1).any())
+    if uneven and n > MOST_UNEVEN_RANKS:
+        raise NotSymmetric(f"stragglers differ, and more than {MOST_UNEVEN_RANKS:,} ranks of unequal speed would take minutes")
     if uneven and setting.nodes:
         raise NotSymmetric("stragglers come to their node's network card in another order than the others")
 

@@ -85,6 +85,7 @@ class World:
         self.ended: set[int] = set()
 
         self._clocks = clocks
+        self._has_cards = clocks.node_ranks > 0
         self._slowness = slowness
         self._dies_s = dies_s
         self._limit = limit
@@ -116,7 +117,7 @@ class World:
 
     def post(self, rank: int, x: Any, to: int, tag: int) -> Sent:
         clock, columns = self._clocks.own[rank], self.columns
-        if self._clocks.shared(rank, to):
+        if self._has_cards and self._clocks.shared(rank, to):
             clock = self._clocks.card(rank)
             self._until_earliest(rank, self.clock_s[rank])
 
@@ -193,7 +194,7 @@ class World:
         message.x = None
 
         clock = self._clocks.own[rank]
-        if self._clocks.shared(frm, rank):
+        if self._has_cards and self._clocks.shared(frm, rank):
             clock = self._clocks.card(rank)
             self._until_earliest(rank, max(taken_s, self._enters_s(frm, rank, message.first_s)))
 
