@@ -438,15 +438,15 @@ figures.curves(
 )
 
 # %%
-def thousand(ranks=1024, latency="100 us"):
+def thousand(largest_world=1024, latency="100 us"):
     link = Link("20 MB/s", latency)
-    rows = {name: [(k, simulated_s(fn, k, link)) for k in many if k <= ranks] for name, fn in broadcasts.items()}
+    rows = {name: [(k, simulated_s(fn, k, link)) for k in many if k <= largest_world] for name, fn in broadcasts.items()}
     return figures.curves(
         [figures.Curve(name, simulated=points) for name, points in rows.items()],
         f"A latency of {latency}: star or tree?", x="ranks", y="time of a broadcast (s)", log=True,
     )
 
-knobs(thousand, ranks=[64, 256, 1024], latency=["1 us", "100 us", "20 ms"])
+knobs(thousand, largest_world=[64, 256, 1024], latency=["1 us", "100 us", "20 ms"])
 
 # %% [markdown]
 # ## When the star wins (optional)

@@ -672,16 +672,16 @@ figures.curves(
 # do the same; the run's `notes` say what speaks for that. A server's ranks do not, and are all simulated.)
 
 # %%
-def thousand(ranks=1024, bandwidth="20 MB/s", latency="100 us"):
+def thousand(largest_world=1024, bandwidth="20 MB/s", latency="100 us"):
     link = Link(bandwidth, latency)
-    ladder = [n for n in many if n <= ranks]
+    ladder = [n for n in many if n <= largest_world]
     rows = {name: [(n, simulated_s(fn, n, link)) for n in ladder] for name, fn in in_simulation.items()}
     return figures.curves(
         [figures.Curve(name, simulated=points) for name, points in rows.items()],
         f"Simulated, {bandwidth} and {latency}: who is ahead?", x="ranks", y="time of an all-reduce (s)", log=True
     )
 
-knobs(thousand, ranks=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"], latency=["1 us", "100 us", "10 ms"])
+knobs(thousand, largest_world=[64, 256, 1024], bandwidth=["20 MB/s", "1 GB/s", "50 GB/s"], latency=["1 us", "100 us", "10 ms"])
 
 # %% [markdown]
 # ## Small messages

@@ -74,7 +74,7 @@ try:
 except RuntimeError as error:
     print(error)
 for_colours[0] = nn.Conv2d(1, 64, 7, 2, padding=3, bias=False)
-print("after the swap, out:", list(for_colours(images[:2]).shape))
+print("after the swap, out:", list(for_colours(images[:2]).shape), "for two images and 1000 classes")
 
 # %% [markdown]
 # So the first layer is swapped, and the rest stays. `channels=1` does the same below. With several GPUs this lab takes
@@ -160,8 +160,9 @@ for c in on_card_0:
     print(f"{c.op:>11} {c.size_bytes / 1e6:8.3f} MB, {1e3 * (c.start_s - on_card_0[0].start_s):4.0f} ms after the first")
 
 # %% [markdown]
-# Read it from above. **Scatter** the images; **replicate** the weights, at every step anew, because the copies of the
-# step before are out of date; **gather** the outputs on card 0, where the loss is worked out. Backward: scatter the
+# Read it from above. **Scatter** the images; **replicate** the weights (the line names one copy, and every other card gets
+# one; the smallest messages are BatchNorm's running means), at every step anew, because the copies of the step before are
+# out of date; **gather** the outputs on card 0, where the loss is worked out. Backward: scatter the
 # outputs' gradients, and **add up** all weights' gradients on card 0. Only card 0 takes the step.
 
 # %%
@@ -171,10 +172,10 @@ figures.links(trace).calling("card")
 # One row and one column: everything leaves or enters card 0. The others wait for it, and it needs more memory than
 # they do. There is a second price that no card shows: all threads share one Python, which runs one of them at a time.
 #
-# **In one sentence:** which other pattern of this course looks like this?
+# **In one sentence:** what limits it as cards are added?
 #
-# <details><summary>Compare</summary>The parameter server: one rank in the middle, whose load grows with the number of
-# the others.</details>
+# <details><summary>Compare</summary>Card 0: it sends and receives for every other card, so its load grows with their number.
+# The parameter server of lab 06 has the same trouble.</details>
 
 # %% [markdown]
 # ## A process for each card
@@ -257,7 +258,7 @@ def incomplete():
 print(launch(incomplete, 2, device="cpu")[0])
 
 # %% [markdown]
-# The last line is the error; those before it are PyTorch's own warnings. Rank 2's key was never there, and all others
+# The last line is the error; lines before it, if any, are PyTorch's own warnings. Rank 2's key was never there, and all others
 # gave up. Without a limit of your own they wait for minutes. So give a limit.
 #
 # RANK is the number among *all* processes, LOCAL_RANK the number on *this machine*. Which of the two chooses the card?
@@ -298,8 +299,8 @@ except RankFailed as failed:
     print(str(failed).splitlines()[0])
 
 # %% [markdown]
-# That one is told. `device_ids=[local]` says on which GPU this rank's model lies, and `output_device=local` where its
-# outputs go: the same one, which is the default. For a model on the CPU both are None.
+# PyTorch reports that one. `device_ids=[k]`, with this rank's LOCAL_RANK k, says on which GPU its model lies, and
+# `output_device=k` where its outputs go: the same one, which is the default. For a model on the CPU both are None.
 
 # %%
 def where_it_runs():
@@ -314,7 +315,7 @@ for rank, said in enumerate(launch(where_it_runs, 2).results):
     print(f"rank {rank}: {said}")
 
 # %% [markdown]
-# The second mistake is not told: after wrapping, a new parameter takes the place of an old one. Rank r's example
+# Nobody reports the second mistake: after wrapping, a new parameter takes the place of an old one. Rank r's example
 # is r + 1, so its own gradient is r + 1 too, and the mean over two ranks is 1.5.
 
 # %%
@@ -374,7 +375,8 @@ figures.links(step)
 # little that gloo tells beside the data is left out.) Lab 06 builds this ring.
 
 # %% [markdown]
-# The articles are not wholly wrong. Once, when DDP wraps the model, everything does come from rank 0: the weights.
+# The articles are not wholly wrong. Once, when DDP wraps the model, everything does start at rank 0: the weights, which
+# are passed on from rank to rank.
 # (Before that the ranks compare the shapes of their parameters: the all-gather below.) And before each forward pass rank
 # 0's *buffers* go out, such as the running means of BatchNorm; this model has none. Here is the start:
 
@@ -475,7 +477,7 @@ figures.histories(
 # %%
 # Set-up
 def line(data):
-    """A linear model with the weights that `data` gives: they differ from rank to rank."""
+    """A linear model with the weights that `data` gives: they differ from rank to rank, until DDP wraps it."""
     model = nn.Linear(data["x"].shape[1], 1, dtype=data["x"].dtype)
     model.load_state_dict({"weight": data["weight"], "bias": data["bias"]})
     return model
@@ -590,7 +592,7 @@ except RankFailed as failed:
 
 # %% [markdown]
 # Where the last line is an error, this PyTorch has it for GPUs alone, and it was not run here. `convert_sync_batchnorm`
-# comes before the wrapping. What a rank sees in a step is smaller with every rank that shares the batch.
+# comes before the wrapping. The more ranks share a batch, the fewer images each BatchNorm sees.
 
 # %% [markdown]
 # ## As a notebook, as a script
@@ -798,7 +800,7 @@ for _ in range(20):
     for p in net.parameters():
         p.data -= 0.01 * p.grad
 predicted = net(test_images.flatten(1)).argmax(dim=1)
-counts = list(range(1, 41))
+counts = list(range(1, 40))
 truth = [(predicted[:c] == test_labels[:c]).double().mean().item() for c in counts]
 
 # %%
@@ -812,7 +814,7 @@ figures.histories(
 )
 
 # %% [markdown]
-# With many images the error is small, and always there unless the count divides by 4. It also changes with the number of
+# With many images the error is small, and it can be there wherever the count does not divide by 4. It also changes with the number of
 # ranks, so two runs cannot be compared. For a *training* the padding does little harm: each epoch deals others twice.
 
 # %% [markdown]
@@ -953,6 +955,8 @@ for name, load in (
 # %%
 small = {**shape, "depth": 18, "width": 16}
 slow = Link("20 MB/s", "100 us")
+
+# %%
 lab.predict("ratio", f"{cards} cards, slow links: a step of DataParallel takes how many times a step of DDP?", "times")
 
 # %%

@@ -56,7 +56,8 @@ def test_a_prediction_is_shown_once(ran):
 def test_a_knob_draws_its_figure_anew(ran):
     alts = [image.get_attribute("alt") for image in ran.tab.page.locator(f"{OUTPUT} img").all()]
     assert [alt for alt in alts if "3 ranks" in alt] != []
-    ran.tab.screenshot("knobs", ran.tab.page.locator(".jp-CodeCell", has=ran.tab.page.get_by_label("bandwidth", exact=True)))
+    panels = ran.tab.page.locator(".jp-CodeCell", has=ran.tab.page.get_by_label("ranks", exact=True))
+    ran.tab.screenshot("knobs", panels)
 
 
 def test_the_step_throughs_come_alive(ran):

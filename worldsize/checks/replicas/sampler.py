@@ -98,7 +98,7 @@ def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int
     *shares, later = [list(map(int, got)) for got in returned]
     cover = _wrong_cover(shares, count)
     if cover:
-        return {even: cover, shuffled: None, equal: cover}
+        return {even: cover, shuffled: cover if _ORDERS_DIFFER in cover else None, equal: cover}
 
     order = _wrong_order(shares, later, count, epoch)
     if order:
@@ -146,13 +146,16 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
     return None
 
 
+_ORDERS_DIFFER = "the ranks' orders differ"
+
+
 def _why_missing(shares: Epoch, got: int, each: int) -> str:
     if got < each:
         return "The rest was left out: take it, and pad what is missing with examples from the beginning of the order."
     if len({tuple(sorted(share)) for share in shares}) == 1:
         return "All ranks take the same examples."
     return (
-        "And others are taken twice, so the ranks' orders differ: shuffle with the same seed on every rank, in a "
+        f"And others are taken twice, so {_ORDERS_DIFFER}: shuffle with the same seed on every rank, in a "
         "generator of its own."
     )
 
