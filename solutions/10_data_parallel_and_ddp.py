@@ -814,8 +814,9 @@ figures.histories(
 )
 
 # %% [markdown]
-# With many images the error is small, and it can be there wherever the count does not divide by 4. It also changes with the number of
-# ranks, so two runs cannot be compared. For a *training* the padding does little harm: each epoch deals others twice.
+# With many images the error is small, and it can be there wherever the count does not divide by 4. It also changes with the
+# number of ranks, so two runs cannot be compared. For a *training* the padding does little harm: each epoch deals others
+# twice.
 
 # %% [markdown]
 # ## Save once, load everywhere, go on
