@@ -239,3 +239,40 @@ def with_device_ids_and_a_loader_of_its_own(data, epochs, batch_size, rate, buil
             optimizer.step()
         row.copy_(flat([*ddp.parameters()]))
     return told.numpy()
+
+
+@answers.is_wrong("the order of the first one, and the gradients of earlier steps are still there")
+def forgets_the_epoch_and_the_zeros(data, epochs, batch_size, rate, build=line, loss=mse_loss):
+    return train(data, epochs, batch_size, rate, build, loss, new_order=False, forget=False)
+
+
+@answers.is_wrong("Each rank took batch_size // 2 examples in a step: batch_size counts one rank's own")
+def divides_the_batch(data, epochs, batch_size, rate, build=line, loss=mse_loss):
+    return train(data, epochs, batch_size // dist.get_world_size(), rate, build, loss)
+
+
+def train_from(loader, data, epochs, rate, build, loss):
+    model, history = DistributedDataParallel(build(data)), []
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    for epoch in range(epochs):
+        if isinstance(loader.sampler, DistributedSampler):
+            loader.sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+        history.append(flat([*model.parameters()]))
+    return history
+
+
+@answers.is_wrong("The smaller batch at the end of a share was left out")
+def drops_the_last_batch(data, epochs, batch_size, rate, build=line, loss=mse_loss):
+    dataset = TensorDataset(data["x"], data["y"])
+    loader = DataLoader(dataset, batch_size, sampler=DistributedSampler(dataset), drop_last=True)
+    return train_from(loader, data, epochs, rate, build, loss)
+
+
+@answers.is_wrong("Is the loader given the sampler of every epoch, and no shuffle= of its own?")
+def shuffles_in_the_loader(data, epochs, batch_size, rate, build=line, loss=mse_loss):
+    loader = DataLoader(TensorDataset(data["x"], data["y"]), batch_size, shuffle=True)
+    return train_from(loader, data, epochs, rate, build, loss)

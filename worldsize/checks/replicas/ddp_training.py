@@ -147,6 +147,8 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     every = list(range(lesson.count))
     padded = [i % lesson.count for i in range(-(-lesson.count // n) * n)]
     in_order = [[padded[rank::n] for rank in range(n)]] * EPOCHS
+    own = lesson.batch_size
+    whole = [[share[: len(share) // own * own] for share in shares] for shares in orders]
 
     def alike(*more: Any, **ways: Any) -> list[np.ndarray]:
         return [history(lesson, *more, **ways)] * n
@@ -159,6 +161,12 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
 
     return {
         "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": alike(lesson.orders(False)),
+        "Every epoch has the order of the first one, and the gradients of earlier steps are still there: "
+        "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": alike(lesson.orders(False), keep=True),
+        f"Each rank took batch_size // {n} examples in a step: batch_size counts one rank's own.": [
+            history(replace(lesson, batch_size=max(1, own // n)), orders)
+        ] * n,
+        "The smaller batch at the end of a share was left out: drop_last of the loader is False unless you say so.": alike(whole),
         "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": alike(in_order),
         "Every rank took all examples: give the loader the sampler, sampler=….": alike([[every] * n] * EPOCHS),
         "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": alike(orders, keep=True),
@@ -193,6 +201,7 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     }
 
     slip = first_slip(lambda by_rank: alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
+    slip = slip or "Is the loader given the sampler of every epoch, and no shuffle= of its own? Is it plain SGD with this rate?"
     for held, complaint in found.items():
         if complaint:
             found[held] = f"{complaint} {slip}".strip()
