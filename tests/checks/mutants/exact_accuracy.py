@@ -137,3 +137,14 @@ def gathers_objects(share, count):
     dist.all_gather_object(everyone, hits(share)[own(share, count)].tolist())
     judged = [hit for of_rank in everyone for hit in of_rank]
     return sum(judged) / len(judged)
+
+
+@answers.is_wrong("one with padding alone too? The others wait for it")
+def a_rank_with_padding_alone_goes_home(share, count):
+    places = torch.arange(len(share["labels"])) * dist.get_world_size() + dist.get_rank()
+    own = places < count
+    if not own.any():
+        return 0.0
+    totals = torch.stack([((share["predicted"] == share["labels"]) & own).sum(), own.sum()]).double()
+    dist.all_reduce(totals)
+    return (totals[0] / totals[1]).item()

@@ -16,6 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
 from worldsize.checks.kit.values import are_whole, differing, first_slip, is_row, kind_in_words, number
 from worldsize.checks.replicas.replica_mistakes import alike
@@ -214,9 +215,14 @@ def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         shares = _shares(right, n, arena.draws)
         yield Case(
             f"{ranks_in_words(n)}, {count} examples",
-            lambda shares=shares, count=count: arena.group(fn, shares, count),
+            lambda shares=shares, count=count: with_advice(arena.group(fn, shares, count), _ALL_MEET),
             lambda ended, right=right, n=n, held=held: {held: _wrong_accuracy(ended.returned, right, n)},
         )
+
+
+_ALL_MEET = {
+    "after timeout_s": "Does every rank come to the all-reduce, one with padding alone too? The others wait for it.",
+}
 
 
 def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
