@@ -272,7 +272,7 @@ def drops_the_last_batch(data, epochs, batch_size, rate, build=line, loss=mse_lo
     return train_from(loader, data, epochs, rate, build, loss)
 
 
-@answers.is_wrong("Is the loader given the sampler of every epoch, and no shuffle= of its own?")
+@answers.is_wrong("Is the loader given the sampler of every epoch, and no shuffle= of its own?", chance=True)
 def shuffles_in_the_loader(data, epochs, batch_size, rate, build=line, loss=mse_loss):
     loader = DataLoader(TensorDataset(data["x"], data["y"]), batch_size, shuffle=True)
     return train_from(loader, data, epochs, rate, build, loss)
