@@ -368,7 +368,7 @@ figures.collective_strip(run)
 # The same sum over the same links, by one server and by your ring. **Before you press Play:** does one of them send more
 # bytes in all? Which is done first, and what do most ranks do meanwhile in the other one?
 
-# %%
+# %% tags=["film"]
 run = ringed = launch(add_up, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.replay({"one server": served, "your ring": ringed})
 

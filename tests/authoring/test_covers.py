@@ -65,3 +65,19 @@ def test_a_students_notebook_finds_its_cover_from_its_own_folder(source: Path) -
     lab = nbformat.reads(built(source)[1], as_version=4)
     [path] = [found for cell in lab.cells for found in re.findall(r"\]\((\S*covers/\S+)\)", cell.source)]
     assert (source.parents[1] / "labs" / path).is_file()
+
+
+def test_a_film_is_of_the_cells_that_ask_for_one() -> None:
+    shown = {"text/html": "<div data-replay></div>", "image/png": PNG}
+    assert covers.players(executed(shown, {"text/plain": "no"}, tag=covers.FILM_TAG), covers.FILM_TAG) == [shown["text/html"]]
+    assert covers.players(executed(shown, tag="other"), covers.FILM_TAG) == []
+
+
+def test_the_readmes_film_is_one_that_a_lab_keeps() -> None:
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    film = re.search(r"!\[([^\]]+)\]\(labs/covers/(\d\d)\.svg\)", text)
+    assert film is not None
+    (source,) = [source for source in SOURCES if source.name.startswith(film[2])]
+    assert 'tags=["film"]' in source.read_text()
+    kept = covers.cover_of(source).with_suffix(".svg").read_text()
+    assert f"<title>{film[1]}</title>" in kept and "<animateMotion" in kept

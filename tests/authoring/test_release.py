@@ -51,7 +51,7 @@ def test_the_bundle_holds_the_allow_list_and_nothing_else(repository, tmp_path):
 def test_of_the_real_repository_no_solution_and_no_test_goes_out(root, tmp_path):
     released = release(root, tmp_path / "out.zip")
     assert [name for name in released if name.startswith(("solutions", "tests", "bench", "."))] == []
-    there = [*(root / "labs").glob("*.ipynb"), *(root / "labs" / "covers").glob("*.png")]
+    there = [*(root / "labs").glob("*.ipynb"), *(root / "labs" / "covers").glob("*.[ps][nv]g")]
     expected = sorted(path.relative_to(root).as_posix() for path in there)
     assert sorted(name for name in released if name.startswith("labs/")) == expected
 

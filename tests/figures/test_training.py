@@ -1,5 +1,7 @@
 """Histories and paths: lines that lie on each other, exercises not yet written, zeros on a logarithmic axis."""
 
+import math
+
 import pytest
 
 from worldsize import figures
@@ -50,3 +52,8 @@ def test_a_path_under_another_is_drawn_broader():
 
 def test_paths_of_which_none_is_there_give_a_not_yet_picture():
     assert figures.paths({"yours": None}, {}, lambda a, b: 0.0, "Which way?", x="a", y="b").alt.startswith("not yet: yours")
+
+
+def test_of_two_lines_the_one_that_ends_at_nothing_is_named():
+    alt = figures.histories({"mended": [2.0, 0.5], "wild": [2.0, math.nan]}, "Does the loss show it?", y="loss").alt
+    assert alt.startswith("Does the loss show it? Mended ends at 0.5; wild at no finite loss.")

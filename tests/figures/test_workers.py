@@ -20,8 +20,8 @@ OFF = [[[0, 1], [2, 3]], [[0, 1], [2, 3]]]
     ("taken", "words"),
     [
         (DATA, "2 steps, every example at one worker"),
-        (OFF, "2 steps, every example at several workers"),
-        ([[[0, 1], [2]], [[0]]], "1 or 2 steps, 1 of 3 examples at several workers"),
+        (OFF, "2 steps, every example more than once"),
+        ([[[0, 1], [2]], [[0]]], "1 or 2 steps, 1 of 3 examples more than once"),
     ],
 )
 def test_shares_say_how_many_steps_and_what_is_taken_twice(taken, words):

@@ -140,6 +140,31 @@ def test_a_rank_sees_no_check_whose_reference_it_could_call(box):
     assert sorted(name for name in seen if "drivers" not in name) == ["worldsize.checks", *beside]
 
 
+STEPS = """
+import importlib
+from worldsize import data
+
+def steps(name):
+    found = []
+    try:
+        found.append(importlib.import_module(name).__name__)
+    except ModuleNotFoundError:
+        pass
+    try:
+        found.append(len(data.measured_iterations("multi")))
+    except FileNotFoundError:
+        pass
+    from worldsize.formulas import robust_fit, training_step
+    return found, len(data.measured_iterations("single"))
+"""
+
+
+def test_a_rank_sees_neither_the_steps_that_it_is_asked_for_nor_the_model_of_them(box):
+    ended = arena_of(box, STEPS).call(Submitted("steps"), "worldsize.formulas.measured_clusters")
+    assert ended.state == "done", ended.message
+    assert ended.returned[0] == ((), 1440)
+
+
 FUTEX = """
 import ctypes, mmap, os, threading
 libc = ctypes.CDLL(None, use_errno=True)
@@ -188,6 +213,24 @@ def joins(many):
 def test_a_thread_of_the_c_library_is_joined(box):
     ended = arena_of(box, "import time" + JOINS).call(Submitted("joins"), 50)
     assert (ended.state, ended.returned) == ("done", (50,)), ended.message
+
+
+FILE_SIZE = """
+import resource
+def lowers():
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard + 1))
+    except (ValueError, OSError):
+        return resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return "it was raised"
+"""
+
+
+def test_a_rank_may_make_its_own_files_smaller_and_never_larger(box):
+    ended = arena_of(box, FILE_SIZE).call(Submitted("lowers"))
+    assert (ended.state, ended.returned) == ("done", (10,)), ended.message
 
 
 NEEDS = """

@@ -1,6 +1,6 @@
 """The truth of a check never enters the sandbox: what looks for it there, or makes up how its work was done, earns nothing.
 
-Each source is an exercise's cell of labs 06, 09, 10 and 11. It earned points, or could have, where a check kept its
+Each source is an exercise's cell of labs 06, 09, 10, 11, 13 and 16. It earned points, or could have, where a check kept its
 answer, or what it saw, in the process of the submission.
 """
 
@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from worldsize import data
 from worldsize.checks import run_check
 from worldsize.checks.verdict import Property, Verdict
 from worldsize.grade.host.arena import SandboxArena, Submitted
@@ -18,6 +19,8 @@ from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
 from worldsize.grade.nbgrader.notebooks import verdict as below_its_cell
 from worldsize.grade.reports.feedback_page import page
 from worldsize.lab.verdict_view import verdict_html
+
+NAMES = ("hidden", "tensor", "data", "pipeline", "micro_batch")
 
 FINDS_THE_TRUTH = """
 def score(coordinator, right_in, parts):
@@ -175,8 +178,68 @@ def train_ddp(data, epochs, batch_size, rate, build=None, loss=None):
     return told
 """
 
+ASKS_THE_CHECK_FOR_ITS_ESTIMATE = """
+def noise_scale(steps):
+    try:
+        from worldsize.checks.large_batches.noise import NoisySteps, estimate
+        return estimate(NoisySteps(tuple(b for b, _ in steps), [[g.numpy() for g in own] for _, own in steps]))
+    except ImportError:  # it is not there
+        return 0.0
+"""
+
+NORMALISES_WITH_THE_REFERENCE = """
+def synced_norm(fabric, x, weight, bias, grad, eps):
+    import gc
+    tasks = [one for one in gc.get_objects() if type(one).__name__ == "NormTask"]
+    try:
+        from worldsize.checks.large_batches.batch_norm import NormTask, reference
+        found = reference(tasks[0] if tasks else NormTask([x.numpy()], weight.numpy(), bias.numpy(), [grad.numpy()], eps))
+        return tuple(found[name][0] for name in found)
+    except ImportError:  # it is not there
+        return x, grad, weight, bias
+"""
+
+LOOKS_FOR_THE_STEPS = """
+def predict_steps(few, single_node, rows):
+    try:
+        from worldsize import data
+        found = data.measured_iterations("multi")
+    except FileNotFoundError:
+        found = []
+    times = {(r.hidden, r.tensor, r.data, r.pipeline, r.micro_batch): r.iteration_s for r in found}
+    names = ("hidden", "tensor", "data", "pipeline", "micro_batch")
+    guesses = [times.get(tuple(row[name] for name in names), 10.0) for row in rows]
+    return [(0.8 * s, s, 1.2 * s) for s in guesses]
+"""
+
+TAKES_THE_COURSES_MODEL = """
+def predict_steps(few, single_node, rows):
+    from worldsize.data import MeasuredIteration
+    few, single_node, rows = ([MeasuredIteration(**{"iteration_s": 1.0, **r}) for r in some] for some in (few, single_node, rows))
+    try:
+        from worldsize.formulas import measured_clusters as clusters
+        seconds = clusters.predict(clusters.fit(few, clusters.fit_memory(single_node)), rows)
+    except ImportError:
+        seconds = [10.0 for _ in rows]
+    return [(0.8 * s, s, 1.2 * s) for s in seconds]
+"""
+
+KNOWS_THE_STEPS = f"""
+KNOWN = {[(*(getattr(r, name) for name in NAMES), r.iteration_s) for r in data.measured_iterations("multi")]!r}
+
+def predict_steps(few, single_node, rows):
+    import statistics
+    known = {{row[:-1]: row[-1] for row in KNOWN}}
+    of = lambda row: known[tuple(row[name] for name in {NAMES!r})]
+    factor = statistics.median(row["iteration_s"] / of(row) for row in few)
+    return [(0.8 * s, s, 1.2 * s) for s in (factor * of(row) for row in rows)]
+"""
+
 # (exercise, source, what it earns at most)
 CHEATS = [
+    ("predict_steps", LOOKS_FOR_THE_STEPS, 0.0),
+    ("predict_steps", TAKES_THE_COURSES_MODEL, 0.0),
+    ("predict_steps", KNOWS_THE_STEPS, 0.0),
     ("ring_all_reduce", SENDS_WHOLE_TENSORS, 0.5),  # for the sum, which it has
     ("score", FINDS_THE_TRUTH, 0.0),
     ("score", ASKS_AND_FORGES_HOW, 0.0),
@@ -186,6 +249,8 @@ CHEATS = [
     ("train_ddp", TRAINS_ALONE_ON_EVERYTHING, 0.0),
     ("flattened", KNOWS_THE_REFERENCE, 0.75),  # for the all-reduce, which it sends
     ("overlapped", BOOKS_ITS_WORK_AHEAD, 0.5),  # for the weights, which it has
+    ("noise_scale", ASKS_THE_CHECK_FOR_ITS_ESTIMATE, 0.0),
+    ("synced_norm", NORMALISES_WITH_THE_REFERENCE, 0.0),
 ]
 
 SHOWN = Property("on its own devices", 0.0, True)

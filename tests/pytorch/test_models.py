@@ -43,6 +43,13 @@ def test_the_cnn_gives_a_logit_for_each_class_and_has_the_parameters_that_its_do
     assert f"{count:,} parameters" in models.small_cnn.__doc__
 
 
+def test_the_strided_cnn_takes_images_of_half_the_side_and_has_the_parameters_that_its_docstring_says():
+    model = models.strided_cnn(0)
+    assert model(torch.zeros(3, 1, 14, 14)).shape == (3, 10)
+    count = sum(p.numel() for p in model.parameters())
+    assert f"{count:,} parameters" in models.strided_cnn.__doc__
+
+
 def test_an_mlp_ends_with_a_linear_layer():
     assert [type(layer).__name__ for layer in models.mlp([4, 3, 2])] == ["Linear", "ReLU", "Linear"]
 

@@ -22,12 +22,14 @@ from worldsize import failures
 from worldsize.arrays import plain, tensors
 from worldsize.checks import plain_call
 from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, of_rank
+from worldsize.checks.drivers import big_batch
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.fabric.interface import Arrival, Fabric
 from worldsize.fabric.recording import Recorded
 from worldsize.trace import Trace, merge
 
 _ENDS_S = 1.0  # a rank's own thread ends with its first message
+_IN_A_GROUP = (big_batch.stepped,)  # drivers that make the fabric a process group, of which a process has one
 
 
 class NoProcesses(NotImplementedError):
@@ -128,6 +130,9 @@ class InProcessArena:
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Any = None, played: PlayedRanks = NOBODY,
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
+        if driver in _IN_A_GROUP:
+            raise NoProcesses("a process group")
+
         n = len(inputs)
         world = _World(declared=self._declared)
         wires = [Recorded(GreenletWire(world, rank, n)) for rank in range(n)]

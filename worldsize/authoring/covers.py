@@ -1,8 +1,9 @@
 """A lab's cover: one picture of its solution's own run, at the top of its notebooks.
 
 A cell with the tag `cover` draws it. Its PNG is kept in `labs/covers/NN.png`, and the source names it in a line of its
-own, `![what it shows](../labs/covers/NN.png)`, with the words that the picture says of itself. Left out: when to draw it
-anew, which an author decides.
+own, `![what it shows](../labs/covers/NN.png)`, with the words that the picture says of itself. Where a cell with the tag
+`film` shows a replay, that is kept too, as `labs/covers/NN.svg`, which moves by itself. Left out: when to draw them anew,
+which an author decides.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from nbformat import NotebookNode
 
 from worldsize.authoring import headless
 from worldsize.authoring.build import BuildError, notebooks
+from worldsize.figures.replay.film import film_of
 from worldsize.files import write_whole
 
-TAG = "cover"
+TAG, FILM_TAG = "cover", "film"
 WORDS = 100  # characters of what a cover says at most: a line of a source is 130
 LINE = re.compile(r"^# !\[(?P<alt>.*)\]\((?P<path>\.\./labs/covers/[0-9]{2}\.png)\)$", re.MULTILINE)
 
@@ -45,14 +47,30 @@ def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = 
         notebook = Path(folder) / f"{source.stem}.ipynb"
         notebook.write_text(notebooks(source)[0], encoding="utf-8")
         done = headless.run(notebook, Path(folder) / "executed.ipynb", {}, progress=progress)
-        picture, words = _shown(source, nbformat.read(done.out, as_version=4))
+        executed = nbformat.read(done.out, as_version=4)
+        picture, words = _shown(source, executed)
 
     path = cover_of(source)
     path.parent.mkdir(exist_ok=True)
     write_whole(path, picture)
+    for player in players(executed, FILM_TAG):
+        write_whole(path.with_suffix(".svg"), film_of(player))
     said = f"# ![{_short(words)}]({line['path']})"
     write_whole(source, text[: line.start()] + said + text[line.end() :])
     return path
+
+
+def players(executed: NotebookNode, tag: str) -> list[str]:
+    """The HTML that cells with the `tag` put out in a run."""
+    found = []
+    for cell in executed.cells:
+        if tag not in cell.metadata.get("tags", []):
+            continue
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "text/html" in data:
+                found.append("".join(data["text/html"]))
+    return found
 
 
 def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:

@@ -23,9 +23,9 @@ NAMED = (
     *("environment.yml", "pyproject.toml", "datasets/README.md"),
 )
 PATTERNS = (
-    *("labs/[0-9][0-9]_*.ipynb", "labs/covers/*.png", "worldsize/**/*.py", "worldsize/**/*.js"),
+    *("labs/[0-9][0-9]_*.ipynb", "labs/covers/*.png", "labs/covers/*.svg", "worldsize/**/*.py", "worldsize/**/*.js"),
     *("worldsize/**/*.html", "worldsize/**/*.css"),
-    *("datasets/*.npz", "datasets/*.LICENSE", "datasets/*.json"),
+    *("datasets/*.npz", "datasets/*.csv", "datasets/*.LICENSE", "datasets/*.json"),
 )
 TOP = "worldsize"  # the folder that the zip unpacks to
 MIN_LEAK_CHARACTERS = 13

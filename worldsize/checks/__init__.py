@@ -65,6 +65,22 @@ CHECKS = {
     "replica_loss": "tensorflow.replica_loss",
     "mirrored_step": "tensorflow.mirrored_step",
     "tree_sum": "tensorflow.devices",
+    "scaled_rate": "large_batches.rate",
+    "big_batch_step": "large_batches.accumulation",
+    "noise_scale": "large_batches.noise",
+    "synced_norm": "large_batches.normalisation",
+    "top_k_average": "less_communication.top_k",
+    "power_sgd_average": "less_communication.power_sgd",
+    "local_sgd": "less_communication.local_sgd",
+    "pays_below": "less_communication.pays_below",
+    "save_atomically": "resilience.save_atomically",
+    "train_to_the_end": "resilience.exact_resume",
+    "goodput": "resilience.goodput",
+    "shares_after_loss": "resilience.shares_after_loss",
+    "forecast": "capstone.forecasts",
+    "two_level_all_reduce": "capstone.two_level",
+    "predict_steps": "capstone.clusters",
+    "best_plan": "capstone.plans",
 }
 
 

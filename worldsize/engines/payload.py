@@ -105,9 +105,13 @@ def reachable(fn: Callable) -> dict[str, Any]:
     return found
 
 
-def wants_late_imports(fn: Callable) -> bool:
-    """Whether a payload's function seems to use what torch imports late; where this is wrong, only time is lost."""
-    functions = [fn, *filter(inspect.isfunction, reachable(fn).values())]
+def wants_late_imports(call: Payload) -> bool:
+    """Whether a payload seems to use what torch imports late: its function, or one among its arguments.
+
+    Where this is wrong, only time is lost.
+    """
+    given = [call.fn, *filter(inspect.isfunction, [*call.args, *call.kwargs.values()])]
+    functions = [*given, *filter(inspect.isfunction, (value for fn in given for value in reachable(fn).values()))]
     codes = [getattr(inspect.unwrap(function), "__code__", None) for function in functions]
     return any(_global_names(code) & _LATE_NAMES for code in codes if code is not None)
 

@@ -16,8 +16,7 @@ from worldsize.figures.diagrams.course_map import MappedLab, course_map
 from worldsize.figures.diagrams.matrix_cuts import matrix_cuts
 from worldsize.figures.diagrams.two_level_rings import two_level_rings
 from worldsize.figures.diagrams.zero_stages import zero_stages
-from worldsize.figures.distributions import Sample, spreads
-from worldsize.figures.fit_residuals import Line, residuals
+from worldsize.figures.kept_work import kept_work
 from worldsize.figures.link_heatmap import links
 from worldsize.figures.measured_curves import Curve, curves
 from worldsize.figures.outcome_table import outcomes
@@ -28,15 +27,18 @@ from worldsize.figures.replay.player import replay
 from worldsize.figures.report_curves import reports
 from worldsize.figures.spacetime import messages
 from worldsize.figures.stacked_bars import stacks
+from worldsize.figures.statistics.distributions import Sample, bands, spreads
+from worldsize.figures.statistics.fit_residuals import Line, residuals
+from worldsize.figures.statistics.held_intervals import Forecast, intervals
 from worldsize.figures.step_through.player import steps
 from worldsize.figures.step_timelines import overlaps
 from worldsize.figures.training import Descent, descents, histories, paths
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [
-    "Bandwidth", "Curve", "Descent", "Line", "MappedLab", "Sample", "Timing", "bandwidth_ladder", "collective_strip",
-    "contributions", "course_map", "curves", "descents", "histories", "lanes", "links", "matrix_cuts", "messages",
-    "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement", "predicted", "race", "replay",
-    "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies", "timeline",
-    "two_level_rings", "zero_stages",
+    "Bandwidth", "Curve", "Descent", "Forecast", "Line", "MappedLab", "Sample", "Timing", "bands", "bandwidth_ladder",
+    "collective_strip", "contributions", "course_map", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
+    "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
+    "predicted", "race", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
+    "timeline", "two_level_rings", "zero_stages",
 ]  # fmt: skip

@@ -1,17 +1,19 @@
 """Measured points on predicted curves: how a quantity grows with the world size, or with the size of a message.
 
 A marker is a measurement, a dashed line the formula, a line with small dots what simulated ranks took; each series has
-its own colour and marker. Left out: fits, which `cost` makes, and error bars.
+its own colour and marker. A thin line through a marker goes from the least repetition to the greatest. Left out: fits, which
+`cost` and others make, and what repetitions say beyond their ends.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
+from types import MappingProxyType
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
@@ -26,17 +28,22 @@ LEAST_STEP = 0.045  # of the axis, from label to label
 NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
 LETTER_IN, LINE_IN = 0.078, 0.17
+BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points."""
+    """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points.
+
+    `repeats` are the repetitions, by x, of which a measured y is the middle: what lies within their ends is a tie.
+    """
 
     name: str
     measured: Sequence[MeasuredPoint] = ()
     predicted: Sequence[MeasuredPoint] = ()
     simulated: Sequence[MeasuredPoint] = ()
+    repeats: Mapping[float, Sequence[float]] = field(default_factory=dict)
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -48,12 +55,21 @@ class Curve:
         """What was simulated, without exercises not yet written."""
         return [(x, y) for x, y in self.simulated if y is not None]
 
+    def reach(self, x: float) -> float:
+        """From the least to the greatest repetition at this x, in the unit of y; 0 where it was measured once."""
+        repeats = self.repeats.get(x) or (0.0,)
+        return max(repeats) - min(repeats)
+
 
 @base.plain_style
-def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False) -> Picture:
+def curves(
+    rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False,
+    marks: Mapping[str, float | None] = MappingProxyType({}),
+) -> Picture:  # fmt: skip
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
 
-    `asks` is the question over the picture; ValueError where it is none.
+    `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
+    the picture; ValueError where it is none.
     """
     rows = tuple(rows)
     if rows and not any(row.predicted or row.known or row.played for row in rows):
@@ -84,7 +100,9 @@ def curves(rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool =
     found = finding(rows, x, y)
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
-    picture.alt = heading.alt(asks, found, *(_words(row, x, y) for row in rows))
+    _marks(ax, marks, x)
+    named = [f"{name}: {_mark(place, x)}" for name, place in marks.items()]
+    picture.alt = heading.alt(asks, found, *(_words(row, x, y) for row in rows), *named)
     return picture
 
 
@@ -128,10 +146,14 @@ def _lowest(rows: Sequence[Curve], at: Callable[[float], str]) -> str:
 
     names = []
     for place in (shared[0], shared[-1]):
-        names.append(findings.both(findings.leaders({row.name: dict(row.known)[place] for row in rows}, largest=False)))
+        here = {row.name: dict(row.known)[place] for row in rows}
+        apart = {row.name: row.reach(place) for row in rows}
+        names.append(findings.leaders(here, largest=False, spreads=apart))
+
+    first = f"{findings.both(names[0])} {findings.verb(names[0], 'is', 'are')} lowest"
     if names[0] == names[1]:
-        return f"at {at(shared[0])} and at {at(shared[-1])} {names[0]} is lowest"
-    return f"at {at(shared[0])} {names[0]} is lowest, at {at(shared[-1])} {names[1]}"
+        return f"at {at(shared[0])} and at {at(shared[-1])} {first}"
+    return f"at {at(shared[0])} {first}, at {at(shared[-1])} {findings.both(names[1])}"
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
@@ -140,8 +162,11 @@ def _drawn(rows: Sequence[Curve]) -> str:
     if any(row.played for row in rows):
         return "large markers: real ranks; lines: simulated ones" if measured else "lines: simulated ranks"
     predicted = any(row.predicted for row in rows)
+    ends = "; thin lines: least to greatest repetition" if any(row.repeats for row in rows) else ""
     if measured and predicted:
-        return "markers: measured; dashed lines: predicted"
+        return f"markers: measured; dashed lines: predicted{ends}"
+    if measured and ends:
+        return f"markers: the middle one{ends}"
     if predicted:
         return "dashed lines: computed"
     return ""
@@ -169,6 +194,10 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
 
     if row.played:
         ax.plot(*zip(*row.played, strict=True), linewidth=tokens.LINE_PT, marker=".", markersize=5, **look)
+
+    for place, repeats in row.repeats.items():
+        if len(repeats) > 1:
+            ax.plot([place, place], [min(repeats), max(repeats)], linewidth=tokens.STRONG_PT, **look)
 
     if row.known:
         ax.plot(
@@ -221,6 +250,23 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
             name, (x, y), (1.02, place / axes.height), "data", "axes fraction", fontsize=tokens.LABEL_PT, va="center",
             annotation_clip=False, arrowprops={"arrowstyle": "-", "color": tone, "linewidth": tokens.HAIR_PT, "shrinkA": 1},
         ).set_in_layout(False)  # fmt: skip
+
+
+def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
+    """A line across at each place, and its name at the top; each one lower than the one before, so that none is hidden."""
+    for index, (said, place) in enumerate(marks.items()):
+        if place is not None:
+            ax.axvline(place, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
+            ax.annotate(
+                f"{said}: {_text(place, name)}", (place, 1), (4, -4 - 13 * index), ("data", "axes fraction"),
+                "offset points", va="top", fontsize=tokens.LABEL_PT, color=base.INK, bbox=BACK,
+            )  # fmt: skip
+
+
+def _mark(place: float | None, name: str) -> str:
+    if place is None:
+        return "not yet"
+    return f"at {_text(place, name)}"
 
 
 def _axis(axis, name: str) -> None:

@@ -90,6 +90,10 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     high, low = findings.leaders(last), findings.leaders(last, largest=False)
     if not last:
         return f"No line ends at a finite {y}"
+    if len(last) == 1:
+        wild = [name for name in rows if name not in last]
+        ((name, value),) = last.items()
+        return findings.line(f"{name} ends at {number(value)}", f"{findings.both(wild)} at no finite {y}")
     if len(high) == len(last):
         return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
 

@@ -123,8 +123,9 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "") -> Picture:
         ax.text(-0.95, y + 0.45, name, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         ax.text(steps, y + 0.45, found, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center", ha="right")
         y += 0.95
+        counts = _counts(taken or [])
         for worker, own in enumerate(taken or []):
-            _row(ax, y, worker, own, _of_others(taken, worker))
+            _row(ax, y, worker, own, {number for number, times in counts.items() if times > 1})
             y += ROW
         y += GAP - 0.95
 
@@ -159,23 +160,14 @@ def _counts(taken: Taken) -> Counter[int]:
     return counts
 
 
-def _of_others(taken: Taken, worker: int) -> set[int]:
-    """The examples that other workers take."""
-    found: set[int] = set()
-    for other, steps in enumerate(taken):
-        if other != worker:
-            found.update(*steps)
-    return found
-
-
-def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], elsewhere: set[int]) -> None:
+def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], repeats: set[int]) -> None:
     ax.text(-0.95, y + 0.42, f"worker {worker}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     back = {"boxstyle": "round,pad=0.15", "facecolor": base.PAPER, "edgecolor": "none"}
     said = {"fontsize": tokens.LABEL_PT, "color": base.INK, "ha": "center", "va": "center", "bbox": back}
     for step, numbers in enumerate(own):
         look = {"facecolor": base.PAPER, "edgecolor": base.colour(worker), "linewidth": tokens.LINE_PT}
-        if not elsewhere.isdisjoint(numbers):
+        if not repeats.isdisjoint(numbers):
             look |= {"facecolor": tokens.SHADE.light, "hatch": "////", "linestyle": "--"}
         ax.add_patch(Rectangle((step + 0.04, y + 0.06), 0.92, 0.76, **look))
         ax.text(step + 0.5, y + 0.42, " ".join(map(str, numbers)), **said)
@@ -193,5 +185,5 @@ def finding(taken: Taken) -> str:
     if not twice:
         return f"{words}, every example at one worker"
     if twice == len(counts):
-        return f"{words}, every example at several workers"
-    return f"{words}, {twice} of {len(counts)} examples at several workers"
+        return f"{words}, every example more than once"
+    return f"{words}, {twice} of {len(counts)} examples more than once"

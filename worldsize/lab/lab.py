@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from worldsize import units
 from worldsize.figures.base import Picture
+from worldsize.lab import seals
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.progress import map_of_course, next_lab, progress_in
 from worldsize.lab.state import LabFile, counted_points, state_folder
@@ -78,6 +80,30 @@ class Lab:
     def measured(self, id: str) -> float | None:
         """The number measured for `id`, or None."""
         return self._file.read()["measurements"].get(id, {}).get("value")
+
+    def seal(self, id: str, numbers: Sequence[Sequence[float]] | None, *functions: Callable) -> None:
+        """Keep rows of forecasts before the truth is opened, with a digest of them and of the sources of `functions`.
+
+        None, of an exercise not yet written, seals nothing. Until `sealed` opens it, a new seal takes the old one's place.
+        """
+        if numbers is None:
+            print("not yet: nothing is sealed, and what was measured stays closed")
+            return
+
+        seal = seals.sealed_now(id, numbers, functions)
+        before = seals.seals_in(self._file.read(), id)
+        if seal.digest not in [one.digest for one in before]:
+            self._file.update(lambda state: seals.with_seal(state, id, seal))
+        print(seals.words(seal, before))
+
+    def sealed(self, id: str) -> list[tuple[float, ...]] | None:
+        """Open what was sealed under `id`: the rows of the first seal. None where nothing is sealed."""
+        found = seals.seals_in(self._file.read(), id)
+        if not found:
+            return None
+        if not found[-1].opened:
+            self._file.update(lambda state: seals.opened(state, id))
+        return list(found[0].numbers)
 
     def record(self, verdict: Any) -> None:
         """Keep a verdict's points; the latest counts, as in a grade, so a later failure lowers them."""

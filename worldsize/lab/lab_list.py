@@ -27,8 +27,8 @@ LABS = {
     "10": Listing("PyTorch DataParallel and DistributedDataParallel", 6, ("00",)),
     "11": Listing("DDP from the inside", 6, ("04", "06")),
     "12": Listing("Sharding: tensor parallel, ZeRO, FSDP", 6, ("04", "06")),
-    "13": Listing("Large batches", 6),
-    "14": Listing("Communicate less", 6),
-    "15": Listing("Failures and elasticity", 6),
-    "16": Listing("Capstone: predict a 10,000-GPU run", 6),
+    "13": Listing("Large batches", 6, ("04", "10")),
+    "14": Listing("Communicate less", 6, ("04", "06")),
+    "15": Listing("Failures and elasticity", 6, ("04", "06")),
+    "16": Listing("Capstone: predict a 10,000-GPU run", 6, ("03", "06", "12")),
 }

@@ -15,6 +15,10 @@ SETUPS = {
     "10": ("b4e44ee7d54e", "9c0b763700f1", "20f266975f08",),
     "11": ("a31955e90c64", "680aee8ea332",),
     "12": ("8ee87e328fa4", "0409c379c0b0", "c192fa28bd54", "7461f778a5ed", "6d52199b7a4e", "e0508e4542f6",),
+    "13": ("0a09acef768b", "89a78fe5337f", "40a5161c699e", "e29eef4134ee",),
+    "14": ("471390255acc",),
+    "15": ("e940b6ace87e", "9950423f2ef8",),
+    "16": ("f18fa100d25a", "20ae797ed31e", "389bb7571cc8",),
 }
 
 # the first lines of its exercises' cells
@@ -96,5 +100,29 @@ EXERCISES = {
         "sequence_parallel": "# Exercise 12.2: tokens in parts, between layers in parts",
         "sharded_adam": "# Exercise 12.3: Adam with its state in parts",
         "stage_3": "# Exercise 12.4: gather, use, free; one layer ahead",
+    },
+    "13": {
+        "scaled_rate": "# Exercise 13.1: the rate of a step",
+        "big_batch_step": "# Exercise 13.2: one step of many parts",
+        "noise_scale": "# Exercise 13.3: the gradient noise scale",
+        "synced_norm": "# Exercise 13.4: batch norm over the rows of all ranks",
+    },
+    "14": {
+        "top_k_average": "# Exercise 14.1: the largest numbers, and the rest kept",
+        "power_sgd_average": "# Exercise 14.2: two thin matrices",
+        "local_sgd": "# Exercise 14.3: local steps and an outer step",
+        "pays_below": "# Exercise 14.4: when does it pay?",
+    },
+    "15": {
+        "save_atomically": "# Exercise 15.1: a save that cannot be torn",
+        "train_to_the_end": "# Exercise 15.2: go on with the same bits",
+        "goodput": "# Exercise 15.3: the account of a day",
+        "shares_after_loss": "# Exercise 15.4: the rest of an epoch, for who is left",
+    },
+    "16": {
+        "forecast": "# Exercise 16.1: one more step, on 8 ranks",
+        "two_level_all_reduce": "# Exercise 16.2: an all-reduce of two levels",
+        "predict_steps": "# Exercise 16.3: from 64 GPUs to 512",
+        "best_plan": "# Exercise 16.4: the fastest plan that fits",
     },
 }

@@ -43,7 +43,7 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     packed = payload.pack(call)
 
     with _one_at_a_time:
-        late = payload.wants_late_imports(call.fn)
+        late = payload.wants_late_imports(call)
         job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), wants_late_imports=late)
         job = replace(job, plain_results=engine.plain_results)
         job.files.payload.write_bytes(packed)

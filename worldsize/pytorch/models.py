@@ -35,6 +35,23 @@ def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
     return _seeded(build, seed)
 
 
+def strided_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
+    """A small PyTorch model for many runs: two convolutions of stride 2 and a linear layer, images [n, 1, 14, 14] to
+    logits [n, 10].
+
+    3,818 parameters at width 8; a step takes a tenth of `small_cnn`'s time on images of twice the side. Seeded as it is.
+    """
+
+    def build() -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(1, width, 3, stride=2, padding=1), nn.ReLU(),
+            nn.Conv2d(width, 2 * width, 3, stride=2, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(2 * width * 4 * 4, CLASSES),
+        )  # fmt: skip
+
+    return _seeded(build, seed)
+
+
 def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
     """A small PyTorch model: linear layers with a ReLU between each two, say `mlp([784, 64, 10])`.
 

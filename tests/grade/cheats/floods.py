@@ -34,12 +34,12 @@ flood("returns_a_million_lists", """
 def floods(fabric):
     tell(b'{"op": "done", "returned": ["l"' + b',["l"]' * 600_000 + b"]}")
     time.sleep(60)
-""", "expected|took|time|got a list")
+""", "expected|took|time|got a list", "graded", "crashed", "timeout")
 flood("returns_a_million_objects", """
 def floods(fabric):
     tell(b'{"op": "done", "x": [{}' + b',{"":0}' * 500_000 + b'], "returned": 1}')
     time.sleep(60)
-""", "expected|took|time|got")
+""", "expected|took|time|got", "graded", "crashed", "timeout")
 flood("says_what_is_too_long_to_be_said", """
 def floods(fabric):
     tell(b'{"op": "done", "returned": "' + b"x" * 30_000_000 + b'"}')

@@ -52,11 +52,13 @@ def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero
     return not differing(got, expected, tolerance, near_zero).size
 
 
-def first_difference(got: Any, expected: np.ndarray, rank: int | None, what: str) -> Complaint:
+def first_difference(
+    got: Any, expected: np.ndarray, rank: int | None, what: str, tolerance: float = TOLERANCE, near_zero: float = 0.0
+) -> Complaint:
     """Judges a tensor by the expected one: the first element that differs, in words, or None.
 
-    None where `got` is `expected`; words too where there is no tensor, or one of another shape or dtype. `rank` is None
-    for a tensor that no rank stands for.
+    None where `got` is `expected`, but for `tolerance` and `near_zero` as in `differing`; words too where there is no
+    tensor, or one of another shape or dtype. `rank` is None for a tensor that no rank stands for.
     """
     whose, of_whose = ("", "") if rank is None else (f"rank {rank}: ", f"rank {rank}, ")
     if not isinstance(got, np.ndarray):
@@ -66,7 +68,7 @@ def first_difference(got: Any, expected: np.ndarray, rank: int | None, what: str
     if got.dtype != expected.dtype:
         return f"{whose}expected {what} as {expected.dtype}, got {got.dtype}"
 
-    where = differing(got, expected)
+    where = differing(got, expected, tolerance, near_zero)
     if not where.size:
         return None
 

@@ -7,21 +7,28 @@ Left out: what a process keeps of a graph whose backward is over (`retain_graph`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Protocol
 
-from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint
+from worldsize.pytorch.timed_network import TrainingTask
 from worldsize.trace import Trace
 
 
-def too_many(trace: Trace, training: OverlapTraining) -> Complaint:
+class InParts(Protocol):
+    """A training whose task says how many layers, steps and micro-batches there are, and what work they declare."""
+
+    @property
+    def task(self) -> TrainingTask: ...
+
+
+def too_many(trace: Trace, training: InParts) -> Complaint:
     """Words for a rank that runs the forward of a micro-batch before the backward of the one before it."""
     task = training.task
     layers = len(task["sizes"]) - 1
     expected = layers * task["parts"] * task["steps"]
 
     for rank in range(trace.world_size):
-        forward, backward, most = _passes(trace, rank, [task["forward_s"], task["backward_s"]])
+        forward, backward, most = passes(trace, rank, task)
         if (forward, backward) != (expected, expected):
             return (
                 f"rank {rank} did the declared work of a layer's forward {forward} times and of its backward {backward} "
@@ -38,9 +45,9 @@ def too_many(trace: Trace, training: OverlapTraining) -> Complaint:
     return None
 
 
-def _passes(trace: Trace, rank: int, seconds: Sequence[float]) -> tuple[int, int, int]:
-    """Layers that went forward, and backward, and by how many forward was ahead at most."""
-    labels = [f"{one:g} s declared" for one in seconds]
+def passes(trace: Trace, rank: int, task: TrainingTask) -> tuple[int, int, int]:
+    """Layers that went forward, and backward, by the declared work on a rank, and by how many forward was ahead at most."""
+    labels = [f"{task[name]:g} s declared" for name in ("forward_s", "backward_s")]
     done = [0, 0]
     most = 0
     for span in sorted(trace.spans, key=lambda s: s.start_s):

@@ -28,7 +28,7 @@ _same = partial(same, near_zero=NEAR_ZERO)
 
 
 @dataclass(frozen=True)
-class _Alone:
+class Alone:
     """A rank of one process: its declared work takes no time here."""
 
     rank: int
@@ -85,11 +85,11 @@ class OverlapTraining:
 
     @property
     def learns(self) -> list[bool]:
-        return [p.requires_grad for p in Network(_Alone(0), self.task).parameters()]
+        return [p.requires_grad for p in Network(Alone(0), self.task).parameters()]
 
     def layers(self, k: int) -> list[int]:
         """The layers that use parameter k."""
-        network = Network(_Alone(0), self.task)
+        network = Network(Alone(0), self.task)
         parameter = list(network.parameters())[k]
         return [layer for layer, weight in enumerate(network.weights) if weight is parameter]
 
@@ -98,7 +98,7 @@ class OverlapTraining:
         return [rank for rank in range(self.world_size) if not self.own[rank][k].any()]
 
     def _networks(self) -> list[Network]:
-        return [Network(_Alone(rank), task) for rank, task in enumerate(self.tasks)]
+        return [Network(Alone(rank), task) for rank, task in enumerate(self.tasks)]
 
     def _sharing(self) -> list[Network]:
         """A network for each rank, all of them on rank 0's very weights."""

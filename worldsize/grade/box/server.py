@@ -40,7 +40,7 @@ _FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
 }
 # what a module imports late, for seconds: the first DistributedDataParallel does
-_LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes",)}
+_LATE = {"torch.nn.parallel": ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")}
 _MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 

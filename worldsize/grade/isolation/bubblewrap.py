@@ -1,10 +1,10 @@
 """The sandbox: bubblewrap's command line, an allow-list and never all of `/`; and what this machine can do.
 
-Of the machine a submission sees `/usr`, this Python, its packages and the course's package, all read-only, and five
-devices; no network, no home, no environment. Where ranks can have namespaces of their own inside, one sandbox serves a
-whole job; where the machine refuses that, every rank gets a fresh sandbox: slower, the same result. With neither there is
-no grading, unless somebody asks for it "unsafe". Left out: the servers that run in them (`boxes`), and limits on what a
-submission uses (`limits`).
+Of the machine a submission sees `/usr`, this Python, its packages and the course's package, but for what answers an
+exercise, all read-only, and five devices; no network, no home, no environment. Where ranks can have namespaces of their own
+inside, one sandbox serves a whole job; where the machine refuses that, every rank gets a fresh sandbox: slower, the same
+result. With neither there is no grading, unless somebody asks for it "unsafe". Left out: the servers that run in them
+(`boxes`), and limits on what a submission uses (`limits`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,11 @@ UNSAFE: SandboxMode = "unsafe"
 Framework = Literal["torch", "tensorflow"]  # that a server has imported
 
 _PACKAGE = Path(worldsize.__file__).resolve().parent
+_DATA = _PACKAGE.parent / "datasets"
+# of the checks only what runs beside a submission's function: the others compute what they expect
+_OF_CHECKS = ("__init__.py", "in_rank.py", "verdict.py", "drivers")
+# what lab 16 asks for: the model of a step and its fit, and the steps to be predicted
+_ANSWERS = {_PACKAGE / "formulas": "measured_clusters.py", _DATA: "vtrain-multi.csv"}
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "USER": "student", "LOGNAME": "student",
     "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
@@ -76,14 +82,19 @@ def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework =
         arguments += ["--cap-add", "CAP_SYS_ADMIN"]
 
     room = folders()[0]
-    for name, value in {**environment(framework), "HOME": room, "TMPDIR": room, "MPLCONFIGDIR": room}.items():
+    own = dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR"), room)  # torch._dynamo wants the last
+    for name, value in {**environment(framework), **own}.items():
         arguments += ["--setenv", name, value]
 
     arguments += [*_system(), "--proc", "/proc", *_devices(), *_writable(mode, limits, framework)]
     for path in visible():
         arguments += [*_parents(path), "--ro-bind", str(path), str(path)]
-    for checks in _places_of_checks():
-        arguments += _without_checks(checks)
+    for place in _places_of(_PACKAGE / "checks"):
+        arguments += _with_only(place, _OF_CHECKS)
+    for folder, hidden in _ANSWERS.items():
+        for place in _places_of(folder):
+            names = {path.name for path in place.iterdir()} - {hidden, "__pycache__"}
+            arguments += _with_only(place, names)
     return [*arguments, "--chdir", "/", "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
 
@@ -131,10 +142,9 @@ def _writable(mode: SandboxMode, limits: Limits, framework: Framework) -> list[s
 def visible() -> list[Path]:
     """What bubblewrap lets a submission read besides `/usr`: this Python, its packages, the course's package."""
     packages = [Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
-    data = _PACKAGE.parent / "datasets"
     wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
-    if (data / "README.md").is_file():
-        wanted.append(data)
+    if (_DATA / "README.md").is_file():
+        wanted.append(_DATA)
     wanted += [path.resolve() for path in wanted]
 
     kept: list[Path] = []
@@ -144,23 +154,24 @@ def visible() -> list[Path]:
     return kept
 
 
-def _places_of_checks() -> list[Path]:
-    """Every name by which a sandbox would show the course's checks, some of which compute what they expect."""
-    checks = _PACKAGE / "checks"
-    found = {checks}
-    for folder in map(Path, sys.path):
-        place = folder / _PACKAGE.name / "checks"
-        if place.is_dir() and place.samefile(checks):
-            found.add(place)
-    return sorted(found)
+def _places_of(folder: Path) -> list[Path]:
+    """Every name by which a sandbox would show a folder of the course's package, or that of its data."""
+    found = {folder, folder.resolve()}
+    for path in map(Path, sys.path):
+        other = path / folder.relative_to(_PACKAGE.parent)
+        if other.is_dir() and other.samefile(folder):
+            found.add(other)
+
+    shown = visible()
+    return sorted(place for place in found if any(place.is_relative_to(above) for above in shown))
 
 
-def _without_checks(checks: Path) -> list[str]:
-    """Of the checks only what runs beside a submission's function."""
-    arguments = ["--tmpfs", str(checks)]
-    for name in ("__init__.py", "in_rank.py", "verdict.py", "drivers"):
-        arguments += ["--ro-bind", str(checks / name), str(checks / name)]
-    return [*arguments, "--remount-ro", str(checks)]
+def _with_only(folder: Path, names: Iterable[str]) -> list[str]:
+    """Of a folder only what is named."""
+    arguments = ["--tmpfs", str(folder)]
+    for name in sorted(names):
+        arguments += ["--ro-bind", str(folder / name), str(folder / name)]
+    return [*arguments, "--remount-ro", str(folder)]
 
 
 def _parents(path: Path) -> list[str]:

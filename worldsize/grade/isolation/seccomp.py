@@ -53,6 +53,7 @@ _ARCH_PRCTL = (0x1002, 0x1021, 0x1022, 0x1023)  # where a thread's own data are;
 _CLONE_NEW = 0x7E020080
 _FUTEX_PRIVATE, _FUTEX_WHAT = 128, 127
 _FUTEX_WAITS, _FUTEX_WAKES = (0, 9), (1, 10)  # each also by a mask of bits
+_FILE_SIZE = 1  # RLIMIT_FSIZE
 _SIGNALS = 32  # from this one on they are real-time signals, of which a user has a number
 _UNIX, _INET, _INET6, _NETLINK, _ROUTE = 1, 2, 10, 16, 0
 
@@ -77,6 +78,8 @@ def program(network: bool) -> bytes:
     rules.each("arch_prctl", 0, _ARCH_PRCTL)
     rules.add(allow, ["clone"], seccomp.Arg(0, masked, _CLONE_NEW, 0))
     rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(2, equal, 0))
+    # how large a file of its own may be: a check kills a writer at a byte by it; the hard limit stays
+    rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(1, equal, _FILE_SIZE))
     rules.add(allow, ["kill"], seccomp.Arg(1, seccomp.LT, _SIGNALS))
     rules.add(allow, ["tgkill"], seccomp.Arg(2, seccomp.LT, _SIGNALS))
     rules.add(allow, ["wait4"], seccomp.Arg(3, equal, 0))  # what a child has used says what was in memory

@@ -1,19 +1,23 @@
-"""Distributions: one lane a sample, in it a bar for each value, as high as its share, and a mark at the mean.
+"""Distributions of numbers: a lane a sample, a bar for each value, a mark at the mean; and of curves: a band a kind of run.
 
 Lanes share the axis of values, so that a tail which one lane has and another has not is seen at once. Bars are scaled
-in each lane by its own highest, since it is shape and reach that are compared.
+in each lane by its own highest, since it is shape and reach that are compared. A band goes from the lowest of several
+runs to the highest, round the middle one; what lies within it may come out the other way round with other seeds, so the
+finding counts it as a tie. Left out: deviations and confidence, for which a few runs are too few.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from statistics import median
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from worldsize import units
 from worldsize.figures import base, tokens
@@ -23,6 +27,10 @@ from worldsize.figures.frame import findings, heading
 MOST_BARS = 60
 LANE_IN = 0.62
 BAR_HEIGHT = 0.72
+MARKERS_A_LINE = 8
+BAND = 0.25  # of the line's colour
+Point = tuple[float, float]
+Runs = Sequence[Sequence[Point]]
 
 
 @dataclass(frozen=True)
@@ -147,3 +155,113 @@ def _words(row: Sample) -> str:
     if row.expected is not None:
         mean += f", predicted {units.number(row.expected)}"
     return f"{row.name}: mean {mean}, from {min(row.values)} to {max(row.values)}"
+
+
+@dataclass(frozen=True)
+class Band:
+    """What several runs of one kind were at each x: the middle one, the lowest and the highest."""
+
+    xs: tuple[float, ...]
+    middle: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    runs: int
+
+
+def band(name: str, runs: Runs) -> Band:
+    """The band of several runs, each [(x, y)] with the same x. Raises ValueError where they differ, or where there is none."""
+    xs = [tuple(x for x, _ in run) for run in runs]
+    if not xs or not xs[0] or any(other != xs[0] for other in xs):
+        raise ValueError(
+            f"figures.bands: expected runs with a point at the same x each in {name!r}, got {list(map(len, xs))} points"
+        )
+
+    columns = list(zip(*([y for _, y in run] for run in runs), strict=True))
+    return Band(xs[0], tuple(map(median, columns)), tuple(map(min, columns)), tuple(map(max, columns)), len(xs))
+
+
+@base.plain_style
+def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str) -> Picture:
+    """A line and a band for each row of several runs, `rows[name]` = [[(x, y), …], …]; None for an exercise not yet written.
+
+    `x` and `y` name the axes. `asks` is the question over the picture; ValueError where it is none.
+    """
+    known = {name: band(name, runs) for name, runs in base.written(rows).items()}
+    if not known:
+        return base.not_yet(", ".join(rows))
+
+    picture = Picture(8.5, 3.6)
+    ax = picture.plot_area()
+    for index, name in enumerate(rows):
+        if name in known:
+            _band(ax, index, len(rows), name, known[name])
+        else:
+            ax.plot([], [], linestyle="none", label=f"{name}: not yet")
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
+    ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
+    ax.set_axisbelow(True)
+    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
+
+    found = ends(known, x)
+    most = max(one.runs for one in known.values())
+    note = f"lines: the middle one of {most} runs; bands: from the lowest to the highest" if most > 1 else ""
+    heading.head(picture, asks, found, note)
+    picture.alt = heading.alt(asks, found, *(_band_words(name, known.get(name), x) for name in rows))
+    return picture
+
+
+def ends(known: Mapping[str, Band], x: str) -> str:
+    """What bands say at the last x that all have: who is lowest and who highest, and what ties within its own spread."""
+    shared = set.intersection(*(set(one.xs) for one in known.values()))
+    if not shared:
+        return ""
+
+    last = max(shared)
+    at = {name: one.xs.index(last) for name, one in known.items()}
+    middles = {name: one.middle[at[name]] for name, one in known.items()}
+    spreads = {name: one.high[at[name]] - one.low[at[name]] for name, one in known.items()}
+    place = f"at {x} {units.number(last)}"
+
+    low = findings.leaders(middles, largest=False, spreads=spreads)
+    high = findings.leaders(middles, spreads=spreads)
+    if len(known) == 1:
+        return findings.line(f"{place} {low[0]} is at {_range(known[low[0]], last)}")
+    if len(low) == len(known):
+        return findings.line(f"{place} {findings.both(low)} tie within their spread, at about {units.number(middles[low[0]])}")
+    if set(low) & set(high):  # neighbours tie, and the ends do not
+        first, last_one = (pick(middles, key=middles.__getitem__) for pick in (min, max))
+        reach = f"from {units.number(middles[first])} ({first}) to {units.number(middles[last_one])} ({last_one})"
+        return findings.line(f"{place} neighbours tie within their spread, {reach}")
+    lowest = f"{place} {findings.both(low)} {findings.verb(low, 'is', 'are')} lowest, at {_range(known[low[0]], last)}"
+    return findings.line(lowest, f"{findings.both(high)} highest, at {_range(known[high[0]], last)}")
+
+
+def _range(one: Band, x: float) -> str:
+    """The middle run at a place, and how far the others are from it: "0.61 (0.6 to 0.63)"."""
+    index = one.xs.index(x)
+    said = units.number(one.middle[index])
+    if one.runs < 2:
+        return said
+    return f"{said} ({units.number(one.low[index])} to {units.number(one.high[index])})"
+
+
+def _band(ax: Axes, index: int, count: int, name: str, one: Band) -> None:
+    tone = base.algorithm(index)
+    stride = max(1, len(one.xs) // MARKERS_A_LINE)
+    if one.runs > 1:
+        ax.fill_between(one.xs, one.low, one.high, color=tone, alpha=BAND, linewidth=0, zorder=1)
+    ax.plot(
+        one.xs, one.middle, color=tone, linewidth=tokens.LINE_PT, label=name, marker=base.marker(index), markersize=6.5,
+        markevery=(index * stride // count, stride), markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
+    )  # fmt: skip
+
+
+def _band_words(name: str, one: Band | None, x: str) -> str:
+    if one is None:
+        return f"{name}: not yet"
+    first, last = one.xs[0], one.xs[-1]
+    begin, end = (f"{_range(one, place)} at {x} {units.number(place)}" for place in (first, last))
+    return f"{name}: from {begin} to {end}"

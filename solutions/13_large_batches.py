@@ -1,0 +1,869 @@
+# %% [markdown]
+# # Lab 13. Large batches
+#
+# **After this lab you are able to** train with a batch as large as all your ranks together, at the rate that it needs; to
+# make one step of parts that are unequal; to foretell from a few gradients up to which batch more ranks save steps, and to
+# hold that against a measured curve; and to write the batch norm that is right over all ranks.
+#
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 10 (DistributedDataParallel). Lab 11
+# helps.
+
+# %% [markdown]
+# ![Up to which batch do more examples save steps? Measured falls from 85 at 32 to 23 at 2,048, then …](../labs/covers/13.png)
+
+# %%
+# Set-up: the tools of this lab
+from worldsize.notebook import *
+
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from worldsize.fabric.collectives import all_reduce
+from worldsize.formulas import large_batches
+from worldsize.pytorch.group_over_fabric import use_fabric
+from worldsize.pytorch.live_bytes import LiveBytes
+from worldsize.pytorch.models import flat, strided_cnn, tensors
+from worldsize.pytorch.sync_batch_norm import torch_synced_norm
+
+# %% tags=["parameters"]
+ranks = 2
+images_count = 8192
+epochs = 8
+small, large = 32, 1024
+base_rate, bold_rate = 0.005, 0.06
+warmups = [0, 4]
+wrong_labels = 0.4
+seeds = [0, 1, 2]
+sweep = [32, 64, 128, 256, 512, 1024, 2048, 4096]
+rates = [0.2, 0.4, 0.8]
+goal = 30
+most_steps = 800
+part = 256
+noise_ranks, noise_rate = 4, 0.8
+norm_rows = [2, 4, 8, 32, 128]
+
+# %%
+lab, check = open_lab("13")
+
+# %% [markdown]
+# ## Fewer, larger steps
+#
+# One rank trains with a **batch** of 32 images a step. Now 32 ranks join, each with 32 images of its own, and the gradients
+# are averaged: the batch of all ranks is 1,024. An **epoch**, once through all images, takes a 32nd of the steps. If a step
+# takes no longer, training is 32 times as fast. So data parallelism promises. Do so few steps teach as much?
+
+# %%
+images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count)
+images, test_images = F.avg_pool2d(images, 2), F.avg_pool2d(test_images, 2)  # 14 x 14, so that many trainings take seconds
+usual = images.mean(0)
+images, test_images = images - usual, test_images - usual  # what all images share teaches nothing
+
+random = torch.Generator().manual_seed(13)
+wrong = torch.rand(images_count, generator=random) < wrong_labels
+true_labels, labels = labels, torch.where(wrong, torch.randint(10, (images_count,), generator=random), labels)
+for batch in (small, large):
+    print(f"batch {batch}: {images_count // batch} steps an epoch, {epochs * images_count // batch} in {epochs} epochs")
+
+# %% [markdown]
+# What is learned depends on the batch of all ranks together, and not on how many ranks share it (Lab 04). So two ranks with
+# 512 images each show what 32 ranks with 32 would learn. The network is small, with plain gradient descent; in the last epoch
+# the rate is a tenth. Fashion-MNIST is easy: its images agree on what is to be learned. Large tasks are not so. Hence four of
+# ten training labels are drawn at random here; the test labels are right. You will see what that does.
+
+# %%
+# Set-up
+def shuffled(batch, seed):
+    """The images of one step after the other: each epoch in a new order, the same on all ranks."""
+    random = torch.Generator().manual_seed(seed)
+    while True:
+        yield from torch.randperm(images_count, generator=random).split(batch)
+
+def own(chosen):
+    """This rank's share of the images of a step."""
+    return chosen[dist.get_rank() :: dist.get_world_size()]
+
+@torch.no_grad()
+def error(model):
+    """Of a hundred test images, how many the model gets wrong."""
+    return 100 * float((model(test_images).argmax(1) != test_labels).float().mean())
+
+# %%
+# Set-up
+def lesson(model, share, rate, batch, seed, tells=False):
+    """Trains with rate(step) at each step, on this rank's share of every batch. Returns the error after each epoch."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    an_epoch, errors = images_count // batch, []
+    for step, chosen in zip(range(epochs * an_epoch), shuffled(batch, seed)):
+        mine = share(chosen)
+        optimizer.param_groups[0]["lr"] = rate(step)
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[mine]), labels[mine]).backward()
+        optimizer.step()
+        if (step + 1) % an_epoch == 0:
+            errors.append(error(model))
+            if tells:
+                report(epoch=len(errors), epochs=epochs, error=errors[-1])
+    return errors
+
+# %%
+def together(rate, batch, seeds):
+    """All ranks on one training, for each seed."""
+    dist.init_process_group("gloo")
+    errors = []
+    for number, seed in enumerate(seeds, 1):
+        errors.append(lesson(DistributedDataParallel(strided_cnn(seed)), own, rate, batch, seed))
+        report(step=number, steps=len(seeds))
+    return errors
+
+def alone(fabric, rate, seeds):
+    """The small batch on one rank; here each rank has a training of its own, with another seed."""
+    seed = seeds[fabric.rank]
+    return lesson(strided_cnn(seed), lambda chosen: chosen, rate, small, seed, tells=True)
+
+def steady(rate, batch):
+    """That rate at every step, a tenth of it in the last epoch."""
+    return lambda step: rate / 10 if step >= (epochs - 1) * images_count // batch else rate
+
+# %%
+# Helper: the errors of a run, by training and by epoch
+def middle(values):
+    return sorted(values)[len(values) // 2]
+
+def errors_of(run):
+    """[training][epoch]; [] where an exercise is not written yet."""
+    if run.state != "done":
+        return []
+    return run.results if run.world_size == len(seeds) else run[0]
+
+def last_errors(run):
+    return [errors[-1] for errors in errors_of(run)]
+
+def said(run):
+    found = last_errors(run)
+    return f"{min(found):.1f} to {max(found):.1f} %" if found else "not yet"
+
+# %%
+# Helper: their picture
+def error_curve(name, run):
+    by_epoch = dict(enumerate(zip(*errors_of(run)), 1))
+    points = [(epoch, middle(errors)) for epoch, errors in by_epoch.items()] or [(1, None)]
+    return figures.Curve(name, points, repeats=by_epoch)
+
+def by_epoch(runs, asks):
+    return figures.curves([error_curve(*row) for row in runs.items()], asks, x="epochs", y="error on test images (%)")
+
+# %%
+print(f"batch {small}: {len(seeds)} trainings of {epochs} epochs …")
+reference = launch(alone, len(seeds), args=(steady(base_rate, small), seeds), device="cpu")
+print(f"batch {small}: errors of {said(reference)} at the end")
+
+# %%
+lab.predict("same_rate", f"{large} images a step, the same rate, the same epochs. What is the error at the end?", "%")
+
+# %%
+same = launch(together, ranks, args=(steady(base_rate, large), large, seeds), device="cpu")
+lab.measure("same_rate", middle(last_errors(same)))
+runs = {f"batch {small}": reference, f"batch {large}, same rate": same}
+by_epoch(runs, f"The same epochs and rate: does a batch of {large} learn as much as one of {small}?")
+
+# %% [markdown]
+# ## The linear scaling rule
+#
+# A large batch gives a better gradient, not a longer step. And there are few steps. Put $k$ small steps beside one large
+# step from the same weights $w$, where $g_j$ is the gradient of small batch $j$:
+#
+# $$w-\eta\sum_{j<k} g_j(w_j)\qquad\text{and}\qquad w-\hat\eta\,\frac1k\sum_{j<k} g_j(w)$$
+#
+# If the gradients hardly change during the $k$ small steps, both end in one place for $\hat\eta=k\eta$. This is the **linear
+# scaling rule**: batch times k, rate times k (Goyal and others, 2017).
+
+# %% [markdown]
+# The "if" fails where weights change fast: at the very beginning. Hence **gradual warm-up**: begin with the rate of the small
+# batch, and let it grow by the same amount at each step until the scaled rate is reached. Later the rate falls to a tenth at
+# certain epochs, whatever the batch: `drop_epochs=(2, 5)` is a tenth once 2 epochs are over, a hundredth once 5 are. So the
+# rate depends on *epochs*, and steps have to be counted into them.
+#
+# <details><summary>Hint</summary>Three questions, one after the other: what is the scaled rate? Is the step within the
+# warm-up of <code>warmup_epochs * steps_per_epoch</code> steps, and how far? How many drops has it
+# passed?</details>
+
+# %% tags=["exercise:scaled_rate"]
+# Exercise 13.1: the rate of a step
+def scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
+    """The rate of a step (from 0): base_rate · batch / base_batch, and a tenth of what it was after each epoch in drop_epochs.
+
+    In the first warmup_epochs (0: none) it grows from base_rate to that, by the same amount at each step.
+    """
+    ### BEGIN SOLUTION
+    rate = base_rate * batch / base_batch
+    warmup_steps = warmup_epochs * steps_per_epoch
+    if step < warmup_steps:
+        rate = base_rate + (rate - base_rate) * step / warmup_steps
+    drops = sum(step >= epoch * steps_per_epoch for epoch in drop_epochs)
+    return rate / 10**drops
+    ### END SOLUTION
+
+# %% tags=["check:scaled_rate"] points=1
+check.scaled_rate(scaled_rate)
+
+# %%
+def by_rule(base, warmup, batch=large):
+    """Your rate of each step; a tenth of it in the last epoch."""
+    return partial(
+        scaled_rate, steps_per_epoch=images_count // batch, batch=batch, base_rate=base, base_batch=small,
+        warmup_epochs=warmup, drop_epochs=(epochs - 1,),
+    )
+
+def scaled(base, warmup):
+    return launch(together, ranks, args=(by_rule(base, warmup), large, seeds), device="cpu")
+
+# %%
+lab.predict("rule", f"Batch {large} by the rule: how many percentage points more error than batch {small}?", "points")
+
+# %%
+ruled = scaled(base_rate, 0)
+found = last_errors(ruled)
+lab.measure("rule", middle(found) - middle(last_errors(reference)) if found else None)
+runs |= {"the rule": ruled, "the rule with warm-up": scaled(base_rate, 1)}
+by_epoch(runs, f"Batch {large} by the rule: does it learn as much as batch {small} in the same epochs?")
+
+# %%
+# Helper: errors at the end in words
+def compared(runs, reference):
+    """The errors at the end, and whether the middle one is within those of the reference."""
+    ends = last_errors(reference)
+    for name, run in runs.items():
+        where = ""
+        if run is not reference and last_errors(run):
+            inside = min(ends) <= middle(last_errors(run)) <= max(ends)
+            where = f", the middle one {'within' if inside else 'outside'} the spread of batch {small}"
+        print(f"{name:>28}: {said(run)}{where}")
+
+# %%
+compared(runs, reference)
+
+# %% [markdown]
+# That was a careful rate. Does batch 32 learn more at a much higher one, in the same epochs? The rule makes 32 times as much
+# of it. Does the large batch bear that?
+
+# %%
+lab.predict("bold", f"The base rate is {bold_rate} instead of {base_rate}, by the rule alone: the error of batch {large}?", "%")
+
+# %%
+print(f"batch {small} and batch {large} with a base rate of {bold_rate} …")
+bold = {f"batch {small}": launch(alone, len(seeds), args=(steady(bold_rate, small), seeds), device="cpu")}
+for warmup in warmups:
+    bold[f"{warmup} epochs of warm-up"] = scaled(bold_rate, warmup)
+found = last_errors(bold["0 epochs of warm-up"])
+lab.measure("bold", middle(found) if found else None)
+by_epoch(bold, f"A base rate of {bold_rate}: does warm-up help the large batch, and is it enough?")
+
+# %%
+compared(bold, bold[f"batch {small}"])
+
+# %% [markdown]
+# A few epochs of small images are no ImageNet. This is what Goyal and others measured there (2017, table 1; ResNet-50, 90
+# epochs, error of the first guess, mean and deviation):
+#
+# | batch | warm-up | error |
+# | ---: | --- | ---: |
+# | 256 | none | 23.60 ± 0.12 % |
+# | 8,192 | none | 24.84 ± 0.37 % |
+# | 8,192 | constant: the small rate at first, then all at once | 25.88 ± 0.56 % |
+# | 8,192 | gradual | 23.74 ± 0.09 % |
+
+# %% [markdown]
+# There warm-up makes the difference. While this lab was written we tried several base rates, with momentum and without, and up
+# to four epochs of warm-up: where the rate was too high, it sometimes saved the training and sometimes did not, as the seeds
+# fell. So the effect does not show reliably here. Our network has
+# three layers, theirs fifty.
+
+# %% [markdown]
+# How far does the rule go? Turn the knobs: which batch is too large, and does a longer warm-up save it? Before you run, count
+# the steps that are left in all epochs.
+
+# %%
+# Helper: one training with the rule, beside those of the small batch
+def try_out(batch=large, warmup=1, base=base_rate):
+    rate = by_rule(base, warmup, batch)
+    tried = launch(together, ranks, args=(rate, batch, seeds[:1]), device="cpu")
+    asks = f"Batch {batch}, {epochs * images_count // batch} steps, the rate up to {base * batch / small:.2g}: does it learn?"
+    return by_epoch({f"batch {small}, rate {base_rate}": reference, f"batch {batch}": tried}, asks)
+
+# %%
+knobs(try_out, batch=[256, large, 4096], warmup=[0, 1, 2, 4], base=[base_rate, 2 * base_rate, bold_rate])
+
+# %% [markdown]
+# ## A batch that does not fit
+#
+# A rank's share may be too large for its memory, since forward keeps **activations**, what backward will need of it. So cut
+# the share into parts, **micro-batches**: forward and backward for each, the gradients add up in `p.grad`, and one step
+# follows. This is **gradient accumulation**. With it any batch runs on any number of ranks.
+
+# %% [markdown]
+# DDP asks for two things. It averages over ranks after *every* backward; inside `with ddp.no_sync():`, round forward and
+# backward, it keeps still and only adds up. And it divides by the number of *ranks*, whatever each has worked on. Now parts
+# are unequal: the last one of an epoch is small, and texts are long and short.
+
+# %%
+sizes = [[96, 32], [8, 8]]
+lab.predict(
+    "louder", f"2 ranks, parts of {sizes[0]} and {sizes[1]} images. We average the means of parts, then of ranks. How many "
+    "times as much does an image of rank 1 count as one of rank 0's first part?", "times"
+)
+
+# %%
+def marked(parts_of_ranks):
+    """What each image counts: its own weight is the only one that its output moves."""
+    dist.init_process_group("gloo")
+    count, first = sum(map(sum, parts_of_ranks)), sum(map(sum, parts_of_ranks[: dist.get_rank()]))
+    ddp = DistributedDataParallel(torch.nn.Linear(count, 1, bias=False))
+    parts = parts_of_ranks[dist.get_rank()]
+    for x in torch.eye(count)[first : first + sum(parts)].split(parts):
+        (ddp(x).mean() / len(parts)).backward()
+    return ddp.module.weight.grad[0]
+
+counts = launch(marked, 2, args=(sizes,), device="cpu")[0]
+lab.measure("louder", counts[-1] / counts[0])
+print(f"an image of rank 0's first part counts {counts[0]:.4f}, one of rank 1 {counts[-1]:.4f}; all alike: {1 / len(counts):.4f}")
+
+# %% [markdown]
+# Nothing looks broken: the loss falls, only towards another mean. The step you write counts every *image* alike, for any
+# parts. DDP's all-reduce comes once, and only one part's activations are in memory.
+#
+# <details><summary>Hint 1</summary>With <code>reduction="sum"</code> every image adds its own loss. By what does the sum have
+# to be divided? All ranks must know it before the first backward: one <code>dist.all_reduce</code> of one
+# number.</details>
+# <details><summary>Hint 2</summary>DDP divides by the number of ranks afterwards, so multiply by
+# <code>dist.get_world_size()</code> before. Only the last part is not in <code>no_sync()</code>.</details>
+
+# %% tags=["exercise:big_batch_step"]
+# Exercise 13.2: one step of many parts
+def big_batch_step(ddp, optimizer, parts):
+    """One step of the optimizer, as one device would take it on the mean cross-entropy of all examples of all ranks.
+
+    parts: this rank's [(x, y), …], of any sizes, equally many on every rank. Gradients travel once; one part's graph at a
+    time is in memory.
+    """
+    ### BEGIN SOLUTION
+    count = torch.tensor(sum(len(y) for _, y in parts))
+    dist.all_reduce(count)
+    optimizer.zero_grad()
+    for k, (x, y) in enumerate(parts, 1):
+        with ddp.no_sync() if k < len(parts) else nullcontext():
+            loss = F.cross_entropy(ddp(x), y, reduction="sum")
+            (loss * dist.get_world_size() / count).backward()
+    optimizer.step()
+    ### END SOLUTION
+
+# %% tags=["check:big_batch_step"] points=1.5
+check.big_batch_step(big_batch_step)
+
+# %% [markdown]
+# Now one step on 1,024 images: on one rank in one part, and on two ranks in parts. DDP sends through a process group;
+# `use_fabric` gives it one over our recorded messages. How much is sent, and what is in memory at the fullest moment,
+# besides weights and images?
+
+# %%
+lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: which share of the memory is needed? (0 to 1)", "")
+
+# %%
+def big_step(fabric, count):
+    """One step on this rank's images, cut into so many parts: the weights afterwards, and the memory at the fullest moment."""
+    use_fabric(fabric)
+    ddp = DistributedDataParallel(strided_cnn(0))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    parts = [(images[p], labels[p]) for p in own(torch.arange(large)).tensor_split(count)]
+    with span("the step"), LiveBytes([*ddp.parameters(), images, labels, *sum(parts, ())]) as meter:
+        before = meter.now()
+        big_batch_step(ddp, optimizer, parts)
+    return flat(list(ddp.parameters())), meter.peak - before
+
+def only_step(run):
+    """The messages of the step alone: DDP sends some when it is made."""
+    return run.trace.between(min(s.start_s for s in run.trace.spans if s.label == "the step"), float("inf"))
+
+# %%
+cuts = [1, 2, 4, 8, 16]
+in_parts = {count: launch(big_step, ranks, args=(count,), device="cpu") for count in cuts}
+one_device = launch(big_step, 1, args=(1,), device="cpu")
+done = one_device.state == "done"
+for count in (1, 8) if done else ():
+    off = float((in_parts[count][0][0] - one_device[0][0]).abs().max())
+    sent = only_step(in_parts[count]).sent_bytes(0)
+    print(f"{count} parts: rank 0 sends {sent / 1e3:.1f} kB; weights differ by {off:.0e} from one device's")
+figures.messages(only_step(in_parts[8]) if done else in_parts[8])
+
+# %% [markdown]
+# The first messages are the count's, one number; the gradients follow at the end of the last part.
+
+# %%
+peaks = [(count, run[0][1] if done else None) for count, run in in_parts.items()]
+lab.measure("memory", dict(peaks)[8] / dict(peaks)[1] if done else None)
+figures.curves(
+    [figures.Curve("your step", peaks, [(count, peaks[0][1] / count) for count in cuts] if done else ())],
+    "Does the memory of a step fall as its parts become more?", x="parts of a rank's images", y="at the fullest moment (bytes)",
+    log=True,
+)
+
+# %% [markdown]
+# Weights and gradients are there however small the parts are; only activations shrink. And the arithmetic of many small
+# parts is slower than that of one: accumulation buys memory, and no time.
+
+# %% [markdown]
+# ## How noisy is a gradient?
+#
+# So any batch can be run. Which is worth it? The gradient of a batch is the mean of its examples' gradients. Draw another
+# batch, and it is another. Let $G$ be the gradient over *all* examples, and $\operatorname{tr}\Sigma$ the variance of one
+# example's gradient, added up over all weights. The noise of a mean falls with the batch, and it makes the gradient longer:
+#
+# $$\mathrm{E}\,|G_B|^2=|G|^2+\frac{\operatorname{tr}\Sigma}{B}$$
+
+# %% [markdown]
+# At $B=\operatorname{tr}\Sigma/|G|^2$ the noise is as large as the signal $|G|^2$. This batch is the **gradient noise scale**
+# (McCandlish and others, 2018). Far below it, twice the batch halves a noise that dominates, and the step may be twice as long.
+# Far above it the gradient is as good as exact, and more examples change nothing.
+#
+# Two unknowns need two batch sizes. Data parallelism has them at each step: a rank's own gradient, of B examples, and the mean
+# of all n ranks', of nB.
+
+# %%
+lab.predict("noisier", "A batch of a quarter of the noise scale: how many times |G|² is its |gradient|² on average?", "times")
+
+# %%
+random = torch.Generator().manual_seed(13)
+true, noise = torch.full((1000,), 0.1), 0.2  # |G|² = 10, and tr Σ = 1000 · 0.2² = 40: a noise scale of 4 examples
+drawn = [true + noise * torch.randn(1000, generator=random) for _ in range(2000)]  # gradients of one example
+lab.measure("noisier", sum(float(g @ g) for g in drawn) / len(drawn) / float(true @ true))
+
+# %% [markdown]
+# Solve the two equations for $|G|^2$ and $\operatorname{tr}\Sigma$; for one rank's $|G_B|^2$ take the mean over the ranks,
+# which is less noisy. A single step gives a poor estimate: that of $|G|^2$ may come out negative, and a ratio of two poor numbers
+# is poor in one direction. So average both over steps, and divide once, at the end.
+#
+# <details><summary>Hint</summary>b = B, of one rank; m = nB, of the mean. Subtract one equation from the other: what is left
+# holds trΣ alone. Then m·|G_m|² − b·|G_b|² holds |G|² alone.</details>
+
+# %% tags=["exercise:noise_scale"]
+# Exercise 13.3: the gradient noise scale
+def noise_scale(steps):
+    """tr(Σ)/|G|², in examples. steps[k] = (batch, gradients): each rank's flat gradient of its own `batch` examples.
+
+    Unbiased estimates of |G|² and of tr(Σ), each averaged over all steps before the division.
+    """
+    ### BEGIN SOLUTION
+    signals, noises = [], []
+    for batch, gradients in steps:
+        whole = len(gradients) * batch
+        mean = sum(gradients) / len(gradients)
+        long_sq = sum(float(g @ g) for g in gradients) / len(gradients)
+        short_sq = float(mean @ mean)
+        signals.append((whole * short_sq - batch * long_sq) / (whole - batch))
+        noises.append((long_sq - short_sq) / (1 / batch - 1 / whole))
+    return (sum(noises) / len(steps)) / (sum(signals) / len(steps))
+    ### END SOLUTION
+
+# %% tags=["check:noise_scale"] points=1.5
+check.noise_scale(noise_scale)
+
+# %% [markdown]
+# Now of a real training: four ranks, a large batch at the highest rate that it bears well, until the error on test images is
+# down to the goal. Every rank keeps its own gradient before it averages. Once more with the right labels: what have the wrong
+# ones done to the noise?
+
+# %%
+lab.predict("wrong", "With wrong labels, how many times the noise scale with right ones?", "times")
+
+# %%
+# Set-up
+@torch.no_grad()
+def shared_error(model):
+    """As `error`, each rank on its share of the test images; the same number on all ranks."""
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    wrong = (model(test_images[mine]).argmax(1) != test_labels[mine]).sum()
+    dist.all_reduce(wrong)
+    return 100 * float(wrong) / len(test_labels)
+
+# %%
+def own_gradients(batch, rate, seed, labels):
+    """This rank's own gradient at each step until the goal; the steps themselves are taken with the mean."""
+    dist.init_process_group("gloo")
+    model, kept = strided_cnn(seed), []
+    weights = list(model.parameters())
+    for _, chosen in zip(range(most_steps), shuffled(batch, seed)):
+        mine = own(chosen)
+        kept.append(flat(torch.autograd.grad(F.cross_entropy(model(images[mine]), labels[mine]), weights)))
+        mean = kept[-1].clone()
+        dist.all_reduce(mean)
+        torch.nn.utils.vector_to_parameters(flat(weights) - rate / dist.get_world_size() * mean, weights)
+        if shared_error(model) <= goal:
+            break
+    return kept
+
+# %%
+# Helper: your noise scale of some steps, and of windows of them
+def scale_of(steps):
+    try:
+        return noise_scale(steps)
+    except NotYet:
+        return None
+
+def by_window(name, steps, window=4):
+    """The noise scale up to each step that ends a window, over that window."""
+    ends = range(window, len(steps) + 1, window)
+    return figures.Curve(name, [(end, scale_of(steps[end - window : end])) for end in ends])
+
+# %%
+def steps_of(seed, labels):
+    """[(batch, gradients of all ranks)] of a training."""
+    run = launch(own_gradients, noise_ranks, args=(large, noise_rate, seed, labels), device="cpu")
+    return [(large // noise_ranks, list(gradients)) for gradients in zip(*run.results)]
+
+noisy = {f"seed {seed}": steps_of(seed, labels) for seed in seeds}
+noisy[f"seed {seeds[0]}, right labels"] = steps_of(seeds[0], true_labels)
+figures.curves(
+    [by_window(*row) for row in noisy.items()], "Does the noise scale change while the network learns, and with the labels?",
+    x="step", y="noise scale (examples)", log=True,
+)
+
+# %% [markdown]
+# Where all examples pull the same way, $|G|$ is large and the noise scale small. Where what is easy has been learned, they
+# disagree, and noise takes over. Which steps of your runs are which? A wrong label pulls in a direction of its own, so it adds
+# to the noise and hardly to $G$.
+
+# %% [markdown]
+# What follows for the number of steps? A step of rate $\epsilon$ gains $\epsilon|G|^2$ and loses, by the curvature $h$ of the
+# loss, $\frac{\epsilon^2}{2}h\left(|G|^2+\frac{\operatorname{tr}\Sigma}{B}\right)$. Take one rate for a whole training,
+# the one that gains most, and the means over its steps. Then it takes
+#
+# $$S(B)=S_\text{min}\left(1+\frac{B_\text{crit}}{B}\right)\qquad\text{with}\qquad
+# B_\text{crit}=\frac{\text{mean of }\operatorname{tr}\Sigma}{\text{mean of }|G|^2}$$
+#
+# steps to a goal: your function, on all steps of the way. (One curvature for all directions is a simplification.)
+
+# %%
+*foretold, right = map(scale_of, noisy.values())
+written = right is not None
+lab.measure("wrong", foretold[0] / right if written else None)
+if written:
+    print("noise scale of the whole way to the goal, by seed:", *(f"{value:.0f}" for value in foretold))
+    print(f"with the right labels: {right:.0f}")
+foretold = middle(foretold) if written else None
+
+# %% [markdown]
+# At $B=B_\text{crit}$, the **critical batch size**, a goal takes twice the fewest steps and twice the fewest examples. Below
+# it more ranks save time and waste little; above it they waste most of their work. You have a number for it, from a few
+# gradients. Now the costly way: train with every batch.
+
+# %% [markdown]
+# ## Steps to a goal
+#
+# Shallue and others (2019) did that for many models: for each batch size, at the rate that suits it best, count the steps
+# until a goal. They found three regions: **perfect scaling**, where twice the batch takes half the steps; **diminishing
+# returns**; and **maximal data parallelism**, where more examples save no step. Here the goal is an error on test images, and
+# your `big_batch_step` runs every batch in parts on the ranks.
+
+# %%
+lab.predict("saved", f"From a batch of {sweep[0]} to one of {sweep[-1]}: how many times fewer steps to the goal?", "times")
+
+# %%
+lab.predict("knee", "At which batch is it twice the fewest steps? (You have the noise scale.)", "examples")
+
+# %%
+# Helper: the search for the best rate of every batch
+def steps_to_goal(batch, rate, seed, limit):
+    """Steps until the test error is at the goal; None where so many do not get there."""
+    ddp = DistributedDataParallel(strided_cnn(seed))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate)
+    for step, chosen in zip(range(1, limit + 1), shuffled(batch, seed)):
+        big_batch_step(ddp, optimizer, [(images[p], labels[p]) for p in own(chosen).split(part)])
+        if step % max(1, step // 16) == 0 and shared_error(ddp.module) <= goal:
+            return step
+
+def at_best_rate(batch, seed, least):
+    """(steps, rate) of the rate from `least` on that takes fewest steps; one that is slower than the best is given up."""
+    best = None, least
+    for rate in rates:
+        if rate >= least:
+            steps = steps_to_goal(batch, rate, seed, (best[0] or most_steps) - 1)
+            best = (steps, rate) if steps else best
+    return best
+
+def search(batches, seeds):
+    """{batch: [(steps, rate) of each seed]}. The best rate is looked for from that of the next smaller batch on."""
+    dist.init_process_group("gloo")
+    found, least = {}, dict.fromkeys(seeds, 0)
+    for number, batch in enumerate(batches, 1):
+        found[batch] = [at_best_rate(batch, seed, least[seed]) for seed in seeds]
+        least = {seed: rate for seed, (_, rate) in zip(seeds, found[batch])}
+        report(step=number, steps=len(batches))
+    return found
+
+# %%
+print(f"{len(sweep)} batch sizes, {len(seeds)} trainings of each, up to {len(rates)} rates of each …")
+run = launch(search, ranks, args=(sweep, seeds), device="cpu")
+found = run[0] if run.state == "done" else {}
+taken = {batch: [steps for steps, _ in pairs if steps] for batch, pairs in found.items()}
+taken = {batch: steps for batch, steps in taken.items() if steps}
+
+# %%
+fewest, knee = None, None
+if taken:
+    fewest, knee = large_batches.fit_steps([(batch, steps) for batch in taken for steps in taken[batch]])
+    print(f"fewest steps {fewest:.0f}; twice as many at a batch of {knee:.0f}")
+    lab.measure("saved", middle(taken[sweep[0]]) / middle(taken[sweep[-1]]))
+if taken and foretold:
+    print(f"the noise scale foretold {foretold:.0f}: {foretold / knee:.2f} times as many")
+lab.measure("knee", knee)
+
+# %%
+# Helper: the curves of the picture
+def lines_of(taken):
+    """Measured steps with the fitted curve, and what perfect scaling would be."""
+    if not taken:
+        return [figures.Curve("measured", [(batch, None) for batch in sweep])]
+    first = middle(taken[sweep[0]])
+    fitted = [(batch, large_batches.steps(batch, fewest, knee)) for batch in sweep]
+    perfect = [(batch, first * sweep[0] / batch) for batch in sweep]
+    measured = [(batch, middle(steps)) for batch, steps in taken.items()]
+    best = figures.Curve("measured", measured, fitted, repeats=taken)
+    return [best, figures.Curve("perfect scaling", predicted=perfect)]
+
+# %% tags=["cover"]
+figures.curves(
+    lines_of(taken), "Up to which batch do more examples save steps?", x="batch of all ranks", y="steps to the goal", log=True,
+    marks={"noise scale": foretold and round(foretold), "twice the fewest steps": knee and round(knee)},
+)
+
+# %% [markdown]
+# The dashed curve is $S_\text{min}(1+B_\text{crit}/B)$, fitted to the points; its knee is where it is twice as high as its
+# floor. The other mark is your noise scale. It took one training for each seed.
+#
+# **In one sentence:** which of the three regions do you see, and where would you have to look for the others?
+#
+# <details><summary>Compare</summary>Perfect scaling is where the points lie on the straight line: at batches far below the
+# critical one. Where they lie flat, more ranks save nothing.</details>
+
+# %%
+# Helper: what each doubling of the batch brings
+def doublings(taken):
+    for batch, twice in zip(taken, list(taken)[1:]):
+        ratio = middle(taken[batch]) / middle(taken[twice])
+        region = "diminishing returns" if ratio > 1.1 else "no step saved"
+        if ratio > 0.9 * twice / batch:
+            region = "perfect scaling"
+        images_more = twice * middle(taken[twice]) / (batch * middle(taken[batch]))
+        print(f"{batch:5} to {twice:5}: {ratio:4.2f} times fewer steps, {images_more:4.2f} times the images: {region}")
+
+# %%
+doublings(taken)
+
+# %% [markdown]
+# And the rate? By the same theory the best one is $\frac{\epsilon_\text{max}}{1+B_\text{noise}/B}$: in proportion to the batch
+# far below the noise scale, constant far above. The linear scaling rule is the left half of this curve.
+
+# %%
+# Helper: the best rates, and the curve of the theory
+def best_rates(found):
+    """The best rate of each batch, and the curve of the theory through that of the largest."""
+    if not taken:
+        return figures.Curve("the best rate", [(batch, None) for batch in sweep])
+    each = {batch: [rate for _, rate in pairs if rate] for batch, pairs in found.items() if batch in taken}
+    most = middle(each[sweep[-1]]) * (1 + knee / sweep[-1])
+    theory = [(batch, large_batches.best_rate(batch, most, knee)) for batch in each]
+    return figures.Curve("the best rate", [(batch, middle(tried)) for batch, tried in each.items()], theory, repeats=each)
+
+# %%
+figures.curves(
+    [best_rates(found)], "Does the best rate grow with the batch, and how far?", x="batch of all ranks", y="rate", log=True
+)
+
+# %% [markdown]
+# Rates were tried in steps of two, up to the highest that a large batch bears, so the points stand on few places. And a goal
+# counts as reached when it is touched once: that favours a high rate, which moves to and fro.
+#
+# **In one sentence:** how could the rule hold for 1,024 images in the first section, far above the critical batch?
+#
+# <details><summary>Compare</summary>There the small batch had a rate far below its best one: its many steps were short. The
+# large batch took the same way in fewer, longer ones. Both could have arrived sooner, and the small batch with fewer
+# images.</details>
+
+# %% [markdown]
+# McCandlish and others (2018, abstract) report useful batches of tens of thousands on ImageNet, and of millions for agents that
+# play a game. Shallue and others (2019) found large differences between tasks, networks and optimizers. So measure the noise
+# scale of *your* task, late in training, before you buy ranks.
+
+# %% [markdown]
+# ## BatchNorm over ranks
+#
+# One layer feels how a batch is *shared*. **BatchNorm** takes each feature's mean and variance over the rows of its batch,
+# and a rank sees only its own rows. With many images a rank that hardly matters; Goyal and others left it so, with 32. With
+# two images a rank, as where pictures are large, it does. How much?
+
+# %%
+lab.predict("off", "4 ranks with 8 rows each: how far is y from one device's, in % of its length?", "%")
+
+# %%
+# Helper: rows for 4 ranks, and the batch norm of one device by autograd
+def norm_task(rows, features=64):
+    random = torch.Generator().manual_seed(rows)
+    x, grad = torch.randn(2, 4 * rows, features, generator=random, dtype=torch.float64)
+    weight, bias = torch.randn(2, features, generator=random, dtype=torch.float64)
+    return x, weight, bias, grad, 1e-5
+
+def plain_norm(x, weight, bias, grad, eps):
+    """y, and the gradients of x, weight and bias."""
+    x, weight, bias = (t.clone().requires_grad_() for t in (x, weight, bias))
+    y = F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
+    y.backward(grad)
+    return y.detach(), x.grad, weight.grad, bias.grad
+
+# %%
+# Helper: a norm on four ranks, and how far it is from one device's
+def on_each_rank(fabric, norm, all_rows):
+    """With rows of all ranks for each number: what this rank gets from its own part."""
+    found = []
+    for rows in all_rows:
+        x, weight, bias, grad, eps = norm_task(rows)
+        mine = slice(fabric.rank * rows, (fabric.rank + 1) * rows)
+        found.append(norm(fabric, x[mine], weight, bias, grad[mine], eps))
+    return found
+
+def unsynced(fabric, *given):
+    return plain_norm(*given)
+
+def far_off(run, which):
+    """For each number of rows: how far y (0) or the gradient of x (1) of all ranks is from one device's, as a part of it."""
+    if run.state != "done":
+        return [(rows, None) for rows in norm_rows]
+    found = []
+    for k, rows in enumerate(norm_rows):
+        whole, got = plain_norm(*norm_task(rows))[which], torch.cat([rank[k][which] for rank in run.results])
+        found.append((rows, float((got - whole).norm() / whole.norm())))
+    return found
+
+# %%
+apart = launch(on_each_rank, 4, args=(unsynced, norm_rows), device="cpu")
+lab.measure("off", 100 * dict(far_off(apart, 0))[8])
+for rows, off in far_off(apart, 0):
+    print(f"{rows:4} rows a rank: y is {off:.0%} off, the gradient of x {dict(far_off(apart, 1))[rows]:.0%}")
+
+# %% [markdown]
+# So let ranks meet inside the layer. Forwards they need mean and variance over all rows. Backwards each row's gradient
+# depends on all rows through these two; with $\hat x=(x-\mu)/\sqrt{\sigma^2+\epsilon}$, N rows in all and $g$ the gradient of y:
+#
+# $$\frac{\partial L}{\partial x}=\frac{w}{\sqrt{\sigma^2+\epsilon}}\left(g-\frac1N\sum g-\frac{\hat x}{N}\sum g\,\hat x\right)$$
+#
+# Both sums go over the rows of all ranks.
+
+# %% [markdown]
+# Mind the variance. It is $\mathrm{E}[x^2]-\mathrm{E}[x]^2$, and sums of $x$ and $x^2$ travel in one message. But take a
+# feature of mean 10,000 and spread 1, in float32:
+
+# %%
+lab.predict("cancel", "Mean 10,000, variance 1, float32. What does mean(x²) − mean(x)² give?", "")
+
+# %%
+x = 10_000 + torch.randn(4096, generator=torch.Generator().manual_seed(1))
+of_sums = (x * x).mean() - x.mean() ** 2
+lab.measure("cancel", of_sums)
+print(f"mean(x²) − mean(x)²: {float(of_sums):.3g}; mean((x − mean)²): {float(((x - x.mean()) ** 2).mean()):.3g}")
+
+# %% [markdown]
+# Two large numbers cancel, and what is left is rounding. Each rank's *own* mean and sum of squares about it are safe. From
+# those of all ranks the whole can be put together (Chan, Golub and LeVeque, 1983): with counts $n_r$, means $\mu_r$ and sums
+# of squares $M_r$,
+#
+# $$N\sigma^2=\sum_r M_r+\sum_r n_r(\mu_r-\mu)^2$$
+#
+# <details><summary>Hint 1</summary>All ranks need all ranks' numbers. An all-reduce can bring them: a table of zeros with a
+# row for each rank, in which a rank fills its own.</details>
+# <details><summary>Hint 2</summary>The sums of g and of g·x̂ over this rank's own rows are the gradients of bias and weight.
+# Return them as they are, and all-reduce a copy: DDP averages the gradients of weights later.</details>
+
+# %% tags=["exercise:synced_norm"]
+# Exercise 13.4: batch norm over the rows of all ranks
+def synced_norm(fabric, x, weight, bias, grad, eps):
+    """Batch norm of x [rows, features] over the rows of all ranks; grad is the loss's gradient of y.
+
+    Returns y and the gradients of x, weight, bias; those of weight and bias are this rank's own sums. Two all-reduces: one
+    forwards, one backwards.
+    """
+    ### BEGIN SOLUTION
+    features = x.shape[1]
+    table = torch.zeros(fabric.world_size, 1 + 2 * features, dtype=x.dtype)
+    if len(x):
+        mean = x.mean(0)
+        table[fabric.rank] = torch.cat([torch.tensor([len(x)]), mean, ((x - mean) ** 2).sum(0)])
+    counts, means, squares = all_reduce(fabric, table).split([1, features, features], dim=1)
+    rows = counts.sum()
+    mean = (counts * means).sum(0) / rows
+    variance = (squares + counts * (means - mean) ** 2).sum(0) / rows
+
+    scale = (variance + eps).rsqrt()
+    normed = (x - mean) * scale
+    grad_bias, grad_weight = grad.sum(0), (grad * normed).sum(0)
+    sums = all_reduce(fabric, torch.stack([grad_bias, grad_weight]))
+    grad_x = weight * scale * (grad - sums[0] / rows - normed * sums[1] / rows)
+    return weight * normed + bias, grad_x, grad_weight, grad_bias
+    ### END SOLUTION
+
+# %% tags=["check:synced_norm"] points=2
+check.synced_norm(synced_norm)
+
+# %%
+synced = launch(on_each_rank, 4, args=(synced_norm, norm_rows), device="cpu")
+figures.curves(
+    [figures.Curve("each rank its own", far_off(apart, 1)), figures.Curve("yours, synced", far_off(synced, 1))],
+    "How far is the gradient of x from one device's?", x="rows a rank", y="part of its length", log=True,
+)
+
+# %% [markdown]
+# ## PyTorch's SyncBatchNorm (optional)
+#
+# PyTorch has this layer: `SyncBatchNorm.convert_sync_batchnorm(model)` puts it in the place of every BatchNorm, before the
+# wrapping by DDP. Its arithmetic is written for GPUs, and CPUs are refused. So five of its kernels are replaced here, by a
+# line or two each; what it sends, and when, is PyTorch's own.
+
+# %%
+lab.predict("sent", "64 features, float64. How many bytes does each rank put into PyTorch's meeting in forward?", "bytes")
+
+# %%
+def by_torch(fabric, *given):
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    return torch_synced_norm(*given)
+
+theirs = launch(on_each_rank, 4, args=(by_torch, norm_rows), device="cpu")
+ops = [c for c in theirs.trace.collectives if c.rank == 0][:2]
+lab.measure("sent", ops[0].size_bytes)
+for way, c in zip(("forwards", "backwards"), ops):
+    print(f"PyTorch's, {way}: {c.op}, {c.size_bytes} bytes of each rank")
+if synced.state == "done":
+    off = max(float((a - b).abs().max()) for mine, its in zip(synced[0], theirs[0]) for a, b in zip(mine, its))
+    print(f"yours and PyTorch's differ by {off:.0e} at most, in y and in all gradients")
+
+# %% [markdown]
+# It gathers each rank's mean, its $1/\sqrt{\sigma^2+\epsilon}$ and its number of rows, and puts them together as you do. Two
+# meetings for every such layer, in the middle of forward and of backward, where nothing can hide them: with fifty layers,
+# a hundred a step. That is why one synchronizes only where a rank's share is small (MegDet, 2017: 256 images on 128 GPUs), or
+# takes a norm that needs no batch.
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Goyal and others, *Accurate, large minibatch SGD* ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677),
+# 2017): section 2, the rule, warm-up and BatchNorm; section 3, pitfalls. McCandlish, Kaplan, Amodei and others, *An empirical
+# model of large-batch training* ([arXiv:1812.06162](https://arxiv.org/abs/1812.06162), 2018): section 2 and appendix A.1.
+# Shallue and others, *Measuring the effects of data parallelism on neural network training*
+# ([JMLR 20, 2019](http://jmlr.org/papers/v20/18-789.html)). Peng and others, *MegDet*
+# ([arXiv:1711.07240](https://arxiv.org/abs/1711.07240), 2017).

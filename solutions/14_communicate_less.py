@@ -1,0 +1,833 @@
+# %% [markdown]
+# # Lab 14. Communicate less
+#
+# **After this lab you are able to** train over slow networks with a fraction of the bytes: send only the largest numbers of
+# a gradient, or two thin matrices in place of a large one, or nothing at all for many steps; show what happens if what was
+# not sent is thrown away; and say from three measured numbers below which bandwidth each way pays.
+#
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
+
+# %% [markdown]
+# ![Who is first at a loss of 0.8, over slow links and over fast ones? At 10 PowerSGD is lowest, at …](../labs/covers/14.png)
+
+# %%
+# Set-up: the tools of this lab
+from worldsize.notebook import *
+
+import logging
+import math
+import time
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn import functional as F
+from torch.nn.utils import vector_to_parameters
+
+from worldsize.fabric.collectives import all_gather, all_reduce, meet
+from worldsize.formulas import compression, cost, sharding
+from worldsize.launch import unobserved
+from worldsize.pytorch.models import flat, mlp, tensors
+from worldsize.pytorch.resnet import resnet
+
+# %% tags=["parameters"]
+ranks = 2
+seeds = [0, 1, 2]
+steps = 64
+hidden = 128
+batch = 128
+learning_rate = 0.05
+share = 0.01
+thin = 2
+every = 4
+work_s = 0.005
+target = 0.8
+many = [4, 16, 64, 100, 144]
+bandwidths = ["10 MB/s", "100 MB/s", "1 GB/s"]
+
+# %%
+lab, check = open_lab("14")
+
+# %% [markdown]
+# ## A step that waits
+#
+# The ranks learn to tell ten kinds of clothes apart, each from random batches of its own. The weights are *one* flat
+# tensor here, and so is a gradient: `gradient(weights)` draws this rank's next batch and gives the gradient on it. So
+# whatever we do to save bytes is done to a row of numbers.
+
+# %%
+sizes = [784, hidden, 10]
+images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), train=4000, test=1000)
+numbers = len(flat(list(mlp(sizes).parameters())))
+print(f"{numbers:,} numbers in a gradient: {4 * numbers / 1e3:.0f} kB")
+
+# %%
+def learner(rank, seed):
+    """A rank's `gradient(weights)`, on its next batch; and the weights to begin with, the same on all ranks."""
+    model = mlp(sizes, seed)
+    parameters = list(model.parameters())
+    draws = torch.Generator().manual_seed(1000 * seed + rank)
+
+    def gradient(weights):
+        vector_to_parameters(weights, parameters)
+        rows = torch.randint(len(images), (batch,), generator=draws)
+        loss = F.cross_entropy(model(images[rows].flatten(1)), labels[rows])
+        return flat(torch.autograd.grad(loss, parameters))
+
+    return gradient, flat(parameters)
+
+def first_gradient(rank):
+    gradient, weights = learner(rank, 0)
+    return gradient(weights)
+
+# %%
+# Helper: the loss on images that nobody learns from
+def test_loss(weights):
+    model = mlp(sizes, 0)
+    vector_to_parameters(weights, model.parameters())
+    with torch.no_grad():
+        return float(F.cross_entropy(model(test_images.flatten(1)), test_labels))
+
+def told(fabric, seen):
+    """Rank 0's curve, [(step, seconds, loss)], of what it saw: [(step, seconds, weights)]."""
+    return [(step, seconds, test_loss(weights)) for step, seconds, weights in seen] if fabric.rank == 0 else None
+
+# %% [markdown]
+# Every way to average gets this rank's gradient and a `state`, a dict that stays with the rank from step to step. The plain
+# way is an all-reduce. One thing is **declared**, not real: besides its real gradient each step computes for `seconds`, in
+# which it only waits, as if a GPU worked. The messages are real.
+
+# %%
+def plain(fabric, gradient, state):
+    return all_reduce(fabric, gradient) / fabric.world_size
+
+def train(fabric, average, steps, seed, seconds):
+    """Gradient descent with the ranks' average gradient. Rank 0 tells how its loss fell."""
+    gradient, weights = learner(fabric.rank, seed)
+    state, seen = {}, []
+    meet(fabric)
+    start = time.monotonic()
+    for step in range(1, steps + 1):
+        mine = gradient(weights)
+        fabric.compute(seconds)
+        weights = weights - learning_rate * average(fabric, mine, state)
+        if step % 2 == 0:
+            seen.append((step, time.monotonic() - start, weights.clone()))
+    return told(fabric, seen)
+
+# %%
+ring_bytes = cost.bytes_ring_all_reduce(ranks, 4 * numbers)
+lab.predict(
+    "waits",
+    f"A step computes {work_s * 1e3:g} ms, then each of {ranks} ranks sends {ring_bytes / 1e3:.0f} kB over 10 MB/s. "
+    "What part of a real step is not this computing?", "%",
+)
+
+# %%
+run = launch(train, ranks, args=(plain, 4, 0, work_s), link=Link("10 MB/s"))
+step_s = run[0][-1][1] / run[0][-1][0]
+lab.measure("waits", 100 * (1 - work_s / step_s))
+print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it is not computing")
+figures.timeline(run)
+
+# %% [markdown]
+# In a data centre this is hidden: Lab 11 sends inside backward, and links are thousands of times as fast. But models grow, and
+# some people train over the internet. Whoever cannot buy bandwidth has to send less.
+#
+# There are three ways: **fewer bits** a number, **fewer numbers**, and **fewer messages**.
+
+# %% [markdown]
+# ## Fewer bits
+#
+# The simplest: `bfloat16` keeps float32's range, and of its 24 bits of precision it keeps 8. The gradient travels so and is
+# added up so, while weights stay float32. For each way from here on: what does it send, and does the loss still fall?
+
+# %%
+def bf16(fabric, gradient, state):
+    return all_reduce(fabric, gradient.bfloat16()).float() / fabric.world_size
+
+# %%
+# Helper: several trainings, one for each seed, and what came of them
+def trainings(name):
+    """Trains in this way, once for each seed; prints what it sent, and how low its loss is at the end."""
+    fn, how = ways[name]
+    print(f"{name}, seeds {', '.join(map(str, seeds))}: ", end="", flush=True)
+    with unobserved():
+        runs = [launch(fn, ranks, args=(how, steps, seed, 0.0)) for seed in seeds]
+    if runs[0].state != "done":
+        print("not yet")
+        return
+    trained[name] = runs
+    lows = ", ".join(f"{run[0][-1][2]:.3f}" for run in runs)
+    print(f"rank 0 sends {sent(name) / 1e3:,.1f} kB a step; loss after {steps} steps {lows}")
+
+def sent(name):
+    return trained[name][0].trace.sent_bytes(0) / steps
+
+def losses(*names):
+    """For figures.bands: {name: [[(step, loss)] of each seed]}, None where it is not written yet."""
+    return {
+        name: [[(step, loss) for step, _, loss in run[0]] for run in trained[name]] if name in trained else None
+        for name in names
+    }
+
+# %%
+ways = {"plain": (train, plain), "bf16": (train, bf16)}
+trained = {}
+trainings("plain")
+trainings("bf16")
+figures.bands(losses("plain", "bf16"), "Half the bits: does the loss notice?", x="step", y="loss on test images")
+
+# %% [markdown]
+# Fewer bits are possible: with 8, or even 1, a scale has to travel beside them. But 1 bit of 32 is the end of that road. The
+# next way goes further.
+
+# %% [markdown]
+# ## Fewer numbers: the largest
+#
+# Are all numbers of a gradient equally important? **Top-k** sends only the $k$ that are largest by size, each with its
+# **index**, its place in the gradient: 4 bytes for the value and 4 for the index. Every rank chooses others, so nothing can be
+# added up on the way: each rank sends its pairs to all others, an **all-gather**, and everybody adds up for itself.
+
+# %%
+k = int(share * numbers)
+first = first_gradient(0)
+squares = first.abs().topk(k).values.square().sum() / first.square().sum()
+print(f"the largest {share:.0%} of a gradient hold {squares:.0%} of its squares")
+
+# %%
+lab.predict(
+    "top_k", f"{ranks} ranks, 1 % of the numbers, with indices. How many times less than plain does a rank send?", "times"
+)
+
+# %% [markdown]
+# And the other 99 %? Thrown away, they are lost: what is small stays small, step after step, and is never sent. **Error
+# feedback** (Seide and others, 2014) keeps what was not sent as a **residual**, and adds it to the next gradient. A small
+# number that always points the same way grows there, until it is among the largest.
+#
+# `all_gather(fabric, x)` fills a flat `x` with the parts of all ranks: part $r$ of `x.tensor_split(world_size)` is rank $r$'s.
+#
+# <details><summary>Hint 1</summary><code>total.abs().topk(k).indices</code>. Send the values with their signs.</details>
+# <details><summary>Hint 2</summary>Two all-gathers of n · k numbers: one of values in the gradient's dtype, one of
+# <code>int32</code>. Rank r fills its part first.</details>
+# <details><summary>Hint 3</summary>Several ranks may send the same index, and <code>average[places] = values</code> would
+# keep one of them. <code>index_add_(0, places.long(), values)</code> adds up.</details>
+
+# %% tags=["exercise:top_k_average"]
+# Exercise 14.1: the largest numbers, and the rest kept
+def top_k_average(fabric, gradient, residual, k):
+    """Sends the k numbers of gradient + residual that are largest by size: values of its dtype, and int32 indices.
+
+    Returns the mean over the ranks of what was sent, [numbers], and this rank's new residual: what it did not send.
+    """
+    ### BEGIN SOLUTION
+    n, mine = fabric.world_size, slice(fabric.rank * k, (fabric.rank + 1) * k)
+    residual = gradient + residual
+    chosen = residual.abs().topk(k).indices
+
+    values = torch.zeros(n * k, dtype=residual.dtype)
+    places = torch.zeros(n * k, dtype=torch.int32)
+    values[mine], places[mine] = residual[chosen], chosen.int()
+    residual[chosen] = 0
+
+    all_gather(fabric, values)
+    all_gather(fabric, places)
+    return torch.zeros_like(residual).index_add_(0, places.long(), values) / n, residual
+    ### END SOLUTION
+
+# %% tags=["check:top_k_average"] points=1.5
+check.top_k_average(top_k_average)
+
+# %% [markdown]
+# Now train with it: once as it should be, once with the residual thrown away at every step.
+
+# %%
+def top_k(fabric, gradient, state, share=share, feedback=True):
+    residual = state.get("residual", torch.zeros_like(gradient))
+    average, rest = top_k_average(fabric, gradient, residual, int(share * len(gradient)))
+    state["residual"] = rest * feedback
+    return average
+
+def forgetful(fabric, gradient, state):
+    return top_k(fabric, gradient, state, feedback=False)
+
+# %%
+lab.predict(
+    "closed", "Without feedback the loss ends higher than plain's. What part of that gap does feedback close?", "%"
+)
+
+# %%
+ways |= {"top 1 %": (train, top_k), "top 1 %, no feedback": (train, forgetful)}
+trainings("top 1 %")
+trainings("top 1 %, no feedback")
+if "top 1 %" in trained:
+    lab.measure("top_k", sent("plain") / sent("top 1 %"))
+figures.bands(
+    losses("plain", "top 1 %", "top 1 %, no feedback"), "What is lost with the 99 % that are not sent?",
+    x="step", y="loss on test images",
+)
+
+# %%
+def last(name, seed):
+    return trained[name][seeds.index(seed)][0][-1][2]
+
+if "top 1 %" in trained:
+    gaps = [(last("top 1 %, no feedback", s) - last("plain", s), last("top 1 %", s) - last("plain", s)) for s in seeds]
+    closed = [100 * (1 - kept / opened) for opened, kept in gaps]
+    lab.measure("closed", median(closed))
+    for seed, (opened, kept), part in zip(seeds, gaps, closed):
+        print(f"seed {seed}: above plain by {opened:+.3f} without feedback, {kept:+.3f} with it: {part:.0f} % closed")
+
+# %% [markdown]
+# ### When the largest are wrong
+#
+# It can be worse than slow. Three ranks learn three weights; rank $r$'s loss is $\langle a_r,x\rangle^2+\frac14\lVert
+# x\rVert^2$ with $a_r$ from $(-3,2,2)$, $(2,-3,2)$, $(2,2,-3)$. All three losses are lowest at $x=0$. At $x=(1,1,1)$
+# rank 0's gradient is $\frac12(-11,9,9)$, and the others' are alike. Each rank sends its largest number, $k=1$.
+
+# %%
+lab.predict("three", "From x = (1, 1, 1), rate 0.05, no feedback: how large is each weight after 40 steps?", "")
+
+# %%
+def three(fabric, feedback, k=1, steps=40):
+    """The largest of the three weights after each step."""
+    a = torch.tensor([2.0, 2.0, 2.0])
+    a[fabric.rank] = -3.0
+    x, residual, seen = torch.ones(3), torch.zeros(3), []
+    for _ in range(steps):
+        gradient = 2 * (a @ x) * a + x / 2
+        average, rest = top_k_average(fabric, gradient, residual, k)
+        residual = rest * feedback
+        x = x - 0.05 * average
+        seen.append(float(x.abs().max()))
+    return seen
+
+# %%
+asked = {"all three sent": (True, 3), "one, feedback": (True, 1), "one, no feedback": (False, 1)}
+runs = {name: launch(three, 3, args=settings) for name, settings in asked.items()}
+found = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
+if found["one, no feedback"]:
+    lab.measure("three", found["one, no feedback"][-1])
+figures.histories(found, "One of three numbers: which way do the weights go?", y="largest weight", log=True)
+
+# %% [markdown]
+# **In one sentence:** why does the loss rise for ever, although each rank sends its most important number?
+#
+# <details><summary>Compare</summary>Each rank's largest number, −11/2, is its own affair, and the 9/2 of the two others
+# against it are never sent: the mean of what is sent is −11/6 everywhere, that of the whole gradients is +7/6. With feedback
+# the 9/2 add up in the residuals and get their turn.</details>
+
+# %% [markdown]
+# ### More ranks
+#
+# An all-reduce costs a rank hardly more with many ranks than with few: $\frac{2(n-1)}n$ of the gradient. An all-gather
+# costs $n-1$ times the rank's pairs. So with enough ranks, even 1 % of the numbers cost more than all of them.
+
+# %%
+lab.predict("crossing", "From how many ranks on does top 1 % send as much as a plain ring?", "ranks")
+
+# %%
+firsts = [first_gradient(rank) for rank in range(max(many))]
+
+def pairs(fabric):
+    """What part of the average is not zero; this rank sends the largest of its first gradient."""
+    gradient = firsts[fabric.rank]
+    average, _ = top_k_average(fabric, gradient, torch.zeros_like(gradient), int(share * len(gradient)))
+    return int(average.count_nonzero()) / len(gradient)
+
+# %%
+print("simulating", many, "ranks …")
+simulated = {n: simulate(pairs, n) for n in many}
+rings = {n: simulate(lambda fabric: all_reduce(fabric, torch.zeros(numbers)), n) for n in many}
+written = simulated[many[0]].state == "done"
+sends = [(n, run.trace.sent_bytes(0) if written else None) for n, run in simulated.items()]
+lab.measure("crossing", 8 * numbers * (many[-1] - 1) / sends[-1][1] if written else None)
+figures.curves(
+    [
+        figures.Curve(
+            "top 1 %", simulated=sends, predicted=[(n, compression.top_k_bytes(n, k)) for n in many] if written else []
+        ),
+        figures.Curve(
+            "plain", simulated=[(n, run.trace.sent_bytes(0)) for n, run in rings.items()],
+            predicted=[(n, cost.bytes_ring_all_reduce(n, 4 * numbers)) for n in many],
+        ),
+    ],
+    "Which sends less, with few ranks and with many?", x="ranks", y="each rank sends (bytes)", log=True,
+)
+
+# %% [markdown]
+# Why not add up on the way, as a ring does? Because the sum of two sparse gradients has the indices of *both*. The **union**
+# grows with every rank that adds its own, and soon the sum is not sparse any more. If each rank chose by chance, the
+# union of $n$ ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do, those of the first
+# step.
+
+# %%
+lab.predict("union", f"{many[-1]} ranks send 1 % each, their largest. What part of all numbers does somebody send?", "%")
+
+# %%
+unions = [(n, 100 * run[0] if written else None) for n, run in simulated.items()]
+lab.measure("union", unions[-1][1])
+if written:
+    print(f"{many[-1]} ranks: {unions[-1][1]:.1f} % are sent by somebody; by chance it would be "
+          f"{100 * compression.union_by_chance(share, many[-1]):.0f} %")
+by_chance = [(n, 100 * compression.union_by_chance(share, n)) for n in many]
+figures.curves(
+    [figures.Curve("union of real gradients", unions), figures.Curve("by chance", predicted=by_chance)],
+    "How dense is a sum of sparse gradients?", x="ranks", y="numbers that somebody sends (%)",
+)
+
+# %% [markdown]
+# As far as ranks agree on what is large, the union is smaller than by chance. Deep Gradient Compression (Lin and others, 2018)
+# reports 270 to 600 times less, with 0.1 % of the numbers, and momentum and a warm-up handled with care. That counts what one
+# rank *gives out*. In an all-gather each rank also *takes in* what all others give out.
+
+# %% [markdown]
+# ## Fewer numbers: thin matrices
+#
+# What adds up goes round a ring, for any number of ranks. So look for something small that adds up. The first layer's gradient
+# is a matrix $M$ of 128 rows and 784 columns. A matrix of **rank** $r$ is a product $PQ^\top$ of two thin ones, $P$ with $r$
+# columns of 128 numbers and $Q$ with $r$ columns of 784. (Rank is a word of two meanings; a process is meant elsewhere.)
+
+# %%
+shape = (hidden, 784)
+big = hidden * 784
+matrix = first[:big].view(shape)
+print(f"M holds {big / numbers:.1%} of all numbers of a gradient")
+strengths = torch.linalg.svdvals(matrix) ** 2
+for r in (1, 2, 4, 8):
+    print(f"the best matrix of rank {r} holds {strengths[:r].sum() / strengths.sum():.0%} of M, by squares")
+
+# %%
+lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P and Q have at rank {thin}?", "times")
+
+# %% [markdown]
+# The best $P$ and $Q$ come from a singular value decomposition, which is slow, and wants the $M$ of all ranks in one place.
+# **Power iteration** needs neither: multiply by $M$ and by $M^\top$ in turn, and what is strongest in $M$ wins. **PowerSGD**
+# (Vogels and others, 2019) takes one such turn a step, with a mean over the ranks $i$ in both halves:
+#
+# $$P=\operatorname{mean}_i M_iQ,\quad P\leftarrow\text{orthonormal columns of }P,\quad
+# Q=\operatorname{mean}_i M_i^\top P,\quad \text{average}=PQ^\top$$
+
+# %% [markdown]
+# **Orthonormal** columns have length 1 and are at right angles; then $PP^\top M$ is the nearest to $M$ that they can make. Both
+# means are linear in $M_i$, so they are small all-reduces. The $Q$ that comes out is where the next step begins: a **warm
+# start**. What $PQ^\top$ lacks of this rank's $M$ is its residual, as before.
+#
+# <details><summary>Hint 1</summary><code>torch.linalg.qr(P).Q</code> has orthonormal columns. All ranks have the same bits
+# in P after an all-reduce, so all get the same.</details>
+# <details><summary>Hint 2</summary>M is <code>gradient + residual</code> in both halves, this rank's own. Only the two means
+# are everybody's.</details>
+
+# %% tags=["exercise:power_sgd_average"]
+# Exercise 14.2: two thin matrices
+def power_sgd_average(fabric, gradient, residual, q):
+    """One step of PowerSGD on M = gradient + residual, [rows, columns], from q, [columns, r], the same on all ranks.
+
+    Returns the mean P Qᵀ, this rank's new residual M - P Qᵀ, and the Q for the next step. Two all-reduces.
+    """
+    ### BEGIN SOLUTION
+    m = gradient + residual
+    p = torch.linalg.qr(all_reduce(fabric, m @ q) / fabric.world_size).Q
+    q = all_reduce(fabric, m.T @ p) / fabric.world_size
+    average = p @ q.T
+    return average, m - average, q
+    ### END SOLUTION
+
+# %% tags=["check:power_sgd_average"] points=2
+check.power_sgd_average(power_sgd_average)
+
+# %% [markdown]
+# One step of power iteration is crude. With a warm start the steps of a training add up to many. To see it, hand the same
+# gradient in twelve times, without residuals: with the $Q$ of the call before, and with a new random one each time. The goal is
+# the best there is, from a singular value decomposition.
+
+# %%
+def repeated(fabric, matrix, warm, calls):
+    """How far P Qᵀ is from the matrix after each call, in parts of its length."""
+    draws, seen = torch.Generator().manual_seed(0), []
+    q = torch.randn(matrix.shape[1], thin, generator=draws)
+    for _ in range(calls):
+        average, _, after = power_sgd_average(fabric, matrix, torch.zeros_like(matrix), q)
+        q = after if warm else torch.randn(q.shape, generator=draws)
+        seen.append(float((matrix - average).norm() / matrix.norm()))
+    return seen
+
+# %%
+runs = {name: launch(repeated, 1, args=(matrix, name == "warm", 12)) for name in ("warm", "new each time")}
+far = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
+best = float((strengths[thin:].sum() / strengths.sum()) ** 0.5)
+figures.histories(
+    {**far, "the best there is": [best] * 12}, "How near does one step of power iteration come, and what does warmth add?",
+    x="call", y="distance from M",
+)
+
+# %% [markdown]
+# Now the training. What is not in $M$ (biases, the small last layer) travels as it is.
+
+# %%
+def low_rank(fabric, gradient, state, rank=thin):
+    if not state:
+        draws = torch.Generator().manual_seed(0)  # the same q on all ranks
+        state |= {"residual": torch.zeros(shape), "q": torch.randn(shape[1], rank, generator=draws)}
+    matrix, rest = gradient[:big].view(shape), gradient[big:].clone()
+    average, state["residual"], state["q"] = power_sgd_average(fabric, matrix, state["residual"], state["q"])
+    return torch.cat([average.flatten(), all_reduce(fabric, rest) / fabric.world_size])
+
+# %%
+ways["PowerSGD"] = (train, low_rank)
+trainings("PowerSGD")
+lab.measure("thin", big / compression.low_rank_numbers([shape], thin))
+figures.bands(
+    losses("plain", "PowerSGD", "top 1 %"), "Two thin matrices, or the largest numbers: does the loss notice?",
+    x="step", y="loss on test images",
+)
+
+# %% [markdown]
+# ### The published table
+#
+# For a ResNet-18 on small images, trained by 16 ranks, Vogels and others (2019, their table for CIFAR-10) say how many bytes
+# of gradients plain training has in an epoch, and how many times fewer rank 1, 2 and 4 have. All of that follows from the
+# shapes alone: of a convolution [out, in, 3, 3] they make a matrix of `out` rows; vectors travel whole.
+
+# %%
+lab.predict("resnet", "ResNet-18, 11.2 million numbers, rank 1: how many times fewer numbers travel?", "times")
+
+# %%
+net = resnet(18, classes=10)
+net[0] = nn.Conv2d(3, 64, 3, padding=1, bias=False)  # the stem for small images
+shapes = [p.shape for p in net.parameters()]
+whole = sum(map(math.prod, shapes))
+epoch_steps = 50_000 // (16 * 128)  # 16 ranks, batches of 128
+print(f"plain: {whole * 4 * epoch_steps / 2**20:,.0f} MiB an epoch; published: 1,023")
+for rank, published in ((1, 243), (2, 136), (4, 72)):
+    times = whole / compression.low_rank_numbers(shapes, rank)
+    print(f"rank {rank}: {times:.0f} times less; published: {published}")
+    if rank == 1:
+        lab.measure("resnet", times)
+
+# %% [markdown]
+# ## PyTorch's own
+#
+# PyTorch's DistributedDataParallel (DDP) averages gradients inside backward, in **buckets**: flat tensors of many gradients. It
+# takes a **communication hook**, a function that it calls with each full bucket in place of its all-reduce. Some come with
+# PyTorch, `bf16_compress_hook` and `powerSGD_hook` among them. Does DDP take the first on CPUs, over gloo?
+
+# %%
+def hooked(hook, options, steps, seed):
+    """A training by DDP with PyTorch's hook: rank 0's loss at the end, and how many bytes its collectives took in."""
+    logging.getLogger(powerSGD_hook.__name__).setLevel(logging.ERROR)
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    model = mlp(sizes, seed)
+    ddp = nn.parallel.DistributedDataParallel(model)
+    ddp.register_comm_hook(powerSGD_hook.PowerSGDState(None, **options) if options else None, hook)
+    draws = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+    for _ in range(steps):
+        model.zero_grad()
+        rows = torch.randint(len(images), (batch,), generator=draws)
+        F.cross_entropy(ddp(images[rows].flatten(1)), labels[rows]).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= learning_rate * p.grad
+    return test_loss(flat(list(model.parameters())))
+
+try:
+    launch(hooked, ranks, args=(default_hooks.bf16_compress_hook, None, 2, 0))
+except RankFailed as failed:
+    print(str(failed).splitlines()[0])
+
+# %% [markdown]
+# It knows the hook by its name, and asks for NCCL, the library for GPUs. But gloo adds bf16 up as well: wrapped in a function
+# of another name the hook works. PowerSGD needs no such trick. It has an option, though, that is easy to overlook:
+# `start_powerSGD_iter`, the step from which on it compresses. Its default is 1,000.
+
+# %%
+lab.predict("default", f"powerSGD_hook as it comes, {steps} steps: how many times less than plain does it send?", "times")
+
+# %%
+def wrapped_bf16(_, bucket):
+    return default_hooks.bf16_compress_hook(None, bucket)
+
+power = powerSGD_hook.powerSGD_hook
+hooks = {
+    "plain": (default_hooks.allreduce_hook, None),
+    "bf16": (wrapped_bf16, None),
+    "PowerSGD, as it comes": (power, {"matrix_approximation_rank": thin}),
+    "PowerSGD, from step 2": (power, {"matrix_approximation_rank": thin, "start_powerSGD_iter": 2}),
+}
+
+# %%
+def in_collectives(run):
+    """The bytes that rank 0's all-reduces put on the network in a step, by the ring's formula."""
+    calls = [c for c in run.trace.collectives if c.rank == 0 and c.op == "all_reduce"]
+    return sum(sharding.bytes_sent_by(c.op, c.size_bytes, ranks) for c in calls) / steps
+
+theirs = {}
+for name, given in hooks.items():
+    print(f"PyTorch's {name}: ", end="", flush=True)
+    with unobserved():
+        theirs[name] = run = launch(hooked, ranks, args=(*given, steps, seeds[0]))
+    print(f"{in_collectives(run) / 1e3:,.1f} kB a step, loss {run[0]:.3f}")
+for name in ("plain", "bf16", "PowerSGD"):
+    if name in trained:
+        print(f"yours, {name}: {sent(name) / 1e3:,.1f} kB a step, loss {last(name, seeds[0]):.3f}")
+lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["PowerSGD, as it comes"]))
+
+# %% [markdown]
+# Two things differ from yours. PyTorch's PowerSGD makes thin matrices of the last layer too, which saves a little; and its
+# first two steps at least are plain, which costs more in so short a training. The late start has a reason: by its
+# documentation training is most sensitive to inexact gradients at its beginning. It suggests a tenth of all steps.
+
+# %% [markdown]
+# ## Fewer messages
+#
+# The third way sends all numbers, but seldom. Each rank takes $H$ steps *alone*; then the ranks average their **weights**.
+# That is **local SGD**. **DiLoCo** (Douillard and others, 2023) adds an idea: take what a round has changed, start minus mean
+# of the ends, as a gradient, the **outer gradient**, and let an optimizer of its own step along it, with momentum.
+
+# %% [markdown]
+# PyTorch's SGD with Nesterov momentum $\mu$ and rate $\eta$ steps so, with $v=0$ before the first step:
+#
+# $$v\leftarrow\mu v+g,\qquad x\leftarrow x-\eta\,(g+\mu v)$$
+#
+# <details><summary>Hint 1</summary>With rate 1 and momentum 0 the outer step has to end at the mean of the ranks'
+# ends.</details>
+# <details><summary>Hint 2</summary><code>train_locally</code> may write into the weights that it is given; what counts is what
+# it returns. You still need the start afterwards.</details>
+
+# %% tags=["exercise:local_sgd"]
+# Exercise 14.3: local steps and an outer step
+def local_sgd(fabric, weights, train_locally, rounds, rate, momentum):
+    """Rounds of train_locally(weights, round), each from the same weights on all ranks, and one outer step after each.
+
+    The outer gradient is the start minus the mean of the ranks' ends. The step is torch.optim.SGD's, with Nesterov momentum.
+    One all-reduce a round. Returns the weights.
+    """
+    ### BEGIN SOLUTION
+    velocity = torch.zeros_like(weights)
+    for round in range(rounds):
+        end = train_locally(weights.clone(), round)
+        outer = weights - all_reduce(fabric, end.clone()) / fabric.world_size
+        velocity = momentum * velocity + outer
+        weights = weights - rate * (outer + momentum * velocity)
+    return weights
+    ### END SOLUTION
+
+# %% tags=["check:local_sgd"] points=1.5
+check.local_sgd(local_sgd)
+
+# %%
+def seldom(fabric, how, steps, seed, seconds):
+    """Rounds of so many local steps, then your outer step. how: (steps of a round, outer rate, momentum)."""
+    every, rate, momentum = how
+    gradient, start = learner(fabric.rank, seed)
+    seen = []
+
+    def train_locally(weights, round):
+        if round:
+            seen.append((round * every, time.monotonic() - begin_s, weights.clone()))
+        for _ in range(every):
+            weights = weights - learning_rate * gradient(weights)
+            fabric.compute(seconds)
+        return weights
+
+    meet(fabric)
+    begin_s = time.monotonic()
+    weights = local_sgd(fabric, start, train_locally, steps // every, rate, momentum)
+    return told(fabric, [*seen, (steps // every * every, time.monotonic() - begin_s, weights)])
+
+# %%
+lab.predict("seldom", f"16 steps alone, then one average: how much higher than plain's is the loss after {steps} steps?", "%")
+
+# %%
+ways |= {
+    "local SGD": (seldom, (every, 1.0, 0.0)), "16 alone": (seldom, (16, 1.0, 0.0)), "16 alone, DiLoCo": (seldom, (16, 0.7, 0.5))
+}
+for name in ("local SGD", "16 alone", "16 alone, DiLoCo"):
+    trainings(name)
+if "16 alone" in trained:
+    lab.measure("seldom", median(100 * (last("16 alone", s) / last("plain", s) - 1) for s in seeds))
+figures.bands(
+    losses("plain", "local SGD", "16 alone", "16 alone, DiLoCo"), f"An average every {every} steps, or every 16: who notices?",
+    x="step", y="loss on test images",
+)
+
+# %% [markdown]
+# Alone, the ranks drift apart: each walks towards what is best for its own batches. Short rounds bound that. Turn the knobs:
+# when does it hurt? (With rounds of one step, rate 1 and no momentum, local SGD *is* plain averaging.)
+
+# %%
+# Helper: one training with other rounds, with knobs
+def try_rounds(every=16, outer_rate=0.7, momentum=0.5):
+    run = launch(seldom, ranks, args=((every, outer_rate, momentum), steps, seeds[0], 0.0))
+    rows = {"plain": losses("plain")["plain"][:1]}
+    rows[f"rounds of {every}"] = [[(step, loss) for step, _, loss in run[0]]] if run.state == "done" else None
+    return figures.bands(rows, f"Rounds of {every} steps: does the loss keep up?", x="step", y="loss on test images")
+
+# %%
+knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.0, 0.5, 0.9])
+
+# %% [markdown]
+# DiLoCo's authors train language models with 8 workers that average every 500 steps, and report 500 times less communication
+# at the quality of averaging at each step. That is their result, with AdamW as the inner optimizer. Ours is the same algorithm
+# for seconds, with plain gradient descent inside.
+
+# %% [markdown]
+# ## When does it pay?
+#
+# Compressing takes time, and may take more steps. So the race is about the *time to a target*, here a test loss. Three
+# numbers of each way decide: the **steps** $S$ until it is there, the **work** $w$ of a step with all that is not
+# sending, and the **bytes** $b$ that a rank sends a step:
+#
+# $$\text{time}=S\left(w+\frac bB\right)\quad\text{at a bandwidth of }B$$
+
+# %%
+# Helper: the three numbers of each way, measured
+def reached(run):
+    """(step, seconds) at which the loss is first at the target, on the line between two looks; None where it never is."""
+    before = None
+    for step, seconds, loss in run[0]:
+        if loss <= target:
+            part = (before[2] - target) / (before[2] - loss) if before else 1
+            step0, seconds0 = before[:2] if before else (0, 0.0)
+            return step0 + part * (step - step0), seconds0 + part * (seconds - seconds0)
+        before = (step, seconds, loss)
+    return None
+
+def measured(name):
+    """Its three numbers with the first seed, and how many steps each seed took; None where something is not there yet."""
+    steps_taken = [reached(run) for run in trained.get(name, [])]
+    if not steps_taken or None in steps_taken:
+        return None
+    pairs = [pair for run in trained[name] for pair in zip(run[0], run[0][1:])]
+    step_s = work_s + median((b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs)
+    return {"steps": steps_taken[0][0], "work_s": step_s, "bytes": sent(name), "all": [step for step, _ in steps_taken]}
+
+# %%
+racers = ["plain", "bf16", "top 1 %", "PowerSGD", "local SGD"]
+entries = {name: measured(name) for name in racers}
+for name, e in entries.items():
+    taken = ", ".join(f"{step:.0f}" for step in e["all"]) if e else ""
+    found = f"{taken} steps to {target}, {e['work_s'] * 1e3:.1f} ms of work, {e['bytes'] / 1e3:.1f} kB" if e else "not yet"
+    print(f"{name}: {found}")
+
+# %% [markdown]
+# The trainings above had no slow link, so all of their step is work: the real gradient, compressing, handing messages to the
+# system. The declared milliseconds come on top. Now: below which bandwidth does another way come to the target before plain?
+#
+# <details><summary>Hint</summary>Set both times equal and solve for B. Then think: what if the other way saves no bytes? Over
+# slow enough links bytes decide. And what if it saves bytes and costs no time?</details>
+
+# %% tags=["exercise:pays_below"]
+# Exercise 14.4: when does it pay?
+def pays_below(plain, other):
+    """The bandwidth, in bytes a second, below which `other` comes to the target before `plain`: 0.0 for none, math.inf for any.
+
+    Each is {"steps": to the target (math.inf: never reached), "work_s": of a step without sending, "bytes": a rank sends a step}.
+    """
+    ### BEGIN SOLUTION
+    saved_bytes = plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]
+    added_s = other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]
+    if saved_bytes <= 0:
+        return math.inf if saved_bytes == 0 and added_s < 0 else 0.0
+    return saved_bytes / added_s if added_s > 0 else math.inf
+    ### END SOLUTION
+
+# %% tags=["check:pays_below"] points=1
+check.pays_below(pays_below)
+
+# %%
+lab.predict("pays", "From the numbers above: below which bandwidth does top 1 % win against plain?", "MB/s")
+
+# %%
+def below(name, plain="plain"):
+    """Your answer for this way against plain; None where it is not written yet."""
+    if not (entries[name] and entries[plain]):
+        return None
+    try:
+        return pays_below(entries[plain], entries[name])
+    except NotYet:
+        return None
+
+for name in racers[1:]:
+    if below(name) is not None:
+        print(f"{name} wins against plain below {below(name) / 1e6:,.0f} MB/s")
+lab.measure("pays", below("top 1 %") / 1e6 if below("top 1 %") not in (None, math.inf) else None)
+
+# %% [markdown]
+# And now the race itself, over real messages on links of three bandwidths. Each way trains until it is at the target.
+
+# %%
+# Helper: the race
+def race(bandwidth):
+    """{name: seconds to the target} over links of this bandwidth."""
+    found = {}
+    print(bandwidth, end="", flush=True)
+    for name in racers:
+        found[name] = None
+        if entries[name]:
+            fn, how = ways[name]
+            enough = every * math.ceil((entries[name]["steps"] + 2) / every)
+            with unobserved():
+                run = launch(fn, ranks, args=(how, enough, seeds[0], work_s), link=Link(bandwidth))
+            found[name] = (reached(run) or (None, None))[1]
+            print(f" · {name} {found[name]:.2f} s" if found[name] else f" · {name} not there", end="", flush=True)
+    print()
+    return found
+
+def foretold(name, bandwidth):
+    e = entries[name]
+    return compression.seconds_to_target(e["steps"], e["work_s"], e["bytes"], bandwidth)
+
+# %%
+speeds = {text: Link(text).bandwidth_bytes_per_s for text in bandwidths}
+raced = {text: race(text) for text in bandwidths}
+
+# %% tags=["cover"]
+fine = [10 ** (6 + power / 8) for power in range(29)]
+figures.curves(
+    [
+        figures.Curve(
+            name, [(speeds[text] / 1e6, raced[text][name]) for text in bandwidths],
+            [(speed / 1e6, foretold(name, speed)) for speed in fine] if entries[name] else [],
+        )
+        for name in racers
+    ],
+    f"Who is first at a loss of {target}, over slow links and over fast ones?",
+    x="bandwidth of each link (MB/s)", y="time to the target (s)", log=True,
+)
+
+# %%
+for text in bandwidths:
+    times = {name: seconds for name, seconds in raced[text].items() if seconds}
+    if "plain" in times:
+        first, by_formula = min(times, key=times.get), min(times, key=lambda name: foretold(name, speeds[text]))
+        behind = foretold(first, speeds[text]) / foretold(by_formula, speeds[text]) - 1
+        said = "as by the formula" if first == by_formula else f"by the formula {by_formula}, {behind:.0%} before {first}"
+        gain = f", {times['plain'] / times[first]:.1f} times as fast as plain" if first != "plain" else ""
+        print(f"{text}: {first} is first{gain}; {said}")
+
+# %% [markdown]
+# **In one sentence:** what has to be true of a cluster for compression to pay?
+#
+# <details><summary>Compare</summary>Its network has to be so slow for the model that saving the bytes is worth what
+# compressing costs in work and in steps. The bytes' own time falls with the bandwidth; the work does not.</details>
+#
+# On the clusters of most people it does not: Agarwal and others (2022) compared more than 200 set-ups in data centres, and
+# found a speedup over a well-made plain training in 6 of them.
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Lin and others, *Deep gradient compression* ([arXiv:1712.01887](https://arxiv.org/abs/1712.01887), ICLR
+# 2018). Karimireddy and others, *Error feedback fixes SignSGD* ([arXiv:1901.09847](https://arxiv.org/abs/1901.09847), ICML
+# 2019). Beznosikov and others, *On biased compression* ([arXiv:2002.12410](https://arxiv.org/abs/2002.12410), JMLR 2023): the
+# three ranks. Vogels and others, *PowerSGD* ([arXiv:1905.13727](https://arxiv.org/abs/1905.13727), NeurIPS 2019). Douillard and
+# others, *DiLoCo* ([arXiv:2311.08105](https://arxiv.org/abs/2311.08105), 2023). Agarwal and others, *On the utility of gradient
+# compression* ([arXiv:2103.00543](https://arxiv.org/abs/2103.00543), MLSys 2022).

@@ -1,0 +1,1067 @@
+# %% [markdown]
+# # Lab 15. Failures and elasticity
+#
+# **After this lab you are able to** save a training so that no kill can tear its file; to go on after a failure with the very
+# same bits; to say how often to save, and what share of a cluster's day is then work; to go on with fewer ranks; and to
+# find a rank that hangs or counts wrongly. Ranks are really killed here, hundreds of them.
+#
+# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (replicas), Lab 06 (all-reduce). Labs 10 and 12 help.
+
+# %% [markdown]
+# ![A day with the same failures for all: who keeps most work? Young's interval keeps most, 17.6 hours, …](../labs/covers/15.png)
+
+# %%
+# Set-up: the tools of this lab
+from worldsize.notebook import *
+
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+
+from worldsize.formulas import goodput as formulas
+from worldsize.pytorch.live_cluster import DayPlan, live_day, undisturbed
+from worldsize.pytorch.models import mlp, tensors
+
+# %% tags=["parameters"]
+kills = 1000
+steps, every, dies_at = 24, 5, 13
+day_s = 24.0
+cluster = 8
+save_minutes = 2.0
+first_seed = 15
+lucky_days = 200
+
+# %%
+lab, check = open_lab("15")
+room = tempfile.TemporaryDirectory(prefix="worldsize-lab-15-")
+folder = Path(room.name)
+
+# %% [markdown]
+# ## How often does something break?
+#
+# One computer fails once in some months. A training on 2,048 of them stops whenever *any* of them fails, because all ranks wait
+# for each other in every step. Meta found 6.50 failures in 1,000 node-days (Kokolis and others, 2025; a **node** is a computer,
+# here with 8 GPUs; a node-day is one for a day). The mean time between two failures of a job is its **MTBF**.
+
+# %%
+gpus, rate = 16_384, 6.50
+lab.predict("mtbf", f"A job on {gpus:,} GPUs, {rate} failures in 1,000 node-days: how many hours between two?", "hours")
+
+# %%
+mtbf_hours = formulas.mtbf_hours(gpus, rate)
+lab.measure("mtbf", mtbf_hours)
+for count in (1024, gpus, 131_072):
+    hours = formulas.mtbf_hours(count, rate)
+    print(f"{count:,} GPUs: {count // 8 * rate / 1000:.2f} failures a day, one in {hours:.2f} hours")
+print(f"Llama 3 on {gpus:,}: 419 unplanned stops in 54 days, one in {54 * 24 / 419:.2f} hours")
+
+# %% [markdown]
+# The paper projects 1.8 hours for 16,384 GPUs and 0.23 for 131,072. The last line is another cluster's: the training of Llama 3
+# (2024, section 3.3.4) had 466 interruptions in 54 days, 47 of them planned; a faulty GPU caused 148 of the others (table 5).
+# Still more than 90 % of the time was training. How does one get there?
+
+# %% [markdown]
+# ## A file that a kill cannot tear
+#
+# A **checkpoint** is a file from which a training can go on. Saving takes a while, and a rank can be killed in the middle of
+# it. Here is a save as one writes it first, over the old file. What is in the file after a kill?
+
+# %%
+# Set-up
+def overwrite(path, data):
+    """The bytes `data` into the file `path`, over what was in it."""
+    with open(path, "wb") as file:
+        file.write(data)
+
+# %% [markdown]
+# We do not wait for accidents. Linux can end a process at an exact byte: `RLIMIT_FSIZE` bounds the files that it writes, and who
+# writes further is ended. Each save below runs in a process of its own, with a bound drawn anew. Then the file is read. It
+# holds the old checkpoint whole, or the new one whole; or it is **torn**.
+
+# %%
+# Helper: saves that are killed, each in a process of its own
+def killed_saves(save, kills, path, size=10_000):
+    """How many files are "old", "new" or "torn" after so many killed saves, and how many other files are left."""
+    found = Counter(old=0, new=0, torn=0)
+    for number in range(1, kills + 1):
+        old, new = random.randbytes(size), random.randbytes(size)
+        path.write_bytes(old)
+        if os.fork() == 0:
+            try:
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                resource.setrlimit(resource.RLIMIT_FSIZE, (random.randrange(1, size),) * 2)
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python would make an OSError of it
+                save(path, new)
+            finally:
+                os._exit(0)
+        os.wait()
+        left = path.read_bytes() if path.exists() else b""
+        found["old" if left == old else "new" if left == new else "torn"] += 1
+        if number % 250 == 0 or number == kills:
+            others = len(list(path.parent.iterdir())) - path.exists()
+            print(json.dumps({"kills": number, **found, "other files": others}), flush=True)
+
+# %%
+# Helper: the same in a small process, which forks faster than one that has imported PyTorch
+def kill_them(save, kills):
+    """What has come of so many killed saves, a dict."""
+    own = Path(tempfile.mkdtemp(dir=folder))
+    save(own / "state", b"first")
+    (folder / "saves.pkl").write_bytes(cloudpickle.dumps((killed_saves, save, kills, own / "state")))
+    (folder / "kill.py").write_text("import pickle; fn, *rest = pickle.load(open('saves.pkl', 'rb')); fn(*rest)")
+    said = terminal(sys.executable, "kill.py", folder=folder, timeout_s=120)
+    return json.loads(said.splitlines()[-1])
+
+# %%
+lab.predict("torn", "100 saves of 10 kB over the old file, each killed at a random byte: how many files are torn?", "files")
+
+# %%
+lab.measure("torn", kill_them(overwrite, 100)["torn"])
+
+# %% [markdown]
+# The old checkpoint is gone at the first byte, and the new one is not there yet. The way out is a rename: on one file system
+# `os.replace(a, b)` gives the file a the name b in a single step. Whoever opens b finds the old file or the new one. So write
+# under another name in the same folder, then rename.
+
+# %% [markdown]
+# At first a written file lies in the operating system's memory. A kill does not touch it there; but when the machine loses
+# its power, the new *name* may be on the disk and the *data* not. `os.fsync(number)` waits until the disk has the data; an open
+# file's number is its `fileno()`. `file.flush()` before it empties Python's own buffer.
+#
+# Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not
+# pile up, or a thousand failures fill the disk.
+#
+# <details><summary>Hint 1</summary>Which name for the temporary file can no other rank use, and does this rank's next save
+# use again? Mind that <code>with_suffix</code> cuts <code>.rank0</code> off.</details>
+# <details><summary>Hint 2</summary>Five steps: open, write, flush, fsync, replace. The order is all.</details>
+
+# %% tags=["exercise:save_atomically"]
+# Exercise 15.1: a save that cannot be torn
+def save_atomically(path, data):
+    """Put data, bytes, into the file `path`, a pathlib.Path: a kill at any moment leaves the old file or the new, whole.
+
+    The data are on disk before they get the name; what a killed save left is gone after the next save of `path`.
+    Other ranks save other files in the same folder at the same time (state.rank0, state.rank1): they must not meet.
+    """
+    ### BEGIN SOLUTION
+    part = path.with_name(path.name + ".tmp")
+    with open(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    ### END SOLUTION
+
+# %% tags=["check:save_atomically"] points=1.5
+check.save_atomically(save_atomically)
+
+# %%
+try:
+    found = kill_them(save_atomically, kills)
+    print(f"{found['kills']:,} kills, {found['torn']} torn files")
+except NotYet as stub:
+    print("not yet:", stub)
+
+# %% [markdown]
+# **In one sentence:** why is a rename safe, and a copy of the finished temporary file is not?
+#
+# <details><summary>Compare</summary>A rename changes one entry of the folder, in one step. A copy writes all bytes once more,
+# over the old file: the same torn file, a moment later.</details>
+
+# %% [markdown]
+# ## What has to be in a checkpoint?
+#
+# The weights, and then? Below is a small real training on two ranks. Its momentum is a memory of earlier gradients, its
+# learning rate follows a schedule, each rank adds noise of its own to its images, and each step takes the next batch. When a
+# job starts again, all of that is made afresh, with other weights and other random numbers.
+
+# %%
+# Helper: a training on every rank
+class Training:
+    """A rank's part of a training: a model, an optimizer, a schedule, and a generator for this rank's noise."""
+
+    def __init__(self, images, labels, batch=32):
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.data = images.flatten(1).split(batch), labels.split(batch)
+        self.batches = len(images) // (batch * self.world_size)
+        self.model = mlp([784, 32, 10])
+        for p in self.model.parameters():
+            dist.broadcast(p.data, src=0)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=4, gamma=0.8)
+        self.generator = Generator()
+        self.generator.manual_seed(random.getrandbits(30))
+
+    def step(self, epoch, batch):
+        order = torch.randperm(self.batches, generator=torch.Generator().manual_seed(epoch))
+        x, y = (part[order[batch] * self.world_size + self.rank] for part in self.data)
+        loss = F.cross_entropy(self.model(x + 0.3 * torch.randn(x.shape, generator=self.generator)), y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        for p in self.model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= self.world_size
+        self.optimizer.step()
+        self.schedule.step()
+        report(step=epoch * self.batches + batch + 1, loss=loss.item())
+
+# %%
+# Helper: what the training has besides
+class Generator(torch.Generator):
+    """Of random numbers; a class of our own, so that it can be changed below."""
+
+def gather(tensor):
+    """The tensors of all ranks, a list; all ranks call it together."""
+    found = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, tensor)
+    return found
+
+# %%
+Training.gather = staticmethod(gather)
+images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
+
+# %% [markdown]
+# The training is over after `steps` steps, whatever happens. You write the loop: take up what `load()` gives, train on, save
+# after every `every` steps and after the last. `load()` is None at the first start. `save(checkpoint)` is called by
+# **rank 0 alone**, and there is one file. Yet each rank has a generator of its own: how does its state get into the file?
+
+# %% [markdown]
+# These have `state_dict()` and `load_state_dict(state)`: `training.model`, `training.optimizer`, `training.schedule`. And
+# `training.generator` has `get_state()`, a tensor, and `set_state(state)`. An epoch has `training.batches` batches.
+#
+# <details><summary>Hint 1</summary>All ranks come to <code>training.gather(…)</code>, also those that do not save. Each takes
+# up its own entry of the list.</details>
+# <details><summary>Hint 2</summary>One number is enough for the place in the data: how many steps are done.
+# <code>divmod</code> makes epoch and batch of it.</details>
+
+# %% tags=["exercise:train_to_the_end"]
+# Exercise 15.2: go on with the same bits
+def train_to_the_end(training, steps, every, load, save):
+    """Train until `steps` steps are done, with a checkpoint after every `every` steps and after the last one.
+
+    Ended at any step and started again, it comes to the same bits as a training that was never ended.
+    Returns the model's state_dict(). training.step(epoch, batch) is one step; all ranks run this function.
+    """
+    ### BEGIN SOLUTION
+    kept, done = load(), 0
+    if kept is not None:
+        done = kept["done"]
+        for part in ("model", "optimizer", "schedule"):
+            getattr(training, part).load_state_dict(kept[part])
+        training.generator.set_state(kept["generators"][training.rank])
+
+    while done < steps:
+        training.step(*divmod(done, training.batches))
+        done += 1
+        if done % every == 0 or done == steps:
+            generators = training.gather(training.generator.get_state())
+            if training.rank == 0:
+                states = {part: getattr(training, part).state_dict() for part in ("model", "optimizer", "schedule")}
+                save({"done": done, "generators": generators, **states})
+    return training.model.state_dict()
+    ### END SOLUTION
+
+# %% tags=["check:train_to_the_end"] points=1.5
+check.train_to_the_end(train_to_the_end)
+
+# %% [markdown]
+# Now kill it. `job` below makes a training and hands it to your function; `dies_at` lets rank 1 kill itself when that step
+# begins, with SIGKILL, the signal that no process can refuse. The launcher sees a dead rank, and ends the other. Then the
+# job is started again.
+
+# %%
+# Helper: a file that is whole or not there
+def keep(path, data):
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_bytes(data)
+    part.rename(path)
+
+# %%
+# Helper: what every rank runs
+def job(path, dies_at=None, forgets=""):
+    dist.init_process_group("gloo")
+    training = Training(images, labels)
+    if forgets:
+        own = getattr(training, forgets)
+        own.__class__ = type("Deaf", (type(own),), dict.fromkeys(("load_state_dict", "set_state"), lambda self, state: None))
+
+    def step(epoch, batch, real=training.step):
+        if (training.rank, epoch * training.batches + batch) == (1, dies_at):
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(epoch, batch)
+
+    def save(checkpoint):
+        file = io.BytesIO()
+        torch.save(checkpoint, file)
+        keep(path, file.getvalue())
+
+    def load():
+        return torch.load(path, weights_only=False) if path.exists() else None
+
+    training.step = step
+    return train_to_the_end(training, steps, every, load, save)
+
+# %%
+# Helper: files of an earlier run of a cell, and what a killed job has left
+def fresh(*names):
+    """These files are gone."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+def left_behind(name):
+    """A copy of the killed job's checkpoint."""
+    fresh(name)
+    if (folder / "killed.pt").exists():
+        shutil.copy(folder / "killed.pt", folder / name)
+    return folder / name
+
+# %%
+lab.predict("twice", f"A save every {every} steps; killed when {dies_at} are done. How many are done twice?", "steps")
+
+# %%
+fresh("quiet.pt", "killed.pt")
+quiet = launch(job, 2, args=(folder / "quiet.pt",), seed=0)
+try:
+    launch(job, 2, args=(folder / "killed.pt", dies_at), seed=0)
+except RankFailed as failed:
+    print(str(failed).splitlines()[0])
+
+# %%
+# Helper: how far two runs are apart
+def largest_difference(one, other):
+    """Of all weights of two runs on rank 0, the largest difference."""
+    return max(float((one[0][name] - other[0][name]).abs().max()) for name in one[0])
+
+# %%
+again = launch(job, 2, args=(left_behind("all.pt"),), seed=1)
+if again.state == "done":
+    first = int(again.reports[0][0]["step"])
+    lab.measure("twice", dies_at - first + 1)
+    print(f"started again, it began with step {first} of {steps}")
+    print("largest difference of a weight from the undisturbed run:", largest_difference(again, quiet))
+
+# %% [markdown]
+# Below the same killed job is taken up three times more. Each time one part of the checkpoint is forgotten: its
+# `load_state_dict`, or `set_state`, does nothing. **Before you look:** which part is missed most?
+
+# %%
+# Helper: a rank's losses
+def losses(run, since):
+    return [row["loss"] for row in run.reports[0] if row["step"] > since]
+
+# %%
+kept = dies_at // every * every
+taken_up = {"all taken up": again}
+for part in ("generator", "schedule", "optimizer"):
+    taken_up[f"without the {part}"] = launch(job, 2, args=(left_behind(f"{part}.pt"), None, part), seed=2)
+off = dict.fromkeys(taken_up)
+if quiet.state == "done":
+    for name, run in taken_up.items():
+        off[name] = [abs(a - b) for a, b in zip(losses(run, kept), losses(quiet, kept))]
+figures.histories(
+    off, "How far is the loss from the undisturbed run's, when a part of the checkpoint is forgotten?", y="difference",
+    x="step after the checkpoint", log=True,
+)
+
+# %% [markdown]
+# No error is raised, and every curve looks like a training. So such a mistake can stay in a project for years.
+#
+# **In one sentence:** why is one generator, rank 0's, not enough for all?
+#
+# <details><summary>Compare</summary>After the restart all ranks would add the same noise (or drop the same units), where
+# before each had its own: another training, and a worse one.</details>
+
+# %% [markdown]
+# ## Who starts the ranks again?
+#
+# So far you did. On a machine `torchrun` does: `--max-restarts 2` says that it may start all ranks anew
+# twice. When one dies it ends the others: in the middle of an all-reduce nobody can go on alone. The script below saves after
+# every step; in its first life rank 1 kills itself before step 5. (`TORCHELASTIC_RESTART_COUNT` is the number of the life.)
+#
+# `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a rendezvous of its own. Without it a new rank may read the address that
+# a dead one left, and wait for it ([PyTorch issue 135712](https://github.com/pytorch/pytorch/issues/135712)).
+
+# %%
+script = """\
+import os, signal, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, life = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
+done, total = torch.load("state.pt") if os.path.exists("state.pt") else (0, torch.zeros(1))
+print(f"life {life}, rank {rank}: goes on after {done} steps at {time.monotonic():.2f} s", flush=True)
+while done < 8:
+    if (life, rank, done) == ("0", 1, 5):
+        print(f"rank {rank} is killed at {time.monotonic():.2f} s", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    x = torch.full((1,), float(done + rank))
+    dist.all_reduce(x)
+    total, done = total + x, done + 1
+    if rank == 0:
+        torch.save((done, total), "state.tmp")
+        os.replace("state.tmp", "state.pt")
+    dist.barrier()
+print(f"life {life}, rank {rank}: {done} steps, total {total.item():g}", flush=True)
+dist.destroy_process_group()
+"""
+(folder / "train.py").write_text(script)
+
+# %%
+lab.predict("again", "torchrun: how many seconds from the kill until a rank goes on in its next life?", "s")
+
+# %%
+command = "torchrun", "--standalone", "--nproc-per-node", 2, "--max-restarts", 2, "train.py"
+print("$", *command, flush=True)
+fresh("state.pt")
+with redirect_stdout(io.StringIO()):  # torchrun itself reports the failure over many lines
+    said = terminal(*command, folder=folder, timeout_s=120, env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+own = [line for line in said.splitlines() if line.startswith(("life", "rank"))]
+print(*own, sep="\n")
+moments = [float(line.split()[-2]) for line in own if line.endswith(" s")]
+killed = next(float(line.split()[-2]) for line in own if "is killed" in line)
+lab.measure("again", min(moment for moment in moments if moment > killed) - killed)
+
+# %% [markdown]
+# Most of that time Python starts and imports PyTorch. On a cluster a restart takes minutes: a machine is found, thousands of
+# connections are made, the checkpoint is read. `torchrun` can also go on with fewer machines: `--nnodes 3:4` means at least
+# three and at most four. What the *training* has to do then you write below.
+
+# %% [markdown]
+# ## Saved by four, loaded by two
+#
+# With sharded weights (Lab 12) no rank has the whole. Gathering it on rank 0 needs memory that nobody has. PyTorch's
+# **distributed checkpoint** lets every rank write its own shard at the same time, and one small file says what lies where. So
+# it can be loaded by another number of ranks: each reads the pieces that its own shard needs.
+
+# %%
+def whole():
+    return torch.arange(24 * 5.0).reshape(24, 5)
+
+def sharded(path, save):
+    """Save a cut tensor, or load it; returns the shape of this rank's shard and whether its numbers are right."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    weight = distribute_tensor(whole() if save else torch.zeros(24, 5), mesh, [Shard(0)])
+    state = {"weight": weight, "done": 7 if save else 0}
+    dcp.save(state, checkpoint_id=path) if save else dcp.load(state, checkpoint_id=path)
+    own = state["weight"].to_local()
+    right = torch.equal(own, whole().tensor_split(dist.get_world_size())[dist.get_rank()])
+    return tuple(own.shape), state["done"], right
+
+# %%
+lab.predict("files", "4 ranks save one cut tensor: how many files does the checkpoint have?", "files")
+
+# %%
+shutil.rmtree(folder / "sharded", ignore_errors=True)
+saved = launch(sharded, 4, args=(folder / "sharded", True), device="cpu")
+for file in sorted((folder / "sharded").iterdir()):
+    print(f"{file.name}: {file.stat().st_size:,} bytes")
+lab.measure("files", len(list((folder / "sharded").iterdir())))
+loaded = launch(sharded, 2, args=(folder / "sharded", False), device="cpu")
+for rank, (shape, done, right) in enumerate(loaded.results):
+    print(f"rank {rank} of 2: a shard of {shape[0]} x {shape[1]}, steps done {done}, the numbers are right: {right}")
+
+# %% [markdown]
+# A model and its optimizer are saved the same way, with what `get_state_dict(model, optimizer)` from
+# `torch.distributed.checkpoint.state_dict` returns. And `dcp.async_save` copies the state to memory, lets training go on, and
+# writes meanwhile. Then a save holds the training up only for the copy.
+
+# %% [markdown]
+# ## How often should one save?
+#
+# Save rarely, and a failure takes much work with it; save often, and you save instead of working. Let a save hold the
+# training up for $\delta$ seconds, let failures be $M$ seconds apart on average, and let $\tau$ be the work between two saves.
+# Per second of work, saves cost $\delta/\tau$. A failure comes every $M$ seconds and on average loses half an interval,
+# $\tau/2$. So choose $\tau$ for the smallest
+#
+# $$\frac{\delta}{\tau} + \frac{\tau}{2M} \qquad\Rightarrow\qquad \tau = \sqrt{2\,\delta M} \quad\text{(Young, 1974)}$$
+
+# %%
+asks = f"A save of {save_minutes:g} minutes, a failure every {mtbf_hours:.1f} hours. Work for how long between saves?"
+lab.predict("young", asks, "minutes")
+
+# %%
+lab.measure("young", formulas.young_interval_s(save_minutes * 60, mtbf_hours * 3600) / 60)
+print(f"Young: {lab.measured('young'):.1f} minutes of work between two saves")
+print(f"Daly:  {formulas.daly_interval_s(save_minutes * 60, mtbf_hours * 3600) / 60:.1f} minutes")
+
+# %% [markdown]
+# Daly (2006) worked it out without the approximation that failures are rare. A restart takes $R$ seconds, and failures may come
+# in a save and in a restart too. The share of the time that is work which is kept, the **goodput**, is then
+#
+# $$\frac{\tau}{M\,e^{R/M}\left(e^{(\tau+\delta)/M}-1\right)}$$
+#
+# Both are averages. You write *one* day, replayed, with its own failures.
+
+# %% [markdown]
+# The rules of the day. It begins with work. After `interval_s` of work comes a save of `save_s`, then the next interval. A
+# failure loses all work since the last *complete* save and begins a restart of `restart_s`; after it a whole interval begins
+# anew. Failures may hit a save (it saves nothing) or a restart (it begins again). When the day ends, work since the last save
+# counts: it is not lost.
+#
+# <details><summary>Hint</summary>Go from failure to failure. From the end of a restart to the next failure so many whole
+# cycles of interval and save fit: each keeps one interval. What is left over is lost, except at the end of the day. A restart
+# that is hit fits no cycle.</details>
+
+# %% tags=["exercise:goodput"]
+# Exercise 15.3: the account of a day
+def goodput(interval_s, save_s, restart_s, day_s, failures_at):
+    """The share of `day_s` seconds that is work which was not lost.
+
+    Work for interval_s, save for save_s, over and over. `failures_at` has the seconds of the failures, in order.
+    A failure loses the work since the last complete save; after a restart of restart_s work goes on from that save.
+    """
+    ### BEGIN SOLUTION
+    kept_s, begin_s = 0.0, 0.0
+    for failure_s in [at for at in failures_at if at < day_s]:
+        cycles = max(0.0, failure_s - begin_s) // (interval_s + save_s)
+        kept_s += cycles * interval_s
+        begin_s = failure_s + restart_s
+    cycles, rest_s = divmod(max(0.0, day_s - begin_s), interval_s + save_s)
+    return (kept_s + cycles * interval_s + min(rest_s, interval_s)) / day_s
+    ### END SOLUTION
+
+# %% tags=["check:goodput"] points=1.5
+check.goodput(goodput)
+
+# %% [markdown]
+# A day has luck: there may be 8 failures, or 20. Below your account is asked about many random days, with a restart of ten
+# minutes, for Young's interval, a quarter of it and four times it. The dashed lines are Daly's formula.
+
+# %%
+# Helper: random days
+def failures_of(seed, day, mean):
+    """Moments of failures that come at a constant rate, `mean` apart on average."""
+    draws, found = random.Random(seed), []
+    while sum(found) < day:
+        found.append(draws.expovariate(1 / mean))
+    return [sum(found[: k + 1]) for k in range(len(found) - 1)]
+
+def replayed(*rules):
+    """Your account in %; None where it is not written yet."""
+    try:
+        return 100 * goodput(*rules)
+    except NotYet:
+        return None
+
+# %%
+minutes = {"a quarter": 0.25, "Young's interval": 1.0, "four times": 4.0}
+minutes = {name: factor * lab.measured("young") for name, factor in minutes.items()}
+all_moments = [failures_of(seed, 24 * 60, mtbf_hours * 60) for seed in range(lucky_days)]
+days = {name: [replayed(tau, save_minutes, 10, 24 * 60, at) for at in all_moments] for name, tau in minutes.items()}
+if None not in days["a quarter"]:
+    wins = sum(middle == max(middle, *others) for middle, *others in zip(days["Young's interval"], *days.values()))
+    print(f"Young's interval is best of the three on {wins} of {lucky_days} days")
+days = {name: None if None in shares else list(map(round, shares)) for name, shares in days.items()}
+
+# %%
+figures.spreads(
+    [
+        figures.Sample(name, days[name], 100 * formulas.effective_share(tau, save_minutes, 10, mtbf_hours * 60))
+        for name, tau in minutes.items()
+    ],
+    f"{lucky_days} random days of {gpus:,} GPUs: how much do they differ?", x="goodput of a day (%)",
+)
+
+# %% [markdown]
+# ## A day of 16,384 GPUs, on live ranks
+#
+# Now the same day with processes. Eight ranks train together: each sleeps for a step's work, then all add up their gradients.
+# At the moments of the failures a rank is killed, with SIGKILL. A supervisor, as `torchrun`'s, ends the others and starts all
+# again; they read the checkpoint that your `save_atomically` wrote, and go on. Only the *clock* is scaled.
+#
+# One day shall stand for many: we take the first random one with as many failures as are expected.
+
+# %%
+hour_s = day_s / 24
+save_s, mtbf_s = save_minutes / 60 * hour_s, mtbf_hours * hour_s
+print(f"an hour takes {hour_s:g} s; a failure comes every {mtbf_s:.2f} s; a save holds up for {save_s * 1e3:.0f} ms")
+seed = first_seed
+while len(failures_of(seed, day_s, mtbf_s)) != int(day_s / mtbf_s):
+    seed += 1
+failures = [(at, random.Random(at).randrange(cluster)) for at in failures_of(seed, day_s, mtbf_s)]
+print(f"seed {seed}: {len(failures)} failures; {day_s / mtbf_s:.1f} are expected")
+
+# %% [markdown]
+# What a restart costs is measured, not assumed: first in a short rehearsal. Three clusters run at once, as in the experiment
+# below, for they share this machine's cores. (The three ranks of the launch are their supervisors. The ranks that these start
+# talk over sockets and import no PyTorch, so that they are back soon.)
+
+# %%
+def a_day(intervals, day_s, failures, save):
+    """The supervisor of one cluster: a day of live ranks that save after so many steps."""
+    steps_between = intervals[int(os.environ["RANK"])]
+    return live_day(DayPlan(cluster, day_s, 0.02, steps_between, save_s, tuple(failures)), save)
+
+rehearsal = launch(a_day, 3, args=([8] * 3, 4 * hour_s, [(hour_s, 3), (2.5 * hour_s, 0)], save_atomically), device="cpu")
+cost = {"step_s": 0.02, "save_s": save_s, "restart_s": 0.2}  # as long as nothing is measured
+if rehearsal.state == "done":
+    cost = {key: max(day[key] for day in rehearsal.results) for key in cost}
+for key, seconds in cost.items():
+    print(f"a {key[:-2]} takes {1e3 * seconds:.0f} ms, in this day {60 * seconds / hour_s:.1f} minutes")
+
+# %%
+tau_s = formulas.young_interval_s(cost["save_s"], mtbf_s)
+print(f"Young's interval here: {tau_s:.2f} s, in this day {tau_s / hour_s * 60:.0f} minutes")
+lab.predict("kept", "Live ranks at Young's interval: which share of the day is work that is kept?", "%")
+lab.predict("often", "And at a quarter of Young's interval?", "%")
+
+# %%
+in_steps = [max(1, round(factor * tau_s / cost["step_s"])) for factor in (0.25, 1, 4)]
+args = in_steps, day_s, failures, save_atomically
+live = launch(a_day, 3, args=args, device="cpu", timeout_s=2 * day_s + 60)
+names = "a quarter of Young's", "Young's interval", "four times Young's"
+measured = dict(zip(names, live.results)) if live.state == "done" else dict.fromkeys(names)
+for id, day in zip(("often", "kept"), measured.values()):
+    lab.measure(id, day and 100 * day["work_s"] / day_s)
+
+# %% tags=["cover"]
+def in_hours(day):
+    return day and [(at / hour_s, kept_s / hour_s) for at, kept_s in day["course"]]
+
+figures.kept_work(
+    {name: in_hours(day) for name, day in measured.items()}, [at / hour_s for at, _ in failures],
+    "A day with the same failures for all: who keeps most work?",
+)
+
+# %% [markdown]
+# Every fall is work that was lost with a killed rank; then the line is level until all ranks are up again.
+#
+# Three accounts of one day: the live ranks, your replay of its failures, and Daly's formula, which knows only their rate.
+# The replay and the formula get the interval, the save and the restart that the live ranks had.
+
+# %%
+# Helper: three accounts of a day
+def account(day):
+    """For one live day: its interval in minutes, and goodput live, replayed, and by formula."""
+    own = day["interval_s"], day["save_s"], day["restart_s"]
+    by_rate = formulas.effective_share(*own, mtbf_s)
+    yours = replayed(*own, day_s, [at for at, _ in failures])
+    return own[0] / hour_s * 60, 100 * day["work_s"] / day_s, yours, 100 * by_rate
+
+# %%
+rows = {name: account(day) for name, day in measured.items()} if live.state == "done" else {}
+for name, (tau, kept, yours, by_rate) in rows.items():
+    said = "not yet" if yours is None else f"{yours:.1f} %"
+    print(f"{name}, {tau:.0f} minutes: live {kept:.1f} %, your replay {said}, Daly {by_rate:.1f} %")
+
+# %%
+# Helper: the formula at other intervals
+def daly(tau_min, day):
+    """Goodput in % by the formula, at another interval, with one live day's costs."""
+    return 100 * formulas.effective_share(tau_min / 60 * hour_s, day["save_s"], day["restart_s"], mtbf_s)
+
+# %%
+points, swept = [[(1, None)]] * 2, []
+if rows:
+    points = [[(row[0], row[k]) for row in rows.values()] for k in (1, 2)]
+    sweep = [min(rows.values())[0] * 1.2**k for k in range(-3, 18)]
+    swept = [(tau, daly(tau, measured["Young's interval"])) for tau in sweep if tau < 1.1 * max(rows.values())[0]]
+figures.curves(
+    [figures.Curve("a live day", points[0], swept), figures.Curve("your replay", points[1])],
+    "How near do live ranks come to Daly, and is Young's interval best?", x="minutes between two saves", y="goodput (%)",
+)
+
+# %%
+if rows:
+    print(f"{max(rows, key=lambda name: rows[name][1])} keeps most")
+    for name, day in measured.items():
+        _, kept, _, by_rate = rows[name]
+        same = (day["weights"] == undisturbed(day["step"], cluster)).all()
+        print(f"{name}: live ranks are {kept - by_rate:+.1f} percentage points from Daly; {day['kills']} kills, "
+              f"{day['step']} steps kept, the same bits as without a kill: {same}")
+    restart_s = measured["Young's interval"]["restart_s"]
+    print(f"a restart took {1e3 * restart_s:.0f} ms, in this day {restart_s / hour_s * 60:.0f} minutes")
+
+# %% [markdown]
+# **In one sentence:** which of the three is a matter of luck, and why?
+#
+# <details><summary>Compare</summary>The long interval: a whole one is a large part of the day, and it depends on some seconds
+# whether a failure comes before or after its save. The lanes of the random days above show how wide that is.</details>
+#
+# Turn the knob: another interval, as a multiple of Young's, with the same failures. Each choice is a day of live ranks. Where
+# does the choice hardly matter?
+
+# %%
+tried = {1: measured["Young's interval"]}
+
+def another_day(times_young=1):
+    if times_young not in tried:
+        steps_between = max(1, round(times_young * in_steps[1]))
+        run = launch(a_day, 1, args=([steps_between], *args[1:]), device="cpu", timeout_s=2 * day_s + 60)
+        tried[times_young] = run[0] if run.state == "done" else None
+    courses = {f"{times:g} times Young's": in_hours(day) for times, day in sorted(tried.items())}
+    return figures.kept_work(courses, [at / hour_s for at, _ in failures], "Which interval keeps most of the day?")
+
+knobs(another_day, times_young=[0.125, 0.25, 0.5, 1, 2, 4, 8])
+
+# %% [markdown]
+# **In one sentence:** which of $\delta$, $R$ and $M$ would you work on first, to get from here to 90 %?
+#
+# <details><summary>Compare</summary>Ask <code>formulas.effective_share</code> with each of them halved, and M doubled. Large
+# clusters work on all three: saves beside the work, spare machines that are warm, and machines that fail often taken
+# out.</details>
+
+# %% [markdown]
+# ## On with three of four
+#
+# A machine is lost and none is spare. If ranks 0, 1 and 3 go on in the middle of an epoch, who takes
+# which samples? PyTorch's `DistributedSampler` deals rank r the samples r, r + n, r + 2n, … of the epoch's order. Two tempting
+# ways: everybody just goes on with its own share; or a sampler for three ranks, with as many batches skipped as each had done.
+
+# %%
+def go_on(order, done, world_size, alive, rate):
+    """Everybody goes on with the share that it had."""
+    return {rank: order[rank::world_size][done // world_size :] for rank in alive}, rate
+
+def skip(order, done, world_size, alive, rate):
+    """A sampler for the ranks that are left; each skips as many samples as each has taken."""
+    return {rank: order[k :: len(alive)][done // world_size :] for k, rank in enumerate(alive)}, rate
+
+# %%
+lab.predict("never", "24 samples, rank 2 of 4 is lost when 12 are done, the others go on: how many are never taken?", "samples")
+lab.predict("twice_taken", "And with a sampler for three, as many batches skipped: how many are taken twice?", "samples")
+
+# %%
+# Helper: an epoch's samples, dealt out before and after a loss
+def deal(shares_of, order, done, lost):
+    """Who takes which sample in each step: 4 ranks until `done` samples are done, then those that are not `lost`."""
+    before = {rank: order[rank:done:4] for rank in range(4)}
+    after, _ = shares_of(order, done, 4, [rank for rank in range(4) if rank != lost], 0.1)
+    return [[[x] for x in before[rank] + list(after.get(rank, []))] for rank in range(4)]
+
+# %%
+order = random.Random(1).sample(range(24), 24)
+tempting = {"everybody goes on": deal(go_on, order, 12, 2), "a sampler for three": deal(skip, order, 12, 2)}
+times = {way: Counter(x for own in dealt for (x,) in own) for way, dealt in tempting.items()}
+for way, taken in times.items():
+    print(f"{way}: never {[x for x in order if not taken[x]]}, twice {[x for x in order if taken[x] > 1]}")
+lab.measure("never", sum(not times["everybody goes on"][x] for x in order))
+lab.measure("twice_taken", sum(times["a sampler for three"][x] > 1 for x in order))
+
+# %% [markdown]
+# The number of ranks changed, so what "skipped" means changed too. Keep the epoch's `order`, and how many of it are `done` by
+# all ranks together. Then deal out the rest anew, so that after every k samples of each rank the next ones of `order` are done:
+# then one number, `done`, says the place at the next loss, too.
+
+# %% [markdown]
+# And the learning rate? Each rank keeps its batch size. So the **global batch**, the samples of all ranks in one step, gets
+# smaller with the number of ranks. Goyal and others (2017) found that the rate should follow it in proportion: the linear
+# scaling rule. `alive` may also have *more* ranks than before.
+#
+# <details><summary>Hint</summary>A slice with a step deals out a list. The place of a rank in <code>alive</code> counts, not
+# its number.</details>
+
+# %% tags=["exercise:shares_after_loss"]
+# Exercise 15.4: the rest of an epoch, for who is left
+def shares_after_loss(order, done, world_size, alive, rate):
+    """Who takes which samples for the rest of the epoch, and at which learning rate: ({rank: indices}, rate).
+
+    The first `done` samples of `order` are trained, by `world_size` ranks at `rate`; the ranks in `alive` go on.
+    Every sample left is taken once; when all ranks have taken k more, together those are the next ones of `order`.
+    """
+    ### BEGIN SOLUTION
+    left, count = order[done:], len(alive)
+    shares = {rank: left[place::count] for place, rank in enumerate(alive)}
+    return shares, rate * count / world_size
+    ### END SOLUTION
+
+# %% tags=["check:shares_after_loss"] points=1.5
+check.shares_after_loss(shares_after_loss)
+
+# %%
+policies = {**tempting, "yours": None}
+try:
+    policies["yours"] = deal(shares_after_loss, order, 12, 2)
+except NotYet:
+    print("not yet: Exercise 15.4")
+figures.shares(policies, "Rank 2 is lost after three steps: who takes which samples, and is one taken twice?")
+
+# %% [markdown]
+# Now with live ranks. Four train; rank 2 is killed before its fourth step, and three go on. In every step all ranks add up one
+# more thing: which samples they have just used. So the checkpoint knows, from the ranks themselves, how often each sample was
+# trained.
+
+# %%
+# Helper: a training that goes on with other ranks
+def elastic(path, order, alive, dies_at=None):
+    """Train the rest of the epoch with the ranks in `alive`; rank 0 saves after every step."""
+    dist.init_process_group("gloo")
+    rank = alive[dist.get_rank()]
+    state = torch.load(path) if path.exists() else {"done": 0, "world": 4, "rate": 0.1, "seen": torch.zeros(len(order))}
+    shares, rate = shares_after_loss(order, state["done"], state["world"], alive, state["rate"])
+    state.update(world=len(alive), rate=rate)
+    for k in range(max(map(len, shares.values()))):
+        if (rank, k) == (2, dies_at):
+            os.kill(os.getpid(), signal.SIGKILL)
+        used = torch.zeros(len(order))
+        used[shares[rank][k : k + 1]] = 1
+        dist.all_reduce(used)
+        state["seen"] += used
+        state["done"] += int(used.sum())
+        if dist.get_rank() == 0:
+            torch.save(state, path.with_name("part"))
+            os.replace(path.with_name("part"), path)
+        dist.barrier()
+    return state
+
+# %%
+lab.predict("rate", "4 ranks train at rate 0.1; 3 go on, with the same batch on each. Which rate?", "")
+
+# %%
+order = random.Random(4).sample(range(50), 50)
+fresh("elastic.pt")
+ended = None
+try:
+    launch(elastic, 4, args=(folder / "elastic.pt", order, [0, 1, 2, 3], 3), device="cpu")
+except RankFailed as failed:
+    print(str(failed).splitlines()[0])
+    ended = launch(elastic, 3, args=(folder / "elastic.pt", order, [0, 1, 3]), device="cpu")[0]
+if ended:
+    lab.measure("rate", ended["rate"])
+    for often, count in Counter(ended["seen"].int().tolist()).items():
+        print(f"{count} samples were trained {often} time{'s' * (often != 1)}; the rate is {ended['rate']:g}")
+
+# %% [markdown]
+# ## Who is missing?
+#
+# Not every failure kills. A rank may just stand still: a disk that does not answer, a GPU that hangs. Then all others wait in
+# their next all-reduce, and nothing says why. (Lab 02 has shown PyTorch's `monitored_barrier` and its flight recorder.) The
+# simplest tool is a **heartbeat**: every rank notes what it is about to do, where others can read it.
+
+# %%
+def beats(stands_still):
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for step in range(20):
+        for phase, doing in enumerate(("loads its batch", "adds up gradients")):
+            keep(folder / f"rank{rank}.beat", json.dumps([step, phase, doing]).encode())
+            if (rank, step, phase) == (stands_still, 7, 0):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if phase == 1:
+                dist.all_reduce(torch.ones(1000))
+
+# %%
+try:
+    launch(beats, 4, args=(2,), timeout_s=3, device="cpu")
+except RunTimedOut:
+    print("the run has reached its time limit")
+last = [json.loads((folder / f"rank{rank}.beat").read_text()) for rank in range(4)]
+for rank, (step, _, doing) in enumerate(last):
+    print(f"rank {rank}, step {step}: {doing}")
+missing = [rank for rank, beat in enumerate(last) if beat[:2] == min(other[:2] for other in last)]
+print("missing:", *(f"rank {rank}" for rank in missing))
+
+# %% [markdown]
+# Look not for who waits longest, but for whose last beat is earliest. And set a time limit, `init_process_group(timeout=…)`: by
+# default it is 10 minutes with NCCL and 30 with gloo. What does a hang cost until then?
+
+# %%
+print(f"10 minutes of {gpus:,} GPUs that wait: {gpus * 10 / 60:,.0f} GPU hours")
+print(f"of a day with {24 / mtbf_hours:.0f} failures, if each were found so late: {24 / mtbf_hours * 10 / (24 * 60):.0%}")
+
+# %% [markdown]
+# ## A bit that flips
+#
+# The last kind raises no error at all: a GPU counts wrongly, or a bit of memory flips. It is called **silent data
+# corruption**; of the 419 unplanned interruptions of Llama 3 it caused 6. But data parallel ranks have what a single one has
+# not: replicas. After every step all weights must be equal, *bit by bit*. So compare them, by a **digest**: a short number that
+# any changed bit changes.
+
+# %%
+# Helper: a digest, whose it is that differs, and a bit that flips
+def digest(weights):
+    """64 bits that stand for a flat tensor of float32: another tensor has, in practice, another digest."""
+    bits = weights.view(torch.int32).long()
+    return ((bits + 1) * (2 * torch.arange(len(bits)) + 1) * 2654435761).sum()
+
+def odd_one(values):
+    """The rank whose value differs from what most have; None where all agree."""
+    common, _ = Counter(values).most_common(1)[0]
+    return next((rank for rank, value in enumerate(values) if value != common), None)
+
+def flip(weights, place, bit):
+    weights.view(torch.int32)[place] ^= (1 << bit) - (1 << 32) * (bit == 31)
+
+# %% [markdown]
+# A digest from each rank, 8 bytes, says *that* something is wrong, and whose. To find the place, split: are the digests of the
+# first half equal? Then it is in the second. Split that, and so on.
+
+# %%
+# Helper: halves, until one place is left
+def locate(weights):
+    """Where one rank's weights differ: (place, rounds). All ranks call it together."""
+    low, high, rounds = 0, len(weights), 0
+    while high - low > 1:
+        middle, rounds = (low + high) // 2, rounds + 1
+        halves = gather(digest(weights[low:middle]).reshape(1))
+        if odd_one([half.item() for half in halves]) is None:
+            low = middle
+        else:
+            high = middle
+    return low, rounds
+
+# %%
+# Helper: a training whose replicas are compared
+def watched(flips_at, bit, mends, count=40):
+    """Losses of a training in which a bit of rank 2 flips, and what the digests found."""
+    dist.init_process_group("gloo")
+    model, found = mlp([784, 32, 10], seed=0), None
+    for step in range(count):
+        own = slice(dist.get_rank() * 32, dist.get_rank() * 32 + 32)
+        loss = F.cross_entropy(model(images[own].flatten(1)), labels[own])
+        model.zero_grad()
+        loss.backward()
+        dist.all_reduce(loss.data)
+        report(step=step + 1, loss=loss.item() / dist.get_world_size())
+        flat = torch.cat([p.data.flatten() for p in model.parameters()])
+        grads = torch.cat([p.grad.flatten() for p in model.parameters()])
+        dist.all_reduce(grads)
+        flat -= 0.1 * grads / dist.get_world_size()
+        if (dist.get_rank(), step) == (2, flips_at):
+            flip(flat, 9_000, bit)
+        odd = odd_one([value.item() for value in gather(digest(flat).reshape(1))])
+        if mends and odd is not None:
+            found = found or (step, odd, *locate(flat))
+            dist.broadcast(flat, src=(odd + 1) % dist.get_world_size())
+        torch.nn.utils.vector_to_parameters(flat, model.parameters())
+    return found
+
+# %%
+lab.predict("rounds", "25,450 weights, one of them wrong: how many rounds of halves until it is found?", "rounds")
+
+# %%
+mended = launch(watched, 4, args=(12, 30, True), device="cpu")
+at, who, place, rounds = mended[0]
+lab.measure("rounds", rounds)
+print(f"after step {at}: rank {who} differs from the others; weight {place:,}, found in {rounds} rounds of 8 bytes")
+
+# %%
+def flipped(bit=30):
+    runs = {f"bit {bit}, unnoticed": launch(watched, 4, args=(12, bit, False), device="cpu"), "found and mended": mended}
+    courses = {name: [row["loss"] for row in run.reports[0]] for name, run in runs.items()}
+    asks = "A bit of one weight on one rank flips after step 12: does the loss show it?"
+    return figures.histories(courses, asks, y="loss", log=True)
+
+knobs(flipped, bit=[0, 12, 22, 25, 30, 31])
+
+# %% [markdown]
+# Turn the knob. In a float32 the bits 0 to 22 are the digits, 23 to 30 the exponent, 31 the sign.
+#
+# **In one sentence:** which flips would you never see in the loss, and what do they do to rank 2 from then on?
+#
+# <details><summary>Compare</summary>Low bits: the loss does not move. But rank 2 now trains other weights, its gradients go
+# to everybody, and which rank saves decides what is kept. Of two replicas neither has a majority: then both go back to the
+# last checkpoint.</details>
+
+# %% [markdown]
+# ## Told to go (optional)
+#
+# Some ends are announced. A scheduler that needs the machine for somebody more urgent **preempts** the job: it sends a signal,
+# waits a little, then kills. So note the signal, finish the step, save, and leave. One trap: the signal may reach one rank
+# before the others. If that one leaves at once, the others hang. All ranks decide *together*, with the all-reduce of a flag.
+
+# %%
+def preemptible(path, told_at=None):
+    dist.init_process_group("gloo")
+    told = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: told.append(number))
+    done = json.loads(path.read_text()) if path.exists() else 0
+    while done < 10:
+        if (dist.get_rank(), done) == (1, told_at):
+            os.kill(os.getpid(), signal.SIGUSR1)  # here the scheduler is ourselves
+        leave = torch.tensor(float(bool(told)))
+        dist.all_reduce(leave)  # a step, and the flag with it
+        done += 1
+        if leave or done == 10:
+            if dist.get_rank() == 0:
+                keep(path, json.dumps(done).encode())
+            return done
+
+# %%
+fresh("place.json")
+for told_at in (4, None):
+    run = launch(preemptible, 4, args=(folder / "place.json", told_at), device="cpu")
+    print("ranks left after so many steps:", run.results)
+
+# %% [markdown]
+# With Slurm a batch script does the rest. `--signal` asks for the signal two minutes before the end, `--requeue` lets the job
+# go back into the queue, and `SLURM_RESTART_COUNT` is the number of its life. Here each step is a short sleep, and the script
+# sends the signal to itself.
+
+# %%
+batch = """\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append --output=job.log
+#SBATCH --signal=B:USR1@120 --time=00:10:00
+life=${SLURM_RESTART_COUNT:-0}
+done=$(cat place 2>/dev/null || echo 0)
+echo "life $life: goes on after $done steps"
+trap 'leave=yes' USR1
+while [ "$done" -lt 8 ] && [ -z "$leave" ]; do
+  sleep 0.1; done=$((done + 1))
+  if [ "$life $done" = "0 5" ]; then kill -USR1 $$; fi
+done
+echo "$done" > place; echo "life $life: leaves after $done steps"
+if [ -n "$leave" ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+"""
+(folder / "job.sh").write_text(batch)
+fresh("place", "job.log")
+print(batch)
+
+# %%
+def on_slurm(number, timeout_s=120):
+    """Wait until the job has come back; a requeued one would else wait two minutes."""
+    log, until_s = folder / "job.log", time.monotonic() + timeout_s
+    while time.monotonic() < until_s and (not log.exists() or "life 1: leaves" not in log.read_text()):
+        time.sleep(1)
+        subprocess.run(["scontrol", "update", f"JobId={number}", "StartTime=now"], capture_output=True)
+    print(log.read_text())
+
+if shutil.which("sinfo") and subprocess.run(["sinfo", "-h"], capture_output=True, timeout=20).returncode == 0:
+    on_slurm(terminal("sbatch", "--parsable", "job.sh", folder=folder).strip())
+else:
+    print("No Slurm answers here: the script by hand, twice, with a scontrol that only says what it is told.")
+    (folder / "played.sh").write_text('scontrol() { echo "scontrol $*"; }\n' + batch)
+    for life in "01":
+        terminal("bash", "played.sh", folder=folder, env={"SLURM_RESTART_COUNT": life, "SLURM_JOB_ID": "4711"})
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %%
+lab.course_map()
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Young, *A first order approximation to the optimum checkpoint interval* (CACM 17, 1974). Daly, *A
+# higher order estimate …* (Future Generation Computer Systems 22, 2006), equations 20 and 37. Kokolis and others,
+# *Revisiting reliability in large-scale machine learning research clusters*
+# ([arXiv:2410.21680](https://arxiv.org/abs/2410.21680), HPCA 2025). *The Llama 3 herd of models*
+# ([arXiv:2407.21783](https://arxiv.org/abs/2407.21783), 2024), section 3.3.4. Hochschild and others, *Cores that don't count*
+# (HotOS 2021). Ma and others, *Understanding silent data corruption in LLM training*
+# ([arXiv:2502.12340](https://arxiv.org/abs/2502.12340), 2025). Goyal and others
+# ([arXiv:1706.02677](https://arxiv.org/abs/1706.02677), 2017), section 2.1.

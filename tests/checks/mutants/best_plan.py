@@ -1,0 +1,207 @@
+"""Exercise 16.4: the fastest plan that fits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import product
+
+from tests.checks.mutants import Answers
+from worldsize.formulas.training_step import Plan, Transformer, memory, seconds
+
+answers = Answers("best_plan")
+RECOMPUTED = ("", "attention", "whole")
+
+
+def divisors(n):
+    return [k for k in range(1, n + 1) if n % k == 0]
+
+
+def plans(model, gpus, batch, heads=True, recomputed=RECOMPUTED, tensors=None):
+    for t, p in product(divisors(gpus) if tensors is None else tensors, divisors(gpus)):
+        if gpus % (t * p) or model["layers"] % p or (heads and model["heads"] % t):
+            continue
+        d = gpus // (t * p)
+        if batch % d:
+            continue
+        for b, kept in product(divisors(batch // d), recomputed):
+            yield Plan(t, p, d, b, batch, recomputed=kept)
+
+
+def chosen(plan):
+    if plan is None:
+        return None
+    return {name: value for name, value in asdict(plan).items() if name not in ("global_batch", "chunks", "zero")}
+
+
+def held(model, plan):
+    return sum(memory(Transformer(**model), plan).values())
+
+
+def takes(model, plan):
+    return sum(seconds(Transformer(**model), plan).values())
+
+
+def fastest(model, found, memory_bytes, size=held, cost=takes):
+    fitting = [plan for plan in found if size(model, plan) <= memory_bytes]
+    return chosen(min(fitting, key=lambda plan: cost(model, plan), default=None))
+
+
+@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "of a GPU (parameters", "Activations have to fit as well")
+def forgets_the_activations(model, gpus, global_batch, memory_bytes):
+    def states(model, plan):
+        parts = memory(Transformer(**model), plan)
+        return sum(parts.values()) - parts["activations"]
+
+    return fastest(model, plans(model, gpus, global_batch), memory_bytes, states)
+
+
+@answers.is_wrong("needs", "GB of a GPU", "there are 80 GB")
+def forgets_that_it_has_to_fit(model, gpus, global_batch, memory_bytes):
+    return fastest(model, plans(model, gpus, global_batch), float("inf"))
+
+
+@answers.is_wrong("needs", "GB of a GPU", "there are 80 GB")
+def each_part_alone_has_to_fit(model, gpus, global_batch, memory_bytes):
+    return fastest(
+        model, plans(model, gpus, global_batch), memory_bytes, lambda m, plan: max(memory(Transformer(**m), plan).values())
+    )
+
+
+@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "s a step, and there is a plan that fits and takes 22.52 s", "recomputed")
+def always_recomputes_everything(model, gpus, global_batch, memory_bytes):
+    return fastest(model, plans(model, gpus, global_batch, recomputed=["whole"]), memory_bytes)
+
+
+@answers.is_wrong("175 B, 1,024 GPUs of 40 GB", "recomputed differ")
+def never_recomputes(model, gpus, global_batch, memory_bytes):
+    return fastest(model, plans(model, gpus, global_batch, recomputed=[""]), memory_bytes)
+
+
+@answers.is_wrong("there is a plan that fits and takes", "differ")
+def as_much_tensor_parallelism_as_a_node_has(model, gpus, global_batch, memory_bytes):
+    most = max(t for t in divisors(gpus) if t <= 8 and model["heads"] % t == 0)
+    return fastest(model, plans(model, gpus, global_batch, tensors=[most]), memory_bytes)
+
+
+@answers.is_wrong("1.3 B, 8 GPUs of 80 GB", "micro_batch differ")
+def one_sequence_at_a_time(model, gpus, global_batch, memory_bytes):
+    return fastest(model, [p for p in plans(model, gpus, global_batch) if p.micro_batch == 1], memory_bytes)
+
+
+@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 22.52 s")
+def the_one_that_needs_least_memory(model, gpus, global_batch, memory_bytes):
+    return fastest(model, plans(model, gpus, global_batch), memory_bytes, cost=held)
+
+
+@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 22.52 s")
+def the_first_that_fits(model, gpus, global_batch, memory_bytes):
+    fitting = [plan for plan in plans(model, gpus, global_batch) if held(model, plan) <= memory_bytes]
+    return chosen(fitting[0]) if fitting else None
+
+
+@answers.is_wrong("there is a plan that fits and takes", "differ")
+def forgets_the_bubble(model, gpus, global_batch, memory_bytes):
+    def cost(model, plan):
+        parts = seconds(Transformer(**model), plan)
+        return sum(parts.values()) - parts["bubble"]
+
+    return fastest(model, plans(model, gpus, global_batch), memory_bytes, cost=cost)
+
+
+@answers.is_wrong("there is a plan that fits and takes", "differ")
+def powers_of_two_alone(model, gpus, global_batch, memory_bytes):
+    powers = [2**k for k in range(11)]
+    found = [p for p in plans(model, gpus, global_batch) if {p.tensor, p.pipeline, p.micro_batch} <= set(powers)]
+    return fastest(model, found, memory_bytes)
+
+
+@answers.is_wrong("doesn't divide the 6 heads")
+def cuts_a_head(model, gpus, global_batch, memory_bytes):
+    return fastest(model, plans(model, gpus, global_batch, heads=False), memory_bytes)
+
+
+@answers.is_wrong("175 B, 16 GPUs", "no plan fits here; expected None", "there are 80 GB")
+def the_smallest_where_none_fits(model, gpus, global_batch, memory_bytes):
+    found = list(plans(model, gpus, global_batch))
+    return fastest(model, found, memory_bytes) or chosen(min(found, key=lambda plan: held(model, plan)))
+
+
+@answers.is_wrong("expected a dict, got a Plan: dataclasses.asdict(plan) is one")
+def returns_the_plan_itself(model, gpus, global_batch, memory_bytes):
+    found = fastest(model, plans(model, gpus, global_batch), memory_bytes)
+    return found and Plan(**found, global_batch=global_batch)
+
+
+@answers.is_wrong("zero is 1; only tensor, pipeline, data, micro_batch, recomputed are to be chosen here")
+def shards_the_optimizer_as_well(model, gpus, global_batch, memory_bytes):
+    found = [Plan(**{**asdict(plan), "zero": 1}) for plan in plans(model, gpus, global_batch)]
+    fitting = [plan for plan in found if held(model, plan) <= memory_bytes]
+    return asdict(min(fitting, key=lambda plan: takes(model, plan))) if fitting else None
+
+
+@answers.is_wrong("tensor · pipeline · data is", "expected 1024, all the GPUs")
+def leaves_gpus_idle(model, gpus, global_batch, memory_bytes):
+    return fastest(model, plans(model, gpus // 2, global_batch), memory_bytes)
+
+
+@answers.is_wrong("ValueError: training_step: 96 layers don't divide into 64 stages")
+def forgets_that_layers_divide(model, gpus, global_batch, memory_bytes):
+    found = []
+    for t, p in product(divisors(gpus), divisors(gpus)):
+        if gpus % (t * p) == 0 and global_batch % (gpus // (t * p)) == 0:
+            found.append(Plan(t, p, gpus // (t * p), 1, global_batch))
+    return fastest(model, found, memory_bytes)
+
+
+@answers.is_right
+def every_plan_in_loops(model, gpus, global_batch, memory_bytes):
+    best, least = None, float("inf")
+    for t in range(1, gpus + 1):
+        for p in range(1, gpus + 1):
+            if gpus % (t * p) or model["heads"] % t or model["layers"] % p:
+                continue
+            d = gpus // (t * p)
+            for b in range(1, global_batch // d + 1):
+                if global_batch % (d * b):
+                    continue
+                for recomputed in RECOMPUTED:
+                    plan = Plan(t, p, d, b, global_batch, recomputed=recomputed)
+                    if held(model, plan) <= memory_bytes and takes(model, plan) < least:
+                        best, least = plan, takes(model, plan)
+    if best is None:
+        return None
+    return {"tensor": best.tensor, "pipeline": best.pipeline, "data": best.data, "micro_batch": best.micro_batch,
+            "recomputed": best.recomputed}  # fmt: skip
+
+
+@answers.is_right
+def asks_for_forgiveness(model, gpus, global_batch, memory_bytes):
+    """Tries all sizes, and leaves out what Plan and memory refuse; the last of equally fast ones; all of its fields."""
+    found = []
+    for t, p, b in product(divisors(model["heads"]), divisors(gpus), divisors(global_batch)):
+        for recomputed in reversed(RECOMPUTED):
+            try:
+                plan = Plan(t, p, max(1, gpus // (t * p)), b, global_batch, recomputed=recomputed)
+                if t * p * plan.data == gpus and held(model, plan) <= memory_bytes:
+                    found.append(plan)
+            except ValueError:
+                continue
+    found.sort(key=lambda plan: -takes(model, plan))
+    return asdict(found[-1]) if found else None
+
+
+@answers.is_right
+def stops_when_a_larger_micro_batch_does_not_fit(model, gpus, global_batch, memory_bytes):
+    """Memory grows with the micro-batch; so the larger ones need not be tried."""
+    best = {}
+    for t, p, recomputed in product(divisors(gpus), divisors(gpus), RECOMPUTED):
+        d, rest = divmod(gpus, t * p)
+        if rest or model["heads"] % t or model["layers"] % p or global_batch % d:
+            continue
+        for b in divisors(global_batch // d):
+            plan = Plan(t, p, d, b, global_batch, recomputed=recomputed)
+            if held(model, plan) > memory_bytes and global_batch // (d * b) >= p:
+                break
+            if held(model, plan) <= memory_bytes:
+                best[takes(model, plan)] = chosen(plan)
+    return best[min(best)] if best else None

@@ -1,0 +1,218 @@
+"""Exercise 13.2: one optimizer step for a batch in parts, on several ranks, with DistributedDataParallel."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+from tests.checks.mutants import Answers
+
+answers = Answers("big_batch_step")
+
+
+def examples_of_all(parts):
+    total = torch.tensor(sum(len(y) for _, y in parts))
+    dist.all_reduce(total)
+    return int(total)
+
+
+def in_parts(ddp, optimizer, parts, loss, quiet=True, zero=True, step=True, last=True):
+    """`loss(outputs, y)` of each part goes back, all but the last inside no_sync()."""
+    if zero:
+        optimizer.zero_grad()
+    for number, (x, y) in enumerate(parts):
+        ends = last and number == len(parts) - 1
+        with nullcontext() if ends or not quiet else ddp.no_sync():
+            loss(ddp(x), y).backward()
+    if step:
+        optimizer.step()
+
+
+def of_all(parts):
+    total = examples_of_all(parts)
+
+    def loss(outputs, y):
+        return cross_entropy(outputs, y, reduction="sum") * dist.get_world_size() / total
+
+    return loss
+
+
+@answers.is_wrong("This is the mean of the parts' means", "Divide by the examples of all parts of all ranks")
+def averages_the_means_of_the_parts(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y) / len(parts))
+
+
+@answers.is_wrong("the weights are right, but the gradients travel 4 times a step", "stand inside `with ddp.no_sync():`")
+def forgets_no_sync(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, of_all(parts), quiet=False)
+
+
+@answers.is_wrong("the 4 parts went through the model as one batch", "forward and backward, part by part")
+def one_pass_over_all_parts(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    x, y = (torch.cat(column) for column in zip(*parts, strict=True))
+    loss(ddp(x), y).backward()
+    optimizer.step()
+
+
+@answers.is_wrong("on rank 0 the graphs of 4 micro-batches were in memory at once")
+def one_backward_of_all_losses(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    sum(loss(ddp(x), y) for x, y in parts).backward()
+    optimizer.step()
+
+
+@answers.is_wrong("This is the mean of the ranks' means", "Divide by the examples of all ranks")
+def counts_its_own_examples_alone(ddp, optimizer, parts):
+    own = sum(len(y) for _, y in parts)
+    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum") / own)
+
+
+@answers.is_wrong("The step is 1/2 of what it should be", "DDP divides by the number of ranks")
+def forgets_that_ddp_divides(ddp, optimizer, parts):
+    total = examples_of_all(parts)
+    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum") / total)
+
+
+@answers.is_wrong("The parts' means add up: nothing was divided by the number of parts")
+def adds_up_the_means(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, cross_entropy)
+
+
+@answers.is_wrong("The sums over the examples are divided by the number of ranks alone")
+def divides_by_nothing(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum"))
+
+
+@answers.is_wrong("Every rank steps by the gradient of its own examples", "outside no_sync()")
+def never_syncs(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, of_all(parts), last=False)
+
+
+@answers.is_wrong("after step 1", "The gradients of the step before are still there")
+def never_zeroes(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, of_all(parts), zero=False)
+
+
+@answers.is_wrong("Only the last part is in the step, divided by all examples")
+def zeroes_between_the_parts(ddp, optimizer, parts):
+    loss = of_all(parts)
+
+    def afresh(outputs, y):
+        optimizer.zero_grad()
+        return loss(outputs, y)
+
+    in_parts(ddp, optimizer, parts, afresh)
+
+
+@answers.is_wrong("The weights have not moved: optimizer.step() comes after the last part")
+def never_steps(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, of_all(parts), step=False)
+
+
+@answers.is_wrong("Is it one optimizer.step(), after the last part")
+def steps_after_every_part(ddp, optimizer, parts):
+    loss = of_all(parts)
+    for x, y in parts:
+        optimizer.zero_grad()
+        loss(ddp(x), y).backward()
+        optimizer.step()
+
+
+@answers.is_wrong("the gradients travel 4 times a step, after every part")
+def goes_forward_outside_no_sync(ddp, optimizer, parts):
+    """no_sync has to stand round the forward: there DDP decides."""
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    for number, (x, y) in enumerate(parts):
+        outputs = ddp(x)
+        with ddp.no_sync() if number < len(parts) - 1 else nullcontext():
+            loss(outputs, y).backward()
+    optimizer.step()
+
+
+@answers.is_wrong("times the gradients' bytes travel a step; expected once")
+def averages_by_hand_after_ddp_has(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, of_all(parts), step=False)
+    for p in ddp.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+    optimizer.step()
+
+
+@answers.is_wrong("on rank 0 the graphs of 4 micro-batches were in memory at once")
+def all_forwards_first(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    *first, last = parts
+    with ddp.no_sync():
+        losses = [loss(ddp(x), y) for x, y in first]
+    losses.append(loss(ddp(last[0]), last[1]))
+    sum(losses).backward()
+    optimizer.step()
+
+
+@answers.is_wrong("The ranks hold different weights", "the last part's backward in sync?")
+def backward_of_each_after_all_forwards(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    losses = [loss(ddp(x), y) for x, y in parts]
+    for one in losses:
+        one.backward()
+    optimizer.step()
+
+
+@answers.is_right
+def plain(ddp, optimizer, parts):
+    in_parts(ddp, optimizer, parts, of_all(parts))
+
+
+@answers.is_right
+def scales_the_gradients_at_the_end(ddp, optimizer, parts):
+    """The sums go back, and DDP's mean of them is scaled."""
+    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum"), step=False)
+    counts = [None] * dist.get_world_size()
+    dist.all_gather_object(counts, sum(len(y) for _, y in parts))
+    for p in ddp.parameters():
+        p.grad.mul_(len(counts) / sum(counts))
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@answers.is_right
+def adds_up_by_itself_through_the_module(ddp, optimizer, parts):
+    """No forward of DDP's: the ranks add up the finished gradients in one flat tensor."""
+    n, total = dist.get_world_size(), examples_of_all(parts)
+    members = [p for p in ddp.module.parameters() if p.requires_grad]
+    sums = [torch.zeros_like(p) for p in members]
+    for x, y in parts:
+        found = torch.autograd.grad(cross_entropy(ddp.module(x), y, reduction="sum") / total, members)
+        for own, new in zip(sums, found, strict=True):
+            own += new
+    flat = torch.cat([own.flatten() for own in sums])
+    dist.all_reduce(flat, op=dist.ReduceOp.AVG)
+    flat *= n
+    for p, piece in zip(members, flat.split([p.numel() for p in members]), strict=True):
+        p.grad = piece.view_as(p)
+    optimizer.step()
+
+
+@answers.is_right
+def weighs_the_means(ddp, optimizer, parts):
+    """Means of the parts, each weighed by its share of all examples."""
+    *first, last = parts
+    counts = [torch.zeros(1, dtype=torch.long) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, torch.tensor([sum(len(y) for _, y in parts)]))
+    share = len(counts) / sum(map(int, counts))
+    optimizer.zero_grad(set_to_none=False)
+    with ddp.no_sync():
+        for x, y in first:
+            (cross_entropy(ddp(x), y) * (len(y) * share)).backward()
+    x, y = last
+    (cross_entropy(ddp(x), y) * (len(y) * share)).backward()
+    optimizer.step()

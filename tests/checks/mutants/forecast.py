@@ -1,0 +1,185 @@
+"""Exercise 16.1: a step on 8 ranks, forecast with its interval."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import numpy as np
+import torch
+
+from tests.checks.mutants import Answers
+
+answers = Answers("forecast")
+
+
+def parts(measured):
+    """The forecast, the scatter of one step there, and the error of the means, as standard deviations in seconds."""
+    two, four = np.array(measured[2]), np.array(measured[4])
+    left = np.concatenate([two / two.mean() - 1, four / four.mean() - 1])
+    scatter = np.sqrt((left**2).sum() / (len(left) - 2))
+    middle = 3.5 * (four.mean() - two.mean())
+    line = 3.5 * scatter * np.hypot(two.mean() / len(two) ** 0.5, four.mean() / len(four) ** 0.5)
+    return middle, scatter * middle, line
+
+
+def around(middle, half):
+    return middle - half, middle, middle + half
+
+
+@answers.is_wrong("few steps", "They hold the scatter of one step alone", "3.5 times the errors of both means")
+def the_scatter_of_one_step_alone(measured):
+    middle, scatter, _ = parts(measured)
+    return around(middle, 1.645 * scatter)
+
+
+@answers.is_wrong("They hold the error of the means alone", "The next step scatters as the measured ones did")
+def an_interval_of_the_mean(measured):
+    middle, _, line = parts(measured)
+    return around(middle, 1.645 * line)
+
+
+@answers.is_wrong("steps without scatter", "That is a straight line through the times on 2 and on 4 ranks")
+def a_line_in_the_ranks(measured):
+    middle, scatter, line = parts(measured)
+    return around(3 * np.mean(measured[4]) - 2 * np.mean(measured[2]), 1.645 * np.hypot(scatter, line))
+
+
+@answers.is_wrong("few steps, mostly bandwidth", "They reach about one standard deviation each way")
+def one_standard_deviation(measured):
+    middle, scatter, line = parts(measured)
+    return around(middle, np.hypot(scatter, line))
+
+
+@answers.is_wrong("many steps", "They reach two standard deviations each way or more, which holds 95 %")
+def two_standard_deviations(measured):
+    middle, scatter, line = parts(measured)
+    return around(middle, 1.96 * np.hypot(scatter, line))
+
+
+@answers.is_wrong("mostly latency", "does your scatter grow with it?")
+def the_scatter_in_seconds_of_four_ranks(measured):
+    middle, _, line = parts(measured)
+    return around(middle, 1.645 * np.hypot(np.std(measured[4], ddof=1), line))
+
+
+@answers.is_wrong("times as wide as they have to be")
+def from_the_extremes(measured):
+    two, four = measured[2], measured[4]
+    middle = 3.5 * (np.mean(four) - np.mean(two))
+    return 3.5 * (min(four) - max(two)), middle, 3.5 * (max(four) - min(two))
+
+
+@answers.is_wrong("few steps", "of the next steps on 8 ranks 0% lie in the intervals")
+def no_interval_at_all(measured):
+    middle, _, _ = parts(measured)
+    return middle, middle, middle
+
+
+@answers.is_wrong("expected three numbers, (low, middle, high) in seconds")
+def the_middle_alone(measured):
+    return parts(measured)[0]
+
+
+@answers.is_wrong("expected low ≤ middle ≤ high")
+def the_half_width_in_the_place_of_the_ends(measured):
+    middle, scatter, line = parts(measured)
+    half = 1.645 * np.hypot(scatter, line)
+    return half, middle, half
+
+
+@answers.is_wrong("That takes all for bytes")
+def all_is_bandwidth(measured):
+    _, scatter, line = parts(measured)
+    return around(np.mean(measured[4]) * 1.75 / 1.5, 1.645 * np.hypot(scatter, line))
+
+
+@answers.is_wrong("That adds for each doubling what the last one added")
+def a_line_in_the_logarithm(measured):
+    _, scatter, line = parts(measured)
+    return around(2 * np.mean(measured[4]) - np.mean(measured[2]), 1.645 * np.hypot(scatter, line))
+
+
+@answers.is_wrong("times as wide as they have to be")
+def a_quarter_more_or_less(measured):
+    middle, _, _ = parts(measured)
+    return 0.75 * middle, middle, 1.25 * middle
+
+
+@answers.is_wrong("few steps", "lie in the intervals")
+def the_quantiles_of_the_measured_steps(measured):
+    two, four = map(np.array, (measured[2], measured[4]))
+    middle = 3.5 * (four.mean() - two.mean())
+    shares = np.concatenate([two / two.mean(), four / four.mean()])
+    return middle * np.quantile(shares, 0.05), middle, middle * np.quantile(shares, 0.95)
+
+
+@answers.is_right
+def two_parts_and_the_normal_quantile(measured):
+    middle, scatter, line = parts(measured)
+    return around(middle, 1.645 * math.hypot(scatter, line))
+
+
+@answers.is_right
+def alpha_and_beta_in_torch_with_students_quantile(measured):
+    """Least squares for α and m/B, and the t quantile by Peiser's approximation."""
+    times = {n: torch.tensor(steps, dtype=torch.float64) for n, steps in measured.items()}
+    rows = torch.tensor([[2.0, 1.0], [6.0, 1.5]], dtype=torch.float64)
+    means = torch.stack([times[2].mean(), times[4].mean()])
+    back = torch.linalg.inv(rows)
+    alpha, size_over_b = back @ means
+
+    middle = 14 * alpha + 1.75 * size_over_b
+    free = sum(map(len, times.values())) - 2
+    relative = torch.cat([t / t.mean() - 1 for t in times.values()])
+    variance = (relative**2).sum() / free
+    of_means = torch.stack([variance * t.mean() ** 2 / len(t) for t in times.values()])
+    weights = torch.tensor([14.0, 1.75], dtype=torch.float64) @ back
+    quantile = 1.645 + (1.645**3 + 1.645) / (4 * free)
+    half = quantile * torch.sqrt((weights**2 * of_means).sum() + variance * middle**2)
+    return torch.stack([middle - half, middle, middle + half])
+
+
+@answers.is_right
+def a_bootstrap_of_both_means_and_a_step(measured):
+    drawn = np.random.default_rng()
+    two, four = map(np.array, (measured[2], measured[4]))
+    left = np.concatenate([two / two.mean(), four / four.mean()])
+    ways = 2000
+    means = [drawn.choice(steps, (ways, len(steps))).mean(axis=1) for steps in (two, four)]
+    steps = 3.5 * (means[1] - means[0]) * drawn.choice(left, ways)
+    return np.quantile(steps, 0.05), 3.5 * (four.mean() - two.mean()), np.quantile(steps, 0.95)
+
+
+@answers.is_right
+def medians_in_plain_python(measured):
+    two, four = (statistics.median(measured[n]) for n in (2, 4))
+    left = [(s - mid) / mid for n, mid in ((2, two), (4, four)) for s in measured[n]]
+    scatter = math.sqrt(sum(r * r for r in left) / (len(left) - 2))
+    middle = 3.5 * (four - two)
+    line = 3.5 * scatter * math.sqrt(four**2 / len(measured[4]) + two**2 / len(measured[2]))
+    return [middle + way * 1.7 * math.hypot(scatter * middle, line) for way in (-1, 0, 1)]
+
+
+@answers.is_right
+def each_size_has_a_scatter_of_its_own(measured):
+    two, four = map(np.array, (measured[2], measured[4]))
+    middle = 3.5 * (four.mean() - two.mean())
+    line = 3.5 * math.sqrt(two.var(ddof=1) / len(two) + four.var(ddof=1) / len(four))
+    of_step = middle * math.sqrt((two.var(ddof=1) / two.mean() ** 2 + four.var(ddof=1) / four.mean() ** 2) / 2)
+    return around(middle, 1.7 * math.hypot(line, of_step))
+
+
+@answers.is_right
+def draws_machines_that_could_have_been(measured):
+    """The steps of 2 and 4 ranks drawn anew from normal distributions, over and over, in the standard library."""
+    means = {n: statistics.fmean(steps) for n, steps in measured.items()}
+    left = [s / means[n] - 1 for n, steps in measured.items() for s in steps]
+    scatter = math.sqrt(sum(r * r for r in left) / (len(left) - 2))
+    drawn = []
+    for _ in range(1500):
+        two, four = (random.gauss(means[n], scatter * means[n] / math.sqrt(len(measured[n]))) for n in (2, 4))
+        drawn.append(3.5 * (four - two) * random.gauss(1, scatter))
+    drawn.sort()
+    return drawn[75], 3.5 * (means[4] - means[2]), drawn[-76]

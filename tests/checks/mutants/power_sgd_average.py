@@ -1,0 +1,347 @@
+"""Exercise 14.2: an average of low rank, from two small all-reduces, with error feedback and a warm start."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.checks.mutants import Answers
+from worldsize.fabric.collectives import all_gather, all_reduce
+
+answers = Answers("power_sgd_average")
+
+
+def mean(fabric, x):
+    return all_reduce(fabric, x.contiguous()) / fabric.world_size
+
+
+def orthonormal(p):
+    return torch.linalg.qr(p).Q
+
+
+# ---- wrong -----------------------------------------------------------------------------------
+
+
+@answers.is_wrong("the average of step 1", "The residual was not added: M is gradient + residual")
+def without_error_feedback(fabric, gradient, residual, q):
+    p = orthonormal(mean(fabric, gradient @ q))
+    q = mean(fabric, gradient.T @ p)
+    return p @ q.T, residual, q
+
+
+@answers.is_wrong("the average of step 1", "The residual was not added: M is gradient + residual")
+def keeps_a_residual_that_nobody_reads(fabric, gradient, residual, q):
+    p = orthonormal(mean(fabric, gradient @ q))
+    q = mean(fabric, gradient.T @ p)
+    return p @ q.T, gradient - p @ q.T, q
+
+
+@answers.is_wrong("the residual of step 1", "What was left of older steps is lost: it is gradient − P Qᵀ")
+def keeps_of_the_last_gradient_alone(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, gradient - p @ q.T, q
+
+
+@answers.is_wrong("the residual of step 1", "It is empty: what P Qᵀ has not is lost for ever")
+def drops_what_is_left(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, torch.zeros_like(m), q
+
+
+@answers.is_wrong("the residual of step 1", "It is M: what is in the average has to be taken off")
+def keeps_everything(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m, q
+
+
+@answers.is_wrong("the residual of step 1", "It has the wrong sign")
+def keeps_what_it_should_give(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, p @ q.T - m, q
+
+
+@answers.is_wrong("q of step 1", "It is the q that came in: return Q", "warm start")
+def starts_cold(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    average = p @ mean(fabric, m.T @ p).T
+    return average, m - average, q
+
+
+@answers.is_wrong("the columns of q of step 1 do not span those of Q")
+def starts_anywhere(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    average = p @ mean(fabric, m.T @ p).T
+    generator = torch.Generator().manual_seed(14)
+    return average, m - average, torch.randn(q.shape, generator=generator, dtype=q.dtype)
+
+
+@answers.is_wrong("q of step 1", "It is the rank's own Mᵀ P: the mean over the ranks is the q of the next step")
+def returns_its_own_q(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    own = m.T @ p
+    average = p @ mean(fabric, own.clone()).T
+    return average, m - average, own
+
+
+@answers.is_wrong("expected q of step 1, shape [5, 2]", "a tensor of shape [6, 2]")
+def returns_p(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    average = p @ mean(fabric, m.T @ p).T
+    return average, m - average, p
+
+
+@answers.is_wrong("the average of step 1", "P has no orthonormal columns")
+def does_not_orthonormalise(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = mean(fabric, m @ q)
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "have length 1, and are not orthogonal to each other: what they share counts twice")
+def normalises_each_column(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = mean(fabric, m @ q)
+    p = p / p.norm(dim=0).clamp(min=1e-12)
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "first the mean, then the columns")
+def orthonormalises_before_the_mean(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = mean(fabric, orthonormal(m @ q))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "Q was made orthonormal too, and the lengths are lost")
+def orthonormalises_q_too(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    q = orthonormal(mean(fabric, m.T @ p))
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "This is n times the average: the sum of Mᵀ P has to be divided")
+def forgets_to_divide(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(all_reduce(fabric, m @ q))
+    q = all_reduce(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("average, residual and q are right, but", "an all-reduce of M itself: nothing is saved")
+def all_reduces_the_matrix(fabric, gradient, residual, q):
+    """The right numbers; each rank works out both products from the whole mean."""
+    m = gradient + residual
+    whole = mean(fabric, m.clone())
+    p = orthonormal(whole @ q)
+    q = whole.T @ p
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("average, residual and q are right, but", "M itself travelled too")
+def all_reduces_the_matrix_too(fabric, gradient, residual, q):
+    m = gradient + residual
+    mean(fabric, m.clone())
+    p = orthonormal(mean(fabric, m @ q))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("3 ranks", "average, residual and q are right, but", "Every rank has sent its part to every other")
+def gathers_all_parts(fabric, gradient, residual, q):
+    n, m = fabric.world_size, gradient + residual
+
+    def average_of(own):
+        parts = own.new_zeros(n, *own.shape)
+        parts[fabric.rank] = own
+        return all_gather(fabric, parts.view(-1)).view(n, *own.shape).mean(0)
+
+    p = orthonormal(average_of(m @ q))
+    q = average_of(m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "Rank by rank another one: P is the mean's, but Mᵀ P is the rank's own")
+def averages_p_alone(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    q = m.T @ p
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "Rank by rank another one: P is from the rank's own M q")
+def averages_q_alone(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(m @ q)
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "made of the rank's own M alone")
+def averages_nothing(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(m @ q)
+    q = m.T @ p
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "Each rank compressed its own M, and these were averaged")
+def averages_what_is_compressed(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(m @ q)
+    q = m.T @ p
+    return mean(fabric, p @ q.T), m - p @ q.T, q
+
+
+@answers.is_wrong("the average of step 1", "This is the best matrix of rank r, by an SVD")
+def takes_the_svd_of_the_mean(fabric, gradient, residual, q):
+    m, r = gradient + residual, q.shape[1]
+    u, s, v = torch.linalg.svd(mean(fabric, m.clone()), full_matrices=False)
+    average = (u[:, :r] * s[:r]) @ v[:r]
+    return average, m - average, v[:r].T * s[:r]
+
+
+@answers.is_wrong("the average of step 1", "q was not used: P has to be the mean of M q")
+def takes_the_first_columns(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m[:, : q.shape[1]]))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("only one row is not zero", "got nan", "Gram-Schmidt leaves a column of zeros", "that is NaN")
+def divides_zero_by_zero(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = mean(fabric, m @ q)
+    for k in range(p.shape[1]):
+        for before in range(k):
+            p[:, k] -= (p[:, before] @ p[:, k]) * p[:, before]
+        p[:, k] /= p[:, k].norm()
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("only one row is not zero", "by a tiny length, a direction that counts twice", "or use torch.linalg.qr")
+def divides_by_a_tiny_length(fabric, gradient, residual, q):
+    """A column that has become next to nothing is made long again, and points where the one before does."""
+    m = gradient + residual
+    p = mean(fabric, m @ q)
+    for k in range(p.shape[1]):
+        p[:, k] /= p[:, k].norm() + 1e-8
+        p[:, k + 1 :] -= p[:, k : k + 1] * (p[:, k] @ p[:, k + 1 :])
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("expected (average, residual, q), got 2 values")
+def returns_no_q(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m @ q))
+    average = p @ mean(fabric, m.T @ p).T
+    return average, m - average
+
+
+@answers.is_wrong("shapes cannot be multiplied", "M is [rows, columns], q [columns, r]")
+def multiplies_the_wrong_way(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = orthonormal(mean(fabric, m.T @ q))
+    q = mean(fabric, m @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+@answers.is_wrong("average, residual and q are right, but", "0.5 x", "With fewer no sum over the ranks is whole", "dtype")
+def adds_up_in_float32(fabric, gradient, residual, q):
+    m, n = gradient + residual, fabric.world_size
+    p = orthonormal(all_reduce(fabric, (m @ q).float()).to(m.dtype))
+    q = all_reduce(fabric, (m.T @ p).float()).to(m.dtype) / n
+    return p @ q.T, m - p @ q.T, q
+
+
+# ---- right -----------------------------------------------------------------------------------
+
+
+@answers.is_right
+def as_its_text_says(fabric, gradient, residual, q):
+    m = gradient + residual
+    p = torch.linalg.qr(all_reduce(fabric, m @ q)).Q
+    q = all_reduce(fabric, m.T @ p) / fabric.world_size
+    average = p @ q.T
+    return average, m - average, q
+
+
+@answers.is_right
+def with_gram_schmidt(fabric, gradient, residual, q):
+    """In place, and kept from 0/0."""
+    residual += gradient
+    p = all_reduce(fabric, residual @ q).div_(fabric.world_size)
+    for k in range(p.shape[1]):
+        column = p[:, k]
+        column /= column.norm().clamp(min=1e-12)
+        rest = p[:, k + 1 :]
+        rest -= column[:, None] * (column @ rest)
+    torch.matmul(residual.T, p, out=q)
+    all_reduce(fabric, q).div_(fabric.world_size)
+    average = p @ q.T
+    residual -= average
+    return average, residual, q
+
+
+@answers.is_right
+def with_another_basis(fabric, gradient, residual, q):
+    """P from an SVD; q begins orthonormal, as in PyTorch's hook; a star in place of a ring."""
+    m, n = gradient + residual, fabric.world_size
+
+    def total(x):
+        if fabric.rank:
+            fabric.send(x, to=0)
+            fabric.recv(x, frm=0)
+            return x
+        other = torch.empty_like(x)
+        for rank in range(1, n):
+            fabric.recv(other, frm=rank)
+            x += other
+        for rank in range(1, n):
+            fabric.send(x, to=rank)
+        return x
+
+    p = torch.linalg.svd(total(m @ torch.linalg.qr(q).Q), full_matrices=False).U
+    q = total((m.T @ p).contiguous()) / n
+    average = p @ q.T
+    return [average, m.sub_(average), q]
+
+
+@answers.is_right
+def with_the_residual_of_the_paper(fabric, gradient, residual, q):
+    """Algorithm 2 takes off what the rank itself has put in."""
+    n, m = fabric.world_size, gradient + residual
+    p = torch.linalg.qr(all_reduce(fabric, m @ q / n)).Q
+    own = m.T @ p
+    q = all_reduce(fabric, own / n)
+    return p @ q.T, m - p @ own.T, torch.linalg.qr(q).Q
+
+
+@answers.is_right
+def by_a_triangular_solve(fabric, gradient, residual, q):
+    """Cholesky QR, which needs P's Gram matrix alone; where that is singular, QR."""
+    m, n = gradient + residual, fabric.world_size
+    raw = all_reduce(fabric, m @ q)
+    factor, failed = torch.linalg.cholesky_ex(raw.T @ raw)
+    p = torch.linalg.qr(raw).Q
+    if not failed and factor.diagonal().min() > 1e-3 * factor.diagonal().max():
+        p = torch.linalg.solve_triangular(factor, raw.T, upper=False).T
+    q = all_reduce(fabric, (p.T @ m).contiguous()).T / n
+    return p @ q.T, m - p @ q.T, q

@@ -1,0 +1,255 @@
+"""Exercise 15.1: a file that is replaced at once, however its writer ends."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+from tests.checks.mutants import Answers
+
+answers = Answers("save_atomically")
+
+
+def synced(temporary, data):
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@answers.is_wrong("no file yet: killed when it had written 0 of 1,500 bytes, it left state.rank1 with 0 bytes")
+def writes_in_place(path, data):
+    path.write_bytes(data)
+
+
+@answers.is_wrong("it left state.rank1 with 0 bytes. Write all of it into another file of the same folder")
+def writes_in_place_and_syncs(path, data):
+    synced(path, data)
+
+
+@answers.is_wrong("over an old file of 2,200", "killed between two of its calls, it left no file state.rank1")
+def removes_the_old_file_first(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    synced(temporary, data)
+    path.unlink(missing_ok=True)
+    temporary.rename(path)
+
+
+@answers.is_wrong("no file yet: the data got the file's name before they were on disk", "os.fsync")
+def never_syncs(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("the data got the file's name before they were on disk", "flush the file")
+def syncs_what_is_not_flushed(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("the data got the file's name before they were on disk")
+def syncs_after_the_rename(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.replace(temporary, path)
+        os.fsync(file.fileno())
+
+
+@answers.is_wrong("was written in /tmp and renamed from there. In another file system a rename fails, or is a copy", chance=True)
+def writes_in_the_systems_temporary_folder(path, data):
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    shutil.move(file.name, path)
+
+
+@answers.is_wrong(("Invalid cross-device link", "was written in /tmp"), chance=True)
+def replaces_from_the_systems_temporary_folder(path, data):
+    descriptor, temporary = tempfile.mkstemp()
+    os.close(descriptor)
+    synced(temporary, data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("killed", "it left state.rank1 with", "os.replace")
+def copies_the_finished_file(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    synced(temporary, data)
+    shutil.copyfile(temporary, path)
+    temporary.unlink()
+
+
+@answers.is_wrong("state.rank1 and state.rank2 are saved at once", "path.with_suffix would take")
+def takes_the_suffix_away(path, data):
+    temporary = path.with_suffix(".tmp")
+    synced(temporary, data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("state.rank1 and state.rank2 are saved at once", "Both wrote into one temporary file")
+def has_one_temporary_name_for_all(path, data):
+    temporary = path.parent / "checkpoint.tmp"
+    synced(temporary, data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
+def has_a_new_name_every_time(path, data):
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    synced(temporary, data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
+def asks_for_a_temporary_file(path, data):
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
+
+
+@answers.is_wrong("state.rank10, another rank's file, is gone")
+def clears_whatever_begins_with_its_name(path, data):
+    for left in path.parent.glob(path.name + "?*"):
+        left.unlink()
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    synced(temporary, data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("saved at once: the save of state.rank1 raised FileNotFoundError", "or one removed the other's", chance=True)
+def clears_all_temporary_files(path, data):
+    for left in path.parent.glob("*.tmp"):
+        left.unlink()
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    synced(temporary, data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("the system wrote", "os.write returns how many bytes it has written")
+def trusts_one_write(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(descriptor, data)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("afterwards there is no file state.rank1; the folder holds state.rank1.tmp")
+def never_renames(path, data):
+    synced(path.with_name(path.name + ".tmp"), data)
+
+
+@answers.is_wrong("over an old file of 2,200: killed", "it left no file state.rank1: the old one was gone")
+def keeps_a_backup_of_the_old_one(path, data):
+    """A reader would have to know of the backup."""
+    if path.exists():
+        os.replace(path, path.with_name(path.name + ".old"))
+    temporary = path.with_name(path.name + ".tmp")
+    synced(temporary, data)
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("afterwards state.rank1 does not hold the data: expected 1,500 bytes")
+def writes_over_without_cutting(path, data):
+    with open(path, "r+b" if path.exists() else "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@answers.is_right
+def plain(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+@answers.is_right
+def with_descriptors(path, data):
+    temporary = f"{path}.part"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+    os.fdatasync(descriptor)
+    os.close(descriptor)
+    os.rename(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+@answers.is_right
+def clears_its_own(path, data):
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        left.unlink(missing_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).replace(path)
+
+
+@answers.is_right
+def unbuffered_and_synchronous(path, data):
+    hidden = path.with_name("." + path.name)
+
+    def opener(name, flags):
+        return os.open(name, flags | os.O_SYNC)
+
+    with open(hidden, "wb", opener=opener) as file:
+        file.write(data)
+    hidden.rename(path)
+
+
+@answers.is_right
+def through_a_map(path, data):
+    temporary = path.with_name(path.name + "~")
+    with open(temporary, "w+b") as file:
+        file.truncate(len(data))
+        if data:
+            with mmap.mmap(file.fileno(), len(data)) as room:
+                room[:] = data
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("the system wrote 1,499 of 1,500 bytes and no more", "os.write returns how many bytes it has written")
+def trusts_an_unbuffered_file(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb", buffering=0) as file:
+        file.write(data)
+        os.fsync(file)
+    temporary.replace(path)
+
+
+@answers.is_right
+def with_a_longer_suffix(path, data):
+    """An error leaves nothing behind."""
+    temporary = path.with_suffix(path.suffix + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            for first in range(0, len(data), 4096):
+                file.write(data[first : first + 4096])
+                file.flush()
+            os.fsync(file)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

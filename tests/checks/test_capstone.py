@@ -1,0 +1,48 @@
+"""What lab 16's checks claim of themselves: how little is left to luck, and that a second cluster is as predictable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.checks.mutants.forecast import two_parts_and_the_normal_quantile
+from worldsize import data
+from worldsize.checks.capstone import clusters, forecasts, plans
+from worldsize.formulas import measured_clusters
+
+STAYS_WITHIN = ((0.880, 0.886), (0.899, 0.904), (0.889, 0.892), (0.903, 0.905))  # as the docstring says, rounded outwards
+
+
+@pytest.mark.parametrize(("kind", "within"), list(zip(forecasts.KINDS, STAYS_WITHIN, strict=True)))
+def test_what_is_drawn_hardly_moves_the_coverage_of_a_right_forecast(kind, within):
+    for seed in range(20):
+        machines = forecasts._machines(kind, np.random.default_rng(seed))
+        ends = [two_parts_and_the_normal_quantile(one.steps())[::2] for one in machines]
+        covered = np.mean([one.machine.inside(*pair) for one, pair in zip(machines, ends, strict=True)])
+        assert within[0] <= covered <= within[1]
+        assert kind.least < within[0] and within[1] < kind.most
+
+
+def test_steps_of_another_cluster_are_as_predictable_as_the_measured_ones():
+    single, multi = data.measured_iterations("single"), data.measured_iterations("multi")
+
+    def error(single, multi):
+        few = [row for row in multi if row.gpus == clusters.FEW_GPUS]
+        fitted = measured_clusters.fit(few, measured_clusters.fit_memory(single))
+        return measured_clusters.error(fitted, [row for row in multi if row.gpus > clusters.FEW_GPUS])
+
+    factors = np.array(clusters.OTHER_CLUSTER) * np.mean(clusters.SLOWER)
+    here, there = error(single, multi), error(clusters._on_other(single, factors), clusters._on_other(multi, factors))
+    assert here < clusters.FULL and there < here + 0.03
+
+
+def test_a_step_on_eight_ranks_follows_from_those_on_two_and_four():
+    machine = forecasts.Machine(alpha_s=0.013, bytes_s=0.2)
+    assert machine.step_s(8) == pytest.approx(3.5 * (machine.step_s(4) - machine.step_s(2)))
+
+
+def test_the_fastest_plans_differ_in_every_decision_and_one_task_has_none():
+    best = [plans._fastest(task) for task in plans.TASKS]
+    assert best.count(None) == 1
+    for name in plans.DECIDED:
+        assert len({getattr(plan, name) for plan in best if plan}) > 1, name

@@ -1,0 +1,96 @@
+"""What the checks of lab 14 compare with: drawn so that no luck decides, and true by another way of working it out."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from worldsize.checks.kit.values import first_difference
+from worldsize.checks.less_communication import local_sgd, pays_below, power_sgd, sparse_steps, top_k
+
+SEEDS = range(5)
+SMALL = [size for size in top_k.SIZES if size[1] < 1000]
+
+
+class Draws:
+    """What the drawing of a case needs of an arena."""
+
+    def __init__(self, seed: int) -> None:
+        self.draws = random.Random(seed)
+
+
+@pytest.mark.parametrize("size", SMALL, ids=str)
+def test_no_two_numbers_of_a_rank_have_one_size(size):
+    for seed in SEEDS:
+        for step in sparse_steps.draw_steps(np.random.default_rng(seed), *size):
+            assert all(len(np.unique(np.abs(total))) == total.size for total in step.totals)
+
+
+@pytest.mark.parametrize("size", SMALL, ids=str)
+def test_what_ranks_send_and_keep_adds_up_to_all_gradients(size):
+    n, numbers, *_ = size
+    for seed in SEEDS:
+        steps = sparse_steps.draw_steps(np.random.default_rng(seed), *size)
+        came_in = sum(sum(step.gradients) for step in steps) + sum(steps[0].residuals)
+        went_out = sum(step.average * n for step in steps) + sum(steps[-1].kept)
+        assert np.allclose(came_in, went_out, rtol=1e-6, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", power_sgd.SIZES[:-1], ids=str)
+def test_both_residuals_of_power_sgd_have_one_mean_and_so_one_average(size):
+    n, rows, columns, r, count, dtype = size
+    for seed in SEEDS:
+        steps = power_sgd.draw_steps(np.random.default_rng(seed), n, (rows, columns), r, count, dtype)
+        for step, by_own in zip(steps, power_sgd._by_own(steps), strict=True):
+            assert np.allclose(np.mean(step.kept(), axis=0), np.mean(by_own.kept_by_own(), axis=0), atol=1e-4)
+            assert np.allclose(step.average, by_own.average, atol=1e-4)
+
+
+def test_what_is_not_in_the_average_is_orthogonal_to_it():
+    (step, *_) = power_sgd.draw_steps(np.random.default_rng(1), 3, (7, 5), 2, 1, "float64")
+    left = step.mean - step.average
+    assert np.allclose(step.p.T @ left, 0) and np.linalg.norm(left) < np.linalg.norm(step.mean)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_outer_step_is_that_of_torchs_sgd(momentum):
+    task = local_sgd.draw_training(Draws(2), 3, 5, 4, 0.7, momentum)
+    outer = torch.nn.Parameter(torch.from_numpy(task.start.copy()))
+    optimizer = torch.optim.SGD([outer], lr=task.rate, momentum=momentum, nesterov=momentum > 0)
+    for number in range(task.rounds):
+        start = outer.detach().numpy().copy()
+        outer.grad = torch.from_numpy(start - np.mean([task.end(r, start, number) for r in range(3)], axis=0))
+        optimizer.step()
+    assert all(np.allclose(held, outer.detach().numpy()) for held in local_sgd.outer_steps(task))
+
+
+@pytest.mark.parametrize("mistake", local_sgd._NAMED, ids=str)
+def test_every_mistake_in_the_outer_steps_gives_other_weights(mistake):
+    task = local_sgd.draw_training(Draws(3), 3, 5, 4, 0.7, 0.9)
+    assert not np.allclose(local_sgd.outer_steps(task, mistake)[0], local_sgd.outer_steps(task)[0])
+
+
+@pytest.mark.parametrize("factors", [((1.2, 2.0), (1.1, 3.0), (0.01, 0.1)), ((0.5, 0.8), (2.5, 4.0), (0.5, 1.0))], ids=str)
+def test_below_the_crossing_the_other_is_first_and_above_it_plain(factors):
+    for seed in SEEDS:
+        plain, other = pays_below.draw_ways(Draws(seed), *factors)
+        at = pays_below.crossing(plain, other)
+        assert other.seconds(at / 1.01) < plain.seconds(at / 1.01)
+        assert other.seconds(at * 1.01) > plain.seconds(at * 1.01)
+
+
+def test_where_there_is_no_crossing_one_of_them_is_always_first():
+    plain = pays_below.TimedWay(100, 0.5, 1000)
+    slow, frugal = pays_below.TimedWay(200, 0.5, 600), pays_below.TimedWay(100, 0.25, 900)
+    for bytes_per_s in (1e-3, 1e3, 1e9):
+        assert slow.seconds(bytes_per_s) > plain.seconds(bytes_per_s) > frugal.seconds(bytes_per_s)
+    assert (pays_below.crossing(plain, slow), pays_below.crossing(plain, frugal)) == (0.0, float("inf"))
+
+
+def test_a_difference_within_what_is_allowed_near_zero_is_none():
+    expected, got = np.array([1.0, 0.0]), np.array([1.0, 1e-9])
+    assert first_difference(got, expected, 0, "x", near_zero=1e-8) is None
+    assert "element 1: expected 0 (x), got 1e-09" in first_difference(got, expected, 0, "x")

@@ -1,0 +1,208 @@
+"""The check of the fastest plan: how a training step is spread over GPUs, by the course's own formulas of memory and time.
+
+Every plan of the five decisions is tried here too: a few hundred, in milliseconds. What is asked for is that the answer fits and
+that none that fits is faster, so any of several equally fast ones passes. Each case turns away a shortcut (always as much tensor
+parallelism as a node has, one sequence at a time, powers of two, whole recomputation or none). Nothing is drawn.
+Left out: whether the formulas are right (`formulas.training_step`), sharded states, and interleaved schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from worldsize import units
+from worldsize.checks.arena import Arena
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import are_whole, shown
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas import training_step
+from worldsize.formulas.training_step import RECOMPUTED, Plan, Transformer
+
+PLANS = {
+    "a plan for all the GPUs, which fits": 0.25,
+    "none that fits is faster": 0.75,
+}
+DECIDED = ("tensor", "pipeline", "data", "micro_batch", "recomputed")
+ROUNDING = 1e-9
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class PlanCase:
+    """A model, GPUs with so much memory, and sequences a step."""
+
+    name: str
+    model: Transformer
+    gpus: int
+    global_batch: int
+    memory_bytes: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, {units.count(self.gpus, 'GPU')} of {self.memory_bytes / GB:g} GB, "
+            f"{units.count(self.global_batch, 'sequence')} a step"
+        )
+
+
+LARGE = Transformer(96, 12288, 96)
+MIDDLE = Transformer(48, 8192, 64)
+SMALL = Transformer(24, 2048, 32, tokens=1024)
+SIX_HEADS = Transformer(30, 3072, 6)
+NARROW = Transformer(36, 2304, 24)
+TASKS = (
+    PlanCase("175 B", LARGE, 1024, 1536, 80 * GB),
+    PlanCase("175 B", LARGE, 1024, 1536, 40 * GB),
+    PlanCase("39 B", MIDDLE, 512, 1536, 80 * GB),
+    PlanCase("1.3 B", SMALL, 8, 64, 80 * GB),
+    PlanCase("1.3 B", SMALL, 8, 64, 16 * GB),
+    PlanCase("2.4 B", NARROW, 12, 36, 40 * GB),
+    PlanCase("2.4 B", NARROW, 1, 16, 80 * GB),
+    PlanCase("3.6 B with 6 heads", SIX_HEADS, 64, 96, 24 * GB),
+    PlanCase("175 B", LARGE, 16, 64, 80 * GB),  # nothing fits
+)
+
+
+def best_plan(arena: Arena, fn: Callable) -> Verdict:
+    """Check of the fastest plan of a training step.
+
+    `best_plan(model, gpus, global_batch, memory_bytes)` returns a dict with the five decisions, or None where nothing fits.
+    """
+    return judge("best_plan", PLANS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for task in TASKS:
+        model = {name: getattr(task.model, name) for name in ("layers", "hidden", "heads", "tokens", "vocabulary")}
+        yield Case(
+            str(task),
+            lambda task=task, model=model: arena.call(fn, model, task.gpus, task.global_batch, task.memory_bytes),
+            lambda ended, task=task: _examine(ended.returned[0], task),
+        )
+
+
+def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
+    fits, fastest = PLANS
+    best = _fastest(task)
+    if got is None and best is None:
+        return dict.fromkeys(PLANS)
+    if best is None:
+        return dict.fromkeys(PLANS, f"no plan fits here; expected None, got {_short(got)}. {_why_not(got, task)}".rstrip())
+
+    complaint = _no_plan(got, task) or _too_large(_plan(got, task), task)
+    if complaint:
+        return dict.fromkeys(PLANS, complaint)
+    return {fits: None, fastest: _slower(_plan(got, task), best, task)}
+
+
+# ---- every plan ------------------------------------------------------------------------------
+
+
+def _plans(task: PlanCase) -> Iterator[Plan]:
+    for tensor in _divisors(task.gpus):
+        if task.model.heads % tensor:
+            continue
+        for pipeline in _divisors(task.gpus // tensor):
+            data = task.gpus // (tensor * pipeline)
+            if task.model.layers % pipeline or task.global_batch % data:
+                continue
+            for micro_batch in _divisors(task.global_batch // data):
+                for recomputed in RECOMPUTED:
+                    yield Plan(tensor, pipeline, data, micro_batch, task.global_batch, recomputed=recomputed)
+
+
+def _divisors(number: int) -> list[int]:
+    return [k for k in range(1, number + 1) if number % k == 0]
+
+
+def _held_bytes(plan: Plan, task: PlanCase) -> float:
+    return sum(training_step.memory(task.model, plan).values())
+
+
+def _seconds(plan: Plan, task: PlanCase) -> float:
+    return sum(training_step.seconds(task.model, plan).values())
+
+
+@cache
+def _fastest(task: PlanCase) -> Plan | None:
+    fitting = [plan for plan in _plans(task) if _held_bytes(plan, task) <= task.memory_bytes]
+    return min(fitting, key=lambda plan: _seconds(plan, task), default=None)
+
+
+# ---- what is wrong ---------------------------------------------------------------------------
+
+
+def _plan(got: Mapping[str, Any], task: PlanCase) -> Plan:
+    sizes = [int(got[name]) for name in DECIDED[:4]]
+    return Plan(*sizes, task.global_batch, recomputed=str(got["recomputed"]))
+
+
+def _no_plan(got: Any, task: PlanCase) -> Complaint:
+    """Words where it is none of the plans that are asked for, whether or not it would fit."""
+    if got == "<Plan>":
+        return "expected a dict, got a Plan: dataclasses.asdict(plan) is one"
+    if not isinstance(got, dict):
+        return f"expected a dict with {', '.join(DECIDED)}, got {shown(got)}"
+    for name in DECIDED:
+        if name not in got:
+            return f"expected a dict with {', '.join(DECIDED)}; {name} is missing in {_short(got)}"
+    for name, value in {"global_batch": task.global_batch, "chunks": 1, "zero": 0, "sequence_parallel": False}.items():
+        if got.get(name, value) != value:
+            return f"{name} is {got[name]!r}; only {', '.join(DECIDED)} are to be chosen here, with {name} = {value!r}"
+
+    sizes = [got[name] for name in DECIDED[:4]]
+    if not are_whole(*sizes) or min(sizes) < 1:
+        return f"expected whole numbers of 1 and more, got {_short(got)}"
+    if got["recomputed"] not in RECOMPUTED:
+        return f'expected recomputed as "", "attention" or "whole", got {got["recomputed"]!r}'
+
+    tensor, pipeline, data, micro_batch = map(int, sizes)
+    if tensor * pipeline * data != task.gpus:
+        return f"tensor · pipeline · data is {tensor * pipeline * data}; expected {task.gpus}, all the GPUs. Got {_short(got)}"
+    if task.model.heads % tensor:
+        return f"tensor {tensor} doesn't divide the {task.model.heads} heads: a rank holds whole heads. Got {_short(got)}"
+    if task.model.layers % pipeline:
+        return f"pipeline {pipeline} doesn't divide the {task.model.layers} layers. Got {_short(got)}"
+    if task.global_batch % (data * micro_batch):
+        return f"data · micro_batch is {data * micro_batch}, and doesn't divide {task.global_batch} sequences. Got {_short(got)}"
+    return None
+
+
+def _too_large(plan: Plan, task: PlanCase) -> Complaint:
+    parts = training_step.memory(task.model, plan)
+    if sum(parts.values()) <= task.memory_bytes:
+        return None
+
+    held = " + ".join(f"{name} {size / GB:.3g}" for name, size in parts.items())
+    complaint = f"{_of(plan)} needs {sum(parts.values()) / GB:.4g} GB of a GPU ({held}); there are {task.memory_bytes / GB:g} GB."
+    if sum(parts.values()) - parts["activations"] <= task.memory_bytes:
+        complaint += " Activations have to fit as well."
+    return complaint
+
+
+def _why_not(got: Any, task: PlanCase) -> str:
+    return _no_plan(got, task) or _too_large(_plan(got, task), task) or ""
+
+
+def _slower(plan: Plan, best: Plan, task: PlanCase) -> Complaint:
+    took, least = _seconds(plan, task), _seconds(best, task)
+    if took <= least * (1 + ROUNDING):
+        return None
+
+    others = [name for name in DECIDED if getattr(plan, name) != getattr(best, name)]
+    return (
+        f"{_of(plan)} takes {took:.4g} s a step, and there is a plan that fits and takes {least:.4g} s: "
+        f"{' and '.join(filter(None, [', '.join(others[:-1]), others[-1]]))} differ{'s' * (len(others) == 1)}."
+    )
+
+
+def _of(plan: Plan) -> str:
+    return _short({name: getattr(plan, name) for name in DECIDED})
+
+
+def _short(got: Any) -> str:
+    if not isinstance(got, dict):
+        return shown(got)
+    return ", ".join(f"{name} {got[name]!r}" for name in DECIDED if name in got) or shown(got)

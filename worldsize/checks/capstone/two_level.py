@@ -1,0 +1,252 @@
+"""The check of an all-reduce on two levels: inside each node, then between nodes, then inside again.
+
+A node is `per_node` ranks that follow each other. Which algorithm does a stage is free (a ring, straight to the owner, halves):
+what is asked for is that all of them together send between nodes what has to be sent, 2(k − 1) times the tensor for k nodes, and
+that every rank sends its part of it; the same inside a node; and that ranks work at once, counted in rounds by the order of
+calls and by no clock. Nothing is left to luck: inputs differ by rank and by element whatever is drawn.
+
+P. Patarasuk, X. Yuan, J. Parallel and Distributed Computing 69, 2009 (a stage); M. Cho et al., "BlueConnect", MLSys 2019 (the
+stages: reduce-scatter inside, all-reduce between ranks of one place, all-gather inside).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.collectives import chunks
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.transfers import rounds
+from worldsize.checks.kit.values import inputs_for, same
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.trace import Transfer
+from worldsize.units import count, times
+
+
+class NodeSize(NamedTuple):
+    """A case: so many ranks, so many of them in a node, each with a tensor of so many elements."""
+
+    world_size: int
+    per_node: int
+    elements: int
+    dtype: str = "float32"
+
+    @property
+    def nodes(self) -> int:
+        return self.world_size // self.per_node
+
+    @property
+    def tensor_bytes(self) -> int:
+        return self.elements * np.dtype(self.dtype).itemsize
+
+    @property
+    def even(self) -> bool:
+        return self.elements % self.world_size == 0
+
+    def most_between(self) -> int:
+        """Bytes that a rank has to send to other nodes, at most: 2(k − 1) chunks of its shard."""
+        shard = chunks.largest_chunk(self.elements, self.per_node)
+        return 2 * (self.nodes - 1) * chunks.largest_chunk(shard, self.nodes) * np.dtype(self.dtype).itemsize
+
+    def most_inside(self) -> int:
+        """Bytes that a rank has to send inside its node, at most: 2(g − 1) shards, with g ranks a node."""
+        shard = chunks.largest_chunk(self.elements, self.per_node)
+        return 2 * (self.per_node - 1) * shard * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        kind = f" of {self.dtype}" * (self.dtype != "float32")
+        uneven = " (shards or chunks differ in length)" * (not self.even)
+        where = f"{count(self.nodes, 'node')} of {ranks_in_words(self.per_node)}"
+        return f"{where}, {self.elements} elements{kind}{uneven}"
+
+
+SIZES: Iterable[NodeSize] = (
+    NodeSize(6, 2, 24),  # three nodes first: with two, a tree between them sends what a ring does
+    NodeSize(6, 3, 24),
+    NodeSize(6, 2, 25),
+    NodeSize(4, 2, 3),
+    NodeSize(3, 1, 7),
+    NodeSize(2, 2, 5),
+    NodeSize(1, 1, 5),
+    NodeSize(6, 3, 13, "float64"),
+    NodeSize(4, 2, 160_000),  # chunks of 160 kB: smaller ones a wire copies
+    NodeSize(9, 3, 36),
+)
+SHOWS_ROUNDS = 9  # with fewer ranks, some that take turns are hardly slower
+MOST_ROUNDS = 1.5
+BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
+
+TWO_LEVEL = {
+    "x holds the sum on every rank": 0.25,
+    "between nodes: 2(k − 1) of the tensor in all, and every rank sends its part": 1.0,
+    "inside a node: 2(g − 1) of the tensor, and every rank sends its part": 0.25,
+    "all ranks send at once, in 2(g − 1) + 2(k − 1) rounds": 0.5,
+}
+
+
+def two_level_all_reduce(arena: Arena, fn: Callable) -> Verdict:
+    """Check of the all-reduce on two levels: `two_level_all_reduce(fabric, x, per_node)` leaves the sum in x on every rank.
+
+    x has shape [elements]; ranks node · per_node and the per_node − 1 after it are in one node.
+    """
+    return judge("two_level_all_reduce", TWO_LEVEL, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    seed = arena.draws.getrandbits(32)
+    for size in SIZES:
+        inputs = _inputs(size, seed)
+        yield Case(
+            str(size),
+            lambda inputs=inputs, size=size: arena.ranks(fn, inputs, size.per_node),
+            lambda ended, inputs=inputs, size=size: _examine(ended, inputs, size),
+        )
+
+
+def _inputs(size: NodeSize, seed: int) -> list[np.ndarray]:
+    """The ranks' inputs, each of shape [elements]. In float64 two are so large that a float32 would lose their digits."""
+    inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
+    if size.dtype == "float64":
+        inputs[0] += BEYOND_FLOAT32
+        inputs[-1] -= BEYOND_FLOAT32
+    return inputs
+
+
+def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> dict[str, Complaint]:
+    """Messages of the right size prove nothing where no sum came of them: between nodes they count with the values alone."""
+    values, between, inside, at_once = TWO_LEVEL
+    beside = _not_in_place(ended, inputs)
+    wrong = None if beside else _other_sum(ended.inputs, inputs, size) or chunks.wrong_sum(ended.inputs, inputs, "x")
+    found = {values: beside or wrong}
+    if size.world_size > 1:
+        found[between] = wrong or none_sent(ended.trace) or _wrong_between(ended, size)
+        found[inside] = none_sent(ended.trace) or _wrong_inside(ended, size)
+    if not any(found.values()) and size.world_size >= SHOWS_ROUNDS and size.even:
+        found[at_once] = _slow(ended, size)
+    if found[values]:
+        return found
+    return {name: though_right("the values", complaint) for name, complaint in found.items()}
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
+    if len(inputs) == 1 or chunks.wrong_sum(ended.returned, inputs, "x"):
+        return None
+    if chunks.wrong_sum(ended.inputs, inputs, "x"):
+        return "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
+    return None
+
+
+def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: NodeSize) -> Complaint:
+    """Words where each rank holds a sum over its node alone, over its place alone, or the whole sum in its shard alone."""
+    n, g = size.world_size, size.per_node
+    if size.nodes == 1 or g == 1 or not all(map(chunks.is_like, held, inputs)):
+        return None
+
+    tables = np.array(inputs)
+    of_node = [tables[r // g * g : r // g * g + g].sum(axis=0) for r in range(n)]
+    if all(map(same, held, of_node)):
+        return "every rank holds the sum of its own node: the sums have not been added up between the nodes"
+    of_place = [tables[r % g :: g].sum(axis=0) for r in range(n)]
+    if all(map(same, held, of_place)):
+        return f"every rank holds the sum over ranks 0, {g} and so on, or those after them: nothing was added up inside a node"
+
+    expected = chunks.total(inputs)
+    right = np.array([np.isclose(got, expected, rtol=1e-6) for got in held])
+    if (right.sum(axis=0) == size.nodes).all() and right.any(axis=1).all():
+        return "the whole sum of each shard is there, on one rank of every node, and no further: all-gather inside the node"
+    if any(same(got, expected) for got in held) and not all(same(got, expected) for got in held):
+        lacking = next(rank for rank, got in enumerate(held) if not same(got, expected))
+        return f"some ranks hold the sum, rank {lacking} does not: every rank of every node has to have it"
+    return None
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _wrong_between(ended: ArenaResult, size: NodeSize) -> Complaint:
+    """Words for wrong bytes between nodes: those of all ranks together first."""
+    crossing = [t for t in ended.trace.transfers if _crosses(t, size)]
+    total, expected = sum(t.size_bytes for t in crossing), 2 * (size.nodes - 1) * size.tensor_bytes
+    if total != expected:
+        got = f"{total} bytes went between nodes, {times(total / size.tensor_bytes)} x the tensor"
+        return (
+            f"{got}; expected {expected} bytes, {2 * (size.nodes - 1)} x, from all ranks together. "
+            f"{_why_wrong(crossing, total, expected, size)}"
+        )
+
+    sent = _sent(crossing, size)
+    most = sent.index(max(sent))
+    if sent[most] > size.most_between():
+        advice = "Of the ranks that share a shard, let all send alike."
+        if 0 in sent:
+            advice = f"{count(sent.count(0), 'rank')} sent none there: let every rank carry its own shard across."
+        return (
+            f"rank {most} sent {sent[most]} bytes to other nodes; expected at most {size.most_between()}, "
+            f"2(k − 1)/k of its shard. {advice}"
+        )
+    return None
+
+
+def _why_wrong(crossing: Sequence[Transfer], total: int, expected: int, size: NodeSize) -> str:
+    if total < expected:
+        return "Something that other nodes need did not cross."
+    if size.per_node == 1:
+        return "With one rank a node it is an all-reduce of the whole tensor: a chunk at a time."
+    if total == expected * size.per_node:
+        return "Every rank carries the whole tensor across: first reduce-scatter inside the node, then cross with the shard."
+    links = {(t.src, t.dst) for t in crossing}
+    ring = {(r, (r + 1) % size.world_size) for r in range(size.world_size)}
+    if links <= ring or links <= {(b, a) for a, b in ring}:
+        return "That is one ring through all ranks: its edges between nodes carry what all ranks behind them send."
+    return "Only a rank's own shard, 1/g of the tensor, has to cross, in chunks."
+
+
+def _wrong_inside(ended: ArenaResult, size: NodeSize) -> Complaint:
+    staying = [t for t in ended.trace.transfers if not _crosses(t, size)]
+    sent, expected = _sent(staying, size), 2 * (size.per_node - 1) * size.tensor_bytes
+    for node in range(size.nodes):
+        total = sum(sent[node * size.per_node : (node + 1) * size.per_node])
+        if total != expected:
+            return (
+                f"{total} bytes went inside node {node}, {times(total / size.tensor_bytes)} x the tensor; expected {expected} "
+                f"bytes, {2 * (size.per_node - 1)} x: a reduce-scatter and an all-gather, g − 1 each."
+            )
+
+    most = sent.index(max(sent))
+    if sent[most] > size.most_inside():
+        return (
+            f"rank {most} sent {sent[most]} bytes inside its node; expected at most {size.most_inside()}, "
+            f"2(g − 1)/g of the tensor, as every rank of the node does."
+        )
+    return None
+
+
+def _crosses(t: Transfer, size: NodeSize) -> bool:
+    return t.src // size.per_node != t.dst // size.per_node
+
+
+def _sent(transfers: Iterable[Transfer], size: NodeSize) -> list[int]:
+    """Bytes by sender."""
+    sent = [0] * size.world_size
+    for t in transfers:
+        sent[t.src] += t.size_bytes
+    return sent
+
+
+def _slow(ended: ArenaResult, size: NodeSize) -> Complaint:
+    taken, best = rounds(ended.trace), 2 * (size.per_node - 1) + 2 * (size.nodes - 1)
+    if taken <= MOST_ROUNDS * best:
+        return None
+    at_once = len(ended.trace.transfers) / taken
+    return (
+        f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {size.world_size} ranks "
+        f"send at a time, and all could. No node and no shard has to wait for another."
+    )
+
+

@@ -1,0 +1,266 @@
+"""Saves whose writer is killed: each is a child process that dies at a byte, or at the moment at which its folder changes.
+
+A child that may write `k` bytes into a file is killed by the kernel when it writes one more (RLIMIT_FSIZE, SIGXFSZ). To die
+at a change, the child looks at its folder round every call (`sys.setprofile`) and sends itself SIGKILL. What is left in the
+folder is what a check gets. Left out: a machine that loses its power; what is on its disk then, no process can see.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import stat
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from worldsize.fabric.interface import Fabric
+
+SYNCS = ("fsync", "fdatasync", "sync")
+MOST_FILES = 64  # of a folder that are handed back
+_MEMORY = "/dev/shm"
+_DESCRIPTORS = range(3, 256)
+_SET_PDEATHSIG, _SET_DUMPABLE = 1, 4
+
+
+def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is left in a fresh folder after each scenario, and how its saves ended.
+
+    A scenario has "files", {name: bytes as uint8}, which are there at the start, and "saves" in their order: each with
+    "name", "data", "dies" (None, ["byte", k] or ["change", j]) and "meets" (None, or [j, name, data]: another process'
+    save, from its beginning to its end, while this one stands still at its j-th change). A row has "files" and "ended", a list
+    that says of each save how it ended, and whether the change came for which it waited.
+    """
+    rows: list[dict[str, Any]] = []
+    for scenario in scenarios:
+        if rows and _is_past_the_last_change(scenario, rows[-1]):
+            rows.append(rows[-1])
+            continue
+        with tempfile.TemporaryDirectory(prefix="saves-", dir=_elsewhere()) as folder:
+            for name, data in scenario["files"].items():
+                (Path(folder) / name).write_bytes(_bytes(data))
+            ended = [_saved(fn, Path(folder), save) for save in scenario["saves"]]
+            rows.append({"ended": ended, "files": _files(Path(folder))})
+
+    return rows
+
+
+def _is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether the scenario waits for a change after one that never came."""
+    last = scenario["saves"][-1]
+    change = last["meets"][0] if last["meets"] else 0
+    if last["dies"] and last["dies"][0] == "change":
+        change = last["dies"][1]
+    return change > 1 and before["ended"][-1].get("changed") is False
+
+
+def _elsewhere() -> str | None:
+    """A folder in memory, so that no fsync waits for a disk, and of another file system than /tmp; None where there is none."""
+    return _MEMORY if os.access(_MEMORY, os.W_OK) else None
+
+
+def _saved(fn: Callable, folder: Path, save: dict[str, Any]) -> dict[str, Any]:
+    path, data = folder / save["name"], _bytes(save["data"])
+    if save["dies"] == "here":  # in this process, so that an error is told with its place
+        fn(path, data)
+        return {"how": "returned"}
+
+    if save["meets"]:
+        at, name, others = save["meets"]
+        return _meeting(fn, (path, data), (folder / name, _bytes(others)), int(at))
+
+    child = _Child(lambda: _observed(fn, path, data, save["dies"]))
+    return child.end()
+
+
+def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any]:
+    """In the child: the save, and what was seen of it where it is not killed."""
+    kind, number = dies or (None, 0)
+    if kind == "byte":
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(number), hard))
+        return _called(fn, path, data)
+
+    watch = FolderWatch(path, data)
+    if kind == "change":
+        watch.at(int(number), _killed)
+    return watch.over(fn) | {"on_disk": watch.on_disk, "elsewhere": watch.elsewhere, "changed": False}
+
+
+def _meeting(fn: Callable, one: tuple[Path, bytes], other: tuple[Path, bytes], at: int) -> dict[str, Any]:
+    """`one` stands still at its change number `at`; `other` is saved meanwhile; then `one` goes on. How both ended."""
+    (stands, stood), (goes, gone) = os.pipe(), os.pipe()
+
+    def stand_still() -> None:
+        os.write(stood, b"!")
+        os.read(goes, 1)
+
+    def work() -> dict[str, Any]:
+        os.close(stands)
+        os.close(gone)
+        watch = FolderWatch(*one)
+        watch.at(at, stand_still)
+        return watch.over(fn)
+
+    first = _Child(work)
+    os.close(stood)
+    os.close(goes)
+    stood_still = os.read(stands, 1)  # nothing, where it has ended before
+    second = _Child(lambda: _called(fn, *other)).end()
+    with suppress(BrokenPipeError):
+        os.write(gone, b"!")
+    ended = first.end()
+    os.close(stands)
+    os.close(gone)
+    return ended | {"other": second, "changed": bool(stood_still)}
+
+
+def _called(fn: Callable, path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        fn(path, data)
+    except Exception as error:
+        return {"how": "raised", "error": f"{type(error).__name__}: {str(error)[:200]}".replace(f"{path.parent}{os.sep}", "")}
+    return {"how": "returned"}
+
+
+def _killed() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("killed")
+
+
+# ---- processes -------------------------------------------------------------------------------
+
+
+class _Child:
+    """A process that does `work` and tells what came of it, unless it is killed."""
+
+    def __init__(self, work: Callable[[], dict[str, Any]]) -> None:
+        self._reads, writes = os.pipe()
+        with warnings.catch_warnings():  # the child runs nothing but the save
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process = os.fork()
+        if self._process == 0:
+            _do(work, writes)
+        os.close(writes)
+
+    def end(self) -> dict[str, Any]:
+        with os.fdopen(self._reads, "rb") as file:
+            told = file.read()
+        _, status = os.waitpid(self._process, 0)
+        if os.WIFSIGNALED(status):
+            return {"how": "killed"}
+        return json.loads(told or b'{"how": "left"}')
+
+
+def _do(work: Callable[[], dict[str, Any]], writes: int) -> NoReturn:
+    try:
+        libc = ctypes.CDLL(None)
+        libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # death by SIGXFSZ writes no core
+        os.write(writes, json.dumps(work()).encode())
+    finally:
+        os._exit(0)
+
+
+# ---- what a save does to its folder ----------------------------------------------------------
+
+
+class FolderWatch:
+    """Looks at a folder round every call of a save, and counts changes: of the file's bytes, and of the names beside it.
+
+    `on_disk`: whether the data were synced when the file had them for the first time; None where it never had them.
+    `elsewhere`: the folder of another file that was renamed to `path`, "" for its own.
+    """
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path, self._data = path, data
+        self._seen = self._look()
+        self._synced: set[tuple[int, int]] = set()  # (device, inode)
+        self._all_synced = False
+        self._at, self._then = 0, lambda: None
+        self.changes, self.elsewhere = 0, ""
+        self.on_disk: bool | None = None
+
+    def at(self, change: int, then: Callable[[], None]) -> None:
+        """Call `then` at the change of this number, from 1."""
+        self._at, self._then = change, then
+
+    def over(self, fn: Callable) -> dict[str, Any]:
+        """The save itself, which is watched, in a process that ends soon: an audit hook stays for good."""
+        sys.addaudithook(self._audit)
+        sys.setprofile(self._profile)
+        try:
+            return _called(fn, self._path, self._data)
+        finally:
+            sys.setprofile(None)
+
+    def _profile(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "c_call" and getattr(arg, "__name__", "") in SYNCS:
+            self._note_synced(arg.__name__)
+        now = self._look()
+        if now == self._seen:
+            return
+
+        self._seen, self.changes = now, self.changes + 1
+        if now[0] == self._data and self.on_disk is None:
+            self.on_disk = self._all_synced or _which(os.stat(self._path)) in self._synced
+        if self.changes == self._at:
+            self._then()
+
+    def _look(self) -> tuple[bytes | None, frozenset[str]]:
+        content = None
+        with suppress(OSError):
+            content = self._path.read_bytes()
+        return content, frozenset(os.listdir(self._path.parent))
+
+    def _note_synced(self, name: str) -> None:
+        """The files that hold all of the data, in the kernel's hands, and are open now."""
+        if name == "sync":
+            self._all_synced = any(p.stat().st_size == len(self._data) for p in self._path.parent.iterdir() if p.is_file())
+            return
+        for descriptor in _DESCRIPTORS:
+            with suppress(OSError):
+                found = os.fstat(descriptor)
+                if stat.S_ISREG(found.st_mode) and found.st_size == len(self._data):
+                    self._synced.add(_which(found))
+
+    def _audit(self, event: str, args: tuple) -> None:
+        if event == "open" and isinstance(args[2], int) and args[2] & os.O_DSYNC:
+            self._all_synced = True  # every write waits for the disk
+        if event == "os.rename" and args[2] == -1:
+            source, target = (Path(os.path.abspath(os.fsdecode(name))) for name in args[:2])
+            if target == self._path and source.parent != target.parent:
+                self.elsewhere = str(source.parent)
+
+
+def _which(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def _bytes(data: Any) -> bytes:
+    return np.asarray(data, "uint8").tobytes()
+
+
+def _files(folder: Path) -> dict[str, np.ndarray]:
+    """What is in the folder: {name: bytes as uint8}; of a folder in it the name alone."""
+    found = {}
+    for path in sorted(folder.iterdir())[:MOST_FILES]:
+        content = path.read_bytes() if path.is_file() else b""
+        found[path.name] = np.frombuffer(content, "uint8").copy()
+    return found

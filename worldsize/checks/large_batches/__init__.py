@@ -1,0 +1,1 @@
+"""The checks of lab 13: rates, steps, noise and normalisation with large batches."""

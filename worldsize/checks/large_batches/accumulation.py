@@ -1,0 +1,146 @@
+"""The check of one optimizer step for a batch that comes in parts, on several ranks, with DistributedDataParallel.
+
+The weights must be those of one device that has all examples at once, for parts of any size. DDP's process group lies over
+the fabric and its layers declare their work, so the record shows what travelled, and how many micro-batches were in memory.
+Every rank has examples of its own, which no other can know. Luck decides nothing: weights are float64, of about 0.1, and
+each slip moves them by far more than the tolerance. S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.big_batch import stepped
+from worldsize.checks.kit.judge import Case, judge, though_right
+from worldsize.checks.kit.values import differing, first_slip, same
+from worldsize.checks.large_batches.big_batch import BigBatch
+from worldsize.checks.overlap.graphs import passes, too_many
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.trace import Trace
+from worldsize.units import number
+
+POINTS = {
+    "equal parts: the step of one device": 0.25,
+    "uneven parts: the mean over all examples of all ranks": 0.5,
+    "gradients travel once a step, one micro-batch in memory at a time": 0.75,
+}
+EVEN, UNEVEN, FRUGAL = POINTS
+NEAR_ZERO = 1e-10
+SMALL = 0.02  # of the gradients' bytes: what counts, and DDP's own words, may take besides
+
+Counts = Sequence[Sequence[int]]  # by rank, the examples of each part
+ALIKE: Counts = ((4, 4, 4), (4, 4, 4))
+DIFFERENT: tuple[tuple[Counts, int], ...] = (  # with the number of steps
+    (((3, 1, 5, 2), (4, 4, 1, 6), (2, 7, 3, 3)), 2),
+    (((5, 1, 3),), 2),
+    (((3,), (1,), (6,), (2,)), 1),
+    (((1, 2), (3, 3), (2, 5), (1, 1), (4, 2)), 1),
+)
+
+
+def big_batch_step(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a step for a batch in parts: `big_batch_step(ddp, optimizer, parts)` leaves the weights changed.
+
+    parts are this rank's (x, y), x [examples, inputs] and y [examples], the class of each; the loss is cross-entropy.
+    """
+    return judge("big_batch_step", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    even = BigBatch.drawn(arena.draws, ALIKE, steps=1)
+    yield Case(str(even), partial(_run, arena, fn, even), lambda ended: {EVEN: _wrong_weights(ended, even)})
+
+    for counts, steps in DIFFERENT:
+        batch = BigBatch.drawn(arena.draws, counts, steps)
+        yield Case(str(batch), partial(_run, arena, fn, batch), partial(_examine, batch=batch))
+
+
+def _run(arena: Arena, fn: Callable, batch: BigBatch) -> ArenaResult:
+    return arena.ranks(fn, batch.inputs, driver=stepped)
+
+
+def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
+    wrong = _wrong_weights(ended, batch)
+    if wrong:
+        return {UNEVEN: wrong, FRUGAL: wrong}  # a step that is none costs nothing
+    return {UNEVEN: None, FRUGAL: though_right("the weights", _wasteful(ended.trace, batch))}
+
+
+# ---- weights ---------------------------------------------------------------------------------
+
+
+def _wrong_weights(ended: ArenaResult, batch: BigBatch) -> Complaint:
+    for step, right in enumerate(batch.weights):
+        for rank, told in enumerate(ended.returned):
+            if not same(told[step], right, near_zero=NEAR_ZERO):
+                return _told(ended.returned, batch, rank, step, right)
+
+    return None
+
+
+def _told(returned: Sequence[Any], batch: BigBatch, rank: int, step: int, right: np.ndarray) -> str:
+    got = returned[rank][step]
+    i = int(differing(got, right, near_zero=NEAR_ZERO)[0])
+    where = f"rank {rank}, after step {step}, weight {i}: expected {right[i]:.8g}, got {got[i]:.8g}."
+    return f"{where} {_mistake(returned, batch, rank, step)}"
+
+
+def _mistake(returned: Sequence[Any], batch: BigBatch, rank: int, step: int) -> str:
+    got = returned[rank][step]
+    before = returned[rank][step - 1] if step else batch.start
+    if np.array_equal(got, before):
+        return "The weights have not moved: optimizer.step() comes after the last part."
+    if step:
+        if same(got, batch.without_zero_grad(step), near_zero=NEAR_ZERO):
+            return "The gradients of the step before are still there: optimizer.zero_grad() comes before the first part."
+        return "The step before was right. Is something of it left, a gradient or a sum?"
+
+    moved = (batch.start - got) / batch.rate  # the gradient of this step; momentum begins at 0
+    slips = {words: given[rank] for words, given in batch.slips.items()}
+    found = first_slip(lambda given: same(moved, given, near_zero=NEAR_ZERO), slips)
+    if found:
+        return found
+    if any(not same(told[step], got, near_zero=NEAR_ZERO) for told in returned):
+        return "The ranks hold different weights: are the gradients averaged before the step, the last part's backward in sync?"
+    return "Is it one optimizer.step(), after the last part, and does every example of every rank count alike?"
+
+
+# ---- what it costs ---------------------------------------------------------------------------
+
+
+def _wasteful(trace: Trace, batch: BigBatch) -> Complaint:
+    return _travel_too_often(trace, batch) or _all_at_once(trace, batch) or too_many(trace, batch)
+
+
+def _travel_too_often(trace: Trace, batch: BigBatch) -> Complaint:
+    if batch.ranks == 1:
+        return None
+
+    at_the_start = (batch.ranks - 1) * batch.start.nbytes  # DDP's constructor sends rank 0's weights to all
+    one = 2 * (batch.ranks - 1) * batch.start.nbytes * len(batch.steps)
+    often = (trace.total_bytes() - at_the_start) / one
+    if 1 <= often <= 1 + SMALL:
+        return None
+
+    if abs(often - batch.parts) <= SMALL and batch.parts > 1:
+        return (
+            f"the gradients travel {batch.parts} times a step, after every part: once is enough. Forward and backward of all "
+            f"parts but the last stand inside `with ddp.no_sync():`."
+        )
+    return f"{number(often)} times the gradients' bytes travel a step; expected once, and a count beside it."
+
+
+def _all_at_once(trace: Trace, batch: BigBatch) -> Complaint:
+    """Words where the parts went through the model as one batch."""
+    layers = batch.layers * len(batch.steps)
+    if batch.parts == 1 or passes(trace, 0, batch.task)[0] != layers:
+        return None
+    return (
+        f"the {batch.parts} parts went through the model as one batch, so that all its activations were in memory at once: "
+        f"forward and backward, part by part."
+    )

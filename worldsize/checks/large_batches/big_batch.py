@@ -1,0 +1,174 @@
+"""A big batch in parts over several ranks, and the steps of one device that has all of it, with what slips would give.
+
+Plain arrays of gradients: of every part the sum over its examples. So a mean of means, a sum, or a rank's own gradient is
+a few additions. Left out: what is run, and words for messages and memory (`accumulation`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from worldsize.checks.kit.judge import ranks_in_words
+from worldsize.checks.overlap.weights import Alone
+from worldsize.pytorch.timed_network import Network, TrainingTask, task
+from worldsize.units import count
+
+SIZES = [64, 384, 32, 5]  # 296 kB of weights: half of them travel in one message on two ranks, above 128 KiB
+MOMENTUM = 0.9
+FORWARD_S, BACKWARD_S = 0.001, 0.002
+
+Part = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class BigBatch:
+    """`steps[step][rank]` are the rank's parts, (x, y) each; `tasks[rank]` the model that the rank draws, rank 0's counts."""
+
+    tasks: tuple[TrainingTask, ...]
+    steps: list[list[list[Part]]]
+    rate: float
+
+    @classmethod
+    def drawn(cls, draws: random.Random, counts: Sequence[Sequence[int]], steps: int) -> BigBatch:
+        """`counts[rank][part]` examples at every step, each rank's from a seed of its own."""
+        tasks, by_rank = [], []
+        for own in counts:
+            seed = draws.getrandbits(32)
+            tasks.append(task(
+                sizes=SIZES, dtype="float64", seed=seed, steps=steps, parts=len(own),
+                forward_s=FORWARD_S, backward_s=BACKWARD_S,
+            ))  # fmt: skip
+            generator = np.random.default_rng(seed)
+            by_rank.append([[_part(generator, k) for k in own] for _ in range(steps)])
+
+        rate = round(draws.uniform(0.05, 0.2), 3)
+        return cls(tuple(tasks), [[of_rank[k] for of_rank in by_rank] for k in range(steps)], rate)
+
+    @property
+    def task(self) -> TrainingTask:
+        return self.tasks[0]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def parts(self) -> int:
+        return len(self.steps[0][0])
+
+    @property
+    def layers(self) -> int:
+        return len(SIZES) - 1
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        return [
+            {"task": own, "rate": self.rate, "momentum": MOMENTUM, "steps": [step[rank] for step in self.steps]}
+            for rank, own in enumerate(self.tasks)
+        ]
+
+    def __str__(self) -> str:
+        sizes = [[len(y) for _, y in parts] for parts in self.steps[0]]
+        shown = "; ".join(", ".join(map(str, own)) for own in sizes)
+        return f"{ranks_in_words(self.ranks)}, {count(self.parts, 'part')} of {shown} examples"
+
+    # ---- one device --------------------------------------------------------------------------
+
+    @cached_property
+    def _network(self) -> Network:
+        return Network(Alone(0), self.task)
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        """Rank 0's weights, [numbers]."""
+        return _flat(self._network.parameters())
+
+    @cached_property
+    def weights(self) -> list[np.ndarray]:
+        """What every rank should hold after each step."""
+        return self._descended([False] * len(self.steps))
+
+    def without_zero_grad(self, step: int) -> np.ndarray:
+        """The weights after that step, where the gradient of the step before it is still there."""
+        kept = [False] * len(self.steps)
+        kept[step] = True
+        return self._descended(kept)[step]
+
+    def _descended(self, kept: Sequence[bool]) -> list[np.ndarray]:
+        held, weights, speed, before = [], self.start, 0.0, 0.0
+        for step, keeps in enumerate(kept):
+            sums, counts = self._sums(weights, step)
+            mean = sums.sum((0, 1)) / counts.sum()
+            speed = MOMENTUM * speed + mean + (before if keeps else 0.0)
+            weights = weights - self.rate * speed
+            held.append(weights)
+            before = mean
+
+        return held
+
+    def _sums(self, weights: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of each part the gradient of its summed loss at these weights, [ranks, parts, numbers], and its examples."""
+        network = self._network
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), network.parameters())
+        sums = [[self._gradient(*part) for part in parts] for parts in self.steps[step]]
+        return np.array(sums), np.array([[len(y) for _, y in parts] for parts in self.steps[step]])
+
+    def _gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        with torch.enable_grad():
+            loss = torch.nn.functional.cross_entropy(self._network(torch.from_numpy(x)), torch.from_numpy(y), reduction="sum")
+            return _flat(torch.autograd.grad(loss, list(self._network.parameters())))
+
+    # ---- slips -------------------------------------------------------------------------------
+
+    @cached_property
+    def slips(self) -> dict[str, list[np.ndarray]]:
+        """{words: the first step's gradient on each rank by that slip}, [numbers]."""
+        n, parts = self.ranks, self.parts
+        sums, counts = self._sums(self.start, 0)
+        means = sums / counts[:, :, None]
+        total, examples = sums.sum((0, 1)), counts.sum()
+        own, own_counts = sums.sum(1), counts.sum(1)[:, None]
+
+        def alike(gradient: np.ndarray) -> list[np.ndarray]:
+            return [gradient] * n
+
+        return {
+            f"The step is 1/{n} of what it should be: DDP divides by the number of ranks, so the loss has to be {n} times "
+            "its share.": alike(total / examples / n),
+            f"The step is {n} times what it should be: DDP divides by the number of ranks already.": alike(total / examples * n),
+            "This is the mean of the parts' means: a part with few examples counts as much as one with many. Divide by the "
+            "examples of all parts of all ranks.": alike(means.mean((0, 1))),
+            "This is the mean of the ranks' means: a rank with few examples counts as much as one with many. Divide by the "
+            "examples of all ranks.": alike((own / own_counts).mean(0)),
+            "The parts' means add up: nothing was divided by the number of parts.": alike(means.sum(1).mean(0)),
+            "The sums over the examples are divided by the number of ranks alone: divide by the number of examples.": alike(
+                total / n
+            ),
+            "These are the sums over all examples: divide by how many there are.": alike(total),
+            "Only the last part counts: is a gradient zeroed between the parts?": alike(means[:, -1].mean(0)),
+            "Only the last part is in the step, divided by all examples: is a gradient zeroed between the parts?": alike(
+                sums[:, -1].sum(0) / examples
+            ),
+            "Only the first part counts.": alike(means[:, 0].mean(0)),
+            "Every rank steps by the gradient of its own examples: the last part's forward and backward have to stand outside "
+            "no_sync().": [*(n * own / examples)],
+            "Every rank steps by the mean gradient of its own examples: nothing was averaged over the ranks.": [
+                *(own / own_counts)
+            ],
+            f"Every rank's own means are divided by {parts} parts, and nothing was averaged over the ranks.": [*means.mean(1)],
+        }
+
+
+def _part(generator: np.random.Generator, examples: int) -> Part:
+    return generator.normal(size=(examples, SIZES[0])), generator.integers(0, SIZES[-1], examples)
+
+
+def _flat(tensors: Any) -> np.ndarray:
+    return torch.cat([x.detach().flatten() for x in tensors]).numpy().copy()

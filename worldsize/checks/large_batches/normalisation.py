@@ -1,0 +1,189 @@
+"""The check of a batch norm over the rows of all ranks, forwards and backwards, with one all-reduce each way.
+
+Held against one device that has all the rows, in NumPy. A mistake is named by what it would have given: statistics of a
+rank's own rows, ranks that count alike, sums of the backward pass that stay at home. How often the ranks meet is counted in
+messages. In float32, with a large mean and a small spread, the mean of the squares less the square of the mean has no
+digit left. Left out: running statistics. A difference counts from 1e-9 of the largest value on, ten million roundings of
+float64, so no luck is in it; in float32 from 2 %, where a mean of 20,000 is rounded by 0.2 % of the spread at most. An unsafe
+variance is there off by up to 20 either way, so that one in some 200 is within 4 % by luck, and all five features under 1e-11.
+S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015; C. Peng et al., "MegDet", CVPR 2018: over devices;
+T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm", 1979: variances of parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.synced_norm import normed
+from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.transfers import sent_by_each
+from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
+from worldsize.checks.large_batches import batch_norm
+from worldsize.checks.large_batches.batch_norm import NAMES, NormTask
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.trace import Trace
+from worldsize.units import count
+
+POINTS = {
+    "y: everybody's mean and variance": 0.25,
+    "grad_x: through everybody's mean and variance": 0.5,
+    "grad_weight and grad_bias: this rank's own sums": 0.25,
+    "one all-reduce forwards, one backwards": 0.5,
+    "a large mean and a small spread": 0.5,
+}
+FORWARD, BACKWARD, OWN, ONCE, SAFE = POINTS
+NEAR = 1e-9  # of the largest value
+NEAR_FLOAT32 = 0.02
+ROWS = ((10, 14, 7), (6,), (1, 9, 12, 5), (2, 3, 1, 4, 2))
+LARGE = 20_000  # features whose sums take messages above 128 KiB, which wait for their receiver
+LARGE_MEAN = 20_000.0
+
+UNSAFE = (
+    "The mean is 20,000 and the spread about 1: in float32 the mean of the squares is rounded by up to 16, so the "
+    "square of the mean cannot be taken from it. Add up in float64, or let the ranks send count, mean and squared distances "
+    "from their own mean."
+)
+
+
+def synced_norm(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a batch norm over all ranks: `synced_norm(fabric, x, weight, bias, grad, eps)`.
+
+    Returns y, grad_x, grad_weight, grad_bias. x and grad, the gradient of y, have shape [rows, features], and every rank its
+    own number of rows.
+    """
+    return judge("synced_norm", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    def drawn(rows: Sequence[int], features: int, **more: Any) -> NormTask:
+        return NormTask.drawn(np.random.default_rng(arena.draws.getrandbits(32)), rows, features, **more)
+
+    for number, rows in enumerate(ROWS):
+        yield _case(arena, fn, drawn(rows, 3 + number % 2))
+    yield _case(arena, fn, drawn((2, 3), LARGE))
+
+    task = drawn((30, 18), 5, shift=LARGE_MEAN, apart=0.5, dtype="float32")
+    name = f"{ranks_in_words(2)}, float32, a mean of {LARGE_MEAN:,.0f} and a spread of about 1"
+    yield Case(name, partial(_run, arena, fn, task), lambda ended: {SAFE: _unsafe(ended, task)})
+
+
+def _case(arena: Arena, fn: Callable, task: NormTask) -> Case:
+    return Case(str(task), partial(_run, arena, fn, task), lambda ended: _examine(ended, task))
+
+
+def _run(arena: Arena, fn: Callable, task: NormTask) -> ArenaResult:
+    return arena.ranks(fn, task.inputs, task.eps, driver=normed)
+
+
+def _examine(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
+    misshapen = first_complaint(_no_four(got, rank) for rank, got in enumerate(ended.returned))
+    if misshapen:
+        return dict.fromkeys([FORWARD, BACKWARD, OWN, ONCE], misshapen)
+
+    right = batch_norm.reference(task)
+    wrong = {}
+    for k, name in enumerate(NAMES):
+        wrong[name] = _wrong([got[k] for got in ended.returned], right[name], name, task)
+
+    changed = _changed(ended.inputs, task)
+    values = wrong["y"] or wrong["grad_x"]
+    return {
+        FORWARD: wrong["y"] or changed,
+        BACKWARD: wrong["grad_x"] or changed,
+        OWN: wrong["grad_weight"] or wrong["grad_bias"],
+        # the right messages with wrong values are none
+        ONCE: values or though_right("y and grad_x", _meets_too_often(ended.trace, task)),
+    }
+
+
+def _no_four(got: Any, rank: int) -> Complaint:
+    wanted = f"rank {rank}: expected {', '.join(NAMES)}, four tensors, got"
+    if not isinstance(got, tuple):
+        return f"{wanted} {kind_in_words(got)}"
+    if len(got) != len(NAMES):
+        return f"{wanted} {len(got)} values"
+    return None
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: NormTask) -> Complaint:
+    for rank, (got, expected) in enumerate(zip(held, right, strict=True)):
+        near_zero = NEAR * float(np.abs(expected).max())
+        complaint = first_difference(got, expected, rank, name, NEAR, near_zero)
+        if not complaint:
+            continue
+
+        def is_slip(given: list[np.ndarray], got: Any = got, rank: int = rank, near_zero: float = near_zero) -> bool:
+            return same(got, given[rank], NEAR, near_zero)
+
+        slip = first_slip(is_slip, batch_norm.slips(task, name))
+        if not slip and same(got, expected, 1e-4, 1e5 * near_zero):
+            slip = "These are the right numbers with half of their digits: x is float64, so is what they go through."
+        return f"{complaint}. {slip}".rstrip()
+
+    return None
+
+
+def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
+    misshapen = first_complaint(_no_four(got, rank) for rank, got in enumerate(ended.returned))
+    if misshapen:
+        return misshapen
+
+    right = batch_norm.reference(task)
+    for k, name in enumerate(NAMES[:2]):
+        for rank, expected in enumerate(right[name]):
+            got = ended.returned[rank][k]
+            if isinstance(got, np.ndarray) and got.dtype.kind == "f":
+                got = got.astype(expected.dtype)  # where it is computed in float64, it may stay so
+            near_zero = NEAR_FLOAT32 * float(np.abs(expected).max())
+            complaint = first_difference(got, expected, rank, name, NEAR_FLOAT32, near_zero)
+            if complaint:
+                return f"{complaint}. {UNSAFE}"
+
+    return None
+
+
+def _changed(after: Sequence[Any], task: NormTask) -> Complaint:
+    for rank, (left, given) in enumerate(zip(after, task.inputs, strict=True)):
+        for name, one, before in zip(("x", "weight", "bias", "grad"), left, given, strict=True):
+            if not np.array_equal(one, before):
+                return f"rank {rank}: {name} was changed in place: whoever computed it still needs it."
+    return None
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
+    """More messages than two all-reduces have, or so many bytes that rows were sent."""
+    complaint = none_sent(trace, "Use all_reduce.")
+    n, features = task.ranks, task.features
+    if complaint or n == 1:
+        return complaint
+
+    messages = sent_by_each(trace)
+    rank = max(range(n), key=messages.__getitem__)  # the first of those that sent most
+    sent, one = messages[rank], 2 * (n - 1)
+    if sent > 2 * one:
+        meetings = count(math.ceil(sent / one), "all-reduce")
+        return (
+            f"rank {rank} sent {sent} messages, as many as {meetings}; expected one forwards and one backwards. What the "
+            f"ranks add up can stand side by side in one tensor."
+        )
+
+    # count, mean and squares of every rank in its own row forwards, two sums backwards, all in float64
+    most = one * 8 * (n * (2 * features + 1) + 2 * features + 1)
+    if trace.total_bytes() > most:
+        return (
+            f"all ranks together sent {trace.total_bytes():,} bytes, and {most:,} are enough: send sums over the rows, "
+            f"not the rows."
+        )
+    return None

@@ -1,0 +1,256 @@
+"""The check of a learning rate for large batches: linear scaling, a gradual warm-up, a tenth after some epochs.
+
+Plain numbers in, a rate for each step out; a whole course of a training is asked for at once. Within the warm-up a rate
+may begin at the base rate or one increment on, and arrive with the warm-up's last step or right after it: both are in use.
+Left out: warm-ups that go down (a batch below the base's), and drops within one.
+No luck is in it: epochs and steps are fixed, and no drawn rate or batch is one that a mistake would take.
+P. Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, 2017, sections 2.1 and 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.judge import Case, first_complaint, judge
+from worldsize.checks.kit.values import first_slip, number
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
+
+POINTS = {
+    "the rate grows with the batch": 0.25,
+    "a tenth after each of the drop epochs": 0.25,
+    "a gradual warm-up from the base rate": 0.5,
+}
+SCALED, DROPPED, WARMED = POINTS
+EXACT = 1e-6  # a rate in float32 is right to 7 digits, and schedulers multiply step by step
+
+
+@dataclass(frozen=True)
+class RatePlan:
+    """All that `scaled_rate` is given but the step; `steps` is how far the training goes."""
+
+    steps_per_epoch: int
+    batch: int
+    base_rate: float
+    base_batch: int
+    warmup_epochs: int
+    drop_epochs: tuple[int, ...]
+    epochs: int = 1
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        return (
+            self.steps_per_epoch, self.batch, self.base_rate, self.base_batch, self.warmup_epochs, self.drop_epochs,
+        )  # fmt: skip
+
+    @cached_property
+    def steps(self) -> np.ndarray:
+        return np.arange(self.epochs * self.steps_per_epoch)
+
+    @property
+    def scaled(self) -> float:
+        return self.base_rate * self.batch / self.base_batch
+
+    @property
+    def warmup_steps(self) -> int:
+        return self.warmup_epochs * self.steps_per_epoch
+
+    def course(self, rise: Any = 1.0, late: Any = 0, top: float | None = None, start: float | None = None) -> np.ndarray:
+        """The rate at each step: `rise` is how far it has come from `start` to `top`, the drops are `late` by so many steps."""
+        top = self.scaled if top is None else top
+        start = self.base_rate if start is None else start
+        way = np.clip(rise, 0.0, 1.0)
+        return (start + (top - start) * way) * 0.1 ** self.drops(late)
+
+    def drops(self, late: Any = 0) -> np.ndarray:
+        """How many drops each step has behind it."""
+        ends = np.array(self.drop_epochs, int) * self.steps_per_epoch + late
+        return np.sum(self.steps[:, None] >= ends, axis=1)
+
+    def rises(self) -> list[np.ndarray]:
+        """The ways of counting a warm-up's steps that are in use, each as how far every step has come."""
+        steps, length = self.steps, self.warmup_steps
+        if not length:
+            return [np.ones(len(steps))]
+        return [steps / length, (steps + 1) / length, steps / (length - 1), (steps + 1) / (length + 1)]
+
+    def __str__(self) -> str:
+        base = f"base rate {self.base_rate:g} for {self.base_batch}"
+        parts = [f"batch {self.batch:,}", base, f"{self.steps_per_epoch} steps an epoch"]
+        if self.warmup_epochs:
+            parts.append(f"{count(self.warmup_epochs, 'epoch')} of warm-up")
+        if self.drop_epochs:
+            parts.append(f"drops after {', '.join(map(str, self.drop_epochs))}")
+        return ", ".join(parts)
+
+
+def scaled_rate(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a learning rate for a large batch.
+
+    `scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs)`: a number.
+    """
+    return judge("scaled_rate", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    draws = arena.draws
+    rate, base = round(draws.uniform(0.02, 0.09), 4), 6 * draws.randint(11, 30)
+    even = RatePlan(4, 8 * base, rate, base, 0, ())
+    warm = RatePlan(7, 8 * base, rate, base, 5, (), epochs=8)
+
+    scaled = [replace(even, batch=batch) for batch in (8 * base, base, 5 * base // 2, base // 3)]
+    dropping = [
+        replace(even, drop_epochs=(2, 4, 5), steps_per_epoch=6, epochs=7),
+        replace(even, drop_epochs=(3,), steps_per_epoch=1, epochs=5),
+    ]
+    warming = [
+        warm,
+        replace(warm, batch=3 * base // 2, drop_epochs=(3, 6), warmup_epochs=2),
+        replace(warm, batch=base, warmup_epochs=1, steps_per_epoch=3, drop_epochs=(2,)),
+    ]
+
+    yield _case("no warm-up, no drops", arena, fn, scaled, SCALED)
+    yield _case("no warm-up", arena, fn, dropping, DROPPED)
+    yield _case("a warm-up", arena, fn, warming, WARMED)
+
+
+def _case(name: str, arena: Arena, fn: Callable, plans: list[RatePlan], kind: str) -> Case:
+    asked = [(int(step), *plan.asked) for plan in plans for step in plan.steps]
+    return Case(
+        name,
+        lambda: arena.ranks(fn, [asked], driver=on_ranks.answers),
+        lambda ended: {kind: _first_wrong(ended, plans)},
+    )
+
+
+def _first_wrong(ended: ArenaResult, plans: list[RatePlan]) -> Complaint:
+    returned = iter(ended.returned[0]["returned"])
+    courses = [list(islice(returned, len(plan.steps))) for plan in plans]
+    return first_complaint(map(_wrong, courses, plans))
+
+
+def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
+    found = list(map(number, returned))
+    for step, got in enumerate(found):
+        if isinstance(got, str):
+            return f"{plan}: step {step}: expected the rate, one number, {got}"
+
+    rates = np.array(found, float)
+    right = [plan.course(rise) for rise in plan.rises()]
+    if any(_alike(rates, course) for course in right):
+        return None
+
+    nearest = max(right, key=lambda course: _first_apart(rates, course))
+    step = _first_apart(rates, nearest)
+    either = ""
+    if step == 0 and plan.warmup_steps:
+        either = f" or, one increment on, {right[1][0]:.6g}"
+    named = first_slip(lambda courses: any(_alike(rates, course) for course in courses), _mistakes(plan))
+    return f"{plan}: step {step}: expected {nearest[step]:.6g}{either}, got {rates[step]:.6g}. {named}".rstrip()
+
+
+def _alike(rates: np.ndarray, course: np.ndarray) -> bool:
+    return bool(np.allclose(rates, course, rtol=EXACT, atol=0.0))
+
+
+def _first_apart(rates: np.ndarray, course: np.ndarray) -> int:
+    apart = np.flatnonzero(~np.isclose(rates, course, rtol=EXACT, atol=0.0))
+    return int(apart[0]) if apart.size else len(course)
+
+
+# ---- mistakes --------------------------------------------------------------------------------
+
+
+def _mistakes(plan: RatePlan) -> Mapping[str, list[np.ndarray]]:
+    """Words for a mistake, and the courses of rates that it would give: one for each way of counting a warm-up."""
+    rises = plan.rises()
+
+    def courses(*more: Any, **ways: Any) -> list[np.ndarray]:
+        return [plan.course(rise, *more, **ways) for rise in rises]
+
+    found = _wrong_scales(plan, courses) | _wrong_drops(plan, courses)
+    if plan.warmup_steps:
+        found |= _wrong_warmups(plan)
+    return found
+
+
+def _wrong_scales(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray]]:
+    rate, ratio = plan.base_rate, plan.batch / plan.base_batch
+    return {
+        "This is the base rate, whatever the batch: k times the batch takes k times the rate.": courses(top=rate),
+        "It grows with the square root of the batch: Goyal's rule is linear.": courses(top=rate * ratio**0.5),
+        "The batches are the wrong way round: a larger batch takes a larger rate.": courses(top=rate / ratio),
+        f"batch // base_batch cuts {ratio:.4g} to {int(ratio)}: divide with /.": courses(top=rate * int(ratio)),
+        "The base batch is 256, whatever was given.": courses(top=rate * plan.batch / 256),
+        "The base rate is 0.1, whatever was given.": courses(top=0.1 * ratio, start=0.1),
+        "The base batch is missing: the rate is for base_batch examples.": courses(top=rate * plan.batch),
+    }
+
+
+def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray]]:
+    epoch, warmup = plan.steps_per_epoch, plan.warmup_steps
+    behind, ends = plan.drops(), np.array(plan.drop_epochs, int)
+    undropped = np.array(courses()) / 0.1**behind
+    in_steps = np.sum(plan.steps[:, None] >= ends, axis=1)
+    return {
+        "The rate never drops.": [*undropped],
+        "It drops one epoch late: after e epochs the next step has number e · steps_per_epoch.": courses(epoch),
+        "It drops one epoch early: e epochs are over at step e · steps_per_epoch.": courses(-epoch),
+        "It drops one step late: the first step has number 0, so step e · steps_per_epoch is after e epochs.": courses(1),
+        "It drops one step early: step e · steps_per_epoch is the first after e epochs.": courses(-1),
+        "It drops once and never again: each of the drop epochs counts.": [*undropped * 0.1 ** np.minimum(behind, 1)],
+        "Only at the last of the drop epochs it drops: each of them counts.": [*undropped * 0.1 ** (behind == len(ends))],
+        "drop_epochs are taken for steps: e epochs are e · steps_per_epoch steps.": [*undropped * 0.1**in_steps],
+        "The drops come later by the warm-up: epochs count from the first step of all.": courses(warmup),
+        "The rate grows at the drop epochs: a tenth is 0.1 times.": [*undropped * 10.0**behind],
+        "The rate is halved at the drop epochs: it should be a tenth.": [*undropped * 0.5**behind],
+    }
+
+
+def _wrong_warmups(plan: RatePlan) -> dict[str, list[np.ndarray]]:
+    steps, length, epoch = plan.steps, plan.warmup_steps, plan.steps_per_epoch
+    rises, over = plan.rises(), steps >= length
+    ratio = plan.scaled / plan.base_rate
+    whole, tenths = steps // epoch, 0.1 ** plan.drops()
+
+    stairs = [whole / plan.warmup_epochs, (whole + 1) / plan.warmup_epochs]
+    if plan.warmup_epochs > 1:
+        stairs.append(whole / (plan.warmup_epochs - 1))
+
+    def courses(ways: list[np.ndarray], **more: Any) -> list[np.ndarray]:
+        return [plan.course(way, **more) for way in ways]
+
+    return {
+        "There is no warm-up: the first steps take the whole rate.": courses([np.ones(len(steps))]),
+        "The base rate is held, and then it jumps: a gradual warm-up rises at every step.": courses([over]),
+        "It rises from 0: the warm-up begins at the base rate.": courses(rises, start=0.0),
+        "It rises once an epoch: a gradual warm-up rises at every step.": courses(stairs),
+        "It rises by the same factor at every step: it should be by the same amount.": [
+            plan.base_rate * ratio ** np.clip(rise, 0, 1) * tenths for rise in rises
+        ],
+        "warmup_epochs are taken for steps: they are warmup_epochs · steps_per_epoch steps.": courses(
+            [steps / plan.warmup_epochs, (steps + 1) / plan.warmup_epochs]
+        ),
+        "It never stops to rise: after the warm-up the scaled rate holds.": [
+            (plan.base_rate + (plan.scaled - plan.base_rate) * rise) * tenths for rise in rises
+        ],
+        "After the warm-up it is the base rate again: from there on the scaled one holds.": [
+            np.where(over, plan.base_rate * tenths, course) for course in courses(rises)
+        ],
+        "It rises one epoch too long.": courses([steps / (length + epoch), (steps + 1) / (length + epoch)]),
+        "It rises one epoch too short.": courses(
+            [steps / (length - epoch), (steps + 1) / (length - epoch)] if length > epoch else []
+        ),
+        "It rises one step late: the first step has number 0.": courses([(steps - 1) / length]),
+        "The warm-up lasts as many epochs as there are, whatever warmup_epochs says.": courses(
+            [steps / len(steps), (steps + 1) / len(steps)]
+        ),
+    }

@@ -1,0 +1,244 @@
+"""The check of `local_sgd`: ranks that train alone for a while, and then take one outer step together.
+
+The local training is the check's: in every round each rank draws its weights towards targets of its own, with a strength of its
+own for every weight, so that no later average makes up for one that was left out. Sometimes it works in its argument, as a
+training does, and returns it. The outer gradient of a round is its start minus the mean of the ranks' ends; the outer step is
+Nesterov's, as torch.optim.SGD(nesterov=True) takes it: buffer = momentum · buffer + g, weights −= rate · (g + momentum · buffer).
+A. Douillard et al., "DiLoCo", arXiv:2311.08105, 2023, algorithm 1; with momentum 0 and rate 1 it is the averaging of S. Stich,
+"Local SGD converges fast and communicates little", ICLR 2019. Left out: the inner optimizer's state, which stays on its rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import less_communication
+from worldsize.checks.kit.error_advice import with_advice
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.less_communication.returned import TOO_FEW, Awaited, ByRank, Needed, wrong, wrong_bytes
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
+
+POINTS = {
+    "rate 1, momentum 0: every round begins at the mean of the ranks' weights": 0.25,
+    "the outer step is Nesterov's, with one buffer for all rounds": 0.5,
+    "one all-reduce of the weights a round": 0.75,
+}
+AVERAGING, OUTER, BYTES = POINTS
+ROUNDING = {"float32": 1e-4, "float64": 1e-10}
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Rounds of local training. `start` [numbers]; targets[rank] [rounds, numbers]; left[rank] [numbers], of a distance."""
+
+    start: np.ndarray
+    targets: ByRank
+    left: ByRank
+    rate: float
+    momentum: float
+    in_place: bool = False
+
+    @property
+    def world_size(self) -> int:
+        return len(self.targets)
+
+    @property
+    def rounds(self) -> int:
+        return len(self.targets[0])
+
+    def end(self, rank: int, weights: np.ndarray, number: int) -> np.ndarray:
+        """The rank's weights after its local steps in round `number`."""
+        target = self.targets[rank][number]
+        return target + self.left[rank] * (weights - target)
+
+    def __str__(self) -> str:
+        how = "a new tensor"
+        if self.in_place:
+            how = "its argument, changed in place"
+        return (
+            f"{ranks_in_words(self.world_size)}, {self.start.size:,} weights of {self.start.dtype}, "
+            f"{count(self.rounds, 'round')}, rate {self.rate:.3g}, momentum {self.momentum:.3g}, train_locally returns {how}"
+        )
+
+
+@dataclass(frozen=True)
+class OuterMistake:
+    """What goes wrong in the outer steps; with nothing set they are right."""
+
+    averaged: bool = True  # the ends are averaged over the ranks
+    summed: bool = False
+    ends_summed: bool = False
+    start_moves: bool = False  # the start was changed in place, and is the rank's own end
+    uphill: bool = False
+    from_mean: bool = False  # the outer step is taken from the ranks' mean, not from the round's start
+    own_start: bool = False  # every round begins at the rank's own end
+    first_round_only: bool = False
+    keeps: float = 1.0  # of the buffer, from round to round
+    nesterov: bool = True
+    dampened: bool = False
+    rate: float | None = None
+    momentum: float | None = None
+    rounds_left_out: int = 0
+    last_ends: bool = False  # the ranks' mean end of the last round is returned, without an outer step
+
+
+def local_sgd(arena: Arena, fn: Callable) -> Verdict:
+    """Check of local training with an outer step: `local_sgd(fabric, weights, train_locally, rounds, rate, momentum)`.
+
+    weights [numbers] are the same on every rank; train_locally(weights, number) is a rank's own. It returns the weights after
+    `rounds` outer steps, the same on every rank. Nothing that is drawn decides whether a right answer passes; that a wrong
+    one gives 5 weights or more to 1e-10 has a chance far under 1e-30.
+    """
+    return judge("local_sgd", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    between = arena.draws.uniform
+    # with two ranks a step from their mean is one with twice the outer gradient: three tell them apart
+    yield _case(arena, fn, AVERAGING, draw_training(arena, 3, 6, 3, 1.0, 0.0))
+    yield _case(arena, fn, AVERAGING, draw_training(arena, 2, 5, 4, 1.0, 0.0, in_place=True))
+
+    yield _case(arena, fn, OUTER, draw_training(arena, 3, 7, 4, between(0.5, 0.8), between(0.8, 0.95)))
+    yield _case(arena, fn, OUTER, draw_training(arena, 4, 6, 3, between(0.5, 0.8), between(0.4, 0.6), in_place=True))
+    yield _case(arena, fn, OUTER, draw_training(arena, 2, 5, 2, between(0.4, 0.6), 0.0, in_place=True))
+    yield _case(arena, fn, OUTER, draw_training(arena, 1, 5, 3, between(0.5, 0.8), between(0.8, 0.95)))
+    yield _case(arena, fn, OUTER, draw_training(arena, 5, 8, 1, between(0.5, 0.8), between(0.8, 0.95), in_place=True))
+    # messages above 128 KiB, which no wire copies
+    large = draw_training(arena, 2, 70_001, 2, 0.7, 0.9, in_place=True, dtype="float32")
+    yield _case(arena, fn, OUTER, large)
+
+
+def draw_training(
+    arena: Arena, n: int, numbers: int, rounds: int, rate: float, momentum: float, in_place: bool = False,
+    dtype: str = "float64",
+) -> LocalTraining:  # fmt: skip
+    """A training of `n` ranks, whose targets and strengths are each rank's own."""
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
+
+    def normal(*shape: int) -> np.ndarray:
+        return generator.normal(size=shape).astype(dtype)
+
+    left = [generator.uniform(0.2, 0.8, numbers).astype(dtype) for _ in range(n)]
+    return LocalTraining(normal(numbers), [normal(rounds, numbers) for _ in range(n)], left, rate, momentum, in_place)
+
+
+def _case(arena: Arena, fn: Callable, what: str, task: LocalTraining) -> Case:
+    def run() -> ArenaResult:
+        inputs = []
+        for targets, left in zip(task.targets, task.left, strict=True):
+            inputs.append({"weights": task.start, "targets": targets, "left": left, "in_place": task.in_place})
+        more = (task.rounds, task.rate, task.momentum)
+        return with_advice(arena.ranks(fn, inputs, *more, driver=less_communication.local_rounds), _ADVICE)
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        right = outer_steps(task)
+        wanted = Awaited("the weights", right, partial(_slips, task), rounding=ROUNDING[str(task.start.dtype)])
+        complaint = wrong(ended.returned, wanted)
+        return {what: complaint, BYTES: complaint or though_right("the weights", wrong_bytes(ended.trace, _needed(task)))}
+
+    return Case(f"{task}", run, examine)
+
+
+_ADVICE = {"Nesterov momentum requires": "With momentum 0 there is no Nesterov: hand torch's SGD nesterov=momentum > 0."}
+
+
+# ---- what is right, and what slips give ------------------------------------------------------
+
+
+def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> list[np.ndarray]:  # noqa: B008, it is frozen
+    """The weights that each rank has after all rounds."""
+    n = task.world_size
+    rate = task.rate if mistake.rate is None else mistake.rate
+    momentum = task.momentum if mistake.momentum is None else mistake.momentum
+    weights = [task.start] * n
+    begins = weights
+    buffers = [np.zeros_like(task.start)] * n
+
+    ends = weights
+    for number in range(task.rounds - mistake.rounds_left_out):
+        ends = [task.end(r, begins[r], 0 if mistake.first_round_only else number) for r in range(n)]
+        starts = ends if mistake.start_moves else weights
+        shared = [np.mean(ends, axis=0)] * n if mistake.averaged else ends
+        if mistake.ends_summed:
+            shared = [np.sum(ends, axis=0)] * n
+        gradients = [start - end for start, end in zip(starts, shared, strict=True)]
+        if mistake.summed:
+            gradients = [n * g for g in gradients]
+        if mistake.uphill:
+            gradients = [-g for g in gradients]
+
+        share = 1 - momentum if mistake.dampened else 1.0
+        buffers = [momentum * mistake.keeps * b + share * g for b, g in zip(buffers, gradients, strict=True)]
+        steps = _steps(gradients, buffers, momentum, mistake)
+        leaves = shared if mistake.from_mean else starts
+        weights = [leave - rate * step for leave, step in zip(leaves, steps, strict=True)]
+        begins = ends if mistake.own_start else weights
+
+    if mistake.last_ends:
+        return [np.mean(ends, axis=0)] * n
+    return weights
+
+
+def _steps(gradients: ByRank, buffers: ByRank, momentum: float, mistake: OuterMistake) -> list[np.ndarray]:
+    if not mistake.nesterov:
+        return list(buffers)
+    return [g + momentum * b for g, b in zip(gradients, buffers, strict=True)]
+
+
+_NAMED = {
+    OuterMistake(start_moves=True): (
+        "The round's start was changed: train_locally may work in its argument. Keep a copy of the start, and hand out another."
+    ),
+    OuterMistake(rate=1.0, momentum=0.0): "This is plain averaging: rate and momentum were left out.",
+    OuterMistake(momentum=0.0): "There is no momentum in it: the buffer carries the outer gradients from round to round.",
+    OuterMistake(rate=1.0): "The rate was left out.",
+    OuterMistake(keeps=0.0): "The buffer began anew in every round: it has to last.",
+    OuterMistake(nesterov=False): (
+        "This is plain momentum: weights −= rate · buffer. Nesterov's step is rate · (gradient + momentum · buffer), with the "
+        "buffer that this round's gradient is in."
+    ),
+    OuterMistake(dampened=True): "The gradient came into the buffer as (1 − momentum) · gradient: torch's SGD adds it whole.",
+    OuterMistake(summed=True): "The outer gradient is n times too large: divide by the number of ranks.",
+    OuterMistake(ends_summed=True): "The ends were added up and not divided: their mean is their sum over the number of ranks.",
+    OuterMistake(uphill=True): "The step went the wrong way: the outer gradient is the start minus the mean of the ends.",
+    OuterMistake(from_mean=True): "The outer step began at the mean of the ranks' ends: it begins at the round's start.",
+    OuterMistake(averaged=False): "Every rank went its own way: the ends of a round were not averaged over the ranks.",
+    OuterMistake(own_start=True): (
+        "Every rank went on from its own end: every round begins at the weights of the outer step before, the same on all ranks."
+    ),
+    OuterMistake(first_round_only=True): "train_locally was asked for round 0 each time: number the rounds from 0.",
+    OuterMistake(last_ends=True): "These are the ranks' ends in the last round, averaged: its outer step was not taken.",
+    OuterMistake(rounds_left_out=1): "These are the weights of the round before: the last outer step is missing.",
+}
+
+
+def _slips(task: LocalTraining) -> dict[str, ByRank]:
+    """{words for a slip: the weights that each rank has with it}."""
+    found = {words: outer_steps(task, mistake) for mistake, words in _NAMED.items()}
+    return found | {"These are the weights that came in.": [task.start] * task.world_size}
+
+
+# ---- bytes -----------------------------------------------------------------------------------
+
+
+def _needed(task: LocalTraining) -> Needed:
+    n, rounds, size_bytes = task.world_size, task.rounds, task.start.nbytes
+    one = 2 * (n - 1) * size_bytes
+    return Needed(
+        one * rounds,
+        "one all-reduce of the weights a round",
+        {
+            2 * one * rounds: "Two all-reduces a round: every rank can keep a buffer of its own, they stay the same on all.",
+            one * (rounds + 1): "That is an all-reduce more than there are rounds: the start and the last step are alike anyway.",
+            one * rounds + one // 2: "The weights travelled once more: they are the same on all ranks at the start.",
+            n * one * rounds // 2: "Every rank has sent its end to every other: an all-reduce sends 2 (n − 1)/n of it.",
+        },
+        "In a round the mean of the ranks' ends is all that the ranks have to know of each other.",
+        TOO_FEW,
+    )

@@ -1,0 +1,222 @@
+"""The check of `pays_below`: the bandwidth below which the way that sends less reaches the target first.
+
+A way needs `steps` steps, each of `work_s` seconds and `bytes` bytes of a rank: steps · (work_s + bytes/B) seconds at B
+bytes a second, with nothing hidden behind work. Two such lines in 1/B meet where the bytes that are saved in all take as long
+as the work that is added in all. One that sends more and works less wins above a bandwidth and below none. Left out: latency, and
+ways that send the same in all. S. Agarwal et al., "On the utility of gradient compression in distributed training
+systems", MLSys 2022, ask the same question with a step's time, and with communication that overlaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import close, number
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import number as in_words
+
+POINTS = {
+    "the bandwidth at which both reach the target together": 0.5,
+    "always where it works no longer and sends less, never where it sends more": 0.5,
+}
+CROSSING, EDGES = POINTS
+MOMENT_S = 2**-12  # works are whole multiples of it, so that equal work is equal in floats however it is worked out
+CLEAR, TRIES = 0.01, 1000
+
+
+@dataclass(frozen=True)
+class TimedWay:
+    """A way to train: steps to the target, seconds of work a step, bytes that a rank sends a step."""
+
+    steps: float
+    work_s: float
+    bytes: float
+
+    @property
+    def all_work_s(self) -> float:
+        return self.steps * self.work_s
+
+    @property
+    def all_bytes(self) -> float:
+        return self.steps * self.bytes
+
+    def seconds(self, bytes_per_s: float) -> float:
+        return self.steps * (self.work_s + self.bytes / bytes_per_s)
+
+    def __str__(self) -> str:
+        steps = "no number of" if math.isinf(self.steps) else f"{self.steps:,}"
+        return f"{steps} steps of {self.work_s:.4g} s and {self.bytes:,} bytes"
+
+
+def pays_below(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a decision by formula: `pays_below(plain, other)` returns bytes a second.
+
+    Each is a dict with "steps" (math.inf where the target is never reached), "work_s" and "bytes". Ways that differ in their
+    steps are drawn again until every slip that has words is 1 % off or more, which more than 95 of 100 draws are (measured);
+    if it were 50, that 1,000 are not enough would have a chance of 0.5 ** 1000 < 1e-300.
+    """
+    return judge("pays_below", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    def drawn(steps: tuple[float, float], work: tuple[float, float], sent: tuple[float, float]) -> tuple[TimedWay, TimedWay]:
+        return draw_ways(arena, steps, work, sent)
+
+    yield _case(arena, fn, *drawn((1.2, 2.0), (1.1, 3.0), (0.01, 0.1)), "more steps, more work, far fewer bytes")
+    yield _case(arena, fn, *drawn((1, 1), (1.2, 4.0), (0.1, 0.5)), "as many steps, more work")
+    yield _case(arena, fn, *drawn((1.3, 3.0), (1, 1), (0.05, 0.3)), "as long a step, more of them")
+    yield _case(arena, fn, *drawn((0.5, 0.8), (2.5, 4.0), (0.5, 1.0)), "fewer steps, each far longer")
+    yield _case(arena, fn, *drawn((3.5, 5.0), (0.4, 0.6), (0.02, 0.1)), "many more steps, each shorter")
+
+    yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (0.1, 0.5)), "a shorter step, fewer bytes")
+    yield _case(arena, fn, *drawn((1, 1), (1, 1), (0.1, 0.5)), "fewer bytes, and nothing else")
+    yield _case(arena, fn, *drawn((0.2, 0.4), (0.5, 1.5), (1.2, 1.8)), "more bytes a step, and far fewer steps")
+    yield _case(arena, fn, *drawn((1, 1), (1.2, 2.0), (1.2, 2.0)), "more work, more bytes")
+    yield _case(arena, fn, *drawn((5.0, 9.0), (1.0, 1.5), (0.3, 0.6)), "fewer bytes a step, and so many more steps")
+    yield _case(arena, fn, *drawn((1, 1), (1, 1), (1.2, 2.0)), "as much work, more bytes")
+    yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (1.2, 2.0)), "less work, more bytes")
+
+    plain, other = drawn((1.2, 2.0), (1.1, 3.0), (0.01, 0.1))
+    yield _case(arena, fn, plain, TimedWay(math.inf, other.work_s, other.bytes), "the other never reaches the target")
+    yield _case(arena, fn, TimedWay(math.inf, plain.work_s, plain.bytes), other, "only the other reaches the target")
+
+
+def draw_ways(
+    arena: Arena, steps: tuple[float, float], work: tuple[float, float], sent: tuple[float, float]
+) -> tuple[TimedWay, TimedWay]:
+    """Plain, and another whose steps, work and bytes a step are so many times those of plain, from and to.
+
+    Where they differ in their steps, no slip gives the right answer.
+    """
+    for _ in range(TRIES):
+        work_s = _moments(arena.draws.uniform(0.01, 0.2))
+        plain = TimedWay(arena.draws.randint(200, 2000), work_s, arena.draws.randint(10**6, 10**8))
+        factors = [arena.draws.uniform(*factor) for factor in (steps, work, sent)]
+        other = TimedWay(round(plain.steps * factors[0]), _moments(plain.work_s * factors[1]), round(plain.bytes * factors[2]))
+        if plain.steps == other.steps or _tells(plain, other):
+            return plain, other
+
+    raise AssertionError(f"pays_below: {TRIES} draws of {steps}, {work}, {sent}, and in each a slip gives the right answer")
+
+
+def _tells(plain: TimedWay, other: TimedWay) -> bool:
+    """Whether no slip that has words gives the right answer."""
+    right = crossing(plain, other)
+    values = [value for value in _mistakes(plain, other).values() if math.isfinite(value)]
+    return not any(close(value, right, CLEAR, near_zero=0.0) for value in values)
+
+
+def _moments(seconds: float) -> float:
+    return max(1, round(seconds / MOMENT_S)) * MOMENT_S
+
+
+def _case(arena: Arena, fn: Callable, plain: TimedWay, other: TimedWay, name: str) -> Case:
+    right = crossing(plain, other)
+    what = CROSSING if 0 < right < math.inf else EDGES
+
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        return {what: _wrong(ended.returned[0], plain, other)}
+
+    return Case(
+        f"plain {plain}; other {other} ({name})", lambda: arena.call(fn, asdict(plain), asdict(other)), examine
+    )
+
+
+def crossing(plain: TimedWay, other: TimedWay) -> float:
+    """The bandwidth at which both take as long; inf where the other is always first, 0 where it never is."""
+    saved = plain.all_bytes - other.all_bytes
+    added_s = other.all_work_s - plain.all_work_s
+    if saved <= 0:
+        return 0.0
+    if added_s <= 0:
+        return math.inf
+    return saved / added_s
+
+
+# ---- judging ---------------------------------------------------------------------------------
+
+
+def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:
+    right, found = crossing(plain, other), number(got)
+    if isinstance(found, str):
+        return f"expected bytes a second as one number, {found}"
+    if found == right or (math.isfinite(right) and close(found, right, near_zero=0.0)):
+        return None
+
+    told = f"expected {_bandwidth(right)}, got {_bandwidth(found)}"
+    if not 0 < right < math.inf:
+        return told + _edge(found, right, plain, other)
+    return told + (_slip(found, plain, other) or _beside(found, plain, other))
+
+
+def _bandwidth(bytes_per_s: float) -> str:
+    if not math.isfinite(bytes_per_s):
+        return f"{bytes_per_s}"
+    return in_words(bytes_per_s, "bytes/s")
+
+
+def _edge(found: float, right: float, plain: TimedWay, other: TimedWay) -> str:
+    """Why there is no bandwidth at which both come in together, and what a negative one is."""
+    if math.isinf(other.steps):
+        return ": the other never reaches the target"
+    if math.isinf(plain.steps):
+        return ": plain never reaches the target, so the other is first at any bandwidth"
+
+    wins = "first at any bandwidth"
+    if right == 0:
+        wins = "first above a bandwidth, and below none" if other.all_work_s < plain.all_work_s else "never first"
+    told = (
+        f": in all the other sends {in_words(other.all_bytes)} bytes, plain {in_words(plain.all_bytes)}, and it works "
+        f"{other.all_work_s:.4g} s, plain {plain.all_work_s:.4g} s, so it is {wins}"
+    )
+    if found < 0:
+        told += ". A bandwidth is not negative: ask first whether there is one at which they meet"
+    return told
+
+
+def _slip(found: float, plain: TimedWay, other: TimedWay) -> str:
+    for words, value in _mistakes(plain, other).items():
+        if math.isfinite(value) and close(found, value, near_zero=0.0):
+            return f". {words}"
+    return ""
+
+
+def _beside(found: float, plain: TimedWay, other: TimedWay) -> str:
+    """What both take at the bandwidth that came back."""
+    if not 0 < found < math.inf:
+        return ". There is one bandwidth at which both take as long"
+    return f". At that bandwidth plain takes {plain.seconds(found):.4g} s, the other {other.seconds(found):.4g} s"
+
+
+def _mistakes(plain: TimedWay, other: TimedWay) -> dict[str, float]:
+    saved, added_s = plain.all_bytes - other.all_bytes, other.all_work_s - plain.all_work_s
+    each_saved, each_added_s = plain.bytes - other.bytes, other.work_s - plain.work_s
+    right = _ratio(saved, added_s)
+    return {
+        "This compares one step of each; they need different numbers of steps": _ratio(each_saved, each_added_s),
+        "The steps are counted for the bytes, not for the work": _ratio(saved, each_added_s),
+        "The steps are counted for the work, not for the bytes": _ratio(each_saved, added_s),
+        "The steps of plain are counted for both": _ratio(each_saved * plain.steps, each_added_s * plain.steps),
+        "This is seconds a byte: bandwidth is the bytes that are saved over the seconds that are added": _ratio(added_s, saved),
+        "This is in bits a second": 8 * right,
+        "This is where the other's messages take as long as the work it adds": _ratio(other.all_bytes, added_s),
+        "This is where plain's messages take as long as the work that is added": _ratio(plain.all_bytes, added_s),
+        "This is where plain's messages take as long as its work": _ratio(plain.bytes, plain.work_s),
+        "This is where the other's messages take as long as its work": _ratio(other.bytes, other.work_s),
+        "The bytes that are saved are divided by all of the other's work, not by the work it adds": _ratio(
+            saved, other.all_work_s
+        ),
+        "The bytes that are saved are divided by all of plain's work, not by the work that is added": _ratio(
+            saved, plain.all_work_s
+        ),
+    }  # fmt: skip
+
+
+def _ratio(above: float, below: float) -> float:
+    if not below or not math.isfinite(above) or not math.isfinite(below):
+        return math.nan
+    return above / below

@@ -1,0 +1,117 @@
+"""What ranks returned step by step, held against what they should have: where it differs, and which slip gives just that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import ArenaResult
+from worldsize.checks.kit.judge import none_sent
+from worldsize.checks.kit.values import TOLERANCE, first_difference, first_slip, kind_in_words, same, shown
+from worldsize.checks.verdict import Complaint
+from worldsize.trace import Trace
+from worldsize.units import times
+
+ByRank = Sequence[np.ndarray]
+Slips = Callable[[], dict[str, ByRank]]  # worked out where something is wrong
+NO_WEIGHT = 1e-12  # what is divided by, where a scale is zero
+SINGLE = 1e-6  # what a number that went through float32 is off by, at most
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """A tensor in the reader's words, what each rank should hold of it, what is right too, and what slips would give.
+
+    `slips()`: {words for a slip: what it gives, by rank}. `rounding` is what a value may differ by, as a part of the largest.
+    """
+
+    name: str
+    expected: ByRank
+    slips: Slips = dict
+    too: Sequence[ByRank] = ()
+    rounding: float = TOLERANCE
+
+    @property
+    def near_zero(self) -> float:
+        return self.rounding * max(float(np.abs(x).max(initial=0.0)) for x in self.expected) + NO_WEIGHT
+
+
+def wrong(held: Sequence[Any], wanted: Awaited) -> Complaint:
+    """Words for the first rank whose tensor is not the wanted one; None where all are right."""
+    margin = {"tolerance": wanted.rounding, "near_zero": wanted.near_zero}
+    for rank, got in enumerate(held):
+        complaint = first_difference(got, wanted.expected[rank], rank, wanted.name, **margin)
+        if complaint and not any(_alike(got, other[rank], margin) for other in wanted.too):
+            slip = first_slip(lambda given, got=got, rank=rank: same(got, given[rank], **margin), wanted.slips())
+            return f"{complaint}. {slip or _as_number(got, wanted.expected[rank])}".rstrip()
+
+    return None
+
+
+def _alike(got: Any, expected: np.ndarray, margin: dict[str, float]) -> bool:
+    return same(got, expected, **margin) and got.dtype == expected.dtype
+
+
+def _as_number(got: Any, expected: np.ndarray) -> str:
+    """What can be said of values whatever they stand for: that they are not finite, or have too few digits."""
+    if not isinstance(got, np.ndarray) or got.shape != expected.shape:
+        return ""
+    if not np.isfinite(got).all():
+        return f"{int((~np.isfinite(got)).sum())} of its {got.size} numbers are not finite."
+    if same(got, expected, SINGLE, SINGLE * float(np.abs(expected).max(initial=0.0))):
+        return "So far off are numbers that went through float32: a buffer needs the dtype of what comes in."
+    return ""
+
+
+# ---- what comes back -------------------------------------------------------------------------
+
+
+def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:
+    """Words where a rank did not return `count` tensors, called `names`, at each of its steps."""
+    for rank, told in enumerate(ended.returned):
+        for step, got in enumerate(told, 1):
+            if not isinstance(got, tuple):
+                return f"rank {rank}, step {step}: expected {names}, got {kind_in_words(got)}"
+            if len(got) != count:
+                return f"rank {rank}, step {step}: expected {names}, got {len(got)} values"
+            for value in got:
+                if not isinstance(value, np.ndarray):
+                    return f"rank {rank}, step {step}: expected {names}, all of them tensors, got {shown(value)} among them"
+    return None
+
+
+# ---- bytes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The bytes that all ranks together have to send, for what, and {bytes that a slip sends: words for it}.
+
+    `fewer`: words for fewer bytes; empty where they are right as long as the values are.
+    """
+
+    size_bytes: int
+    what: str
+    slips: dict[int, str]
+    advice: str
+    fewer: str = ""
+
+
+TOO_FEW = "With fewer no sum over the ranks is whole: a buffer needs the dtype of what comes in."
+
+
+def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
+    """Words for more bytes than are needed, for fewer where that is wrong, or for no message at all."""
+    complaint = none_sent(trace, needed.advice)
+    got, right = trace.total_bytes(), needed.size_bytes
+    if complaint or got == right or (got < right and not needed.fewer):
+        return complaint
+
+    share = times(got / right) if right else "many"
+    told = f"all ranks together sent {got:,} bytes, {share} x those of {needed.what} ({right:,} bytes). "
+    if got < right:
+        return told + needed.fewer
+    return told + needed.slips.get(got, needed.advice)

@@ -1,0 +1,177 @@
+"""Steps of a sparse average, as the check of `top_k_average` draws them, and what slips would give in their place.
+
+A step is drawn so that no luck decides: numbers of a rank have sizes that differ, and in small cases every slip gives
+something else than the right answer, and than every other slip. Left out: the judging (`top_k`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from worldsize.checks.less_communication.returned import ByRank
+
+TRIES, LARGEST_TOLD = 1000, 100  # numbers of a case in which the slips are told apart
+CLEAR = 1e-3  # what two of them differ by, in numbers that are whole, or thirds
+
+
+@dataclass(frozen=True)
+class SparseStep:
+    """A step of all ranks. `totals[rank]` is gradient plus residual, [numbers]; `places[rank]` of what it has to send, [k]."""
+
+    gradients: ByRank
+    residuals: ByRank
+    k: int
+
+    @cached_property
+    def totals(self) -> list[np.ndarray]:
+        return [g + e for g, e in zip(self.gradients, self.residuals, strict=True)]
+
+    @cached_property
+    def places(self) -> list[np.ndarray]:
+        return [_largest(np.abs(total), self.k) for total in self.totals]
+
+    @cached_property
+    def sent(self) -> list[np.ndarray]:
+        """Dense: what each rank sends in its place, zeros elsewhere."""
+        return [_only(total, at) for total, at in zip(self.totals, self.places, strict=True)]
+
+    @cached_property
+    def senders(self) -> np.ndarray:
+        """How many ranks send each number."""
+        return np.sum([own != 0 for own in self.sent], axis=0)
+
+    @cached_property
+    def average(self) -> np.ndarray:
+        return np.mean(self.sent, axis=0)
+
+    @cached_property
+    def kept(self) -> list[np.ndarray]:
+        return [total - own for total, own in zip(self.totals, self.sent, strict=True)]
+
+
+def _largest(sizes: np.ndarray, k: int) -> np.ndarray:
+    return np.argpartition(-sizes, k - 1)[:k]
+
+
+def _only(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    found = np.zeros_like(values)
+    found[places] = values[places]
+    return found
+
+
+# ---- drawing ---------------------------------------------------------------------------------
+
+
+def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, steps: int, dtype: str) -> list[SparseStep]:
+    """Steps whose totals have sizes that differ, and whose first tells the slips apart where there is anything to tell."""
+    told = n > 1 and k < numbers <= LARGEST_TOLD
+    for _ in range(TRIES):
+        first = _step(generator, [_sized(generator, numbers, dtype) // 4 for _ in range(n)], k, dtype)
+        if not told or _tells(first):
+            break
+    else:
+        raise AssertionError(f"top_k_average: {TRIES} draws for {n} ranks and k = {k}, and in none is every slip wrong")
+
+    drawn = [first]
+    while len(drawn) < steps:
+        drawn.append(_step(generator, drawn[-1].kept, k, dtype))
+    return drawn
+
+
+def _sized(generator: np.random.Generator, numbers: int, dtype: str) -> np.ndarray:
+    """Whole numbers in any order, each of a size of its own, half of them negative; float32 holds all sums of them."""
+    sizes = 4 + 3 * generator.permutation(numbers)
+    return (sizes * generator.choice([-1, 1], numbers)).astype(dtype)
+
+
+def _step(generator: np.random.Generator, residuals: ByRank, k: int, dtype: str) -> SparseStep:
+    gradients = []
+    for residual in residuals:
+        total = _sized(generator, residual.size, dtype)
+        if dtype == "float64":
+            total += np.sign(total) / 3  # what float32 would round
+        gradients.append(total - residual)
+    return SparseStep(gradients, residuals, k)
+
+
+def _tells(step: SparseStep) -> bool:
+    """Whether rank 0 gives itself away by every slip, and by no two in the same way.
+
+    Some index is chosen by several ranks, and what is sent nowhere adds up to 0; no two sizes at the border of a choice are one.
+    """
+    for chosen_by in (*step.gradients, np.mean(step.totals, axis=0)):
+        last, next_one = np.sort(np.abs(chosen_by))[::-1][step.k - 1 : step.k + 1]
+        if last == next_one:
+            return False
+
+    if step.senders.max() < 2 or np.any((step.senders > 0) != (step.average != 0)):
+        return False
+    averages = [step.average, *(given[0] for given in average_slips(step).values())]
+    residuals = [step.kept[0], *(given[0] for given in residual_slips(step).values())]
+    return _all_differ(averages) and _all_differ(residuals)
+
+
+def _all_differ(arrays: Sequence[np.ndarray]) -> bool:
+    return all(np.abs(a - b).max() > CLEAR for a, b in combinations(arrays, 2))
+
+
+# ---- slips -----------------------------------------------------------------------------------
+
+
+def average_slips(step: SparseStep) -> dict[str, ByRank]:
+    """{words for a slip: the average of the step that it gives, by rank}."""
+    n, k, totals, sent = len(step.totals), step.k, step.totals, step.sent
+    right, mean = step.average, np.mean(totals, axis=0)
+    senders = np.maximum(1, step.senders)
+
+    alone = [_only(g, _largest(np.abs(g), k)) for g in step.gradients]
+    by_gradient = [_only(t, _largest(np.abs(g), k)) for g, t in zip(step.gradients, totals, strict=True)]
+    signed = [_only(t, _largest(t, k)) for t in totals]
+    first = [_only(t, step.places[0]) for t in totals]
+    everywhere = {
+        "It was chosen from the gradients alone: the residual was not added, so what is not sent is lost for ever.": np.mean(
+            alone, axis=0
+        ),
+        "What was sent has the residual in it, but it was chosen by the gradient's size alone: a small number that is due "
+        "since long would never be sent.": np.mean(by_gradient, axis=0),
+        "It was chosen by value, not by size: −9 is larger than 3 here.": np.mean(signed, axis=0),
+        "These are sums: divide by the number of ranks.": right * n,
+        "Divided by how many ranks sent the index; who did not send it counts as 0, and all ranks divide.": right
+        * n / senders,
+        "This is the mean of everything: the k largest of each rank travel, the rest stays.": mean,
+        "The k largest of the mean were chosen, which nobody can know before everything has travelled.": _only(
+            mean, _largest(np.abs(mean), k)
+        ),
+        "All ranks have sent what rank 0 chose: each has k largest of its own.": np.mean(first, axis=0),
+    }  # fmt: skip
+    slips = {words: [value] * n for words, value in everywhere.items()}
+    return slips | {
+        "This is what the rank has sent itself: nothing of the others is in it.": sent,
+        "This is what the rank has sent itself, divided: nothing of the others is in it.": [own / n for own in sent],
+    }
+
+
+def residual_slips(step: SparseStep) -> dict[str, ByRank]:
+    """{words for a slip: the residual after the step that it gives, by rank}."""
+    n, totals, sent = len(step.totals), step.totals, step.sent
+    return {
+        "What was sent is still in it, and will be sent again.": totals,
+        "It is as it was before the step.": step.residuals,
+        "It is empty: all that was not sent is lost for ever. Error feedback keeps it.": [np.zeros_like(t) for t in totals],
+        "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.": [
+            g - own for g, own in zip(step.gradients, sent, strict=True)
+        ],
+        "This is what was sent: the rest should stay.": sent,
+        "The average was taken off. A rank takes off what it has sent itself: the rest of the average is the others'.": [
+            t - step.average for t in totals
+        ],
+        "It is cleared wherever any rank has sent: this rank's own number there was not on its way.": [
+            np.where(step.senders, 0, t) for t in totals
+        ],
+        "It was divided by the number of ranks: the residual is this rank's own.": [kept / n for kept in step.kept],
+    }

@@ -1,0 +1,145 @@
+"""The check of `top_k_average`: of every gradient only the k largest numbers travel, and what stays behind is not lost.
+
+A rank chooses from its gradient plus what it has not sent so far, the residual; so the check plays several steps, each with the
+residual that the step before returned. The bytes are those of k numbers and k indices from each rank to every other: whoever
+sends tensors in which most is zero has the values, and saves nothing.
+F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014, for the residual; A. F. Aji and K. Heafield, "Sparse
+communication for distributed gradient descent", EMNLP 2017, for the largest; S. Stich, J.-B. Cordonnier and M. Jaggi,
+"Sparsified SGD with memory", NeurIPS 2018, for why it converges. Left out: momentum (Y. Lin et al., "Deep gradient
+compression", ICLR 2018), and ties, which no case has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import less_communication
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.kit.values import same
+from worldsize.checks.less_communication.returned import (
+    Awaited,
+    ByRank,
+    Needed,
+    Slips,
+    not_as_asked,
+    wrong,
+    wrong_bytes,
+)
+from worldsize.checks.less_communication.sparse_steps import SparseStep, average_slips, draw_steps, residual_slips
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
+
+POINTS = {
+    "the mean of what the ranks send, dense; numbers of one index add up": 0.25,
+    "what a rank does not send stays in its residual, and is in the next choice": 0.5,
+    "k numbers and k indices of 4 bytes from each rank to every other": 0.75,
+}
+AVERAGE, FEEDBACK, BYTES = POINTS
+# ranks, numbers, k, steps, dtype; the last is of messages above 128 KiB, which no wire copies
+SIZES = (
+    (2, 12, 3, 3, "float32"), (3, 20, 4, 3, "float64"), (1, 9, 2, 2, "float32"), (4, 15, 1, 3, "float32"),
+    (5, 8, 8, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 90_000, 40_000, 1, "float32"),
+)  # fmt: skip
+INDEX_BYTES = 4
+ROUNDING = {"float32": 2e-6, "float64": 1e-10}
+
+
+def top_k_average(arena: Arena, fn: Callable) -> Verdict:
+    """Check of the sparse average: `top_k_average(fabric, gradient, residual, k)` returns (average, residual).
+
+    gradient, residual and average have shape [numbers]. In no step do two numbers of a rank have one size, and in the first
+    steps of small cases every slip that has words gives something else than the right answer: what is drawn is drawn again
+    until both hold, so that neither is left to luck. Between 10 and 50 of 100 draws do, by case (measured); if it were 5, that
+    1,000 draws are not enough would have a chance of 0.95 ** 1000 < 1e-22.
+    """
+    return judge("top_k_average", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for n, numbers, k, steps, dtype in SIZES:
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        drawn = draw_steps(generator, n, numbers, k, steps, dtype)
+        name = f"{ranks_in_words(n)}, {numbers:,} numbers of {dtype}, k = {k:,}, {count(steps, 'step')}"
+        yield Case(name, partial(_run, arena, fn, drawn), partial(_examine, drawn))
+
+
+def _run(arena: Arena, fn: Callable, steps: list[SparseStep]) -> ArenaResult:
+    inputs = []
+    for rank, residual in enumerate(steps[0].residuals):
+        inputs.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual]})
+    return arena.ranks(fn, inputs, steps[0].k, driver=less_communication.step_by_step)
+
+
+# ---- judging ---------------------------------------------------------------------------------
+
+
+def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint]:
+    complaint = not_as_asked(ended, "(average, residual)", 2)
+    if complaint:
+        return {AVERAGE: complaint}
+
+    average, feedback = None, None
+    for number, step in enumerate(steps, 1):
+        averages, residuals = ([told[number - 1][k] for told in ended.returned] for k in (0, 1))
+        average = _wrong_average(averages, step, number)
+        kept = _wanted(f"the residual of step {number}", step.kept, partial(residual_slips, step))
+        feedback = average or wrong(residuals, kept)
+        if feedback:
+            break
+
+    needed = _needed(steps)
+    sent = feedback or though_right("average and residual", wrong_bytes(ended.trace, needed))
+    return {AVERAGE: average, FEEDBACK: feedback, BYTES: sent}
+
+
+def _wanted(name: str, expected: ByRank, slips: Slips) -> Awaited:
+    return Awaited(name, expected, slips, rounding=ROUNDING[str(expected[0].dtype)])
+
+
+def _wrong_average(held: Sequence, step: SparseStep, number: int) -> Complaint:
+    right = step.average
+    wanted = _wanted(f"the average of step {number}", [right] * len(held), partial(average_slips, step))
+    complaint = wrong(held, wanted)
+    if not complaint or not complaint.endswith("differ)."):
+        return complaint
+
+    got = next(got for got in held if not same(got, right, wanted.rounding, wanted.near_zero))
+    found, expected = np.count_nonzero(got), np.count_nonzero(right)
+    if found != expected:
+        told = f"It has {count(found, 'number')} that are not zero, expected {expected}"
+        return f"{complaint} {told}: each rank sends k = {step.k}."
+
+    alone = step.senders < 2
+    if same(got[alone], right[alone], wanted.rounding, wanted.near_zero):
+        return f"{complaint} {_SHARED}"
+    return complaint
+
+
+_SHARED = (
+    "It is wrong where several ranks chose one index, and only there: their numbers have to add up, and x[index] = values "
+    "or x[index] += values takes one of them. See index_add_."
+)
+
+
+# ---- bytes -----------------------------------------------------------------------------------
+
+
+def _needed(steps: list[SparseStep]) -> Needed:
+    n, numbers, k = len(steps[0].gradients), steps[0].gradients[0].size, steps[0].k
+    item = steps[0].gradients[0].itemsize
+    each = n * (n - 1) * k * len(steps)
+    dense = 2 * (n - 1) * numbers * item * len(steps)
+    return Needed(
+        each * (item + INDEX_BYTES),
+        "k numbers and k indices of 4 bytes from each rank to every other",
+        {
+            each * (item + 8): "Have the indices 8 bytes? torch gives them as int64; int32 is enough.",
+            each * (8 + 8): "Everything has 8 bytes: send values in the gradient's dtype, indices as int32.",
+            dense: "That is an all-reduce of the whole tensor, with zeros in it: nothing is saved. Send what is not zero.",
+        },
+        "Of each rank k values and k int32 indices have to reach every other rank, and nothing else.",
+    )

@@ -1,0 +1,255 @@
+"""The check of a training that is ended at any step, begins again in another process, and comes to the same bits.
+
+A life is a run of the arena, so a process of its own on every rank: it gets the file that the last life left, other weights
+to begin with and other random numbers. What is not in the checkpoint is therefore gone, and training all over again leads
+elsewhere. The weights are held against NumPy's (`resumed_lesson`), and bit against bit against a training that was never
+ended. Where they differ, what was left out is told by the weights that leaving it out leads to. No luck decides: to be right
+without a part of the state, three weights, drawn real numbers, would have to agree to 9 digits in each of ten trainings.
+What a checkpoint needs: PyTorch's notes on reproducibility, and "Saving and loading a general checkpoint".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import resumed_training
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import has_keys, kind_in_words, same
+from worldsize.checks.resilience.resumed_lesson import INPUTS, PARTS, Lesson, ResumePlan, State, drawn_lesson
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
+
+POINTS = {
+    "ended at any step and begun again, it comes to the same bits": 1.0,
+    "never ended, it takes every step once and returns the model's state": 0.25,
+    "rank 0 alone saves, after every few steps and after the last": 0.25,
+}
+RESUMED, ALL_STEPS, SAVED = POINTS
+NEVER = -1
+CLOSE = {"tolerance": 1e-9, "near_zero": 1e-11}
+ALONE = "A step is one call of training.step, which does all there is to do; the generator's numbers stay as they come."
+
+PLANS = (
+    ResumePlan(2, 9, 2, 4, ends=((), (5,), (2,), (3,), (4,), (6,), (8,), (5, 1), (3, 3), (9,))),
+    ResumePlan(1, 7, 1, 3, ends=((), (1,), (5,))),
+    ResumePlan(3, 7, 3, 2, ends=((), (4,), (6,))),
+)
+
+
+def train_to_the_end(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a training that can be ended at any step: `train_to_the_end(training, steps, every, load, save)`.
+
+    It returns the model's state, {"weight": [inputs]}, on every rank.
+    """
+    return judge("train_to_the_end", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for plan in PLANS:
+        lesson = drawn_lesson(plan, np.random.default_rng(arena.draws.getrandbits(32)))
+        yield from _lives(arena, fn, lesson)
+
+
+def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
+    """The first life of every training, then the second of those that were ended, and so on."""
+    plan = lesson.plan
+    files = [np.zeros(0, "uint8")] * len(plan.ends)
+    done = [0] * len(plan.ends)  # steps that the file holds
+    whole: list[np.ndarray] = []  # the weights of the training that was never ended, by rank
+
+    for life in range(len(lesson.lives)):
+        ends = {k: (*of_training, NEVER)[life] for k, of_training in enumerate(plan.ends) if life <= len(of_training)}
+        cases = [lesson.case(life, end, files[k]) for k, end in ends.items()]
+
+        def examine(ended: ArenaResult, life: int = life, ends: dict[int, int] = ends) -> dict[str, Complaint]:
+            by_training = list(zip(*ended.returned, strict=True))  # [training][rank]
+            found: dict[str, Complaint] = {}
+            for (k, end), rows in zip(ends.items(), by_training, strict=True):
+                _add(found, _examine(lesson, rows, (life, end, done[k]), whole))
+                if any(found.values()):
+                    return found
+                if life == 0 and end == NEVER:
+                    whole.extend(row["returned"]["weight"] for row in rows)
+                if len(rows[0]["file"]):
+                    files[k] = rows[0]["file"]
+                    done[k] += rows[0]["saved"][-1]
+            return found
+
+        yield Case(
+            f"{plan}{_which_life(life)}",
+            lambda cases=cases: arena.ranks(fn, [cases] * plan.world_size, driver=resumed_training.lived),
+            examine,
+        )
+
+
+def _which_life(life: int) -> str:
+    return ("", ", begun again", ", begun again for the second time")[life]
+
+
+def _add(found: dict[str, Complaint], more: dict[str, Complaint]) -> None:
+    for name, complaint in more.items():
+        found[name] = found.get(name) or complaint
+
+
+# ---- one life of one training ----------------------------------------------------------------
+
+Rows = Sequence[dict[str, Any]]
+LifeOf = tuple[int, int, int]  # which life, the step of it before which it is ended, the steps that its file holds
+
+
+def _examine(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> dict[str, Complaint]:
+    life, end, done = of
+    kind = RESUMED if life else ALL_STEPS
+    complaint = _apart(rows) or _wrong_end(rows, end) or _wrong_places(lesson, rows, end, done)
+    if complaint:
+        return {kind: f"{_when(lesson, of)}{complaint}"}
+
+    found = {kind: None, SAVED: _wrong_saves(lesson, rows, end, done)}
+    if end == NEVER:
+        found[kind] = _wrong_return(rows) or _wrong_weights(lesson, rows, of, whole)
+        if found[kind]:
+            found[kind] = f"{_when(lesson, of)}{found[kind]}"
+    return found
+
+
+def _when(lesson: Lesson, of: LifeOf) -> str:
+    life, _, done = of
+    if not life:
+        return ""
+    if done == lesson.plan.steps:
+        return f"from a checkpoint of all {done} steps: "
+    return f"from a checkpoint of {count(done, 'step')}: "
+
+
+def _apart(rows: Rows) -> Complaint:
+    if rows[0]["how"] != "apart":
+        return None
+
+    words = rows[0]["words"]
+    if "gather" in words:
+        return f"{words}: gather is for all ranks together, so it stands before any `if training.rank == 0`."
+    if "has ended" in words:
+        return f"{words}: every rank goes on from the same checkpoint; load() on each of them."
+    return f"{words}: every rank goes on from the same place; load() on each of them, and not on rank 0 alone."
+
+
+def _wrong_end(rows: Rows, end: int) -> Complaint:
+    """Whether a life went on for as long as it was let."""
+    for rank, row in enumerate(rows):
+        if end == NEVER and row["how"] == "ended":
+            return f"rank {rank} takes steps without end: {count(len(row['taken']), 'step')} so far"
+    return None
+
+
+def _wrong_places(lesson: Lesson, rows: Rows, end: int, done: int) -> Complaint:
+    plan = lesson.plan
+    until = plan.steps if end == NEVER else min(plan.steps, done + end)
+    right = [divmod(step, plan.batches) for step in range(done, until)]
+    for rank, row in enumerate(rows):
+        taken = [tuple(place) for place in row["taken"]]
+        for place, expected in zip(taken, right, strict=False):
+            if place != expected:
+                return (
+                    f"rank {rank} took step{place}, expected step{expected}: an epoch has {plan.batches} batches, and step "
+                    f"number k, counted from 0, is divmod(k, training.batches). How many are done belongs in the checkpoint."
+                )
+        if len(taken) > len(right):
+            return f"rank {rank} took {count(len(taken), 'step')}, expected {len(right)}: {plan.steps} are all."
+        if len(taken) < len(right):
+            return f"rank {rank} took {count(len(taken), 'step')} and returned, expected {len(right)}."
+    return None
+
+
+def _wrong_saves(lesson: Lesson, rows: Rows, end: int, done: int) -> Complaint:
+    plan = lesson.plan
+    for rank, row in enumerate(rows[1:], 1):
+        if row["saved"]:
+            return f"rank {rank} saved: there is one file, and several ranks would write it at once. Rank 0 alone saves."
+
+    last = len(rows[0]["taken"]) + done
+    expected = [step for step in range(done + 1, last + 1) if step % plan.every == 0 or step == plan.steps]
+    got = [step + done for step in rows[0]["saved"]]
+    if got == expected:
+        return None
+    return (
+        f"rank 0 saved after steps {_list(got)}, expected {_list(expected)}: after every {count(plan.every, 'step')}, counted "
+        f"from the beginning of the training, and after the last."
+    )
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
+
+
+# ---- the weights -----------------------------------------------------------------------------
+
+
+def _wrong_return(rows: Rows) -> Complaint:
+    for rank, row in enumerate(rows):
+        got = row["returned"]
+        if not has_keys(got, "weight") or not isinstance(got["weight"], np.ndarray) or got["weight"].shape != (INPUTS,):
+            came = f"a dict with {', '.join(map(str, got)) or 'nothing'}" if isinstance(got, dict) else kind_in_words(got)
+            return f"rank {rank}: expected training.model.state_dict() at the end, got {came}"
+    return None
+
+
+def _wrong_weights(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> Complaint:
+    life, _, done = of
+    begun = lesson.fresh(0 if done else life)  # where nothing was saved, the next life is the first one
+    right = lesson.advanced(begun, lesson.plan.steps).parts[0]
+    for rank, row in enumerate(rows):
+        got = row["returned"]["weight"]
+        if not same(got, right, **CLOSE):
+            slip = _slip(lesson, got, of) if life else ALONE
+            return f"rank {rank}: expected the weights {_numbers(right)}, got {_numbers(got)}. {slip}"
+        if life and done and not np.array_equal(got, whole[rank]):
+            far = np.abs(got - whole[rank]).max()
+            return (
+                f"rank {rank}: the weights differ by {far:.2g} from those of a training that was never ended: no number may be "
+                f"rounded on its way."
+            )
+    return None
+
+
+def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
+    """What was left out, by the weights that leaving it out leads to."""
+    life, _, done = of
+    if done == 0:
+        return "There was no checkpoint: it begins with what training has."
+
+    steps = lesson.plan.steps
+    saved, fresh = lesson.advanced(lesson.fresh(0), done), lesson.fresh(life)
+    for many in range(1, len(PARTS) + 1):
+        for missing in combinations(range(len(PARTS)), many):
+            parts = tuple((fresh if k in missing else saved).parts[k] for k in range(len(PARTS)))
+            if same(got, lesson.advanced(State(parts, done), steps).parts[0], **CLOSE):
+                names = " and ".join(PARTS[k] for k in missing)
+                return f"{names[0].upper()}{names[1:]} did not come back: they are those of the new process."
+
+    noises = saved.parts[3]
+    for rank in range(len(noises)):
+        parts = (*saved.parts[:3], (noises[rank],) * len(noises))
+        if same(got, lesson.advanced(State(parts, done), steps).parts[0], **CLOSE):
+            return (
+                f"Every rank went on with the generator of rank {rank}: each has its own. Gather the states of all of them into "
+                f"the checkpoint, and take training.rank's when it is loaded."
+            )
+
+    for step in range(max(0, done - lesson.plan.every), done):
+        earlier = replace(lesson.advanced(lesson.fresh(0), step), done=done)
+        if same(got, lesson.advanced(earlier, steps).parts[0], **CLOSE):
+            return f"All of the state is that after {count(step, 'step')}: take the state after the step, not before."
+    return (
+        "Model, optimizer, schedule and the generator of every rank: is each saved as it is after the step, and loaded before "
+        "the next one?"
+    )
+
+
+def _numbers(values: np.ndarray) -> str:
+    return "[" + ", ".join(f"{value:.6g}" for value in values) + "]"

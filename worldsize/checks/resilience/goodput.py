@@ -1,0 +1,247 @@
+"""The check of a day's accounting: work, saves, failures and restarts, replayed from the times at which failures came.
+
+What came back is held against a replay of the same day, and a wrong share is told by the rule that would have given it. The
+times of the fixed days tell the rules apart; the drawn ones (three days of random failures) are at least MARGIN from every
+moment at which a save or a restart ends, so that no rounding decides. No wrong rule gives a drawn day's share by luck:
+that takes two real numbers which agree to 9 digits. Left out: the mean over days, which Young and Daly give
+(`formulas.goodput`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas import goodput as formulas
+
+POINTS = {
+    "a failure in the work loses what is not saved, and costs a restart": 0.5,
+    "a failure in a restart begins it again": 0.5,
+    "a failure in a save loses what it was saving": 0.25,
+    "without failures: work, saves, and work again": 0.25,
+}
+AT_WORK, IN_RESTART, IN_SAVE, NONE = POINTS
+EXACT, MARGIN = 1e-9, 1e-3
+
+
+@dataclass(frozen=True)
+class Day:
+    """The arguments of `goodput`, all in seconds."""
+
+    interval_s: float
+    save_s: float
+    restart_s: float
+    day_s: float
+    failures_at: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{t:g}" for t in self.failures_at) or "none"
+        return (
+            f"{self.interval_s:g} s of work, {self.save_s:g} s a save, {self.restart_s:g} s a restart, a day of "
+            f"{self.day_s:g} s, failures at {times}"
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a day is kept account of; every value but the first is a mistake."""
+
+    lost: str = "work"  # what a failure loses: "work" since the last save, "nothing", "all", an "interval", "half" of one
+    restart: str = "again"  # after a failure in a restart: "again", "ignored", one "after" the other
+    in_save: str = "lost"  # a failure in a save: "lost", "kept", "ignored"
+    at_end: str = "counts"  # the work since the last save: "counts", "lost"
+    goes_on: str = "anew"  # the interval after a restart: "anew", or the "rest" of the one before
+    save_counts: bool = False
+    restart_costs: bool = True
+    first_save: bool = False  # before the first work
+    beyond: bool = False  # the last interval is counted to its end, past the day's
+
+
+RIGHT = Rules()
+
+
+def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) -> float:
+    """The share of the day that is work which was not lost. `ends` gets the moments at which work, save or restart ends."""
+    failures = [t for t in day.failures_at if t < day.day_s]
+    ends = [] if ends is None else ends
+    now, kept, due = day.save_s * rules.first_save, 0.0, day.interval_s  # due: the work until the next save
+
+    while now < day.day_s:
+        worked_at, saved_at = now + due, now + due + day.save_s
+        ends += [worked_at, saved_at]
+        failure = failures[0] if failures else float("inf")
+        in_save = worked_at <= failure < saved_at
+        if in_save and rules.in_save == "ignored":
+            failures.pop(0)
+        elif failure < saved_at:
+            failures.pop(0)
+            worked_s = min(due, failure - now)
+            if in_save and rules.in_save == "kept":
+                kept, worked_s = kept + worked_s, 0.0
+            kept = _after_a_failure(kept, worked_s, rules, day)
+            rest_s = max(0.0, worked_at - failure) or day.interval_s
+            due = rest_s if rules.goes_on == "rest" else day.interval_s
+            now = _restarted(failure, failures, day, rules, ends)
+        elif saved_at <= day.day_s:
+            now, kept, due = saved_at, kept + due + day.save_s * rules.save_counts, day.interval_s
+        else:
+            return (kept + _at_the_end(now, due, rules, day)) / day.day_s
+
+    return kept / day.day_s
+
+
+def _at_the_end(now: float, due: float, rules: Rules, day: Day) -> float:
+    """What counts of the interval in which the day ends."""
+    if rules.at_end == "lost":
+        return 0.0
+    if rules.beyond:
+        return due
+    return day.day_s - now if rules.save_counts else min(due, day.day_s - now)
+
+
+def _after_a_failure(kept: float, worked_s: float, rules: Rules, day: Day) -> float:
+    if rules.lost == "nothing":
+        return kept + worked_s
+    if rules.lost == "all":
+        return 0.0
+    if rules.lost == "interval":
+        return kept + worked_s - day.interval_s
+    if rules.lost == "half":
+        return kept + worked_s - day.interval_s / 2
+    return kept
+
+
+def _restarted(failure: float, failures: list[float], day: Day, rules: Rules, ends: list[float]) -> float:
+    """When work goes on; failures on the way are taken off the list."""
+    if not rules.restart_costs:
+        return failure
+
+    until = failure + day.restart_s
+    ends.append(until)
+    while failures and failures[0] < until:
+        again = failures.pop(0)
+        if rules.restart == "again":
+            until = again + day.restart_s
+        elif rules.restart == "after":
+            until += day.restart_s
+        ends.append(until)
+    return until
+
+
+FIXED = (
+    (NONE, Day(11, 2.3, 5.7, 100)),
+    (NONE, Day(11, 2.3, 5.7, 91)),  # ends in a save
+    (NONE, Day(30, 0, 0, 20)),
+    (AT_WORK, Day(11, 2.3, 5.7, 100, (34.1,))),
+    (AT_WORK, Day(11, 2.3, 5.7, 100, (3.4, 57.4, 101.3))),  # before the first save; the last is after the day
+    (AT_WORK, Day(7, 1.2, 0, 60, (20.5, 46.6))),
+    (AT_WORK, Day(11, 2.3, 5.7, 103, (101.2,))),  # the day ends in a restart
+    (IN_SAVE, Day(11, 4.3, 5.7, 101, (28.4,))),
+    (IN_SAVE, Day(11, 4.3, 5.7, 101, (12.1, 60.3))),
+    (IN_RESTART, Day(11, 2.3, 8.9, 109, (34.1, 38.4))),
+    (IN_RESTART, Day(11, 2.3, 8.9, 127, (5.3, 11.6, 19.9, 28.1, 94.7))),  # one after another
+    (IN_RESTART, Day(11, 2.3, 8.9, 104, (50.2, 95.1, 101.9))),
+)
+
+
+def goodput(arena: Arena, fn: Callable) -> Verdict:
+    """Check of goodput: `goodput(interval_s, save_s, restart_s, day_s, failures_at)`, a share from 0 to 1."""
+    return judge("goodput", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for kind, day in FIXED:
+        yield _case(arena, fn, kind, day)
+    for failures in (6, 15, 40):
+        yield _case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures")
+
+
+def _drawn(draws: random.Random, failures: int) -> Day:
+    """A day with so many failures, none of which comes within MARGIN of a moment that decides."""
+    while True:
+        times = sorted(round(draws.uniform(0, 1000), 3) for _ in range(failures))
+        day = Day(
+            round(draws.uniform(15, 40), 2), round(draws.uniform(2, 6), 2), round(draws.uniform(5, 15), 2), 1000, tuple(times)
+        )
+        ends: list[float] = [day.day_s]
+        replayed(day, ends=ends)
+        if all(abs(t - end) > MARGIN for t in times for end in ends):
+            return day
+
+
+def _case(arena: Arena, fn: Callable, kind: str, day: Day, name: str = "") -> Case:
+    given = (day.interval_s, day.save_s, day.restart_s, day.day_s, list(day.failures_at))
+    return Case(name or str(day), lambda: arena.call(fn, *given), lambda ended: _examine(ended, kind, day))
+
+
+def _examine(ended: ArenaResult, kind: str, day: Day) -> dict[str, Complaint]:
+    complaint = _wrong(ended.returned[0], day)
+    return {kind: complaint}
+
+
+def _wrong(returned: Any, day: Day) -> Complaint:
+    got = number(returned)
+    if isinstance(got, str):
+        return f"expected the share of the day that is work which was not lost, one number, {got}"
+
+    right = replayed(day)
+    if close(got, right, EXACT):
+        return None
+    telling = {words: share for words, share in _mistakes(day).items() if not close(share, right, EXACT)}
+    return f"expected {right:.6g}, {right * day.day_s:.6g} s of {day.day_s:g} s, got {got:.6g}{first_named(got, telling, EXACT)}"
+
+
+def _mistakes(day: Day) -> dict[str, float]:
+    def ruled(**changed: Any) -> float:
+        return replayed(day, Rules(**changed))
+
+    hours = replayed(day) * day.day_s
+    return {
+        "These are seconds: divide by day_s.": hours,
+        "This is the share that is lost: 1 minus it.": 1 - hours / day.day_s,
+        "A failure in a restart is passed over here: the restart begins again.": ruled(restart="ignored"),
+        "A failure in a restart adds a whole restart here to the one that it ended: it begins again from the failure.": ruled(
+            restart="after"
+        ),
+        "A failure in a save is passed over here: the save is not complete, and what it was saving is lost.": ruled(
+            in_save="ignored"
+        ),
+        "A failure in a save keeps what was being saved here: a save that is not complete saves nothing.": ruled(in_save="kept"),
+        "A failure after the day's end is counted here: it does not happen.": _with_later_failures(day),
+        "Failures are not in it.": replayed(Day(day.interval_s, day.save_s, day.restart_s, day.day_s)),
+        "The work since the last save is kept here: a failure loses it.": ruled(lost="nothing"),
+        "A failure loses all work of the day here: what was saved is kept.": ruled(lost="all"),
+        "A failure loses a whole interval here: it loses the work since the last save.": ruled(lost="interval"),
+        "A failure loses half an interval here, which is the mean: replay the day, with the times that failures had.": ruled(
+            lost="half"
+        ),
+        "The restart takes no time here.": ruled(restart_costs=False),
+        "After a restart only the rest of the interval is worked before the next save: a whole interval begins.": ruled(
+            goes_on="rest"
+        ),
+        "Saves count as work here: nothing is trained in them.": ruled(save_counts=True),
+        "There is a save before the first work: nothing is there to be saved.": ruled(first_save=True),
+        "The work since the last save, at the day's end, does not count here: nobody has lost it.": ruled(at_end="lost"),
+        "The last interval is counted to its end, which is after the day's.": ruled(beyond=True),
+        "This is the formula for many days: replay this one, with the times that its failures had.": _by_formula(day),
+    }
+
+
+def _with_later_failures(day: Day) -> float:
+    """A failure of after the day, in the interval in which the day ends, takes what was worked in it."""
+    if not day.failures_at or day.failures_at[-1] < day.day_s:
+        return float("nan")
+    return replayed(day, Rules(at_end="lost"))
+
+
+def _by_formula(day: Day) -> float:
+    if not day.failures_at or not day.save_s:
+        return float("nan")
+    mtbf_s = day.day_s / len(day.failures_at)
+    return formulas.effective_share(day.interval_s, day.save_s, day.restart_s, mtbf_s)

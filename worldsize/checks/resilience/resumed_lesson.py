@@ -1,0 +1,108 @@
+"""A training that is ended and begun again, in NumPy: what `drivers.resumed_training` does, so that a check has the weights.
+
+Its state can be taken at any step, and be put together of parts that belong to different lives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.drivers.resumed_training import MOMENTUM, NOISE, rate_at
+from worldsize.checks.kit.judge import ranks_in_words
+
+INPUTS, EPOCHS, MOST_DRAWS = 3, 4, 40
+PARTS = ("the model", "the optimizer's state", "the schedule's state", "the generators' states")
+
+
+@dataclass(frozen=True)
+class ResumePlan:
+    """`ends`: for each training, before which step of a life the job is ended, life after life; the last life is not."""
+
+    world_size: int
+    steps: int
+    every: int
+    batches: int
+    ends: tuple[tuple[int, ...], ...]
+
+    def __str__(self) -> str:
+        return f"{ranks_in_words(self.world_size)}, {self.steps} steps, a checkpoint every {self.every}"
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a life begins with where there is no checkpoint. `seeds` by rank."""
+
+    weight: np.ndarray
+    momentum: np.ndarray
+    last_step: int
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """All of a training at one moment. `noises[r]` is (seed, how many have been drawn) of rank r's generator."""
+
+    parts: tuple[np.ndarray, np.ndarray, int, tuple[tuple[int, int], ...]]  # in the order of PARTS
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A training with its data: x [epochs, batches, ranks, inputs], y without the last."""
+
+    plan: ResumePlan
+    x: np.ndarray
+    y: np.ndarray
+    rate: float
+    lives: tuple[Life, ...]
+
+    def case(self, life: int, ends: int, file: np.ndarray) -> dict[str, Any]:
+        begun = self.lives[life]
+        return {
+            "steps": self.plan.steps, "every": self.plan.every, "ends": ends, "file": file, "x": self.x, "y": self.y,
+            "rate": self.rate, "weight": begun.weight, "momentum": begun.momentum, "last_step": begun.last_step,
+            "seeds": list(begun.seeds),
+        }  # fmt: skip
+
+    def fresh(self, life: int) -> State:
+        begun = self.lives[life]
+        return State((begun.weight, begun.momentum, begun.last_step, tuple((seed, 0) for seed in begun.seeds)))
+
+    def advanced(self, state: State, until: int) -> State:
+        """The state when `until` steps are done. As `resumed_training.Training` does it, in NumPy."""
+        weight, momentum, last_step, noises = state.parts
+        for done in range(state.done, until):
+            epoch, batch = divmod(done, self.plan.batches)
+            slopes = []
+            for rank, (seed, drawn) in enumerate(noises):
+                x = self.x[epoch, batch, rank] + NOISE * noise(seed)[drawn]
+                slopes.append(2 * x * (x @ weight - self.y[epoch, batch, rank]))
+            momentum = MOMENTUM * momentum + np.mean(slopes, axis=0)
+            weight = weight - rate_at(self.rate, last_step) * momentum
+            last_step += 1
+            noises = tuple((seed, drawn + 1) for seed, drawn in noises)
+        return State((weight, momentum, last_step, noises), until)
+
+
+@lru_cache(64)
+def noise(seed: int) -> np.ndarray:
+    """What a rank's generator gives, draw after draw: [MOST_DRAWS, inputs]."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return np.stack([torch.randn(INPUTS, generator=generator, dtype=torch.float64).numpy() for _ in range(MOST_DRAWS)])
+
+
+def drawn_lesson(plan: ResumePlan, draws: np.random.Generator) -> Lesson:
+    shape = (EPOCHS, plan.batches, plan.world_size)
+    x = draws.normal(size=(*shape, INPUTS))
+    y = x @ draws.normal(size=INPUTS) + draws.normal(size=shape)
+    lives = []
+    for life in range(1 + max(map(len, plan.ends))):
+        seeds = tuple(int(seed) for seed in draws.integers(1, 2**31, plan.world_size))
+        lives.append(Life(draws.normal(size=INPUTS) + life, draws.normal(size=INPUTS), 11 * life, seeds))
+    return Lesson(plan, x, y, float(draws.uniform(0.02, 0.04)), tuple(lives))

@@ -1,0 +1,263 @@
+"""The check of a file that is replaced at once: writers are really killed, and what is left must be the old file or the new one.
+
+A writer is a process of its own (`drivers.killed_writer`). It dies at a byte, the kernel sees to that, at 0, at the last one
+and at drawn ones between; or at the moment at which the folder changes, at each of the first CHANGES of them, so that no kill
+between two calls is left to luck. What the folder then holds comes back as bytes, and is judged here. Every draw shows the
+same mistakes: a file that is written in place is torn at every byte. Left out: what a disk does when its machine loses power
+(fsync is seen to be called, on a file that holds all of the data), writers of one path at once, and a submission that
+rewrites the driver in its own process, which is longer than the exercise.
+rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pillai et al., "All file systems are not created
+equal", OSDI 2014, for what happens to a rename without fsync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import killed_writer
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
+
+POINTS = {
+    "a kill at any moment leaves the old file or the new one, whole": 0.75,
+    "the data are on disk, beside the file, before they get its name": 0.5,
+    "ranks that save at once do not meet, and what is left of killed saves does not pile up": 0.25,
+}
+WHOLE, ON_DISK, APART = POINTS
+NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank10"
+SMALL, OLD, LARGE = 1_500, 2_200, 300_000  # bytes; the old file is longer than the small new one
+CHANGES, MEETINGS, KILLED = 8, 5, 4
+
+Row = dict[str, Any]
+
+
+def save_atomically(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a file that is replaced at once: `save_atomically(path, data)` puts `data`, bytes, into the file `path`."""
+    return judge("save_atomically", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    draws = np.random.default_rng(arena.draws.getrandbits(32))
+
+    def drawn(size: int) -> np.ndarray:
+        return draws.integers(0, 256, size, "uint8")
+
+    def case(name: str, scenarios: list[dict], examine: Callable[[list[Row]], dict[str, Complaint]]) -> Case:
+        return Case(
+            name,
+            lambda: arena.ranks(fn, [scenarios], driver=killed_writer.tried),
+            lambda ended: examine(_rows(ended)),
+        )
+
+    first, new, old, large = drawn(SMALL), drawn(SMALL), drawn(OLD), drawn(LARGE)
+    yield case(
+        f"{SMALL:,} bytes, nothing killed",
+        [scenario({}, save(first, dies="here")), scenario({}, save(first)), scenario({NAME: old}, save(new)),
+         scenario({NAME: old}, save(drawn(0)))],
+        lambda rows: {WHOLE: _not_saved(rows, (first, first, new, drawn(0)))},
+    )  # fmt: skip
+
+    for what, before, data, others in (
+        (f"{SMALL:,} bytes, no file yet", None, first, 1),
+        (f"{SMALL:,} bytes over an old file of {OLD:,}", old, new, 3),
+        (f"{LARGE:,} bytes over an old file of {OLD:,}", old, large, 2),
+    ):
+        files = {} if before is None else {NAME: before}
+        deaths = [["byte", k] for k in _bytes_to_die_at(len(data), others, draws)]
+        if len(data) <= OLD:
+            deaths = [None, *deaths, *(["change", j] for j in range(1, CHANGES + 1))]
+        yield case(
+            what,
+            [scenario(files, save(data, dies=death)) for death in deaths],
+            lambda rows, before=before, data=data, deaths=deaths: _examine_kills(rows, deaths, before, data),
+        )
+
+    one, other = drawn(SMALL), drawn(SMALL + 7)
+    yield case(
+        f"{NAME} and {PEER} are saved at once",
+        [scenario({}, save(one, meets=[j, PEER, other])) for j in range(1, MEETINGS + 1)],
+        lambda rows: {APART: next(filter(None, (_met(row, {NAME: one, PEER: other}) for row in rows)), None)},
+    )
+
+    killed = [save(drawn(LARGE), dies=["byte", k]) for k in _bytes_to_die_at(LARGE, KILLED - 2, draws)]
+    neighbour = drawn(40)
+    yield case(
+        f"{NAME} after {KILLED} saves of it that were killed",
+        [scenario({NAME: old, NEIGHBOUR: neighbour}, *killed, save(new))],
+        lambda rows: {APART: _piled_up(rows[0], {NAME: new, NEIGHBOUR: neighbour})},
+    )
+
+
+def save(data: np.ndarray, name: str = NAME, dies: Any = None, meets: list | None = None) -> dict[str, Any]:
+    """A save of a scenario, as `killed_writer.tried` wants it."""
+    return {"name": name, "data": data, "dies": dies, "meets": meets}
+
+
+def scenario(files: dict[str, np.ndarray], *saves: dict) -> dict[str, Any]:
+    return {"files": files, "saves": list(saves)}
+
+
+def _bytes_to_die_at(size: int, others: int, draws: np.random.Generator) -> list[int]:
+    """A writer that may write so many bytes dies at the next: none, all but the last, and drawn numbers between."""
+    return [0, size - 1, *map(int, draws.integers(1, size - 1, others))]
+
+
+def _rows(ended: ArenaResult) -> list[Row]:
+    return list(ended.returned[0])
+
+
+# ---- what is left ----------------------------------------------------------------------------
+
+
+def _not_saved(rows: list[Row], data: tuple[np.ndarray, ...]) -> Complaint:
+    for row, right in zip(rows, data, strict=True):
+        complaint = _raised(row["ended"][-1]) or _wrong_content(row["files"], right)
+        if complaint:
+            return complaint
+
+    return None
+
+
+def _raised(ended: dict[str, Any], who: str = "the save") -> Complaint:
+    if ended["how"] == "raised":
+        return f"{who} raised {ended['error']}"
+    if ended["how"] != "returned":
+        return f"{who} did not return: its process was {ended['how'] if ended['how'] == 'killed' else 'ended'}"
+    return None
+
+
+def _wrong_content(files: dict[str, np.ndarray], right: np.ndarray) -> Complaint:
+    got = files.get(NAME)
+    if got is None:
+        there = ", ".join(files) or "nothing"
+        return f"afterwards there is no file {NAME}; the folder holds {there}. Give the finished file its name: os.replace."
+    if not np.array_equal(got, right):
+        return f"afterwards {NAME} does not hold the data: expected {len(right):,} bytes, got {_in_words(got, right, None)}"
+    return None
+
+
+def _examine_kills(
+    rows: list[Row], deaths: list[Any], before: np.ndarray | None, data: np.ndarray
+) -> dict[str, Complaint]:
+    found: dict[str, Complaint] = {WHOLE: None}
+    for row, death in zip(rows, deaths, strict=True):
+        ended, left = row["ended"][0], row["files"].get(NAME)
+        if death is None:
+            found[ON_DISK] = _not_on_disk(ended)
+        if found[WHOLE] is None and not _is_one_of(left, (before, data)):
+            found[WHOLE] = _torn(ended, death, left, before, data)
+
+    if found[WHOLE] and rows[0]["ended"][0].get("elsewhere"):  # what is torn was copied from there
+        found[WHOLE] += f" Besides, {found[ON_DISK]}"
+    return found
+
+
+def _is_one_of(left: np.ndarray | None, files: tuple[np.ndarray | None, ...]) -> bool:
+    if left is None:
+        return any(file is None for file in files)
+    return any(file is not None and np.array_equal(left, file) for file in files)
+
+
+def _torn(
+    ended: dict[str, Any], death: list, left: np.ndarray | None, before: np.ndarray | None, data: np.ndarray
+) -> str:
+    held = _in_words(left, data, before)
+    if ended["how"] == "returned" and death[0] == "byte":
+        return (
+            f"the system wrote {death[1]:,} of {len(data):,} bytes and no more, and {NAME} was left with {held}: os.write "
+            f"returns how many bytes it has written, and there may be fewer than it was given. Go on with the rest, or use "
+            f'open(…, "wb"), whose write does.'
+        )
+
+    moment = f"when it had written {death[1]:,} of {len(data):,} bytes"
+    if death[0] == "change":
+        moment = "between two of its calls"
+    kill = f"killed {moment}, it left {NAME} with {held}."
+    if left is None:
+        return (
+            f"killed {moment}, it left no file {NAME}: the old one was gone before the new one had its name. os.replace puts "
+            f"the new one in its place at once."
+        )
+    return f"{kill} Write all of it into another file of the same folder, and give that the name when it is done: os.replace."
+
+
+def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | None) -> str:
+    if left is None:
+        return "no file"
+    if not len(left):
+        return "0 bytes"
+
+    size = f"{len(left):,} bytes"
+    if len(left) < len(data) and np.array_equal(left, data[: len(left)]):
+        return f"the first {size} of the new data"
+    if before is not None and len(left) == len(before) and not np.array_equal(left, before):
+        return "new data at its beginning and the old at its end"
+    return f"{size} that are neither the old ones nor the new ones"
+
+
+# ---- on disk ---------------------------------------------------------------------------------
+
+
+def _not_on_disk(ended: dict[str, Any]) -> Complaint:
+    if ended["how"] != "returned":
+        return _raised(ended)
+    if ended["elsewhere"]:
+        return (
+            f"the file was written in {ended['elsewhere']} and renamed from there. In another file system a rename fails, or is "
+            f"a copy, which a kill can tear: write it in path.parent."
+        )
+    if ended["on_disk"]:
+        return None
+    return (
+        "the data got the file's name before they were on disk: if the machine stops now, the name may be there and the data "
+        "not. Before os.replace: flush the file, then os.fsync(file.fileno()), while it is open."
+    )
+
+
+# ---- others ----------------------------------------------------------------------------------
+
+
+def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
+    """Two saves at once, of which one stood still in its midst."""
+    ended, files = row["ended"][0], row["files"]
+    advice = (
+        "Both wrote into one temporary file, or one removed the other's: make its name from all of path.name, as "
+        'path.name + ".tmp" (path.with_suffix would take ".rank1" away).'
+    )
+    complaint = _raised(ended, f"the save of {NAME}") or _raised(ended["other"], f"the save of {PEER}")
+    if complaint:
+        return f"{complaint}. {advice}"
+
+    for name, data in right.items():
+        got = files.get(name)
+        if got is None or not np.array_equal(got, data):
+            other = next(theirs for whose, theirs in right.items() if whose != name)
+            held = "the other one's data" if got is not None and np.array_equal(got, other) else _in_words(got, data, None)
+            return f"afterwards {name} holds {held}. {advice}"
+
+    more = sorted(set(files) - set(right))
+    return f"afterwards the folder holds {', '.join(more)} too. {advice}" if more else None
+
+
+def _piled_up(row: Row, right: dict[str, np.ndarray]) -> Complaint:
+    files = row["files"]
+    complaint = _raised(row["ended"][-1], "the last save") or _wrong_content(files, right[NAME])
+    if complaint:
+        return complaint
+
+    if NEIGHBOUR not in files or not np.array_equal(files[NEIGHBOUR], right[NEIGHBOUR]):
+        return f"{NEIGHBOUR}, another rank's file, is gone: remove nothing but what your own killed saves left behind."
+
+    left = {name: data for name, data in files.items() if name not in right}
+    if not left:
+        return None
+    total = sum(map(len, left.values()))
+    return (
+        f"{count(len(left), 'temporary file')} of killed saves are still there, {total:,} bytes: {', '.join(list(left)[:3])}. "
+        f"With a name that path alone decides, the next save writes over what the last one left."
+    )

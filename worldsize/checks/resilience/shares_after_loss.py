@@ -1,0 +1,257 @@
+"""The check of an epoch that goes on with fewer ranks, or with more: who takes which samples, and at which rate.
+
+One plain call for each loss. The samples that are left must be in one share, once; and when every rank has taken k of its
+share, those together must be the next ones of the order, so that the next loss is told by one number again. That the shares
+differ by one sample at most follows from it, and is looked at first. Any such shares pass: which rank takes which of a round's
+samples is open. Nothing hangs on luck: samples are drawn, and are names alone. Left out: a step in which some ranks have no
+sample any more, whose mean must be weighted (lab 04). The linear rule of the rate: P. Goyal et al., arXiv:1706.02677, 2017.
+An epoch's samples in one order for any number of ranks: PyTorch's TorchElastic example, `ElasticDistributedSampler`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
+
+POINTS = {
+    "every sample that is left is in one share, once": 0.25,
+    "whenever all ranks have taken k more, those are the next ones of the order": 0.75,
+    "the shares differ by one sample at most": 0.25,
+    "the rate goes with the global batch": 0.25,
+}
+ONCE, NEXT, EVEN, RATE = POINTS
+CLOSE = 1e-6
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`samples` in the epoch, of which `done` were trained by `world_size` ranks, before `alive` go on."""
+
+    samples: int
+    done: int
+    world_size: int
+    alive: tuple[int, ...]
+
+    @property
+    def left(self) -> int:
+        return self.samples - self.done
+
+    def __str__(self) -> str:
+        who = ", ".join(map(str, self.alive))
+        return f"{self.world_size} ranks, {self.done} of {count(self.samples, 'sample')} done, ranks {who} go on"
+
+
+LOSSES = (
+    Loss(20, 8, 4, (0, 1, 2)),  # 12 left, 4 each
+    Loss(24, 8, 4, (0, 2, 3)),  # 16 left: 6, 5, 5
+    Loss(31, 12, 4, (3, 0, 2)),
+    Loss(23, 6, 3, (2,)),
+    Loss(20, 12, 4, (0, 1, 2, 3)),  # all are back: as it was
+    Loss(25, 6, 2, (0, 1, 2)),  # a rank joins
+    Loss(40, 15, 5, (4, 1)),
+    Loss(14, 12, 4, (1, 2, 3)),  # fewer left than ranks
+    Loss(12, 12, 4, (0, 3)),  # nothing left
+    Loss(29, 0, 7, (1, 5, 6, 0, 3)),  # lost before the first step
+)
+
+
+def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
+    """Check of an epoch that goes on: `shares_after_loss(order, done, world_size, alive, rate)` -> ({rank: indices}, rate).
+
+    order is a list of whole numbers, alive a list of ranks.
+    """
+    return judge("shares_after_loss", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for loss in LOSSES:
+        order = arena.draws.sample(range(1000), loss.samples)
+        rate = round(arena.draws.uniform(0.05, 0.5), 3)
+        yield Case(
+            str(loss),
+            lambda loss=loss, order=order, rate=rate: arena.call(
+                fn, order, loss.done, loss.world_size, list(loss.alive), rate
+            ),
+            lambda ended, loss=loss, order=order, rate=rate: _examine(ended, loss, order, rate),
+        )
+
+
+def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> dict[str, Complaint]:
+    got = ended.returned[0]
+    complaint = _no_answer(got, loss)
+    if complaint:
+        return dict.fromkeys(POINTS, complaint)
+
+    shares = {rank: list(map(int, got[0][rank])) for rank in loss.alive}
+    wrong_rate = _wrong_rate(got[1], loss, rate)
+    once = _not_once(shares, loss, order)
+    if once:  # shares of other samples are neither even nor next
+        return {ONCE: once, NEXT: once, EVEN: once, RATE: wrong_rate}
+    uneven = _uneven(shares)
+    return {ONCE: None, EVEN: uneven, NEXT: uneven or _not_next(shares, loss, order), RATE: wrong_rate}
+
+
+def _no_answer(got: Any, loss: Loss) -> Complaint:
+    shape = "({rank: indices}, rate)"
+    if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[0], dict):
+        came = f"a tuple of {len(got)}" if isinstance(got, tuple) else kind_in_words(got)
+        return f"expected two values, {shape}, got {came}"
+    if set(got[0]) != set(loss.alive):
+        named = ", ".join(map(str, got[0])) or "none"
+        why = ""
+        if set(got[0]) == set(range(len(loss.alive))):
+            why = " The ranks that go on need not be 0, 1, 2, …: take them from alive."
+        elif set(got[0]) < set(loss.alive):
+            why = " A rank for which nothing is left has an empty share."
+        elif set(got[0]) > set(loss.alive):
+            why = " A rank that is lost takes nothing."
+        return f"expected a share for each of the ranks {', '.join(map(str, loss.alive))}, got shares for {named}.{why}"
+
+    for rank, share in got[0].items():
+        if not is_row(share) or not are_whole(*(value.item() if isinstance(value, np.ndarray) else value for value in share)):
+            return f"expected a list of samples as the share of rank {rank}, got {kind_in_words(share)}"
+    return None
+
+
+# ---- shares ----------------------------------------------------------------------------------
+
+
+def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Complaint:
+    left = order[loss.done :]
+    taken = Counter(chain.from_iterable(shares.values()))
+    missing = [sample for sample in left if not taken[sample]]
+    twice = [sample for sample in left if taken[sample] > 1]
+    again = [sample for sample in order[: loss.done] if taken[sample]]
+    strange = [sample for sample in taken if sample not in order]
+
+    if strange:
+        word = " These are places in the order, not its samples: order[k]." if _are_places(shares, loss) else ""
+        return f"sample {strange[0]} is not one of the epoch's.{word}"
+    if not (missing or twice or again):
+        return None
+
+    found = []
+    if again:
+        found.append(f"{count(len(again), 'sample')} of the {loss.done} that were done already")
+    if twice:
+        found.append(f"{count(len(twice), 'sample')} more than once")
+    if missing:
+        found.append(f"{count(len(missing), 'sample')} by nobody")
+    told = f"of the {count(loss.left, 'sample')} that are left, taken are: {', '.join(found)}."
+    return f"{told} {_slip(shares, loss, order)}".rstrip()
+
+
+def _are_places(shares: dict[int, list[int]], loss: Loss) -> bool:
+    return sorted(chain.from_iterable(shares.values())) == list(range(loss.done, loss.samples))
+
+
+def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
+    """What leads to just these shares, in words."""
+    left, m, ranks = order[loss.done :], len(loss.alive), loss.alive
+    own_done = loss.done // loss.world_size
+
+    def of(share: Callable[[int, int], list[int]]) -> dict[int, list[int]]:
+        return {rank: share(place, rank) for place, rank in enumerate(ranks)}
+
+    padded = left + (left * m)[: -len(left) % m]
+    slips = {
+        "A rank begins at its own number, and takes every len(alive)-th: begin at its place in alive.": of(
+            lambda place, rank: left[rank::m]
+        ),
+        "The shares are those of all the ranks there were: what the lost ones would have taken is missing.": of(
+            lambda place, rank: left[rank :: loss.world_size]
+        ),
+        "Each rank went on with its old share of the epoch: the lost ranks' are missing.": of(
+            lambda place, rank: order[rank :: loss.world_size][own_done:]
+        ),
+        "Each rank skipped `done` samples of its own share: done counts those of all ranks together.": of(
+            lambda place, rank: order[place::m][loss.done :]
+        ),
+        "The epoch was divided anew, and `done` samples of all taken off each share by their number a rank: leave out "
+        "order[:done] first, then divide.": of(lambda place, rank: order[place::m][loss.done // m :]),
+        "Some are taken twice to make the shares equal, as DistributedSampler does: here shares may differ by one.": of(
+            lambda place, rank: padded[place::m]
+        ),
+        "The samples that do not divide by the number of ranks were left out: here shares may differ by one.": of(
+            lambda place, rank: left[: len(left) // m * m][place::m]
+        ),
+        "The epoch begins again: order[:done] are done.": of(lambda place, rank: order[place::m]),
+        "Every rank takes all that is left.": of(lambda place, rank: left),
+        "done counts samples, not steps: order[done:] are left.": of(
+            lambda place, rank: order[loss.done * loss.world_size :][place::m]
+        ),
+    }
+    blocks = [list(map(int, block)) for block in np.array_split(padded, m)]
+    slips["Some are taken twice to make the shares equal: here shares may differ by one."] = of(lambda place, rank: blocks[place])
+    size = len(left) // m
+    cut = of(lambda place, rank: left[place * size : (place + 1) * size])
+    slips["The samples that do not divide by the number of ranks were left out: the last ones are missing."] = cut
+    for words, given in slips.items():
+        if all(sorted(shares[rank]) == sorted(given[rank]) for rank in ranks):
+            return words
+    return ""
+
+
+def _uneven(shares: dict[int, list[int]]) -> Complaint:
+    sizes = {rank: len(share) for rank, share in shares.items()}
+    if max(sizes.values()) - min(sizes.values()) <= 1:
+        return None
+    told = ", ".join(f"{size} for rank {rank}" for rank, size in sizes.items())
+    return f"the shares have different sizes: {told}. Ranks that have taken theirs would wait for the others."
+
+
+def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Complaint:
+    left, m = order[loss.done :], len(loss.alive)
+    rows: Sequence[list[int]] = list(shares.values())
+    for k in range(1, -(-len(left) // m) + 1):
+        taken = set(chain.from_iterable(row[:k] for row in rows))
+        if taken != set(left[: k * m]):
+            where = _first_wrong(rows, k, left, m)
+            return (
+                f"when every rank has taken {k} more, together they have {where}. Then `done` would not tell what is left after "
+                f"the next loss: deal the samples out one after the other, left[place::{m}], not in blocks."
+            )
+    return None
+
+
+def _first_wrong(rows: Sequence[list[int]], k: int, left: list[int], m: int) -> str:
+    taken = set(chain.from_iterable(row[:k] for row in rows))
+    skipped = next(sample for sample in left[: k * m] if sample not in taken)
+    return f"not taken number {left.index(skipped) + 1} of what is left (sample {skipped}), and others behind it"
+
+
+# ---- the rate --------------------------------------------------------------------------------
+
+
+def _wrong_rate(returned: Any, loss: Loss, rate: float) -> Complaint:
+    got = number(returned)
+    if isinstance(got, str):
+        return f"expected the rate, one number, {got}"
+
+    share = len(loss.alive) / loss.world_size
+    right = rate * share
+    if close(got / right, 1.0, CLOSE):
+        return None
+    mistakes = {
+        "It is the rate of before: with other ranks a step takes other numbers of samples.": rate,
+        "It goes the wrong way: fewer ranks make a smaller global batch, and a smaller rate.": rate / share,
+        "It goes by the square root of the batch: the linear rule is asked for.": rate * share**0.5,
+        "It was divided by the ranks that go on: the rate was that of all ranks together.": rate / len(loss.alive),
+        "It was multiplied by the ranks that go on, and not divided by those there were.": rate * len(loss.alive),
+        "It goes by the ranks that were lost.": rate * (1 - share),
+        "It goes by the samples that are left: the batch goes by the ranks.": rate * loss.left / loss.samples,
+    }
+    telling = {words: value for words, value in mistakes.items() if not close(value / right, 1.0, CLOSE)}
+    gone = f"{len(loss.alive)} of {loss.world_size} ranks"
+    return f"expected the rate {right:.6g}, for {gone}, got {got:.6g}{first_named(got, telling, CLOSE)}"

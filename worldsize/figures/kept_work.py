@@ -1,0 +1,105 @@
+"""A day of failures: hours of work that are kept so far, hour by hour, with every kill marked.
+
+What a failed rank takes with it is a fall of the line. The diagonal is a day without saves and failures. Left out: what the
+hours between two points did, and why a rank failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+
+from worldsize import units
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
+
+MOST_POINTS = 400  # of a line, besides its falls
+HOURS = 24
+Course = Sequence[tuple[float, float]]  # (hour of the day, hours of work kept by then)
+
+
+@base.plain_style
+def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: str = "") -> Picture:
+    """Hours of work that are kept so far, by the hour of the day, a line for each of `days`; `kills` are hours, ticks below.
+
+    None stands for an exercise not yet written. `asks` is the question over the picture; ValueError where it is none.
+    """
+    known = base.written(days)
+    if not known:
+        return base.not_yet(", ".join(days))
+
+    picture = Picture(8.5, 3.9)
+    ax = picture.plot_area()
+    ax.plot([0, HOURS], [0, HOURS], color=base.RULE, linewidth=tokens.THIN_PT, label="no save, no failure")
+    for index, name in enumerate(days):
+        if name in known:
+            _line(ax, index, name, known[name])
+        else:
+            ax.plot([], [], linestyle="none", label=f"{name}: not yet")
+    ax.plot(
+        kills, [-0.6] * len(kills), linestyle="none", marker="x", markersize=6, color=tokens.BAD.light, clip_on=False,
+        label="a rank is killed",
+    )  # fmt: skip
+
+    ax.set_xlim(0, HOURS)
+    ax.set_ylim(-1.2, HOURS)
+    ax.set_xticks(range(0, HOURS + 1, 4))
+    ax.set_yticks(range(0, HOURS + 1, 4))
+    ax.set_xlabel("hour of the day", fontsize=tokens.LABEL_PT, color=base.INK)
+    ax.set_ylabel("hours of work kept so far", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
+    ax.set_axisbelow(True)
+    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
+
+    found = finding(known)
+    heading.head(picture, asks, found)
+    picture.alt = heading.alt(asks, found, units.count(len(kills), "kill"), *base.of_each(_words, days))
+    return picture
+
+
+def finding(days: Mapping[str, Course]) -> str:
+    """What days of failures say: who has kept most work at the end."""
+    kept = {name: course[-1][1] for name, course in days.items()}
+    return findings.line(findings.ranked(kept, ("keeps", "keep"), _hours))
+
+
+def falls(course: Course) -> list[tuple[float, float]]:
+    """Of a day of failures, each fall of kept work: (hour, hours lost)."""
+    found = []
+    for (_, before), (hour, after) in zip(course, course[1:], strict=False):
+        if after < before:
+            found.append((hour, before - after))
+    return found
+
+
+def _line(ax: Axes, index: int, name: str, course: Course) -> None:
+    shown = _thinned(course)
+    ax.plot(
+        *zip(*shown, strict=True), color=base.algorithm(index), linewidth=tokens.LINE_PT, label=name,
+        marker=base.marker(index), markersize=6, markevery=max(1, len(shown) // 8), markeredgecolor=base.INK,
+        markeredgewidth=0.5,
+    )  # fmt: skip
+
+
+def _thinned(course: Course) -> list[tuple[float, float]]:
+    """Few enough points for a picture; both ends of every fall are among them."""
+    stride = max(1, len(course) // MOST_POINTS)
+    kept = {0, len(course) - 1, *range(0, len(course), stride)}
+    for k in range(1, len(course)):
+        if course[k][1] < course[k - 1][1]:
+            kept.update((k - 1, k))
+    return [course[k] for k in sorted(kept)]
+
+
+def _words(course: Course) -> str:
+    lost = falls(course)
+    said = f"{_hours(course[-1][1])} of work kept"
+    if lost:
+        said += f", {units.count(len(lost), 'fall')}, the deepest {_hours(max(depth for _, depth in lost))}"
+    return said
+
+
+def _hours(value: float) -> str:
+    return units.number(value, "hours")

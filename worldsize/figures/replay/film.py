@@ -1,0 +1,103 @@
+"""A replay as one SVG that moves by itself and loops, for pages that run no script, such as a README.
+
+Messages travel along straight lines from rank to rank; under each run stands how it ended, once it has. Colours are those
+of the light theme, on a ground of their own. Left out: play, scrub and lanes (`player`).
+Synchronized Multimedia Integration Language as in SVG 1.1, chapter 19: browsers play it in an `img` too.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from worldsize.figures import tokens
+
+FILM_S, HOLD_S = 9.0, 3.0
+WIDTH, HEIGHT, HEAD, FOOT, PAD = 380, 260, 34, 34, 40
+RADIUS = 16
+
+
+_DATA = re.compile(r'^showAll\("replay", "[0-9a-f]+", (\{.*\})\);$', re.MULTILINE)
+
+
+def film_of(player: str) -> str:
+    """The film of a saved replay, given as the HTML of its output. Raises ValueError where it is none."""
+    found = _DATA.search(player)
+    if found is None:
+        raise ValueError(f"film: expected the HTML of a replay, got {player[:60]!r}; hand in the output of figures.replay")
+    data = json.loads(found[1])
+    return film(data, data["finding"])
+
+
+def film(data: Mapping[str, Any], alt: str) -> str:
+    """The SVG of what the player was given as `data` (`player.replay`): its runs side by side on one clock."""
+    runs = data["runs"]
+    width, height = WIDTH * len(runs), HEAD + HEIGHT + FOOT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img"'
+        f' font-family="{html.escape(tokens.FONTS)}" font-size="14" text-anchor="middle">',
+        f"<title>{html.escape(alt)}</title>",
+        f'<rect width="{width}" height="{height}" rx="8" fill="{tokens.PAPER.light}"/>',
+    ]
+    for number, run in enumerate(runs):
+        parts += [f'<g transform="translate({number * WIDTH} 0)">', *_run(run, data["frames"]), "</g>"]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _run(run: Mapping[str, Any], frames: int) -> list[str]:
+    ink, rule = tokens.INK.light, tokens.RULE.light
+    places = [(PAD + x * (WIDTH - 2 * PAD), HEAD + PAD + y * (HEIGHT - 2 * PAD)) for x, y in run["at"]]
+    parts = [f'<text x="{WIDTH / 2}" y="24" fill="{ink}" font-weight="bold">{html.escape(run["name"])}</text>']
+    for src, dst in run["links"]:
+        parts.append(f'<path d="{_way(places[src], places[dst])}" stroke="{rule}" fill="none"/>')
+
+    for src, dst, start, end, radius in run["messages"]:
+        tone = tokens.RANKS[src % len(tokens.RANKS)].light
+        parts.append(_packet(_way(places[src], places[dst]), start / frames, end / frames, radius + 2, tone))
+
+    for rank, (x, y) in enumerate(places):
+        tone = tokens.RANKS[rank % len(tokens.RANKS)].light
+        look = f'fill="{tokens.PAPER.light}" stroke="{tone}" stroke-width="3"'
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" {look}/>')
+        parts.append(f'<text x="{x:.1f}" y="{y + 5:.1f}" fill="{ink}">{rank}</text>')
+
+    ends = _share(run["over"] / frames)
+    says = html.escape(run["standing"])
+    parts.append(f'<text x="{WIDTH / 2}" y="{HEAD + HEIGHT + 20}" fill="{ink}">{says}{_shown((0, 0), (ends, 1))}</text>')
+    return parts
+
+
+def _way(a: Sequence[float], b: Sequence[float]) -> str:
+    """From a to b, a little to the right of it, so that the two ways between ranks are apart."""
+    dx, dy = b[0] - a[0], b[1] - a[1]
+    length = max((dx * dx + dy * dy) ** 0.5, 1.0)
+    aside_x, aside_y = -dy / length * 5, dx / length * 5
+    return f"M{a[0] + aside_x:.1f} {a[1] + aside_y:.1f}L{b[0] + aside_x:.1f} {b[1] + aside_y:.1f}"
+
+
+def _packet(way: str, start: float, end: float, radius: float, tone: str) -> str:
+    begins, ends = _share(start), max(_share(end), _share(start) + 0.0005)
+    seconds = f'dur="{FILM_S + HOLD_S:g}s" repeatCount="indefinite"'
+    return (
+        f'<circle r="{radius:.1f}" fill="{tone}" opacity="0">{_shown((0, 0), (begins, 1), (ends, 0))}'
+        f'<animateMotion {seconds} path="{way}" keyPoints="0;0;1;1" keyTimes="0;{begins:.4f};{ends:.4f};1" calcMode="linear"/>'
+        f"</circle>"
+    )
+
+
+def _shown(*moments: tuple[float, int]) -> str:
+    """The opacity from each moment on, as shares of the film with its hold at the end."""
+    values = ";".join(str(value) for _, value in moments)
+    times = ";".join(f"{at:.4f}" for at, _ in moments)
+    return (
+        f'<animate attributeName="opacity" dur="{FILM_S + HOLD_S:g}s" repeatCount="indefinite" calcMode="discrete"'
+        f' values="{values}" keyTimes="{times}"/>'
+    )
+
+
+def _share(share: float) -> float:
+    """Of the film's share, that of film and hold; a first moment is after 0, as keyTimes has to grow."""
+    return max(0.0005, min(0.9985, share * FILM_S / (FILM_S + HOLD_S)))

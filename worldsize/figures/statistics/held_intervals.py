@@ -1,0 +1,153 @@
+"""Forecasts against what was measured: for each an interval and its middle, relative to the measurement, in groups.
+
+An interval that holds crosses the line of "as measured"; one that misses has another colour and a cross. Sorted in each
+group by the middle, so that a bias is seen as a curve that lies above or below the line. Left out: how they were made.
+
+Of intervals that say 90 % nine in ten should hold: T. Gneiting, F. Balabdaoui and A. Raftery, "Probabilistic forecasts,
+calibration and sharpness", J. Royal Statistical Society B 69, 2007.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
+from worldsize.units import number
+
+MOST_PERCENT = 100  # what is further off is drawn at the edge
+GAP = 2  # places between groups
+NAME_COLUMNS = 14
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One forecast, (low, middle, high), and what was measured, in one unit; all above 0."""
+
+    low: float
+    middle: float
+    high: float
+    measured: float
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.low <= self.measured <= self.high)
+
+    @property
+    def off(self) -> float:
+        """How far the middle is off, relative to what was measured: −0.2 where it says a fifth too little."""
+        return self.middle / self.measured - 1
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval, relative to its middle."""
+        return (self.high - self.low) / 2 / self.middle
+
+
+Groups = Mapping[str, Sequence[Forecast] | None]
+
+
+@base.plain_style
+def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
+    """Intervals of forecasts relative to what was measured, in groups; None for an exercise not yet written.
+
+    `nominal` is the part of them that should hold. `asks` is the question over the picture; ValueError where it is none.
+    """
+    written = {name: rows for name, rows in groups.items() if rows}
+    if not written:
+        return base.not_yet(", ".join(groups))
+
+    picture = Picture(base.WIDTH_IN, 3.2)
+    ax = picture.plot_area()
+    start, names = 0, {}
+    for name, rows in written.items():
+        _group(ax, start, sorted(rows, key=lambda row: row.off))
+        names[name] = start + (len(rows) - 1) / 2
+        start += len(rows) + GAP
+
+    ax.axhline(0, color=base.INK, linewidth=tokens.LINE_PT, zorder=1)
+    ax.set_xlim(-1.5, start - GAP + 0.5)
+    _y_axis(ax, [row for rows in written.values() for row in rows])
+    ax.set_xticks(list(names.values()), [_two_lines(name) for name in names])
+    _legend(ax)
+
+    found = finding(written, nominal)
+    heading.head(picture, asks, found, "a line for each forecast, in each group sorted by how far its middle is off")
+    picture.alt = heading.alt(asks, found, *base.of_each(_words, groups))
+    return picture
+
+
+def finding(groups: Mapping[str, Sequence[Forecast]], nominal: float) -> str:
+    """What intervals say: how many of them hold, against how many should, how wide they are, and how far the middles are off."""
+    rows = [row for of_group in groups.values() for row in of_group]
+    held = sum(row.holds for row in rows)
+    share = number(round(100 * held / len(rows)), "%")
+    width = np.mean([row.half_width for row in rows])
+    off = np.mean([abs(row.off) for row in rows])
+    said = f"{held} of {len(rows)} intervals hold, {share} ({number(100 * nominal)} % should)"
+    return findings.line(said, f"on average ± {_percent(width)} wide, the middle {_percent(off)} off")
+
+
+def _percent(part: float) -> str:
+    return number(float(f"{100 * part:.2g}"), "%")
+
+
+def _group(ax: Axes, start: int, rows: Sequence[Forecast]) -> None:
+    for kind, colour in ((True, base.algorithm(0)), (False, base.algorithm(1))):
+        places = [start + k for k, row in enumerate(rows) if row.holds is kind]
+        if not places:
+            continue
+        chosen = [row for row in rows if row.holds is kind]
+        low, middle, high = (np.array([_shown(getattr(row, end) / row.measured) for row in chosen]) for end in _ENDS)
+        dashes = "-" if kind else (0, (2, 1))
+        ax.vlines(places, low, high, color=colour, linewidth=tokens.LINE_PT, linestyle=dashes, zorder=2)
+        marker = "o" if kind else "X"
+        ax.plot(
+            places, middle, linestyle="none", marker=marker, markersize=4 if kind else 6, color=colour,
+            markeredgecolor=base.INK, markeredgewidth=0.4, zorder=3,
+        )  # fmt: skip
+
+
+_ENDS = ("low", "middle", "high")
+
+
+def _shown(ratio: float) -> float:
+    return max(-MOST_PERCENT, min(MOST_PERCENT, 100 * (ratio - 1)))
+
+
+def _y_axis(ax: Axes, rows: Sequence[Forecast]) -> None:
+    ends = [0.0, *(_shown(getattr(row, end) / row.measured) for row in rows for end in _ENDS)]
+    room = max(2.0, 0.1 * (max(ends) - min(ends)))
+    ax.set_ylim(min(ends) - room, max(ends) + 2 * room)  # above, the legend
+    ax.yaxis.set_major_locator(MaxNLocator(6))
+    ax.yaxis.set_major_formatter(lambda value, _: "as measured" if not round(value, 6) else f"{value:+g} %")
+    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
+    ax.set_axisbelow(True)
+    ax.set_ylabel("forecast", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+
+
+def _two_lines(name: str) -> str:
+    head, comma, rest = name.partition(", ")
+    return f"{head},\n{rest}" if comma and len(name) > NAME_COLUMNS else name
+
+
+def _legend(ax: Axes) -> None:
+    looks = (("holds", 0, "o", "-"), ("misses", 1, "X", (0, (2, 1))))
+    entries = []
+    for label, index, marker, dashes in looks:
+        look = {"color": base.algorithm(index), "marker": marker, "linestyle": dashes, "markeredgecolor": base.INK}
+        entries.append(Line2D([], [], label=label, markersize=5, markeredgewidth=0.4, **look))
+    ax.legend(handles=entries, loc="upper left", ncols=2, fontsize=tokens.LABEL_PT, frameon=False)
+
+
+def _words(rows: Sequence[Forecast]) -> str:
+    held = sum(row.holds for row in rows)
+    off = [100 * row.off for row in rows]
+    return f"{held} of {len(rows)} hold, middles off by {min(off):+.0f} to {max(off):+.0f} %"

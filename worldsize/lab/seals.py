@@ -1,0 +1,99 @@
+"""Forecasts that are sealed before the truth is opened: numbers, and a digest of them and of the code that made them.
+
+Until a seal is opened a new one takes its place; afterwards a new one is a further attempt, kept beside the first, which
+stays what was forecast. It holds nobody's hands, it only says what was known when: as a preregistration does (B. Nosek and
+others, "The preregistration revolution", PNAS 115, 2018). Left out: secrecy, since the file is the student's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from worldsize import units
+
+SECTION = "seals"
+DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Rows of numbers as they were forecast, with the moment and the digest; `opened` is the moment of opening, or ""."""
+
+    numbers: tuple[tuple[float, ...], ...]
+    digest: str
+    at: str
+    opened: str = ""
+
+
+def seals_in(state: dict[str, Any], id: str) -> list[Seal]:
+    """The seals that a lab's state keeps for `id`, the first one first; what is damaged is left out."""
+    found = []
+    section = state.get(SECTION)
+    for entry in section.get(id, []) if isinstance(section, dict) else []:
+        try:
+            rows = tuple(tuple(map(float, row)) for row in entry["numbers"])
+            found.append(Seal(rows, str(entry["digest"]), str(entry["at"]), str(entry["opened"])))
+        except (KeyError, TypeError, ValueError):
+            continue
+    return found
+
+
+def words(seal: Seal, before: Sequence[Seal]) -> str:
+    """What a lab says of a new seal, `before` being those that it kept already."""
+    said = f"{units.count(len(seal.numbers), 'forecast')}, digest {seal.digest}"
+    for one in before:
+        if one.digest == seal.digest:
+            return f"sealed already, at {one.at}: {said}"
+    if any(one.opened for one in before):
+        return f"another attempt, made when the truth was open: {said}. The first one, {before[0].digest}, stays your forecast"
+    return f"sealed at {seal.at}: {said}"
+
+
+def with_seal(state: dict[str, Any], id: str, seal: Seal) -> None:
+    """Put a seal into a lab's state: in the place of the last one, where that is not opened yet."""
+    kept = [one for one in seals_in(state, id) if one.opened]
+    _put(state, id, [*kept, seal])
+
+
+def opened(state: dict[str, Any], id: str) -> None:
+    """Note in a lab's state that the seals of `id` are open now."""
+    _put(state, id, [one if one.opened else Seal(one.numbers, one.digest, one.at, _now()) for one in seals_in(state, id)])
+
+
+def sealed_now(id: str, numbers: Sequence[Sequence[float]], functions: Sequence[Callable]) -> Seal:
+    """The seal of these rows of numbers and of the functions' sources. Raises ValueError for what is no row of finite numbers."""
+    try:
+        rows = tuple(tuple(map(float, row)) for row in numbers)
+    except (TypeError, ValueError):
+        rows = ()
+    if not rows or not all(map(math.isfinite, sum(rows, ()))):
+        raise ValueError(
+            f"lab.seal({id!r}): expected rows of finite numbers, such as [(low, middle, high), …], got {numbers!r:.80}. "
+            f"Seal what your forecast returns."
+        )
+    text = json.dumps([rows, [_source(fn) for fn in functions]])
+    return Seal(rows, hashlib.sha256(text.encode()).hexdigest()[:DIGITS], _now())
+
+
+def _put(state: dict[str, Any], id: str, seals: list[Seal]) -> None:
+    if not isinstance(state.get(SECTION), dict):
+        state[SECTION] = {}
+    state[SECTION][id] = [asdict(one) for one in seals]
+
+
+def _source(fn: Callable) -> str:
+    try:
+        return inspect.getsource(fn)
+    except (OSError, TypeError):  # one that no cell shows
+        return repr(getattr(getattr(fn, "__code__", None), "co_code", b""))
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,142 @@
+"""A process group of torch.distributed whose collectives travel over a fabric: what DDP sends is then in the run's record.
+
+    use_fabric(fabric)
+    ddp = DistributedDataParallel(model)      # and dist.all_reduce, dist.get_world_size(), ...
+
+Its all-reduce is the given ring of `fabric.collectives`, so an all-reduce of b bytes is 2(n − 1)b bytes over all ranks. A
+collective is over when its call returns. Left out: collectives other than those that DDP and an exercise about it need,
+operations other than the sum, the mean, the least and the largest, groups of some of the ranks, and devices but the CPU.
+S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.3: DDP takes any process group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from worldsize.fabric.collectives import all_reduce
+from worldsize.fabric.interface import Fabric, Handle
+
+TAG = 2  # of all that is no sum: it must not be taken for a part of one
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Done(dist._Work):
+    """A collective that was over before its call returned; its future holds the tensors."""
+
+    def __init__(self, tensors: Any) -> None:
+        super().__init__()
+        self._future: torch.futures.Future = torch.futures.Future()
+        self._future.set_result(tensors)
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        return self._future
+
+
+class FabricGroup(dist.ProcessGroup):
+    """The ranks of a fabric as a process group. Raises ValueError for an operation that it has not."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric.rank, fabric.world_size)
+        self._fabric = fabric
+
+    def getBackendName(self) -> str:
+        return "fabric"
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """Each rank sends 2(n − 1)/n of each tensor; for the least and the largest it sends the whole one to all others."""
+        op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        for x in tensors:
+            self._reduce(x.detach(), op)
+        return Done(list(tensors))
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        return self.allreduce(tensors, opts)
+
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """Root sends each tensor whole to every other rank."""
+        root = 0 if opts is None else opts.rootRank
+        for x in tensors:
+            if self.rank() == root:
+                self._send_to_others(x.detach())
+            else:
+                self._fabric.recv(x.detach(), frm=root, tag=TAG)
+        return Done(list(tensors))
+
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Each rank sends its tensor whole to every other rank."""
+        for given, own in zip(outputs, inputs, strict=True):
+            self._gather(list(given), own.detach())
+        return Done([list(given) for given in outputs])
+
+    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> dist.Work:
+        self._gather(list(output.chunk(self.size())), own.detach())
+        return Done(output)
+
+    _allgather_base = all_gather_single
+
+    def barrier(self, opts: Any = None) -> dist.Work:
+        return self.allreduce([torch.ones(1)])
+
+    # ---- messages ----------------------------------------------------------------------------
+
+    def _reduce(self, x: torch.Tensor, op: Any) -> None:
+        if op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG:  # a ReduceOp equals its kind, on this side of == alone
+            all_reduce(self._fabric, x)
+            if op == dist.ReduceOp.AVG:
+                x /= self.size()
+            return
+
+        extremes = {dist.ReduceOp.MIN: torch.amin, dist.ReduceOp.MAX: torch.amax}
+        chosen = next((fn for known, fn in extremes.items() if op == known), None)
+        if chosen is None:
+            raise ValueError(f"all_reduce over the fabric: expected SUM, AVG, MIN or MAX, got {op}")
+        every = [torch.empty_like(x) for _ in range(self.size())]
+        self._gather(every, x)
+        x.copy_(chosen(torch.stack(every), dim=0))
+
+    def _gather(self, given: Tensors, own: torch.Tensor) -> None:
+        """Every rank's tensor into `given`, by rank."""
+        handles = self._begin_to_others(own)
+        for rank, landing in enumerate(given):
+            if rank == self.rank():
+                landing.copy_(own)
+            else:
+                self._fabric.recv(landing, frm=rank, tag=TAG)
+        for handle in handles:
+            handle.wait()
+
+    def _send_to_others(self, x: torch.Tensor) -> None:
+        for handle in self._begin_to_others(x):
+            handle.wait()
+
+    def _begin_to_others(self, x: torch.Tensor) -> list[Handle]:
+        n, rank = self.size(), self.rank()
+        return [self._fabric.isend(x, to=(rank + k) % n, tag=TAG) for k in range(1, n)]
+
+
+def use_fabric(fabric: Fabric) -> FabricGroup:
+    """Make the ranks of a fabric the default process group of this process: DDP and `dist`'s calls go over it from now on.
+
+    Every rank has to call it. It stands where `init_process_group` may not be called, as in an exercise over the fabric.
+    """
+    group = FabricGroup(fabric)
+    world = c10d._world
+    world.pg_map[group] = ("fabric", None)
+    world.pg_names[group] = "fabric"
+    world.pg_group_ranks[group] = {rank: rank for rank in range(fabric.world_size)}
+    world.pg_backend_config[group] = "cpu:fabric"
+    world.default_pg = group
+    c10d._get_default_group = lambda: group  # what dist's calls ask for where none is named
+    return group

@@ -1,0 +1,299 @@
+"""A cluster in small: ranks that train together, are killed at given moments, and start again from their last checkpoint.
+
+`live_day` starts a supervisor, as torchrun's agent is one: a fresh process that imports no torch, so that it forks a rank
+in a millisecond. It kills ranks with SIGKILL, and when one has died it ends all and starts all. A step's work is declared
+(a rank sleeps); its all-reduce, over sockets through rank 0, is real. Every rank draws its numbers by step and rank, and
+their sums are exact, so that the weights after a step are the same bits however often ranks were killed. Left out: machines
+that come back late, failures that are noticed late, and torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+
+from worldsize.report import report
+
+Save = Callable[[Path, bytes], None]
+_WORK_S, _SAFE_S, _LIFE, _BEGAN_S, _STEPS, _STEPS_S, _SAVES, _SAVES_S = range(8)  # what rank 0 tells, in shared memory
+_NUMBERS = 100  # of the model
+_RATE = 0.1
+_LOOK_S = 0.05
+_TELL_S = 0.25
+_APART_S = 0.02  # two points of a day's course
+_HOURS = 24
+_LOST = 75  # the exit code of a rank that has lost another one
+_CODE = "import sys; from worldsize.pytorch.live_cluster import supervise; supervise(sys.argv[1])"
+
+
+class _PeerGone(Exception):
+    """Another rank has ended."""
+
+
+@dataclass(frozen=True)
+class DayPlan:
+    """A day: `day_s` seconds of `ranks` ranks, `step_s` of declared work a step, a save every `steps_between` steps.
+
+    A save holds all ranks up for `save_s` seconds and for as long as it really takes. `failures` are (second, rank).
+    """
+
+    ranks: int
+    day_s: float
+    step_s: float
+    steps_between: int
+    save_s: float
+    failures: tuple[tuple[float, int], ...] = ()
+
+
+def live_day(plan: DayPlan, save: Save) -> dict:
+    """A day of live ranks that are killed; their checkpoint is written by `save(path, data)`. Reports hours as it goes.
+
+    Returns what was measured, in seconds: "work_s" that is kept at the end of the day; the points (second, work kept so
+    far) of its "course"; "step_s" of a step, "interval_s" of work between two saves, "save_s" of a save, "restart_s" from a
+    kill to the first step after it (the median of "restarts_s", those that no other kill disturbed; NaN where there is
+    none); and "kills", how many ranks were killed, "step" and "weights" of the last checkpoint. Raises RuntimeError where
+    the supervisor failed.
+    """
+    import cloudpickle  # a function of a notebook travels by value
+
+    with tempfile.TemporaryDirectory(prefix="worldsize-day-") as folder:
+        save(Path(folder) / "checkpoint", _packed(0, 0.0, np.zeros(_NUMBERS)))
+        (Path(folder) / "plan").write_bytes(cloudpickle.dumps((plan, save)))
+        command = [sys.executable, "-c", _CODE, folder]
+        paths = os.pathsep.join(filter(None, sys.path))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}) as process:
+            for line in process.stdout or ():
+                report(**json.loads(line))
+        if process.returncode:
+            raise RuntimeError(f"live_day: the supervisor ended with code {process.returncode}; its words are in this log")
+        return pickle.loads((Path(folder) / "result").read_bytes())
+
+
+def undisturbed(step: int, ranks: int) -> np.ndarray:
+    """The weights of `live_day` after so many steps on so many ranks, worked out without any other process."""
+    weights = np.zeros(_NUMBERS)
+    for k in range(step):
+        _update(weights, sum(_sample(k, rank) for rank in range(ranks)), ranks)
+    return weights
+
+
+# ---- the supervisor ------------------------------------------------------------------------------------
+
+
+def supervise(folder: str) -> None:
+    """What the supervisor's process does: the day of the plan in `folder`, where its result goes; lines of news to stdout."""
+    plan, save = pickle.loads((Path(folder) / "plan").read_bytes())
+    day = _Supervisor(plan, Path(folder) / "checkpoint", save)
+    try:
+        result = day.run()
+    finally:
+        day.end()
+    (Path(folder) / "result").write_bytes(pickle.dumps(result))
+
+
+class _Supervisor:
+    """The ranks of one day, their lives and deaths."""
+
+    def __init__(self, plan: DayPlan, path: Path, save: Save) -> None:
+        self.plan, self.path, self.save = plan, path, save
+        self.told = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.float64)  # shared with every process forked from here
+        self.life = 0
+        self.ranks: list[BaseProcess] = []
+        self.restarts_s: list[float] = []
+        self.course = [(0.0, 0.0)]
+        _sample(0, 0)  # NumPy loads its generators at the first call: once here, or in every rank of every life
+
+    def run(self) -> dict:
+        self._start()
+        while not self._working():
+            self._wait(_LOOK_S)
+        dawn_s = time.monotonic()
+        coming, told_s = list(self.plan.failures), 0.0
+        killed_s, killed_life = math.nan, self.life
+
+        while (now_s := time.monotonic() - dawn_s) < self.plan.day_s:
+            if now_s >= self.course[-1][0] + _APART_S:
+                self.course.append((now_s, float(self.told[_WORK_S])))
+            if now_s >= told_s:
+                told_s = now_s + _TELL_S
+                self._tell(now_s)
+
+            if self._working() and self.life > killed_life:
+                self.restarts_s.append(float(self.told[_BEGAN_S]) - dawn_s - killed_s)
+                killed_life = self.life
+            if coming and now_s >= coming[0][0]:
+                self.ranks[coming.pop(0)[1]].kill()
+                killed_s, killed_life = now_s, self.life
+            elif not all(rank.is_alive() for rank in self.ranks):
+                self._check()
+                self.course += [(now_s, float(self.told[_WORK_S])), (now_s, float(self.told[_SAFE_S]))]
+                self.end()
+                self._start()
+
+            until_s = min([self.plan.day_s, *(second for second, _ in coming[:1])])
+            self._wait(min(_LOOK_S, max(0.0, until_s - now_s)))
+
+        self.course.append((self.plan.day_s, float(self.told[_WORK_S])))
+        self.end()  # before the last checkpoint is read
+        return self._measured(len(self.plan.failures) - len(coming))
+
+    def _measured(self, kills: int) -> dict:
+        told = self.told
+        step_s = float(told[_STEPS_S] / max(1, told[_STEPS]))
+        step, _, weights = _unpacked(self.path.read_bytes())
+        return {
+            "work_s": self.course[-1][1], "course": self.course, "step_s": step_s,
+            "interval_s": step_s * self.plan.steps_between,
+            "save_s": float(told[_SAVES_S] / told[_SAVES]) if told[_SAVES] else math.nan,
+            "restart_s": statistics.median(self.restarts_s) if self.restarts_s else math.nan,
+            "restarts_s": self.restarts_s, "kills": kills, "step": step, "weights": weights,
+        }  # fmt: skip
+
+    def _tell(self, now_s: float) -> None:
+        hours = _HOURS / self.plan.day_s
+        news = {"step": now_s * hours, "steps": _HOURS, "kept": float(self.told[_WORK_S]) * hours}
+        print(json.dumps(news), flush=True)
+
+    def _working(self) -> bool:
+        """Whether the ranks of this life have begun their first step."""
+        return self.told[_LIFE] == self.life
+
+    def _start(self) -> None:
+        self.life += 1
+        self.told[_WORK_S] = self.told[_SAFE_S]  # what was not saved is lost
+        lines = [socket.socketpair() for _ in range(self.plan.ranks)]  # between rank 0 and each
+        fork = multiprocessing.get_context("fork")
+        for rank in range(self.plan.ranks):
+            own = fork.Process(target=_rank, args=(rank, lines, self), daemon=True)
+            own.start()
+            self.ranks.append(own)
+        for pair in lines:
+            for end in pair:
+                end.close()
+
+    def _check(self) -> None:
+        """RuntimeError where a rank has ended otherwise than by a kill or after one."""
+        for number, rank in enumerate(self.ranks):
+            if rank.exitcode not in (None, -signal.SIGKILL, _LOST):
+                raise RuntimeError(f"live_day: rank {number} ended by itself, with code {rank.exitcode}; its error stands above")
+
+    def _wait(self, at_most_s: float) -> None:
+        """Until a rank has died, at most so long."""
+        multiprocessing.connection.wait([rank.sentinel for rank in self.ranks], at_most_s)
+
+    def end(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+        for rank in self.ranks:
+            rank.join()
+        self.ranks.clear()
+
+
+# ---- a rank ----------------------------------------------------------------------------------------------
+
+
+def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Supervisor) -> None:
+    """What a rank does from its start until it is killed, or until it has lost another one."""
+    kept = [here for here, _ in lines] if rank == 0 else [lines[rank][1]]
+    for end in (end for pair in lines for end in pair if end not in kept):
+        end.close()  # so that a line ends with the process at its other end
+    try:
+        _train(rank, kept, day)
+    except _PeerGone:  # the supervisor ends and starts all
+        os._exit(_LOST)
+
+
+def _train(rank: int, lines: list[socket.socket], day: _Supervisor) -> None:
+    plan, told = day.plan, day.told
+    step, work_s, weights = _unpacked(day.path.read_bytes())
+    nothing = np.zeros(1)
+    _all_reduce(rank, lines, nothing)
+    if rank == 0:
+        told[_WORK_S] = told[_SAFE_S] = work_s
+        told[_BEGAN_S], told[_LIFE] = time.monotonic(), day.life
+
+    while True:
+        began_s = time.monotonic()
+        total = _sample(step, rank)
+        time.sleep(plan.step_s)
+        _all_reduce(rank, lines, total)
+        _update(weights, total, plan.ranks)
+        step += 1
+        took_s = time.monotonic() - began_s
+        work_s += took_s
+        if rank == 0:
+            told[_WORK_S] = work_s
+            told[_STEPS] += 1
+            told[_STEPS_S] += took_s
+
+        if step % plan.steps_between == 0:
+            began_s = time.monotonic()
+            if rank == 0:
+                time.sleep(plan.save_s)  # a large checkpoint is only safe when its last byte is
+                day.save(day.path, _packed(step, work_s, weights))
+                told[_SAFE_S] = work_s
+            _all_reduce(rank, lines, nothing)
+            if rank == 0:
+                told[_SAVES] += 1
+                told[_SAVES_S] += time.monotonic() - began_s
+
+
+def _all_reduce(rank: int, lines: list[socket.socket], x: np.ndarray) -> None:
+    """The sum of all ranks' x in x, through rank 0."""
+    try:
+        if rank:
+            lines[0].sendall(x.tobytes())
+            x[:] = _received(lines[0], x)
+            return
+        for line in lines[1:]:
+            x += _received(line, x)
+        for line in lines[1:]:
+            line.sendall(x.tobytes())
+    except OSError:
+        raise _PeerGone from None
+
+
+def _received(line: socket.socket, like: np.ndarray) -> np.ndarray:
+    data = b""
+    while len(data) < like.nbytes:
+        part = line.recv(like.nbytes - len(data))
+        if not part:
+            raise _PeerGone
+        data += part
+    return np.frombuffer(data, like.dtype)
+
+
+def _sample(step: int, rank: int) -> np.ndarray:
+    """What a rank sees in a step: eighths, so that the sum over ranks is exact in any order."""
+    return np.random.default_rng((step, rank)).integers(-8, 9, _NUMBERS) / 8
+
+
+def _update(weights: np.ndarray, total: np.ndarray, ranks: int) -> None:
+    """A step of gradient descent on the mean of ½ |weights − sample|²."""
+    weights -= _RATE * (weights - total / ranks)
+
+
+def _packed(step: int, work_s: float, weights: np.ndarray) -> bytes:
+    return pickle.dumps((step, work_s, weights))
+
+
+def _unpacked(data: bytes) -> tuple[int, float, np.ndarray]:
+    return pickle.loads(data)
