@@ -35,6 +35,7 @@ from worldsize.grade.host.broker import Broker
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.bubblewrap import Framework
 from worldsize.grade.isolation.limits import LimitsWatch, Meter, usage
+from worldsize.grade.isolation.shared_time import SharedTime
 from worldsize.grade.pipes import PipeEnds, pipe_line
 from worldsize.links import Link
 from worldsize.trace import Trace
@@ -146,6 +147,7 @@ class GradedRun:
         case_s = self.meter.limits.case_s
         if self.framework == "tensorflow":
             case_s *= _SLOW
+        shared = SharedTime()
         deadline_s = time.monotonic() + case_s
 
         while True:
@@ -158,7 +160,9 @@ class GradedRun:
             if result is not None:
                 return result
             if now_s >= deadline_s:
-                return self._too_late(case_s)
+                deadline_s = shared.deadline_s(case_s, self.sandbox.processes())
+                if now_s >= deadline_s:
+                    return self._too_late(case_s)
 
             self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
 
