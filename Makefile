@@ -10,6 +10,10 @@ LAB ?= 00
 # empty: pip's PyTorch; cpu or auto: uv takes the build without CUDA, or the one that fits the GPU's driver
 TORCH ?=
 
+# Half of a test's time is waiting (limits, links, declared work), so two workers fill two cores; a file stays whole, and
+# those that look at executed notebooks stay last
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+
 PY := $(VENV)/bin/python
 # nbgrader starts programs of the virtual environment by name
 RUN := PATH="$(abspath $(VENV))/bin:$$PATH"
@@ -50,7 +54,7 @@ known-lab:
 setup: $(VENV)/.lab
 
 test: $(VENV)/.dev
-	$(RUN) pytest $(ARGS)
+	$(RUN) pytest $(SIDE_BY_SIDE) $(ARGS)
 
 quick: $(VENV)/.dev
 	$(RUN) pytest -m quick $(ARGS)

@@ -43,8 +43,13 @@ def notebook_runs(
 ) -> Iterator[NotebookRuns]:
     """The runs of the notebooks that tests of this session ask for: begun now, and looked at last."""
     asked = [item.callspec.params["source"] for item in request.session.items if "execute" in item.fixturenames]
-    runs = NotebookRuns(dict.fromkeys(asked), tmp_path_factory.mktemp("notebooks"))
-    runs.go(lanes=1)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if worker else folder) / "notebooks"
+    folder.mkdir(exist_ok=True)
+    runs = NotebookRuns(dict.fromkeys(asked), folder)
+    if worker in ("", "gw0"):
+        runs.begin()
     yield runs
     runs.close()
 
@@ -64,8 +69,9 @@ def sandbox() -> object:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU or a browser where there is none. What looks at executed notebooks comes last."""
-    items.sort(key=lambda item: "execute" in getattr(item, "fixturenames", ()))
+    """Skip what needs a GPU or a browser where there is none. Files that look at executed notebooks come last."""
+    last = {item.path for item in items if "execute" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in last)
     if any("gpu" in item.keywords for item in items) and not _has_gpu():
         _skip(items, "gpu", "no GPU that CUDA can use")
     if shutil.which("chromium") is None:

@@ -41,8 +41,9 @@ def arena(sandbox):
 
 @pytest.fixture
 def busy_machine() -> Iterator[None]:
-    """Every processor has three others who want it too."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
+    """Every processor has three others who want it too, each with a session of its own: the kernel shares by sessions."""
+    hog = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(hog, start_new_session=True) for _ in range(3 * (os.cpu_count() or 1))]
     yield
     for other in others:
         other.kill()

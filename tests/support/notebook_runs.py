@@ -1,19 +1,21 @@
 """Every lab's two notebooks, executed once for all the tests that look at them, while other tests run.
 
-One notebook at a time from the first test on, two at a time once a test waits for one. Left out: what is looked at
-(`test_notebooks`).
+Workers of one test run share a folder: a lock for each notebook, and what came of it. One of them executes one notebook
+after the other from the first test on; a test that wants one that nobody has begun executes it itself. Left out: what is
+looked at (`test_notebooks`).
 """
 
 from __future__ import annotations
 
 import functools
+import pickle
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from worldsize.authoring import build
 from worldsize.authoring.headless import HeadlessRun, run
@@ -29,47 +31,59 @@ built = functools.cache(build.notebooks)  # half a second each, and every test a
 
 
 class NotebookRuns:
-    """Runs the notebooks of `sources` in `folder`, in their order."""
+    """Runs of notebooks of `sources`, in the folder that all workers share."""
 
     def __init__(self, sources: Iterable[Path], folder: Path) -> None:
         self._folder = folder
-        self._runs: dict[tuple[Path, str], Future[HeadlessRun]] = {
-            (s, kind): Future() for s in sources for kind in KINDS
-        }
-        self._left = deque(self._runs)
+        self._all = [(source, kind) for source in sources for kind in KINDS]
         self._pool = ProcessPoolExecutor(max_workers=2, mp_context=get_context("spawn"))
-        self._lanes: list[threading.Thread] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._in_turn, daemon=True)
 
-    def go(self, lanes: int) -> None:
-        """Run so many at a time from now on."""
-        while self._left and len(self._lanes) < lanes:
-            self._lanes.append(threading.Thread(target=self._work, daemon=True))
-            self._lanes[-1].start()
+    def begin(self) -> None:
+        """Execute one after the other from now on, but for those that another worker is at."""
+        self._thread.start()
 
     def result(self, source: Path, kind: str) -> HeadlessRun:
-        """Waits for it. Raises what went wrong in the run."""
-        self.go(lanes=2)
-        return self._runs[source, kind].result()
+        """Executes it, or waits for whoever does. Raises what went wrong in the run."""
+        kept = self._kept(source, kind)
+        with FileLock(kept.with_suffix(".lock")):
+            if not kept.exists():
+                self._execute(source, kind, kept)
+        came = pickle.loads(kept.read_bytes())
+        if isinstance(came, BaseException):
+            raise came
+        return came
 
     def close(self) -> None:
         """Wait for those under way; the others are not begun any more."""
-        self._left.clear()
-        for lane in self._lanes:
-            lane.join()
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
         self._pool.shutdown()
 
-    def _work(self) -> None:
-        with suppress(IndexError):  # none left
-            while True:
-                self._one(*self._left.popleft())
+    def _kept(self, source: Path, kind: str) -> Path:
+        return self._folder / f"{source.stem}-{kind}.pickle"
 
-    def _one(self, source: Path, kind: str) -> None:
+    def _in_turn(self) -> None:
+        for source, kind in self._all:
+            if self._over.is_set():
+                return
+            kept = self._kept(source, kind)
+            try:
+                with FileLock(kept.with_suffix(".lock"), timeout=0):
+                    if not kept.exists():
+                        self._execute(source, kind, kept)
+            except Timeout:
+                continue
+
+    def _execute(self, source: Path, kind: str, kept: Path) -> None:
         try:
-            folder = self._folder / f"{source.stem}-{kind}"
+            folder = kept.with_suffix("")
             folder.mkdir()
             path = folder / f"{source.stem}.ipynb"
             path.write_text(built(source)[KINDS.index(kind)], encoding="utf-8")
-            under_way = self._pool.submit(run, path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S)
-            self._runs[source, kind].set_result(under_way.result())
-        except BaseException as error:  # for the test that waits
-            self._runs[source, kind].set_exception(error)
+            came = self._pool.submit(run, path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S).result()
+        except Exception as error:  # for every test that asks
+            came = error
+        kept.write_bytes(pickle.dumps(came))
