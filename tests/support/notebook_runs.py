@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -23,7 +24,9 @@ from worldsize.authoring.headless import HeadlessRun, run
 # for one notebook: several times the minute or two that it may take on an idle machine of 2 cores
 RUN_TIMEOUT_S = 400
 KINDS = ("solution", "lab")
-SOURCES = sorted((Path(__file__).resolve().parents[2] / "solutions").glob("*.py"))
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "solutions").glob("*.py"))
+EXECUTED = ROOT / "build" / "executed"  # for `worldsize site`
 
 Execute = Callable[[Path, str], HeadlessRun]
 
@@ -84,6 +87,9 @@ class NotebookRuns:
             path = folder / f"{source.stem}.ipynb"
             path.write_text(built(source)[KINDS.index(kind)], encoding="utf-8")
             came = self._pool.submit(run, path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S).result()
+            if kind == "solution":
+                EXECUTED.mkdir(parents=True, exist_ok=True)
+                shutil.copy(came.out, EXECUTED / path.name)
         except Exception as error:  # for every test that asks
             came = error
         kept.write_bytes(pickle.dumps(came))

@@ -1,4 +1,4 @@
-"""`worldsize build`, `covers`, `release`: the commands of who writes the course."""
+"""`worldsize build`, `covers`, `site`, `release`: the commands of who writes the course."""
 
 from __future__ import annotations
 
@@ -53,6 +53,28 @@ def covers(
             with Console(stderr=True).status(f"running {source.stem} …"):
                 path = draw_cover(source)
             typer.echo(f"wrote {path}")
+
+
+@app.command(rich_help_panel=GROUP)
+def site(
+    labs: Annotated[list[str] | None, typer.Argument(help="numbers of labs, such as 06; else all")] = None,
+    root: Repository = Path("."),
+    out: Annotated[Path | None, typer.Option(help="the folder to write; else build/site in the repository")] = None,
+) -> None:
+    """Make the course's site from executed solutions (build/executed, or a run now), with the exercises left open."""
+    from worldsize.authoring import headless
+
+    with one_paragraph(headless.NotebookFailed):
+        try:
+            from worldsize.authoring.site.build import build_site
+        except ModuleNotFoundError as missing:
+            raise ValueError(f"site: expected the extra `site`, got no {missing.name}; pip install -e '.[site]'") from None
+
+        with Console(stderr=True).status("reading the runs …") as status:
+            out = out or root / "build" / "site"
+            paths = build_site(root.resolve(), out.resolve(), labs or (), lambda stem: status.update(f"site: {stem} …"))
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    typer.echo(f"wrote {out / 'index.html'}: {len(paths)} pages, {size / 1e6:.0f} MB")
 
 
 @app.command(rich_help_panel=GROUP)

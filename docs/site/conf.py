@@ -1,0 +1,47 @@
+"""How Sphinx makes the site. `worldsize site` puts this beside the pages it has made from the executed notebooks.
+
+Nothing on a page comes from elsewhere: formulas are MathML, and fonts and scripts lie beside the pages.
+"""
+
+from worldsize import __version__
+
+project = "World Size"
+author = copyright = "World Size contributors"  # Sphinx's name for it
+release = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "worldsize.authoring.site.sphinx_parts"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # a lab's first heading may follow its cover
+nb_execution_mode = "off"  # the tests have executed them
+nb_merge_streams = True
+nb_code_prompt_show, nb_code_prompt_hide = "Show the code", "Hide the code"
+
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_inherit_docstrings = False
+
+html_math_renderer = "mathml"
+html_theme = "pydata_sphinx_theme"
+html_title = "World Size"
+html_show_sourcelink = False
+html_copy_source = False
+html_static_path = ["_static"]
+html_extra_path = ["_extra"]  # covers, where the course map has them
+html_css_files = ["worldsize.css"]
+html_sidebars = {"index": []}
+html_favicon = "_static/favicon.svg"
+html_context = {"default_mode": "auto"}
+html_theme_options = {
+    "header_links_before_dropdown": 7,
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "show_prev_next": True,
+    "show_nav_level": 1,
+    "navigation_depth": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "back_to_top_button": False,
+}

@@ -1,0 +1,149 @@
+"""The site in a browser: nothing comes from elsewhere, no link is broken, it fits a phone, and all can read it.
+
+The usual run makes it with one lab; the soak with all of them, and looks at every page.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.support.lab_page import chromium
+from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES
+from worldsize.authoring.site import pages
+from worldsize.authoring.site.build import build_site, glossary_terms
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 300)]
+
+LAB = SOURCES[0]
+SOME = ["index", "labs/index", f"labs/{LAB.stem}", "glossary", "support", "papers", "instructors", "api/launch", "search"]
+ALL = [pytest.param("some"), pytest.param("all", marks=pytest.mark.soak)]
+SIZES = [(1440, 900), (390, 844)]
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module", params=ALL)
+def site(request, notebook_runs, tmp_path_factory, root) -> Iterator[tuple[Path, str, list[str]]]:
+    """The folder, where it is served, and the names of its pages to look at."""
+    asked = [LAB] if request.param == "some" else SOURCES
+    copy = tmp_path_factory.mktemp("site")
+    for name in ("docs", "labs", "solutions", "datasets"):
+        (copy / name).symlink_to(root / name)
+    (copy / "README.md").symlink_to(root / "README.md")
+    for source in asked:
+        (copy / "build" / "executed").mkdir(parents=True, exist_ok=True)
+        shutil.copy(notebook_runs.result(source, "solution").out, copy / "build" / "executed" / f"{source.stem}.ipynb")
+
+    out = copy / "build" / "site"
+    made = build_site(copy, out, [source.stem[:2] for source in asked])
+    names = SOME if request.param == "some" else [str(path.relative_to(out).with_suffix("")) for path in made]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=out)) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield out, f"http://127.0.0.1:{server.server_port}", names
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+def looked_at(browser: Any, site: tuple, name: str, size: tuple[int, int], scheme: str) -> tuple[list[str], Any, Any]:
+    """Opens a page; what it said, the page, and the context to close."""
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda asked: said.append(asked.url) if not asked.url.startswith((site[1], "data:", "blob:")) else None)
+    page.on("response", lambda got: said.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+    page.goto(f"{site[1]}/{name}.html", wait_until="load")
+    return said, page, context
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES, ids=["desk", "phone"])
+def test_a_page_asks_nobody_else_has_no_error_and_fits(browser, site, size, scheme):
+    wrong = {}
+    for name in site[2]:
+        said, page, context = looked_at(browser, site, name, size, scheme)
+        beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        context.close()
+        if said or beyond > 0:
+            wrong[name] = (said, beyond)
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser, site, scheme):
+    wrong = {}
+    for name in site[2]:
+        _, page, context = looked_at(browser, site, name, SIZES[0], scheme)
+        found = Axe().run(page).response["violations"]
+        context.close()
+        serious = [(fault["id"], fault["nodes"][0]["target"]) for fault in found if fault["impact"] in ("serious", "critical")]
+        if serious:
+            wrong[name] = serious
+    assert wrong == {}
+
+
+def test_no_link_within_the_site_is_broken(site):
+    out, _, _ = site
+    texts = {path: path.read_text(encoding="utf-8") for path in out.rglob("*.html")}
+    anchors = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
+    broken = []
+    for path, text in texts.items():
+        for target in re.findall(r'(?:href|src)="([^"]+)"', text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, anchor = urldefrag(target)
+            to = (path.parent / unquote(file.partition("?")[0])).resolve() if file else path
+            if not to.exists() or (anchor and to in anchors and unquote(anchor) not in anchors[to]):
+                broken.append((path.name, target))
+    assert broken == []
+
+
+def test_the_search_finds_a_word_of_a_lab(browser, site):
+    _, page, context = looked_at(browser, site, "search", SIZES[0], "light")
+    page.goto(f"{site[1]}/search.html?q=rendezvous")
+    page.wait_for_selector("#search-results li a")
+    assert any("glossary" in link.get_attribute("href") for link in page.query_selector_all("#search-results li a"))
+    context.close()
+
+
+def test_a_step_through_plays_on_the_site(browser, site):
+    _, page, context = looked_at(browser, site, f"labs/{LAB.stem}", SIZES[0], "light")
+    player = page.locator(".ws-steps").first
+    before = player.inner_text()
+    player.locator("button").filter(visible=True).last.click()
+    page.wait_for_function("([player, before]) => player.innerText !== before", arg=[player.element_handle(), before])
+    context.close()
+
+
+def test_a_lab_links_to_the_glossary_and_every_term_there_is_used_by_a_lab(site, root):
+    out, _, _ = site
+    assert "glossary.html#term-" in (out / "labs" / f"{LAB.stem}.html").read_text(encoding="utf-8")
+    words = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES).lower()
+    terms = glossary_terms((root / "docs" / "site" / "glossary.md").read_text(encoding="utf-8"))
+    assert [term for term in terms if term.lower() not in words] == [] and len(terms) > 50
+
+
+def test_every_face_has_a_page_of_the_api(site):
+    out, _, _ = site
+    assert all((out / "api" / f"{module}.html").is_file() for module in pages.api_modules())

@@ -1,0 +1,132 @@
+"""The site as a folder of HTML: what Sphinx is given, and Sphinx. Needs the extra `site`.
+
+Executed notebooks are taken from `build/executed/`, where the tests leave them; a lab that has none, or one of another
+source, is run first. Nothing is fetched. Left out: publishing, which the workflow does.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from worldsize.authoring import headless
+from worldsize.authoring.build import notebooks
+from worldsize.authoring.covers import FILM_TAG, players
+from worldsize.authoring.site import pages
+from worldsize.authoring.site.lab_page import lab_page
+
+OnLab = Callable[[str], None]
+
+
+def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
+    """The executed solution of a lab's `source`, if need be from a run now (without `run`, None)."""
+    kept = root / "build" / "executed" / f"{source.stem}.ipynb"
+    text = notebooks(source)[0]
+    if kept.is_file():
+        notebook = nbformat.read(kept, as_version=4)
+        if _code(notebook) == _code(nbformat.reads(text, as_version=4)):
+            return notebook
+    if not run:
+        return None
+
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    fresh = kept.with_name(f"{source.stem}.new.ipynb")
+    fresh.write_text(text, encoding="utf-8")
+    try:
+        return nbformat.read(headless.run(fresh, kept, {}).out, as_version=4)
+    finally:
+        fresh.unlink()
+
+
+def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
+    """What a run is of, but for the cell that papermill adds."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [(cell.id, cell.source) for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
+
+
+def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None) -> list[Path]:
+    """Write the site of the repository `root` to the folder `out`; `numbers` are of labs, else all.
+
+    Returns its HTML pages. Raises ValueError where Sphinx could not, NotebookFailed where a lab had to be run and failed.
+    """
+    wanted = set(numbers)
+    sources = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
+    sources = [source for source in sources if not wanted or source.stem[:2] in wanted]
+    runs = {}
+    for source in sources:
+        if progress:
+            progress(source.stem)
+        runs[source] = executed(root, source)
+
+    staged = root / "build" / "site-source"
+    shutil.rmtree(staged, ignore_errors=True)
+    stage(root, staged, runs)
+    shutil.rmtree(out, ignore_errors=True)
+    if progress:
+        progress("the pages")
+    sphinx = [sys.executable, "-m", "sphinx", "-q", "-j", "auto", "-b", "html", str(staged), str(out)]
+    done = subprocess.run(sphinx, capture_output=True, text=True)
+    if done.returncode or done.stderr.strip():  # a warning is a mistake on a page
+        raise ValueError(f"site: expected pages of {staged} without a complaint, got Sphinx saying: {done.stderr[-2000:]}")
+    return sorted(out.rglob("*.html"))
+
+
+def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
+    """Put all that Sphinx reads into the folder `staged`."""
+    shutil.copytree(root / "docs" / "site", staged)
+    shutil.copytree(root / "labs" / "covers", staged / "labs" / "covers")
+    shutil.copytree(root / "labs" / "covers", staged / "_extra" / "covers")
+
+    labs = {source.stem: nbformat.reads(notebooks(source)[1], as_version=4) for source in runs}
+    glossary = (staged / "glossary.md").read_text(encoding="utf-8")
+    for source, run in runs.items():
+        page = lab_page(labs[source.stem], run, glossary_terms(glossary))
+        nbformat.write(page, staged / "labs" / f"{source.stem}.ipynb")
+
+    for name, top in (("index.md", ""), ("labs/index.md", "../")):
+        text = (staged / name).read_text(encoding="utf-8").replace("{{ cover }}", _raw(_cover(runs)))
+        _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top))))
+
+    known = {"instructors.md": "instructors.md", "clusters.md": "clusters.md", "README.md": "index.md"}
+    known |= {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
+    for name in ("instructors.md", "clusters.md"):
+        _write(staged / name, pages.on_the_site((root / "docs" / name).read_text(encoding="utf-8"), known))
+
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    where = pages.on_the_site(pages.section_of(readme, "Where it runs"), known)
+    _write(staged / "support.md", pages.support_page(pages.read_record(root), where))
+    _write(staged / "papers.md", pages.papers_page(labs))
+    for name, text in pages.api_pages(pages.api_modules()).items():
+        _write(staged / "api" / name, text)
+
+
+def glossary_terms(glossary: str) -> list[str]:
+    """The terms that the glossary's page explains."""
+    block = re.search(r"```\{glossary\}\n(.*?)```", glossary, re.DOTALL)
+    return [line for line in block[1].splitlines() if line and not line.startswith(" ")] if block else []
+
+
+def _cover(runs: dict[Path, NotebookNode]) -> str:
+    """The replay of lab 06's run, with its buttons; where that lab is left out, its film."""
+    for source, run in runs.items():
+        shown = players(run, FILM_TAG) if source.stem.startswith("06") else []
+        if shown:
+            return shown[0]
+    return '<img src="covers/06.svg" alt="Four ranks add up their gradients, through one server and round a ring">'
+
+
+def _raw(text: str) -> str:
+    """HTML in a page of Markdown."""
+    return f"````{{raw}} html\n{text}\n````"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

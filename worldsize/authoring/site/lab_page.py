@@ -1,0 +1,76 @@
+"""A lab as the site shows it: the student's cells, with the outputs of a run of the solution.
+
+An exercise, its check and the summary stand without outputs: they are the reader's. Left out: that no answer is on the page
+after all, which a test looks for in every lab.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable
+
+from nbformat import NotebookNode
+
+# what a link may not begin in: code, formulas, other links and pictures, headings
+_NOT_PROSE = re.compile(
+    r"```.*?```|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|^#+ [^\n]*$|<[^>]+>", re.DOTALL | re.MULTILINE
+)
+# what a run without a reader says of a question
+_UNANSWERED = re.compile(r" no prediction$", re.MULTILINE)
+_SUMMARY = re.compile(r"\blab\.summary\(")
+
+
+def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = ()) -> NotebookNode:
+    """The page of a `lab` as students get it, from its solution's `executed` notebook.
+
+    Where a cell is the first to use one of `terms`, it becomes a link to the glossary; a common word, such as "stage",
+    where it is the first to introduce it, in bold or italics. Raises ValueError for a code
+    cell that was not executed.
+    """
+    page = copy.deepcopy(lab)
+    outputs = {cell.id: cell.get("outputs", []) for cell in executed.cells if cell.cell_type == "code"}
+    unlinked = dict.fromkeys(sorted(terms, key=len, reverse=True))
+
+    for cell in page.cells:
+        if cell.cell_type == "markdown":
+            cell.source = linked(cell.source, unlinked)
+        if cell.cell_type != "code":
+            continue
+        if cell.id not in outputs:
+            raise ValueError(f"site: expected a run of the lab as it is now, got none of its cell {cell.id}; run make test again")
+        if "nbgrader" not in cell.metadata and not _SUMMARY.search(cell.source):
+            cell.outputs = [_light(output) for output in outputs[cell.id]]
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+            cell.metadata.setdefault("tags", []).append("hide-input")
+    return page
+
+
+def linked(text: str, unlinked: dict[str, None]) -> str:
+    """Markdown with a link where one of the terms `unlinked` stands first; takes those off that it found."""
+    for term in list(unlinked):
+        found = _first(term, text)
+        if found:
+            del unlinked[term]
+            text = f"{text[: found.start()]}{{term}}`{found[0]} <{term}>`{text[found.end() :]}"
+    return text
+
+
+def _first(term: str, text: str) -> re.Match[str] | None:
+    hidden = [found.span() for found in _NOT_PROSE.finditer(text)]
+    introduced = r"(?<=\*)" if re.fullmatch("[a-z]+", term) else ""
+    for found in re.finditer(rf"{introduced}(?<![\w-]){re.escape(term)}(?:s|es)?(?![\w-])", text, re.IGNORECASE):
+        if not any(begin <= found.start() < end for begin, end in hidden):
+            return found
+    return None
+
+
+def _light(output: NotebookNode) -> NotebookNode:
+    """Without the PNG of a picture that is there as SVG too, and without what is said where nobody answers."""
+    output = copy.deepcopy(output)
+    if output.output_type == "stream":
+        output.text = _UNANSWERED.sub("", output.text)
+    data = output.get("data", {})
+    if "text/html" in data:
+        data.pop("image/png", None)
+    return output

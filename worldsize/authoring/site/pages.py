@@ -1,0 +1,122 @@
+"""Pages of the site that are made from what is there: the course map, the API of the faces, the support matrix, papers."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from worldsize.lab.lab_list import LABS
+
+# what a lab may import, and so what a reader may want to look up; the modules below those of the second row too
+FACES = (
+    "notebook", "launch", "simulate", "fabric", "fabric.collectives", "fabric.background", "fabric.watched", "hosts",
+    "machine", "data", "figures",
+)  # fmt: skip
+ROOMS = ("formulas", "pytorch", "tf")
+
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#]+)(#[^)]*)?\)")
+_READING = re.compile(r"\*\*Further reading\.\*\*\s*(.+)", re.DOTALL)
+
+
+def course_map(labs: Mapping[str, NotebookNode], top: str = "") -> str:
+    """HTML: a card for each lab, by the name of its notebook, with cover, minutes and points; `top` leads to the site's top."""
+    cards = []
+    for stem, lab in labs.items():
+        number = stem[:2]
+        opening = lab.cells[0].source
+        minutes = re.search(r"\*\*Minutes:\*\* (\d+)", opening)
+        name = html.escape(LABS[number].title)
+        cards.append(
+            f'<li><a href="{top}labs/{stem}.html"><img src="{top}covers/{number}.png" alt="" loading="lazy">'
+            f"<strong>{number} {name}</strong>"
+            f"<span>{minutes[1] if minutes else '?'} minutes, {LABS[number].points} points</span></a></li>"
+        )
+    return "\n".join(['<ul class="course-map">', *cards, "</ul>"])
+
+
+def api_modules() -> Iterator[str]:
+    """The modules that have a page, by their names below `worldsize`."""
+    yield from FACES
+    for room in ROOMS:
+        yield room
+        package = importlib.import_module(f"worldsize.{room}")
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                yield f"{room}.{module.name}"
+
+
+def api_pages(modules: Iterable[str]) -> dict[str, str]:
+    """Markdown for Sphinx by the name of the file, the first one with the list of all."""
+    modules = list(modules)
+    opening = ["# API", "", "What a notebook may import: a function's shapes, units and errors stand in its text."]
+    pages = {"index.md": "\n".join([*opening, "", "```{toctree}", *modules, "```"]) + "\n"}
+    for module in modules:
+        # what the notebook's front hands on has its place elsewhere in the index
+        members = ["   :members:", "   :no-index:" if module == "notebook" else "   :show-inheritance:"]
+        auto = ["```{eval-rst}", f".. automodule:: worldsize.{module}", *members, "```"]
+        pages[f"{module}.md"] = "\n".join([f"# worldsize.{module}", "", *auto]) + "\n"
+    return pages
+
+
+def papers_page(labs: Mapping[str, NotebookNode]) -> str:
+    """What the labs end with: their further reading."""
+    parts = ["# Papers", "", "What each lab stands on, and where to read on."]
+    for stem, lab in labs.items():
+        for cell in lab.cells:
+            found = _READING.search(cell.source) if cell.cell_type == "markdown" else None
+            if found:
+                parts += ["", f"## Lab {stem[:2]}", "", found[1].strip()]
+    return "\n".join(parts) + "\n"
+
+
+def support_page(record: Mapping, where: str) -> str:
+    """Where the course runs, in the README's words, and which ways to train each strategy of TensorFlow supports."""
+    ways = list(dict.fromkeys(way for row in record["cells"].values() for way in row))
+    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    cells = {strategy: [_said(row.get(way)) for way in ways] for strategy, row in record["cells"].items()}
+    rows = ["| " + " | ".join([strategy, *said]) + " |" for strategy, said in cells.items()]
+    return "\n".join([
+        "# Where it runs", "", where.strip(), "",
+        "## Strategies of TensorFlow", "",
+        f"Every cell was run on {record['date']} and compared with NumPy ({versions}).", "",
+        "| strategy | " + " | ".join(ways) + " |", "| --- |" + " --- |" * len(ways), *rows, "",
+    ])  # fmt: skip
+
+
+def _said(cell: list[str] | None) -> str:
+    if cell is None:
+        return "not run"
+    return "works" if cell[0] == "works" else f"**{cell[0]}**: {cell[1]}".replace("|", "\\|").replace("\n", " ")
+
+
+def section_of(readme: str, heading: str) -> str:
+    """The text under `## heading`. Raises ValueError where there is none."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", readme, re.DOTALL | re.MULTILINE)
+    if not found:
+        raise ValueError(f"README.md: expected a section ## {heading}, which the site shows, got none")
+    return found[1]
+
+
+def on_the_site(text: str, pages: Mapping[str, str]) -> str:
+    """Markdown whose links to files lead to the pages made of them, by the file's name; a link to another file is its words."""
+
+    def link(found: re.Match[str]) -> str:
+        words, target, anchor = found[1], found[2], found[3] or ""
+        if target.startswith(("http:", "https:", "mailto:")):
+            return found[0]
+        page = pages.get(Path(target).name)
+        return f"[{words}]({page}{anchor})" if page else words
+
+    return _LINK.sub(link, text)
+
+
+def read_record(root: Path) -> dict:
+    """The support matrix that lab 09 shows."""
+    return json.loads((root / "datasets" / "support.json").read_text(encoding="utf-8"))

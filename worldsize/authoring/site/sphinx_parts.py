@@ -1,0 +1,40 @@
+"""A Sphinx extension: formulas as MathML, which browsers show by themselves, and docstrings as the plain text they are.
+
+Left out: macros and numbered equations, which no lab has.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+
+_OUTSIDE_CODE = re.compile(r"(`[^`]*`)")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """What Sphinx calls."""
+    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
+    app.connect("autodoc-process-docstring", _plain)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _inline(self: Any, node: nodes.Element) -> None:
+    self.body.append(convert(node.astext(), display="inline"))
+    raise nodes.SkipNode
+
+
+def _block(self: Any, node: nodes.Element) -> None:
+    self.body.append(convert(node.astext(), display="block"))
+    raise nodes.SkipNode
+
+
+def _plain(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Our docstrings know backticks and nothing else: a star or a bar is a star or a bar."""
+    for number, line in enumerate(lines):
+        parts = _OUTSIDE_CODE.split(line)
+        parts[::2] = [re.sub(r"([*|_\\])", r"\\\1", part) for part in parts[::2]]
+        lines[number] = "".join(parts)
