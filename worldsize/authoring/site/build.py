@@ -22,6 +22,11 @@ from worldsize.authoring.covers import FILM_TAG, players
 from worldsize.authoring.site import pages
 from worldsize.authoring.site.lab_page import lab_page
 
+# the replay of the cover plays by itself, unless the reader's system asks for rest; its buttons stop it
+PLAYS = """<script>
+if (!matchMedia("(prefers-reduced-motion: reduce)").matches)
+  addEventListener("load", () => document.querySelector(".ws-replay").shadowRoot.querySelector("button").click());
+</script>"""
 OnLab = Callable[[str], None]
 
 
@@ -118,7 +123,7 @@ def _cover(runs: dict[Path, NotebookNode]) -> str:
     for source, run in runs.items():
         shown = players(run, FILM_TAG) if source.stem.startswith("06") else []
         if shown:
-            return shown[0]
+            return shown[0] + PLAYS
     return '<img src="covers/06.svg" alt="Four ranks add up their gradients, through one server and round a ring">'
 
 
