@@ -71,5 +71,6 @@ def test_a_loop_ends_on_a_busy_machine_too(arena, busy_machine):
     assert state == "timeout" and took_s < (MOST + 1) * LIMIT_S
 
 
+@pytest.mark.soak  # on a machine with nobody else
 def test_a_loop_on_more_ranks_than_processors_has_lost_nothing_to_itself(arena):
     assert timed(arena, "loops", 2 * (os.cpu_count() or 1) + 1) == ("timeout", pytest.approx(LIMIT_S, abs=2.0))

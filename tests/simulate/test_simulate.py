@@ -209,6 +209,28 @@ def test_a_real_time_limit_ends_a_simulation():
         simulate(for_ever, 2, timeout_s=1.0)
 
 
+class SlowToGo:
+    def __del__(self):
+        compute_s(0.05)
+
+
+def compute_s(seconds):
+    until_s = time.process_time() + seconds
+    while time.process_time() < until_s:
+        pass
+
+
+def drops_for_ever(fabric):
+    while True:
+        SlowToGo()
+        compute_s(0.02)
+
+
+def test_a_time_limit_that_passes_in_a_finaliser_ends_a_simulation():
+    with pytest.raises(RunTimedOut):
+        simulate(drops_for_ever, 2, timeout_s=0.5)
+
+
 def is_interrupted(fabric):
     fabric.compute(2.0)
     signal.raise_signal(signal.SIGINT)
