@@ -25,6 +25,8 @@ LINKS = [(page, link) for page in PAGES for link in sorted(set(re.findall(r"\]\(
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 ACTIONS = [line.strip() for path in WORKFLOWS for line in path.read_text().splitlines() if "uses:" in line]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+# of what GitHub's filter lets through (html-pipeline's sanitization_filter.rb), the tags that prose here may use
+KEPT_BY_GITHUB = {"b", "br", "code", "details", "em", "i", "kbd", "sub", "summary", "sup"}
 INSTALL = [sys.executable, ROOT / "binder/install.py"]
 
 
@@ -32,6 +34,30 @@ def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def prose_of(path: Path) -> str:
+    """The Markdown of a page or a notebook, without what stands in it as code."""
+    text = path.read_text()
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("labs/*.ipynb"))], ids=lambda path: path.name)
+def test_github_shows_every_tag_of_the_prose(path: Path) -> None:
+    tags = re.findall(r"<(\w+)(?:\s[^>]*)?>", prose_of(path))
+    assert {tag.lower() for tag in tags} <= KEPT_BY_GITHUB
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("labs/*.ipynb"))], ids=lambda path: path.name)
+def test_a_picture_of_the_prose_lies_in_the_repository_and_needs_no_script(path: Path) -> None:
+    for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", prose_of(path)):
+        picture = path.parent / link
+        assert picture.exists()
+        if picture.suffix == ".svg":  # GitHub shows it as an image: nothing in it may run, nor come from elsewhere
+            assert re.findall(r"<script|<foreignObject|\shref=|@import|url\(", picture.read_text()) == []
 
 
 @pytest.mark.parametrize(("page", "link"), LINKS, ids=lambda value: value.name if isinstance(value, Path) else value)
