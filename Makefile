@@ -1,5 +1,5 @@
 # Every target is a line or two that calls the package. CONTRIBUTING.md says what each is for.
-#   make lab [LAB=06] [HEADLESS=1] [TORCH=cpu|auto] [PYTHON=python3.12]
+#   make lab [LAB=06] [HEADLESS=1] [TORCH=pip|cpu|auto] [PYTHON=python3.12]
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
@@ -7,8 +7,15 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 LAB ?= 00
-# empty: pip's PyTorch; cpu or auto: uv takes the build without CUDA, or the one that fits the GPU's driver
+# empty: the small build where no GPU can use CUDA, if it can be had, else pip's; pip: pip's; cpu or auto: uv takes the build
+# without CUDA, or the one that fits the GPU's driver, or says why it cannot
 TORCH ?=
+
+# pip's PyTorch for Linux on x86 brings CUDA's libraries: gigabytes that a machine without an NVIDIA GPU never loads. A login
+# node has no GPU either, but the nodes of its jobs may: there pip's build comes, as it does where there is a GPU.
+CPU_BUILDS := https://download.pytorch.org/whl/cpu
+MAY_USE_CUDA = $(shell nvidia-smi -L 2> /dev/null | head -n 1; command -v sbatch)$(wildcard /proc/driver/nvidia/version)
+TRY_SMALL = $(if $(TORCH),,$(and $(filter Linux,$(shell uname)),$(if $(MAY_USE_CUDA),,yes)))
 
 # Half of a test's time is waiting (limits, links, declared work), so two workers fill two cores; a file stays whole, and
 # those that look at executed notebooks stay last
@@ -32,17 +39,24 @@ define no_python
 endef
 
 # $(call install,what): one line of progress in a terminal; the whole log is kept beside the environment
-PIP_INSTALL = $(if $(TORCH),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
+WITH_UV = $(filter-out pip,$(TORCH))
+PIP_INSTALL = $(if $(WITH_UV),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
+define small_torch
+	@echo "No NVIDIA GPU: PyTorch without CUDA, 3.3 GB on disk for the whole course in place of 7 (TORCH=pip: with CUDA)"
+	@$(PY) -m pip install -q --timeout 15 --retries 1 --no-deps -i $(CPU_BUILDS) -c $(CONSTRAINTS) torch \
+	  > $(VENV)/torch.log 2>&1 || echo "It cannot be had from $(CPU_BUILDS) (why: $(VENV)/torch.log): pip's PyTorch comes instead"
+endef
 define install
 	@echo "Installing $(1) into $(VENV): some minutes the first time. Log: $(VENV)/install.log"
-	$(if $(TORCH),@$(PY) -m pip install -q -c $(CONSTRAINTS) uv)
+	$(if $(TRY_SMALL),$(small_torch))
+	$(if $(WITH_UV),@$(PY) -m pip install -q -c $(CONSTRAINTS) uv)
 	@$(PIP_INSTALL) -c $(CONSTRAINTS) -e '$(1)' 2>&1 | tee $(VENV)/install.log | \
 	  while IFS= read -r line; do if [ -t 1 ]; then printf '\r\033[K%.76s' "$$line"; fi; done \
 	  || { tail -n 12 $(VENV)/install.log; exit 1; }
 	@if [ -t 1 ]; then printf '\r\033[K'; fi; touch $@
 endef
 
-.PHONY: lab known-lab setup test quick soak build bench support constraints clean
+.PHONY: lab known-lab setup test quick soak build site bench support constraints clean
 
 lab: known-lab setup
 	@$(RUN) worldsize doctor
@@ -65,6 +79,10 @@ soak: $(VENV)/.dev
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
 
+# build/site, from the notebooks that `make test` executed; a lab that it did not is run now
+site: $(VENV)/.dev
+	@$(RUN) worldsize site $(ARGS)
+
 bench: $(VENV)/.dev
 	@for peer in $$(grep -l __main__ bench/*.py); do $(RUN) python "$$peer" || exit 1; done
 
@@ -75,7 +93,7 @@ support: $(VENV)/.dev
 # The newest versions that pyproject.toml admits, in a fresh environment. Test them, then commit.
 constraints:
 	rm -rf build/constraints
-	$(MAKE) build/constraints/.dev VENV=build/constraints CONSTRAINTS=/dev/null
+	$(MAKE) build/constraints/.dev VENV=build/constraints CONSTRAINTS=/dev/null TORCH=pip
 	@{ sed -n '/^#/p' constraints.txt; build/constraints/bin/pip freeze --all --exclude pip --exclude-editable \
 	  | sed 's/+[^ ]*$$//'; } > build/constraints.txt && mv build/constraints.txt constraints.txt
 

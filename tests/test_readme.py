@@ -1,4 +1,4 @@
-"""What the README says still holds: its commands, packages, links and its table of labs."""
+"""What the README says still holds: its commands, packages, links and its tables of labs and of places."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 BOTH = README + CONTRIBUTING
 CODE = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", BOTH, re.MULTILINE | re.DOTALL))
-ROW = re.compile(r"^\| (\d\d) \| (.+?) \| (\d+) \| (\d+) \| (ready|planned) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (\d\d) \| \[(.+?)\]\((.+?)\) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 PATTERNS = {"solutions/NN_topic.py"}
 PATHS = set(re.findall(r"`([\w./]+/[\w./]*|[\w-]+\.(?:txt|toml|yml))`", BOTH)) - PATTERNS
 LABS_IN_README = {found[0]: found[1:] for found in ROW.findall(README)}
@@ -61,10 +61,10 @@ def test_the_map_names_every_room_and_every_file_beside_them() -> None:
     assert (rooms - named, files ^ beside) == (set(), set())
 
 
-def test_the_debian_packages_are_those_of_apt_txt() -> None:
-    named = re.search(r"apt-get install ([a-z0-9 .+-]+)`", README)
-    assert named is not None
-    assert sorted(named[1].split()) == sorted(debian_packages())
+def test_the_debian_packages_are_those_of_apt_txt_and_the_first_line_has_what_a_lab_needs() -> None:
+    students, contributors = re.findall(r"apt-get install ([a-z0-9 .+-]+)`", README)
+    assert students.split() == ["make", "python3", "python3-venv"]
+    assert sorted([*students.split(), *contributors.split()]) == sorted(debian_packages())
 
 
 def test_what_only_contributors_tests_need_is_not_asked_of_a_user() -> None:
@@ -73,19 +73,18 @@ def test_what_only_contributors_tests_need_is_not_asked_of_a_user() -> None:
 
 def test_every_lab_of_the_course_has_its_row() -> None:
     assert {number: (listing.title, str(listing.points)) for number, listing in LABS.items()} == {
-        number: (title, points) for number, (title, _, points, _) in LABS_IN_README.items()
+        number: (title, points) for number, (title, _, _, points) in LABS_IN_README.items()
     }
 
 
 def test_the_points_add_up_to_100() -> None:
-    assert sum(int(points) for _, _, points, _ in LABS_IN_README.values()) == 100
+    assert sum(int(points) for _, _, _, points in LABS_IN_README.values()) == 100
 
 
 @pytest.mark.parametrize("number", sorted(LABS))
-def test_a_lab_is_ready_exactly_when_its_notebooks_are_there(number: str) -> None:
-    parts = [ROOT.glob(f"solutions/{number}_*.py"), ROOT.glob(f"labs/{number}_*.ipynb")]
-    there = all(list(part) for part in parts)
-    assert LABS_IN_README[number][3] == ("ready" if there else "planned")
+def test_a_row_leads_to_the_notebook_of_its_lab(number: str) -> None:
+    there = [path.relative_to(ROOT).as_posix() for path in ROOT.glob(f"labs/{number}_*.ipynb")]
+    assert there == [LABS_IN_README[number][1]]
 
 
 @pytest.mark.parametrize("number", sorted(LABS))
@@ -93,8 +92,20 @@ def test_a_lab_has_the_minutes_and_points_that_its_opening_says(number: str) -> 
     for source in ROOT.glob(f"solutions/{number}_*.py"):
         says = re.search(r"\*\*Minutes:\*\* (\d+) · \*\*Points:\*\* (\d+)", source.read_text())
         assert says is not None, f"{source.name} does not open with its minutes and points"
-        assert LABS_IN_README[number][1:3] == says.groups()
+        assert LABS_IN_README[number][2:4] == says.groups()
 
 
-def test_the_readme_is_one_screen_of_prose_and_one_table() -> None:
-    assert len(README.splitlines()) <= 80
+def test_every_place_says_how_it_was_tested_and_when_or_that_it_was_not() -> None:
+    table = README.partition("| where | how | tested |")[2].partition("\n\n")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+    assert len(rows) >= 10
+    assert [row[1] for row in rows if not re.search(r"untested|every change|release \d|20\d\d-\d\d-\d\d", row[3])] == []
+
+
+def test_commands_and_picture_are_on_the_first_screen() -> None:
+    first = "\n".join(README.splitlines()[:14])
+    assert "labs/covers/06.svg" in first and "make lab" in first and "make test" in first
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 125

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -25,7 +26,7 @@ PINS = {
     )
 }
 LISTS = ("apt.txt", "apt-dev.txt")
-ALL_REQUIREMENTS = [Requirement(text) for text in PROJECT["dependencies"] + EXTRAS["instructor"] + EXTRAS["dev"]]
+ALL_REQUIREMENTS = [Requirement(text) for texts in (PROJECT["dependencies"], *EXTRAS.values()) for text in texts]
 
 
 def conda_environment() -> dict:
@@ -41,6 +42,22 @@ def dry_run(target: str, folder: Path, **variables: str) -> str:
     """What `make` would do in a checkout that has no environment yet."""
     words = [f"{name}={value}" for name, value in {"VENV": str(folder / "venv"), **variables}.items()]
     done = subprocess.run(["make", "-n", target, *words], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def choice_of_torch(folder: Path, found: str = "", **variables: str) -> str:
+    """What `make` would do where of the programs that tell of GPUs or of a cluster only `found` is there."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ("bash", "head", "make", "sh", "uname"):
+        (programs / name).symlink_to(shutil.which(name))
+    if found:
+        (programs / found).write_text("#!/bin/sh\necho GPU 0: NVIDIA\n")
+        (programs / found).chmod(0o755)
+    words = ["make", "-n", "setup", f"VENV={folder / 'venv'}", *(f"{name}={value}" for name, value in variables.items())]
+    env = {"PATH": str(programs)}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, cwd=ROOT, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -76,6 +93,24 @@ def test_the_tests_install_the_same_and_the_extra_dev(tmp_path: Path) -> None:
 def test_another_build_of_torch_comes_under_the_same_constraints(tmp_path: Path, backend: str) -> None:
     words = pip_install_words(dry_run("setup", tmp_path, TORCH=backend))
     assert words == [f"--torch-backend={backend}", "-c", "constraints.txt", "-e", "."]
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has an NVIDIA GPU")
+def test_without_a_gpu_the_small_build_of_torch_is_tried_first_and_the_rest_comes_as_ever(tmp_path: Path) -> None:
+    commands = choice_of_torch(tmp_path)
+    small, rest = (commands.index(word) for word in ("download.pytorch.org/whl/cpu -c constraints.txt torch", "-e '.'"))
+    assert "No NVIDIA GPU" in commands[:small] and small < rest
+    assert "|| echo" in commands[small:rest], "an index that is out of reach ends the install"
+    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", "."]
+
+
+@pytest.mark.parametrize(("found", "torch"), [("nvidia-smi", ""), ("sbatch", ""), ("", "pip")])
+def test_with_a_gpu_or_on_a_cluster_or_where_it_is_asked_for_pips_torch_comes(
+    tmp_path: Path, found: str, torch: str
+) -> None:
+    commands = choice_of_torch(tmp_path, found, TORCH=torch)
+    assert "whl/cpu" not in commands and "uv" not in commands.split()
+    assert pip_install_words(commands) == ["-c", "constraints.txt", "-e", "."]
 
 
 def test_the_headless_lab_runs_through_the_command_line_and_opens_no_jupyter(tmp_path: Path) -> None:

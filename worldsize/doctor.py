@@ -87,7 +87,7 @@ def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
 
     `launch` takes the place of `worldsize.launch.launch`, for a test or for another engine.
     """
-    rows = [_system(), _cores(), _memory(), _version("PyTorch", "torch"), _version("TensorFlow", "tensorflow")]
+    rows = [_system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]
 
     rows += _ranks(launch)
     return CapabilitySheet((*rows, sandbox()))
@@ -107,7 +107,7 @@ def _cores() -> Capability:
     usable, present = machine.usable_cores(), machine.present_cores()
 
     if usable < present:
-        remark = "an affinity mask or a container's limit holds the rest back"
+        remark = "an affinity mask, a container's limit or the hub's CPU_LIMIT holds the rest back"
         return Capability("cores", f"{usable:g} of {present}", remark)
     if usable < 4:
         return Capability("cores", f"{usable:g}", "real speedup ends there; the labs say where that shows")
@@ -128,6 +128,14 @@ def _version(name: str, distribution: str) -> Capability:
         return Capability(name, importlib.metadata.version(distribution))
     except importlib.metadata.PackageNotFoundError:
         return Capability(name, "not installed", "run `make setup` in the course's folder", state="fails")
+
+
+def _tensorflow() -> Capability:
+    """As the others; but where it is left out (a small container, a lent host), most labs run all the same."""
+    row = _version("TensorFlow", "tensorflow")
+    if row.state == "ok":
+        return row
+    return Capability(row.what, row.value, "labs 07 to 09 need it, the others do not: `make setup` brings it", "note")
 
 
 def _rank_facts() -> dict:

@@ -1,16 +1,16 @@
-"""How many cores and how much memory a process may really use: affinity and control groups counted in.
+"""How many cores and how much memory a process may really use: affinity, control groups and a hub's limits counted in.
 
 Left out: GPUs, which torch knows (`doctor.py` asks a rank). A container's limit is read from the kernel's control
-groups (version 2, then 1), because `os.cpu_count()` answers for the whole host. The rule for cores is the one of
-Python 3.13's `os.process_cpu_count()`, with the quota added.
+groups (version 2, then 1), because `os.cpu_count()` answers for the whole host. JupyterHub says what it granted a user in
+`CPU_LIMIT` (cores) and `MEM_LIMIT` (bytes), also where the control groups do not show it. The rule for cores is the one
+of Python 3.13's `os.process_cpu_count()`, with quota and hub added.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
-
-import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -21,17 +21,18 @@ def present_cores() -> int:
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> float:
-    """Cores that this process may use: the affinity mask, or the container's quota (perhaps 1.5) where lower."""
+    """Cores that this process may use: the affinity mask, or a container's or hub's quota (perhaps 1.5) where lower."""
     mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present_cores()
-
-    quota = _cpu_quota(cgroup)
-    return min(mask, quota) if quota else mask
+    return min(filter(None, (mask, _cpu_quota(cgroup), _granted("CPU_LIMIT"))))
 
 
 def memory_bytes(cgroup: Path = _CGROUP) -> tuple[int, int]:
-    """(total, free) bytes: the machine's, or the container's where its limit is lower."""
+    """(total, free) bytes: the machine's, or the container's or hub's where that limit is lower."""
+    import psutil  # here, because an agent need not have it to start
+
     host = psutil.virtual_memory()
-    limit = _number(cgroup / "memory.max") or _number(cgroup / "memory/memory.limit_in_bytes")
+    of_container = _number(cgroup / "memory.max") or _number(cgroup / "memory/memory.limit_in_bytes")
+    limit = int(min(filter(None, (of_container, _granted("MEM_LIMIT"))), default=0))
     if not limit or limit >= host.total:
         return host.total, host.available
 
@@ -49,6 +50,15 @@ def _cpu_quota(cgroup: Path) -> float | None:
     if not quota or not period:
         return None
     return quota / period
+
+
+def _granted(variable: str) -> float | None:
+    """What JupyterHub's variable says, where it is there and a positive number."""
+    try:
+        said = float(os.environ.get(variable, ""))
+    except ValueError:
+        return None
+    return said if 0 < said < math.inf else None
 
 
 def _number(path: Path) -> int | None:

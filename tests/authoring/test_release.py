@@ -23,7 +23,7 @@ STEM = "00_start_here"
 def repository(root: Path, tmp_path: Path) -> Path:
     """A small repository: one lab, one module, and what a bundle must not hold."""
     made = tmp_path / "repository"
-    for folder in ("solutions", "labs", "worldsize", "datasets", "tests", "labs/.worldsize", ".git"):
+    for folder in ("solutions", "labs", "worldsize", "datasets", "docs", "tests", "labs/.worldsize", ".git"):
         (made / folder).mkdir(parents=True)
     for name in NAMED:
         (made / name).write_text(f"{name}\n")
@@ -106,4 +106,4 @@ def test_a_link_does_not_carry_another_file_out(repository, tmp_path):
 
 def test_the_command_says_what_it_wrote(repository, tmp_path):
     answer = CliRunner().invoke(cli.app, ["release", str(tmp_path / "out.zip"), "--root", str(repository)])
-    assert answer.exit_code == 0 and "10 files" in answer.output
+    assert answer.exit_code == 0 and "14 files" in answer.output

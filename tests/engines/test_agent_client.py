@@ -1,5 +1,7 @@
 """The kernel's side of the agent: what becomes of a launch when the agent does not serve."""
 
+import sys
+
 import pytest
 
 from worldsize.engines import agent_client
@@ -19,3 +21,10 @@ def test_an_agent_that_hung_up_is_not_asked_again_though_its_process_lives_on(mo
         assert engine.new_run_dir().is_dir()
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize(("system", "usual"), [("darwin", "spawn"), ("linux", "forkserver")])
+def test_ranks_are_forked_unless_the_systems_libraries_do_not_bear_it(monkeypatch, system, usual):
+    monkeypatch.delenv("WORLDSIZE_START_METHOD", raising=False)
+    monkeypatch.setattr(sys, "platform", system)
+    assert agent_client.start_method() == usual

@@ -19,8 +19,8 @@ from worldsize.authoring.source import answer_lines, given_lines
 from worldsize.files import write_whole
 
 NAMED = (
-    *("LICENSE", "Makefile", "README.md", "apt.txt", "constraints.txt"),
-    *("environment.yml", "pyproject.toml", "datasets/README.md"),
+    *("LICENSE", "Makefile", "README.md", "SECURITY.md", "THIRD_PARTY_NOTICES.md", "apt.txt", "constraints.txt"),
+    *("environment.yml", "pyproject.toml", "datasets/README.md", "docs/faq.md", "docs/platforms.md"),
 )
 PATTERNS = (
     *("labs/[0-9][0-9]_*.ipynb", "labs/covers/*.png", "labs/covers/*.svg", "worldsize/**/*.py", "worldsize/**/*.js"),

@@ -40,9 +40,11 @@ _MAX_BASE_BYTES = 48  # the name of a socket has room for 104 on macOS, 108 on L
 def start_method() -> StartMethod:
     """The kernel's side of the agent reads `WORLDSIZE_START_METHOD`: ranks start by "forkserver" or "spawn".
 
-    Raises ValueError for another word.
+    Without it macOS takes "spawn", because its system libraries do not bear a fork once they are in use
+    (https://bugs.python.org/issue33725). Raises ValueError for another word.
     """
-    chosen = os.environ.get("WORLDSIZE_START_METHOD", "forkserver")
+    usual = "spawn" if sys.platform == "darwin" else "forkserver"
+    chosen = os.environ.get("WORLDSIZE_START_METHOD", usual)
     known = get_args(StartMethod)
     if chosen not in known:
         raise ValueError(f"WORLDSIZE_START_METHOD: expected one of {', '.join(known)}, got {chosen!r}")

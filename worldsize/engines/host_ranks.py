@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from worldsize import machine
 from worldsize.engines.host import HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, StartMethod
 from worldsize.engines.ranks.last_seen import last_seen, stack_of
@@ -220,10 +221,8 @@ class HostRanks:
 
 
 def cores() -> int:
-    """How many cores the ranks of this host may use: the affinity mask, where the system has one."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """How many whole cores the ranks of this host may use, the limits of a container or a hub counted in."""
+    return max(1, int(machine.usable_cores()))
 
 
 @functools.cache

@@ -99,10 +99,10 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
         text = (staged / name).read_text(encoding="utf-8").replace("{{ cover }}", _raw(_cover(runs)))
         _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top))))
 
-    known = {"instructors.md": "instructors.md", "clusters.md": "clusters.md", "README.md": "index.md"}
-    known |= {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
-    for name in ("instructors.md", "clusters.md"):
-        _write(staged / name, pages.on_the_site((root / "docs" / name).read_text(encoding="utf-8"), known))
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((root / "docs").glob("*.md"))}
+    known = {name: name for name in texts} | {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
+    for name, text in texts.items():
+        _write(staged / name, pages.on_the_site(text, known))
 
     readme = (root / "README.md").read_text(encoding="utf-8")
     where = pages.on_the_site(pages.section_of(readme, "Where it runs"), known)

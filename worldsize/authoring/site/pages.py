@@ -112,6 +112,8 @@ def on_the_site(text: str, pages: Mapping[str, str]) -> str:
         if target.startswith(("http:", "https:", "mailto:")):
             return found[0]
         page = pages.get(Path(target).name)
+        if target.endswith("README.md") and anchor == "#where-it-runs":
+            page, anchor = "support.md", ""
         return f"[{words}]({page}{anchor})" if page else words
 
     return _LINK.sub(link, text)

@@ -53,6 +53,14 @@ def import_submitit() -> ModuleType:
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
     try:
         import submitit
+    except ModuleNotFoundError as error:
+        if error.name != "submitit":
+            raise
+        raise ModuleNotFoundError(
+            "Slurm: expected the package submitit, got none. Install it in the course's folder: "
+            "pip install -c constraints.txt -e '.[cluster]'",
+            name="submitit",
+        ) from None
     finally:
         if mine:
             del os.environ["SUBMITIT_LOG_LEVEL"]

@@ -1,0 +1,26 @@
+# World Size in a container, by itself or as the single-user image of a JupyterHub (docs/platforms.md):
+#   docker build -t worldsize . && docker run --rm -p 127.0.0.1:8888:8888 worldsize
+# For NVIDIA GPUs: docker build --build-arg TORCH=pip …, docker run --gpus all …
+FROM debian:12-slim
+ARG TORCH=
+# of the release that your hub runs
+ARG JUPYTERHUB=6
+
+ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 LANG=C.UTF-8
+RUN apt-get update -q \
+ && apt-get install -q -y --no-install-recommends bubblewrap ca-certificates libseccomp2 make python3 python3-venv tini \
+ && rm -rf /var/lib/apt/lists/*
+
+# .dockerignore lets in what a student's bundle has: no answers, no tests
+COPY . /opt/worldsize
+RUN make -C /opt/worldsize setup VENV=/opt/venv TORCH=${TORCH} \
+ && /opt/venv/bin/pip install -q -c /opt/worldsize/constraints.txt "jupyterhub~=${JUPYTERHUB}.0" \
+ && /opt/venv/bin/python -m compileall -q /opt/worldsize/worldsize
+
+# a hub expects this name and number, and lays its volume over the user's home
+RUN useradd --create-home --uid 1000 --shell /bin/bash jovyan
+ENV PATH=/opt/venv/bin:$PATH
+USER jovyan
+EXPOSE 8888
+ENTRYPOINT ["tini", "--", "sh", "/opt/worldsize/docker/start.sh"]
+CMD ["jupyter", "lab", "--ip=0.0.0.0", "--no-browser"]

@@ -1,0 +1,118 @@
+"""Makes `THIRD_PARTY_NOTICES.md`: `python -m worldsize.authoring.notices`.
+
+The licence of each package that `pyproject.toml` names, as the installed package's own metadata says it, and what of others
+lies in this repository. A package that is not installed keeps the line that it had. Left out: what these packages need
+themselves (`pip-audit` and `pip list` see all of it), and texts of licences, which each package brings along.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from worldsize.files import write_whole
+
+FILE = "THIRD_PARTY_NOTICES.md"
+_NAME = re.compile(r"[\w.-]+")
+_ROW = re.compile(r"^\| \[?([\w.-]+)[^|]*\|", re.MULTILINE)
+_LONGEST = 60  # some metadata has the whole text where the older field asks for a name
+# Metadata that says nothing, looked up in the package's own LICENSE file.
+_BY_FILE = {"axe-playwright-python": "MIT"}
+
+TEXT = """\
+# Third-party notices
+
+World Size itself is under the MIT licence ([LICENSE](LICENSE)). `python -m worldsize.authoring.notices` writes this file; a
+test fails while it is not as the installed packages say.
+
+## What lies in this repository and is others' work
+
+| what | whose | licence |
+| --- | --- | --- |
+| `datasets/fashion-mnist.npz` | Zalando SE, 2017 | MIT, in [datasets/fashion-mnist.LICENSE](datasets/fashion-mnist.LICENSE) |
+| `datasets/vtrain-*.csv` | VIA Research Group at KAIST, 2024 | MIT, in [datasets/vtrain.LICENSE](datasets/vtrain.LICENSE) |
+
+Published numbers in `datasets/bandwidths.json` are quoted with their sources. Code, scripts, style sheets and pictures in
+`worldsize/` and `labs/` are this project's own; no library is copied into them.
+
+## What is installed beside it
+
+Packages that `pyproject.toml` names, by what they are for. Each comes from its own publisher under its own licence, whose
+text it brings along. PyTorch for CUDA also installs NVIDIA's libraries, under NVIDIA's own terms.
+
+| package | for | licence |
+| --- | --- | --- |
+{rows}
+"""
+
+
+def notices(root: Path) -> str:
+    """What the file has to say. Raises ValueError for a package that is neither installed nor in the file yet."""
+    before = (root / FILE).read_text() if (root / FILE).exists() else ""
+    kept = {found[1]: line for line in before.splitlines() if (found := _ROW.match(line))}
+
+    rows, missing = [], []
+    for name, used_for in _named(root).items():
+        row = _row(name, used_for) or kept.get(name)
+        if row is None:
+            missing.append(name)
+        else:
+            rows.append(row)
+    if missing:
+        raise ValueError(f"notices: expected {', '.join(missing)} installed, to read the licence. Install the extra first.")
+    return TEXT.format(rows="\n".join(rows))
+
+
+def _named(root: Path) -> dict[str, str]:
+    """Every package of the project's lists, in alphabetical order, and what it is for: the course, or extras."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    lists = {"the course": project["dependencies"], **project["optional-dependencies"]}
+
+    used_for: dict[str, list[str]] = {}
+    for what, texts in lists.items():
+        for text in texts:
+            used_for.setdefault(_NAME.match(text)[0], []).append(what)
+    used_for.pop("worldsize", None)
+    return {name: ", ".join(used_for[name]) for name in sorted(used_for, key=str.lower)}
+
+
+def _row(name: str, used_for: str) -> str | None:
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return None
+    home = _home(found)
+    return f"| {f'[{name}]({home})' if home else name} | {used_for} | {_licence(name, found)} |"
+
+
+def _licence(name: str, found: Distribution) -> str:
+    """The licence's name: SPDX where the metadata has it, else its free words, else its classifiers."""
+    said = found.metadata
+    classifiers = [line.rpartition(" :: ")[2] for line in said.get_all("Classifier", []) if line.startswith("License")]
+    if said["License-Expression"]:
+        return said["License-Expression"]
+
+    words = " ".join((said["License"] or "").split())
+    if words and words != "UNKNOWN" and len(words) <= _LONGEST:
+        return words
+    return ", ".join(classifiers) or _BY_FILE.get(name) or "not said in its metadata"
+
+
+def _home(found: Distribution) -> str:
+    """Where the package is at home: of the addresses in its metadata, the one that says so most plainly."""
+    urls = {"homepage": found.metadata["Home-page"] or ""}
+    for line in found.metadata.get_all("Project-URL", []):
+        label, _, url = line.partition(",")
+        urls.setdefault(label.strip().lower(), url.strip())
+        if label.strip().lower() == "homepage":
+            urls["homepage"] = urls["homepage"] or url.strip()
+    order = ("homepage", "source", "source code", "repository", "github", "documentation")
+    return next((urls[label] for label in order if urls.get(label)), "")
+
+
+if __name__ == "__main__":
+    here = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    write_whole(here / FILE, notices(here).encode())
