@@ -80,7 +80,7 @@ def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnL
     done = subprocess.run(sphinx, capture_output=True, text=True)
     if done.returncode or done.stderr.strip():  # a warning is a mistake on a page
         raise ValueError(f"site: expected pages of {staged} without a complaint, got Sphinx saying: {done.stderr[-2000:]}")
-    return sorted(out.rglob("*.html"))
+    return sorted(page for page in out.rglob("*.html") if "_static" not in page.parts)
 
 
 def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
