@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.quick
@@ -165,6 +167,17 @@ def test_a_lab_that_is_not_there_is_explained_in_one_paragraph(tmp_path: Path) -
 def test_every_requirement_has_its_exact_version() -> None:
     missing = [r.name for r in ALL_REQUIREMENTS if r.name != "worldsize" and canonicalize_name(r.name) not in PINS]
     assert missing == []
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0"])
+def test_every_exact_version_admits_the_first_release_of_each_python(python: str) -> None:
+    """Debian 12 has Python 3.11.2: a package that asks for a later 3.11 could not be installed there."""
+    refused = []
+    for found in distributions():
+        pinned = PINS.get(canonicalize_name(found.metadata["Name"])) == found.version
+        if pinned and python not in SpecifierSet(found.metadata["Requires-Python"] or ""):
+            refused.append(f"{found.name} {found.version}: {found.metadata['Requires-Python']}")
+    assert refused == []
 
 
 def test_every_exact_version_is_one_that_the_project_admits() -> None:

@@ -26,7 +26,7 @@ class WidgetWithFallback:
         from IPython.display import display
 
         view = "application/vnd.jupyter.widget-view+json"
-        display({view: widget._repr_mimebundle_()[view], "text/html": "", "text/plain": ""}, raw=True)
+        display({view: widget.get_view_spec(), "text/html": "", "text/plain": ""}, raw=True)
         self._handle = display(_bundle(html, text), raw=True, display_id=True)
 
     def update(self, html: str, text: str) -> None:
