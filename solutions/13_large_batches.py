@@ -40,7 +40,7 @@ warmups = [0, 4]
 wrong_labels = 0.4
 seeds = [0, 1, 2]
 sweep = [32, 64, 128, 256, 512, 1024, 2048, 4096]
-rates = [0.2, 0.4, 0.8]
+rates = [0.2, 0.4, 0.8, 1.6]
 goal = 30
 most_steps = 800
 part = 256
@@ -290,8 +290,7 @@ compared(bold, bold[f"batch {small}"])
 # %% [markdown]
 # There warm-up makes the difference. While this lab was written we tried several base rates, with momentum and without, and up
 # to four epochs of warm-up: where the rate was too high, it sometimes saved the training and sometimes did not, as the seeds
-# fell. So the effect does not show reliably here. Our network has
-# three layers, theirs fifty.
+# fell. So the effect does not show reliably here. Our network has three layers, theirs fifty.
 
 # %% [markdown]
 # How far does the rule go? Turn the knobs: which batch is too large, and does a longer warm-up save it? Before you run, count
@@ -317,7 +316,7 @@ knobs(try_out, batch=[256, large, 4096], warmup=[0, 1, 2, 4], base=[base_rate, 2
 
 # %% [markdown]
 # DDP asks for two things. It averages over ranks after *every* backward; inside `with ddp.no_sync():`, round forward and
-# backward, it keeps still and only adds up. And it divides by the number of *ranks*, whatever each has worked on. Now parts
+# backward, it sends nothing and only adds up. And it divides by the number of *ranks*, whatever each has worked on. Now parts
 # are unequal: the last one of an epoch is small, and texts are long and short.
 
 # %%
@@ -344,8 +343,8 @@ print(f"an image of rank 0's first part counts {counts[0]:.4f}, one of rank 1 {c
 
 # %% [markdown]
 # Nothing looks broken: the loss falls, only towards another mean. The step you write counts every *image* alike, for parts of
-# any sizes but 0. DDP's all-reduce comes once, and only one part's activations are in memory. Where a part stands inside
-# `no_sync()` or not, `nullcontext()` from the set-up helps: `with nullcontext():` does nothing.
+# any sizes but 0. DDP's all-reduce comes once, and only one part's activations are in memory. If all parts share one loop, the
+# set-up has a `with` that does nothing, for the part that is not inside `no_sync()`: `nullcontext()`.
 #
 # <details><summary>Hint 1</summary>With <code>reduction="sum"</code> every image adds its own loss. By what does the sum have
 # to be divided? All ranks must know it before the first backward: one <code>dist.all_reduce</code> of one
@@ -485,7 +484,7 @@ def noise_scale(steps):
 check.noise_scale(noise_scale)
 
 # %% [markdown]
-# Now of a real training: four ranks, a large batch at the highest rate that it bears well, until the error on test images is
+# Now of a real training: four ranks, a large batch at a high rate that it bears well, until the error on test images is
 # down to the goal. Every rank keeps its own gradient before it averages. Once more with the right labels: what have the wrong
 # ones done to the noise?
 
@@ -610,28 +609,28 @@ def steps_to_goal(batch, rate, seed, limit):
         if step % max(1, step // 16) == 0 and shared_error(ddp.module) <= goal:
             return step
 
-def at_best_rate(batch, seed, least):
-    """(steps, rate) of the rate from `least` on that takes fewest steps; one that is slower than the best is given up."""
-    best = None, least
-    for rate in rates:
-        if rate >= least:
-            steps = steps_to_goal(batch, rate, seed, (best[0] or most_steps) - 1)
-            best = (steps, rate) if steps else best
+def at_best_rate(batch, seed, first):
+    """(steps, rate) of the rate that takes fewest steps: `first`, half or twice of it. One slower than the best is given up."""
+    near = [rate for rate in rates if not first or first / 2 <= rate <= 2 * first]
+    best = None, first
+    for rate in sorted(near, key=lambda rate: rate != first):
+        steps = steps_to_goal(batch, rate, seed, (best[0] or most_steps) - 1)
+        best = (steps, rate) if steps else best
     return best
 
 def search(batches, seeds):
-    """{batch: [(steps, rate) of each seed]}. The best rate is looked for from that of the next smaller batch on."""
+    """{batch: [(steps, rate) of each seed]}. The best rate is looked for round that of the next smaller batch."""
     dist.init_process_group("gloo")
-    found, least = {}, dict.fromkeys(seeds, 0)
+    found, first = {}, dict.fromkeys(seeds)
     for number, batch in enumerate(batches, 1):
-        found[batch] = [at_best_rate(batch, seed, least[seed]) for seed in seeds]
-        least = {seed: rate for seed, (_, rate) in zip(seeds, found[batch])}
+        found[batch] = [at_best_rate(batch, seed, first[seed]) for seed in seeds]
+        first = {seed: rate for seed, (_, rate) in zip(seeds, found[batch])}
         report(step=number, steps=len(batches))
     return found
 
 # %%
-print(f"{len(sweep)} batch sizes, {len(seeds)} trainings of each, up to {len(rates)} rates of each …")
-run = launch(search, ranks, args=(sweep, seeds), device="cpu")
+print(f"{len(sweep)} batch sizes, {len(seeds)} trainings of each at up to {len(rates)} rates …")
+run = launch(search, ranks, args=(sweep, seeds), device="cpu", timeout_s=300)
 found = run[0] if run.state == "done" else {}
 taken = {batch: [steps for steps, _ in pairs if steps] for batch, pairs in found.items()}
 taken = {batch: steps for batch, steps in taken.items() if steps}
@@ -694,9 +693,8 @@ doublings(taken)
 # And the rate? By the same theory the best one is $\frac{\eta_\text{max}}{1+B_\text{crit}/B}$: in proportion to the batch
 # far below the critical one, constant far above. The linear scaling rule is the left half of this curve.
 #
-# Three things in the next picture are our doing. The dashed curve is drawn through the point of the largest batch, so that one
-# proves nothing. The search tried no rate below the first in `rates`. And it began each batch at the best rate of the next
-# smaller one, so the points cannot fall.
+# The search tried all `rates` with the smallest batch, and from there on the best of the batch before, half and twice of it. The
+# dashed curve is drawn through the point of the largest batch, so that one proves nothing: look at the others.
 
 # %%
 # Helper: the best rates, and the curve of the theory
@@ -715,8 +713,8 @@ figures.curves(
 )
 
 # %% [markdown]
-# Each rate tried is twice the one before, up to the highest that a large batch bears, so the points stand on few places. And a
-# goal counts as reached when it is touched once: that favours a high rate, which moves to and fro.
+# With so few rates the points stand on few places. And a goal counts as reached when it is touched once: that favours a high
+# rate, which moves to and fro.
 #
 # In the first section a batch of 1,024 was held against one of 32. How far from their best were the rates there?
 
@@ -724,7 +722,7 @@ figures.curves(
 for batch, rate, run in (small, base_rate, reference), (large, base_rate * large / small, ruled):
     print(f"batch {batch}, first section: rate {rate:.3g}, errors of {said(run)} after {epochs * images_count:,} images")
     if batch in taken:
-        best = middle([rate for _, rate in found[batch]])
+        best = middle([rate for steps, rate in found[batch] if steps])
         print(f"{' ' * 10} the search: best rate {best:.3g}, {goal} % after {batch * middle(taken[batch]):,} images")
 
 # %% [markdown]
