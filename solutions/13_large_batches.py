@@ -5,7 +5,7 @@
 # make one step of parts that are unequal; to foretell from a few gradients up to which batch more ranks save steps, and to
 # hold that against a measured curve; and to write the batch norm that is right over all ranks.
 #
-# **Minutes:** 90 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 10 (DistributedDataParallel). Lab 11
+# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 10 (DistributedDataParallel). Lab 11
 # helps.
 
 # %% [markdown]
@@ -40,7 +40,7 @@ warmups = [0, 4]
 wrong_labels = 0.4
 seeds = [0, 1, 2]
 sweep = [32, 64, 128, 256, 512, 1024, 2048, 4096]
-rates = [0.2, 0.4, 0.8]
+rates = [0.2, 0.4, 0.8, 1.6]
 goal = 30
 most_steps = 800
 part = 256
@@ -71,9 +71,11 @@ for batch in (small, large):
 
 # %% [markdown]
 # What is learned depends on the batch of all ranks together, and not on how many ranks share it (Lab 04). So two ranks with
-# 512 images each show what 32 ranks with 32 would learn. The network is small, with plain gradient descent; in the last epoch
-# the rate is a tenth. Fashion-MNIST is easy: its images agree on what is to be learned. Large tasks are not so. Hence four of
-# ten training labels are drawn at random here; the test labels are right. You will see what that does.
+# 512 images each show what 32 ranks with 32 would learn. The network is small, with plain gradient descent. Its learning rate,
+# "the rate" from here on, is a tenth in the last epoch.
+#
+# Fashion-MNIST is easy: its images agree on what is to be learned. Large tasks are not so. Hence four of ten training labels are
+# drawn at random here; the test labels are right. You will see what that does.
 
 # %%
 # Set-up
@@ -149,13 +151,15 @@ def said(run):
 
 # %%
 # Helper: their picture
-def error_curve(name, run):
-    by_epoch = dict(enumerate(zip(*errors_of(run)), 1))
+def error_curve(name, run, trainings=None):
+    """The middle one of all trainings, or of so many first ones, with all of them."""
+    by_epoch = dict(enumerate(zip(*errors_of(run)[:trainings]), 1))
     points = [(epoch, middle(errors)) for epoch, errors in by_epoch.items()] or [(1, None)]
     return figures.Curve(name, points, repeats=by_epoch)
 
-def by_epoch(runs, asks):
-    return figures.curves([error_curve(*row) for row in runs.items()], asks, x="epochs", y="error on test images (%)")
+def by_epoch(runs, asks, trainings=None):
+    rows = [error_curve(*row, trainings) for row in runs.items()]
+    return figures.curves(rows, asks, x="epochs", y="error on test images (%)")
 
 # %%
 print(f"batch {small}: {len(seeds)} trainings of {epochs} epochs …")
@@ -174,8 +178,9 @@ by_epoch(runs, f"The same epochs and rate: does a batch of {large} learn as much
 # %% [markdown]
 # ## The linear scaling rule
 #
-# A large batch gives a better gradient, not a longer step. And there are few steps. Put $k$ small steps beside one large
-# step from the same weights $w$, where $g_j$ is the gradient of small batch $j$:
+# A large batch gives a better gradient, not a longer step. And there are few steps. From the same weights $w$, put $k$ small
+# steps of rate $\eta$ beside one large step of rate $\hat\eta$ on the same images. With $g_j$ the gradient of small batch $j$,
+# and $w_j$ the weights when its turn comes, they end at
 #
 # $$w-\eta\sum_{j<k} g_j(w_j)\qquad\text{and}\qquad w-\hat\eta\,\frac1k\sum_{j<k} g_j(w)$$
 #
@@ -183,10 +188,14 @@ by_epoch(runs, f"The same epochs and rate: does a batch of {large} learn as much
 # scaling rule**: batch times k, rate times k (Goyal and others, 2017).
 
 # %% [markdown]
-# The "if" fails where weights change fast: at the very beginning. Hence **gradual warm-up**: begin with the rate of the small
-# batch, and let it grow by the same amount at each step until the scaled rate is reached. Later the rate falls to a tenth at
-# certain epochs, whatever the batch: `drop_epochs=(2, 5)` is a tenth once 2 epochs are over, a hundredth once 5 are. So the
-# rate depends on *epochs*, and steps have to be counted into them.
+# The "if" fails where weights change fast: at the very beginning. Hence **gradual warm-up**: step 0 has the rate of the small
+# batch, each step adds the same amount, and the first step after the warm-up epochs is the first at the scaled rate. With 2
+# such epochs of 4 steps each, that is step 8.
+
+# %% [markdown]
+# Later the rate falls, whatever the batch. With `drop_epochs=(2, 5)` it is a tenth from the moment that 2 epochs are over, and a
+# hundredth once 5 are. Epochs count from step 0, and no drop comes within the warm-up. So the rate depends on *epochs*, and
+# steps have to be counted into them.
 #
 # <details><summary>Hint</summary>Three questions, one after the other: what is the scaled rate? Is the step within the
 # warm-up of <code>warmup_epochs * steps_per_epoch</code> steps, and how far? How many drops has it
@@ -195,7 +204,8 @@ by_epoch(runs, f"The same epochs and rate: does a batch of {large} learn as much
 # %% tags=["exercise:scaled_rate"]
 # Exercise 13.1: the rate of a step
 def scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    """The rate of a step (from 0): base_rate · batch / base_batch, and a tenth of what it was after each epoch in drop_epochs.
+    """The rate of a step (from 0): base_rate · batch / base_batch, a tenth of what it was once e epochs are over, for each e
+    in drop_epochs.
 
     In the first warmup_epochs (0: none) it grows from base_rate to that, by the same amount at each step.
     """
@@ -280,20 +290,19 @@ compared(bold, bold[f"batch {small}"])
 # %% [markdown]
 # There warm-up makes the difference. While this lab was written we tried several base rates, with momentum and without, and up
 # to four epochs of warm-up: where the rate was too high, it sometimes saved the training and sometimes did not, as the seeds
-# fell. So the effect does not show reliably here. Our network has
-# three layers, theirs fifty.
+# fell. So the effect does not show reliably here. Our network has three layers, theirs fifty.
 
 # %% [markdown]
 # How far does the rule go? Turn the knobs: which batch is too large, and does a longer warm-up save it? Before you run, count
 # the steps that are left in all epochs.
 
 # %%
-# Helper: one training with the rule, beside those of the small batch
+# Helper: one training with the rule, beside that of the small batch with the same seed
 def try_out(batch=large, warmup=1, base=base_rate):
     rate = by_rule(base, warmup, batch)
     tried = launch(together, ranks, args=(rate, batch, seeds[:1]), device="cpu")
     asks = f"Batch {batch}, {epochs * images_count // batch} steps, the rate up to {base * batch / small:.2g}: does it learn?"
-    return by_epoch({f"batch {small}, rate {base_rate}": reference, f"batch {batch}": tried}, asks)
+    return by_epoch({f"batch {small}, rate {base_rate}": reference, f"batch {batch}": tried}, asks, trainings=1)
 
 # %%
 knobs(try_out, batch=[256, large, 4096], warmup=[0, 1, 2, 4], base=[base_rate, 2 * base_rate, bold_rate])
@@ -307,7 +316,7 @@ knobs(try_out, batch=[256, large, 4096], warmup=[0, 1, 2, 4], base=[base_rate, 2
 
 # %% [markdown]
 # DDP asks for two things. It averages over ranks after *every* backward; inside `with ddp.no_sync():`, round forward and
-# backward, it keeps still and only adds up. And it divides by the number of *ranks*, whatever each has worked on. Now parts
+# backward, it sends nothing and only adds up. And it divides by the number of *ranks*, whatever each has worked on. Now parts
 # are unequal: the last one of an epoch is small, and texts are long and short.
 
 # %%
@@ -333,8 +342,9 @@ lab.measure("louder", counts[-1] / counts[0])
 print(f"an image of rank 0's first part counts {counts[0]:.4f}, one of rank 1 {counts[-1]:.4f}; all alike: {1 / len(counts):.4f}")
 
 # %% [markdown]
-# Nothing looks broken: the loss falls, only towards another mean. The step you write counts every *image* alike, for any
-# parts. DDP's all-reduce comes once, and only one part's activations are in memory.
+# Nothing looks broken: the loss falls, only towards another mean. The step you write counts every *image* alike, for parts of
+# any sizes but 0. DDP's all-reduce comes once, and only one part's activations are in memory. If all parts share one loop, the
+# set-up has a `with` that does nothing, for the part that is not inside `no_sync()`: `nullcontext()`.
 #
 # <details><summary>Hint 1</summary>With <code>reduction="sum"</code> every image adds its own loss. By what does the sum have
 # to be divided? All ranks must know it before the first backward: one <code>dist.all_reduce</code> of one
@@ -347,8 +357,8 @@ print(f"an image of rank 0's first part counts {counts[0]:.4f}, one of rank 1 {c
 def big_batch_step(ddp, optimizer, parts):
     """One step of the optimizer, as one device would take it on the mean cross-entropy of all examples of all ranks.
 
-    parts: this rank's [(x, y), …], of any sizes, equally many on every rank. Gradients travel once; one part's graph at a
-    time is in memory.
+    parts: this rank's [(x, y), …], equally many on every rank, of any sizes, none empty. Gradients travel once; one part's
+    graph at a time is in memory.
     """
     ### BEGIN SOLUTION
     count = torch.tensor(sum(len(y) for _, y in parts))
@@ -366,15 +376,15 @@ check.big_batch_step(big_batch_step)
 
 # %% [markdown]
 # Now one step on 1,024 images: on one rank in one part, and on two ranks in parts. DDP sends through a process group;
-# `use_fabric` gives it one over our recorded messages. How much is sent, and what is in memory at the fullest moment,
-# besides weights and images?
+# `use_fabric` gives it one over our recorded messages. How much is sent, and what is the peak of memory, besides weights and
+# images?
 
 # %%
-lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: which share of the memory is needed? (0 to 1)", "")
+lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: which share of that peak is left? (0 to 1)", "")
 
 # %%
 def big_step(fabric, count):
-    """One step on this rank's images, cut into so many parts: the weights afterwards, and the memory at the fullest moment."""
+    """One step on this rank's images, cut into so many parts: the weights afterwards, and the peak of memory."""
     use_fabric(fabric)
     ddp = DistributedDataParallel(strided_cnn(0))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
@@ -400,25 +410,26 @@ for count in (1, 8) if done else ():
 figures.messages(only_step(in_parts[8]) if done else in_parts[8])
 
 # %% [markdown]
-# The first messages are the count's, one number; the gradients follow at the end of the last part.
+# The first messages are the count's: one number, cut into a chunk of 8 bytes and an empty one. The gradients follow at the end
+# of the last part.
 
 # %%
 peaks = [(count, run[0][1] if done else None) for count, run in in_parts.items()]
 lab.measure("memory", dict(peaks)[8] / dict(peaks)[1] if done else None)
 figures.curves(
     [figures.Curve("your step", peaks, [(count, peaks[0][1] / count) for count in cuts] if done else ())],
-    "Does the memory of a step fall as its parts become more?", x="parts of a rank's images", y="at the fullest moment (bytes)",
+    "Does the memory of a step fall as its parts become more?", x="parts of a rank's images", y="peak of memory (bytes)",
     log=True,
 )
 
 # %% [markdown]
-# Weights and gradients are there however small the parts are; only activations shrink. And the arithmetic of many small
-# parts is slower than that of one: accumulation buys memory, and no time.
+# Gradients are there however small the parts are; only activations shrink. And it is the same arithmetic in more and smaller
+# pieces: accumulation buys memory, and no time.
 
 # %% [markdown]
 # ## How noisy is a gradient?
 #
-# So any batch can be run. Which is worth it? The gradient of a batch is the mean of its examples' gradients. Draw another
+# So any batch can be run. Which is worth it? The gradient $G_B$ of a batch of B examples is the mean of theirs. Draw another
 # batch, and it is another. Let $G$ be the gradient over *all* examples, and $\operatorname{tr}\Sigma$ the variance of one
 # example's gradient, added up over all weights. The noise of a mean falls with the batch, and it makes the gradient longer:
 #
@@ -443,8 +454,9 @@ lab.measure("noisier", sum(float(g @ g) for g in drawn) / len(drawn) / float(tru
 
 # %% [markdown]
 # Solve the two equations for $|G|^2$ and $\operatorname{tr}\Sigma$; for one rank's $|G_B|^2$ take the mean over the ranks,
-# which is less noisy. A single step gives a poor estimate: that of $|G|^2$ may come out negative, and a ratio of two poor numbers
-# is poor in one direction. So average both over steps, and divide once, at the end.
+# which is less noisy. A single step gives a poor estimate: that of $|G|^2$ may come out near 0, and the ratio then is huge. The
+# mean of many such ratios stays too large. So average each of the two over all steps, and divide once, at the end. Every step
+# counts alike; B may differ from step to step.
 #
 # <details><summary>Hint</summary>b = B, of one rank; m = nB, of the mean. Subtract one equation from the other: what is left
 # holds trΣ alone. Then m·|G_m|² − b·|G_b|² holds |G|² alone.</details>
@@ -454,7 +466,7 @@ lab.measure("noisier", sum(float(g @ g) for g in drawn) / len(drawn) / float(tru
 def noise_scale(steps):
     """tr(Σ)/|G|², in examples. steps[k] = (batch, gradients): each rank's flat gradient of its own `batch` examples.
 
-    Unbiased estimates of |G|² and of tr(Σ), each averaged over all steps before the division.
+    Unbiased estimates of |G|² and of tr(Σ), each averaged over all steps before the division. The gradients stay unchanged.
     """
     ### BEGIN SOLUTION
     signals, noises = [], []
@@ -472,7 +484,7 @@ def noise_scale(steps):
 check.noise_scale(noise_scale)
 
 # %% [markdown]
-# Now of a real training: four ranks, a large batch at the highest rate that it bears well, until the error on test images is
+# Now of a real training: four ranks, a large batch at a high rate that it bears well, until the error on test images is
 # down to the goal. Every rank keeps its own gradient before it averages. Once more with the right labels: what have the wrong
 # ones done to the noise?
 
@@ -533,12 +545,24 @@ figures.curves(
 
 # %% [markdown]
 # Where all examples pull the same way, $|G|$ is large and the noise scale small. Where what is easy has been learned, they
-# disagree, and noise takes over. Which steps of your runs are which? A wrong label pulls in a direction of its own, so it adds
-# to the noise and hardly to $G$.
+# disagree, and noise takes over. Which steps of your runs are which?
+#
+# A wrong label pulls in a direction of its own, so it adds to the noise. And wrong labels of all kinds cancel: $G$ is left to the
+# right ones. So $|G|$ shrinks as well. By how much? At the first step, weights and images are the same with both labels.
+
+# %%
+def first_length(name):
+    """The length of the mean gradient of all ranks at the first step."""
+    _, gradients = noisy[name][0]
+    return float(torch.stack(gradients).mean(0).norm())
+
+with_wrong, with_right = map(first_length, (f"seed {seeds[0]}", f"seed {seeds[0]}, right labels"))
+print(f"first step, {large} images: |gradient| {with_wrong:.2f} with wrong labels, {with_right:.2f} with right ones: "
+      f"{with_wrong / with_right:.2f} times as long")
 
 # %% [markdown]
-# What follows for the number of steps? A step of rate $\epsilon$ gains $\epsilon|G|^2$ and loses, by the curvature $h$ of the
-# loss, $\frac{\epsilon^2}{2}h\left(|G|^2+\frac{\operatorname{tr}\Sigma}{B}\right)$. Take one rate for a whole training,
+# What follows for the number of steps? A step of rate $\eta$ gains $\eta|G|^2$ and loses, by the curvature $h$ of the
+# loss, $\frac{\eta^2}{2}h\left(|G|^2+\frac{\operatorname{tr}\Sigma}{B}\right)$. Take one rate for a whole training,
 # the one that gains most, and the means over its steps. Then it takes
 #
 # $$S(B)=S_\text{min}\left(1+\frac{B_\text{crit}}{B}\right)\qquad\text{with}\qquad
@@ -556,9 +580,9 @@ if written:
 foretold = middle(foretold) if written else None
 
 # %% [markdown]
-# At $B=B_\text{crit}$, the **critical batch size**, a goal takes twice the fewest steps and twice the fewest examples. Below
-# it more ranks save time and waste little; above it they waste most of their work. You have a number for it, from a few
-# gradients. Now the costly way: train with every batch.
+# At $B=B_\text{crit}$, the **critical batch size**, a goal takes twice the fewest steps and twice the fewest examples: half of
+# the work is the price of speed. Far below it more ranks save time and waste little; far above it they waste most of their work.
+# You have a number for it, from a few gradients. Now the costly way: train with every batch.
 
 # %% [markdown]
 # ## Steps to a goal
@@ -585,28 +609,28 @@ def steps_to_goal(batch, rate, seed, limit):
         if step % max(1, step // 16) == 0 and shared_error(ddp.module) <= goal:
             return step
 
-def at_best_rate(batch, seed, least):
-    """(steps, rate) of the rate from `least` on that takes fewest steps; one that is slower than the best is given up."""
-    best = None, least
-    for rate in rates:
-        if rate >= least:
-            steps = steps_to_goal(batch, rate, seed, (best[0] or most_steps) - 1)
-            best = (steps, rate) if steps else best
+def at_best_rate(batch, seed, first):
+    """(steps, rate) of the rate that takes fewest steps: `first`, half or twice of it. One slower than the best is given up."""
+    near = [rate for rate in rates if not first or first / 2 <= rate <= 2 * first]
+    best = None, first
+    for rate in sorted(near, key=lambda rate: rate != first):
+        steps = steps_to_goal(batch, rate, seed, (best[0] or most_steps) - 1)
+        best = (steps, rate) if steps else best
     return best
 
 def search(batches, seeds):
-    """{batch: [(steps, rate) of each seed]}. The best rate is looked for from that of the next smaller batch on."""
+    """{batch: [(steps, rate) of each seed]}. The best rate is looked for round that of the next smaller batch."""
     dist.init_process_group("gloo")
-    found, least = {}, dict.fromkeys(seeds, 0)
+    found, first = {}, dict.fromkeys(seeds)
     for number, batch in enumerate(batches, 1):
-        found[batch] = [at_best_rate(batch, seed, least[seed]) for seed in seeds]
-        least = {seed: rate for seed, (_, rate) in zip(seeds, found[batch])}
+        found[batch] = [at_best_rate(batch, seed, first[seed]) for seed in seeds]
+        first = {seed: rate for seed, (_, rate) in zip(seeds, found[batch])}
         report(step=number, steps=len(batches))
     return found
 
 # %%
-print(f"{len(sweep)} batch sizes, {len(seeds)} trainings of each, up to {len(rates)} rates of each …")
-run = launch(search, ranks, args=(sweep, seeds), device="cpu")
+print(f"{len(sweep)} batch sizes, {len(seeds)} trainings of each at up to {len(rates)} rates …")
+run = launch(search, ranks, args=(sweep, seeds), device="cpu", timeout_s=300)
 found = run[0] if run.state == "done" else {}
 taken = {batch: [steps for steps, _ in pairs if steps] for batch, pairs in found.items()}
 taken = {batch: steps for batch, steps in taken.items() if steps}
@@ -642,12 +666,8 @@ figures.curves(
 
 # %% [markdown]
 # The dashed curve is $S_\text{min}(1+B_\text{crit}/B)$, fitted to the points; its knee is where it is twice as high as its
-# floor. The other mark is your noise scale. It took one training for each seed.
-#
-# **In one sentence:** which of the three regions do you see, and where would you have to look for the others?
-#
-# <details><summary>Compare</summary>Perfect scaling is where the points lie on the straight line: at batches far below the
-# critical one. Where they lie flat, more ranks save nothing.</details>
+# floor. The other mark is your noise scale. It took one training for each seed. Which doublings of the batch still save steps,
+# and what does each cost in images?
 
 # %%
 # Helper: what each doubling of the batch brings
@@ -664,8 +684,17 @@ def doublings(taken):
 doublings(taken)
 
 # %% [markdown]
-# And the rate? By the same theory the best one is $\frac{\epsilon_\text{max}}{1+B_\text{noise}/B}$: in proportion to the batch
-# far below the noise scale, constant far above. The linear scaling rule is the left half of this curve.
+# **In one sentence:** which of the three regions do you see, and where would you have to look for the others?
+#
+# <details><summary>Compare</summary>Perfect scaling is where the points lie on the straight line: at batches far below the
+# critical one. Where they lie flat, more ranks save nothing.</details>
+
+# %% [markdown]
+# And the rate? By the same theory the best one is $\frac{\eta_\text{max}}{1+B_\text{crit}/B}$: in proportion to the batch
+# far below the critical one, constant far above. The linear scaling rule is the left half of this curve.
+#
+# The search tried all `rates` with the smallest batch, and from there on the best of the batch before, half and twice of it. The
+# dashed curve is drawn through the point of the largest batch, so that one proves nothing: look at the others.
 
 # %%
 # Helper: the best rates, and the curve of the theory
@@ -684,9 +713,19 @@ figures.curves(
 )
 
 # %% [markdown]
-# Rates were tried in steps of two, up to the highest that a large batch bears, so the points stand on few places. And a goal
-# counts as reached when it is touched once: that favours a high rate, which moves to and fro.
+# With so few rates the points stand on few places. And a goal counts as reached when it is touched once: that favours a high
+# rate, which moves to and fro.
 #
+# In the first section a batch of 1,024 was held against one of 32. How far from their best were the rates there?
+
+# %%
+for batch, rate, run in (small, base_rate, reference), (large, base_rate * large / small, ruled):
+    print(f"batch {batch}, first section: rate {rate:.3g}, errors of {said(run)} after {epochs * images_count:,} images")
+    if batch in taken:
+        best = middle([rate for steps, rate in found[batch] if steps])
+        print(f"{' ' * 10} the search: best rate {best:.3g}, {goal} % after {batch * middle(taken[batch]):,} images")
+
+# %% [markdown]
 # **In one sentence:** how could the rule hold for 1,024 images in the first section, far above the critical batch?
 #
 # <details><summary>Compare</summary>There the small batch had a rate far below its best one: its many steps were short. The
@@ -696,7 +735,7 @@ figures.curves(
 # %% [markdown]
 # McCandlish and others (2018, abstract) report useful batches of tens of thousands on ImageNet, and of millions for agents that
 # play a game. Shallue and others (2019) found large differences between tasks, networks and optimizers. So measure the noise
-# scale of *your* task, late in training, before you buy ranks.
+# scale of *your* task before you buy ranks, and over the whole way to *your* goal: the first steps alone may say another number.
 
 # %% [markdown]
 # ## BatchNorm over ranks
@@ -754,8 +793,9 @@ for rows, off in far_off(apart, 0):
     print(f"{rows:4} rows a rank: y is {off:.0%} off, the gradient of x {dict(far_off(apart, 1))[rows]:.0%}")
 
 # %% [markdown]
-# So let ranks meet inside the layer. Forwards they need mean and variance over all rows. Backwards each row's gradient
-# depends on all rows through these two; with $\hat x=(x-\mu)/\sqrt{\sigma^2+\epsilon}$, N rows in all and $g$ the gradient of y:
+# So let ranks send each other sums inside the layer. Forwards they need mean $\mu$ and variance $\sigma^2$ over all N rows of
+# all ranks, and $y=w\hat x+b$ with $\hat x=(x-\mu)/\sqrt{\sigma^2+\epsilon}$, weight $w$ and bias $b$. Backwards each row's
+# gradient depends on all rows through these two; with $g$ the gradient of y:
 #
 # $$\frac{\partial L}{\partial x}=\frac{w}{\sqrt{\sigma^2+\epsilon}}\left(g-\frac1N\sum g-\frac{\hat x}{N}\sum g\,\hat x\right)$$
 #
@@ -776,10 +816,12 @@ print(f"mean(x²) − mean(x)²: {float(of_sums):.3g}; mean((x − mean)²): {fl
 
 # %% [markdown]
 # Two large numbers cancel, and what is left is rounding. Each rank's *own* mean and sum of squares about it are safe. From
-# those of all ranks the whole can be put together (Chan, Golub and LeVeque, 1983): with counts $n_r$, means $\mu_r$ and sums
-# of squares $M_r$,
+# those of all ranks the whole can be put together (Chan, Golub and LeVeque, 1983). Rank r has $n_r$ rows, which may be more or
+# fewer than another's, with mean $\mu_r$; let $M_r$ be the sum of $(x-\mu_r)^2$ over them:
 #
-# $$N\sigma^2=\sum_r M_r+\sum_r n_r(\mu_r-\mu)^2$$
+# $$\mu=\frac1N\sum_r n_r\mu_r\qquad N\sigma^2=\sum_r M_r+\sum_r n_r(\mu_r-\mu)^2$$
+#
+# `all_reduce(fabric, t)` leaves the sum of all ranks' t in t, and returns it.
 #
 # <details><summary>Hint 1</summary>All ranks need all ranks' numbers. An all-reduce can bring them: a table of zeros with a
 # row for each rank, in which a rank fills its own.</details>
@@ -791,15 +833,14 @@ print(f"mean(x²) − mean(x)²: {float(of_sums):.3g}; mean((x − mean)²): {fl
 def synced_norm(fabric, x, weight, bias, grad, eps):
     """Batch norm of x [rows, features] over the rows of all ranks; grad is the loss's gradient of y.
 
-    Returns y and the gradients of x, weight, bias; those of weight and bias are this rank's own sums. Two all-reduces: one
-    forwards, one backwards.
+    Each rank has a number of rows of its own, one at least. Returns y and the gradients of x, weight, bias; those of weight and
+    bias are this rank's own sums. Two all-reduces: one forwards, one backwards. x and grad stay as they are.
     """
     ### BEGIN SOLUTION
     features = x.shape[1]
     table = torch.zeros(fabric.world_size, 1 + 2 * features, dtype=x.dtype)
-    if len(x):
-        mean = x.mean(0)
-        table[fabric.rank] = torch.cat([torch.tensor([len(x)]), mean, ((x - mean) ** 2).sum(0)])
+    mean = x.mean(0)
+    table[fabric.rank] = torch.cat([torch.tensor([len(x)]), mean, ((x - mean) ** 2).sum(0)])
     counts, means, squares = all_reduce(fabric, table).split([1, features, features], dim=1)
     rows = counts.sum()
     mean = (counts * means).sum(0) / rows
@@ -831,7 +872,7 @@ figures.curves(
 # line or two each; what it sends, and when, is PyTorch's own.
 
 # %%
-lab.predict("sent", "64 features, float64. How many bytes does each rank put into PyTorch's meeting in forward?", "bytes")
+lab.predict("sent", "64 features, float64. How many bytes does each rank put into PyTorch's collective in forward?", "bytes")
 
 # %%
 def by_torch(fabric, *given):
@@ -850,7 +891,7 @@ if synced.state == "done":
 
 # %% [markdown]
 # It gathers each rank's mean, its $1/\sqrt{\sigma^2+\epsilon}$ and its number of rows, and puts them together as you do. Two
-# meetings for every such layer, in the middle of forward and of backward, where nothing can hide them: with fifty layers,
+# collectives for every such layer, in the middle of forward and of backward, where nothing can hide them: with fifty layers,
 # a hundred a step. That is why one synchronizes only where a rank's share is small (MegDet, 2017: 256 images on 128 GPUs), or
 # takes a norm that needs no batch.
 

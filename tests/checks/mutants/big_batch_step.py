@@ -73,6 +73,16 @@ def counts_its_own_examples_alone(ddp, optimizer, parts):
     in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum") / own)
 
 
+@answers.is_wrong("All ranks' first parts count as much as all second ones")
+def counts_the_examples_of_each_place(ddp, optimizer, parts):
+    def loss(outputs, y):
+        examples = torch.tensor(len(y))
+        dist.all_reduce(examples)
+        return cross_entropy(outputs, y, reduction="sum") * dist.get_world_size() / (examples * len(parts))
+
+    in_parts(ddp, optimizer, parts, loss)
+
+
 @answers.is_wrong("The step is 1/2 of what it should be", "DDP divides by the number of ranks")
 def forgets_that_ddp_divides(ddp, optimizer, parts):
     total = examples_of_all(parts)
@@ -200,6 +210,17 @@ def adds_up_by_itself_through_the_module(ddp, optimizer, parts):
     for p, piece in zip(members, flat.split([p.numel() for p in members]), strict=True):
         p.grad = piece.view_as(p)
     optimizer.step()
+
+
+@answers.is_right
+def sets_the_flag_behind_no_sync(ddp, optimizer, parts):
+    """What no_sync() does, by hand; the parts backwards, and the gradients zeroed after the step."""
+    share = examples_of_all(parts) / dist.get_world_size()
+    for number, (x, y) in enumerate(reversed(parts), 1):
+        ddp.require_backward_grad_sync = number == len(parts)
+        cross_entropy(ddp(x), y, reduction="none").div(share).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 @answers.is_right

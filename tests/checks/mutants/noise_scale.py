@@ -113,6 +113,27 @@ def takes_the_first_batch_for_all(steps):
     return over(steps, lambda _, gradients: parts(first, first * len(gradients), *norms(gradients)))
 
 
+@answers.is_wrong("The steps are weighed by their batch: each step counts alike")
+def weighs_the_steps_by_their_batch(steps):
+    def of_step(batch, gradients):
+        signal, noise = parts(batch, batch * len(gradients), *norms(gradients))
+        return batch * signal, batch * noise
+
+    return over(steps, of_step)
+
+
+@answers.is_wrong("These are the middle ones of the steps")
+def takes_the_middle_ones(steps):
+    signals, noises = zip(*(parts(batch, batch * len(g), *norms(g)) for batch, g in steps), strict=True)
+    return np.median(noises) / np.median(signals)
+
+
+@answers.is_wrong("The gradients were averaged over the steps first")
+def averages_the_gradients_over_the_steps(steps):
+    batch, every = steps[0][0], torch.stack([torch.stack(list(gradients)) for _, gradients in steps]).double()
+    return over([(batch, [*every.mean(0)])], lambda b, g: parts(b, b * len(g), *norms(g)))
+
+
 @answers.is_wrong("It is the wrong way round: tr(Σ) over |G|²")
 def turns_it_over(steps):
     return 1 / over(steps, lambda batch, gradients: parts(batch, batch * len(gradients), *norms(gradients)))
@@ -178,6 +199,20 @@ def by_the_variance_between_the_ranks(steps):
         every = torch.stack(gradients).double()
         noise = batch * every.var(0).sum()
         return every.mean(0).square().sum() - noise / (batch * len(gradients)), noise
+
+    return over(steps, of_step)
+
+
+@answers.is_right
+def by_products_between_the_ranks(steps):
+    """|G|² from gradients of different ranks, whose noises have nothing in common."""
+
+    def of_step(batch, gradients):
+        n, every = len(gradients), torch.stack(list(gradients)).double()
+        products = every @ every.T
+        own = float(products.diagonal().mean())
+        cross = (float(products.sum()) - n * own) / (n * (n - 1))
+        return cross, batch * (own - cross)
 
     return over(steps, of_step)
 

@@ -87,6 +87,18 @@ def drops_once(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epoch
     return 0.1 * rate if any(step >= epoch * steps_per_epoch for epoch in drop_epochs) else rate
 
 
+@answers.is_wrong("It drops for one epoch and is back afterwards")
+def drops_for_one_epoch(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
+    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
+    return rate / 10 if step // steps_per_epoch in drop_epochs else rate
+
+
+@answers.is_wrong("It is divided by 10 times the number of drops")
+def divides_by_ten_times_the_drops(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
+    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
+    return rate / max(1, 10 * sum(step >= epoch * steps_per_epoch for epoch in drop_epochs))
+
+
 @answers.is_wrong("It drops one step late", "step e · steps_per_epoch is after e epochs")
 def drops_after_the_first_step_of_the_epoch(
     step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs
@@ -157,6 +169,14 @@ def lays_the_warmup_out_as_a_row(step, steps_per_epoch, batch, base_rate, base_b
     return dropped(rate, step, steps_per_epoch, drop_epochs)
 
 
+@answers.is_right
+def between_two_knots(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
+    """np.interp in epochs, in float32."""
+    epoch, ratio = step / steps_per_epoch, batch / base_batch
+    factor = np.interp(epoch, [0, warmup_epochs], [1, ratio]) if warmup_epochs else ratio
+    return np.float32(base_rate * factor * 10.0 ** -np.searchsorted(drop_epochs, epoch, side="right"))
+
+
 def of_schedulers(step, rate, schedule):
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate)
     scheduler = schedule(optimizer)
@@ -190,5 +210,20 @@ def with_the_frameworks_schedules(step, steps_per_epoch, batch, base_rate, base_
             return after
         warmup = LinearLR(optimizer, start_factor=base_batch / batch, total_iters=length)
         return SequentialLR(optimizer, [warmup, after], milestones=[length])
+
+    return of_schedulers(step, base_rate * batch / base_batch, schedule)
+
+
+@answers.is_right
+def with_chained_schedules(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
+    """LinearLR and MultiStepLR side by side: their factors multiply."""
+    from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, MultiStepLR
+
+    def schedule(optimizer):
+        parts = [MultiStepLR(optimizer, [epoch * steps_per_epoch for epoch in drop_epochs], gamma=0.1)]
+        if warmup_epochs:
+            length = warmup_epochs * steps_per_epoch
+            parts.insert(0, LinearLR(optimizer, start_factor=base_batch / batch, total_iters=length))
+        return ChainedScheduler(parts, optimizer=optimizer)
 
     return of_schedulers(step, base_rate * batch / base_batch, schedule)

@@ -68,6 +68,51 @@ def averages_the_variances(fabric, x, weight, bias, grad, eps):
     return finished(fabric, x, weight, bias, grad, eps, rows, total / rows, within / rows)
 
 
+def joined(fabric, x, own, weighed=True, each=True):
+    """Rows, mean and variance from every rank's count, mean and squares of each feature, in one table."""
+    n, features = fabric.world_size, x.shape[1]
+    mean = x.mean(0)
+    table = torch.zeros(3, n, features, dtype=x.dtype)
+    table[:, fabric.rank] = torch.stack([torch.full_like(mean, len(x)), mean, own(x, mean)])
+    counts, means, squares = all_reduce(fabric, table)
+    rows = counts.sum(0)
+    joint = (counts * means).sum(0) / rows if weighed else means.mean(0)
+    between = (counts if each else 1) * (means - joint) ** 2
+    return rows, joint, (squares + between).sum(0) / rows
+
+
+def squares_about(x, mean):
+    return ((x - mean) ** 2).sum(0)
+
+
+@answers.is_wrong("The joint mean counts the ranks' means alike")
+def joins_the_means_alike(fabric, x, weight, bias, grad, eps):
+    return finished(fabric, x, weight, bias, grad, eps, *joined(fabric, x, squares_about, weighed=False))
+
+
+@answers.is_wrong("A rank's squares come from x.var(), which divides by one less than its rows")
+def takes_torchs_variance(fabric, x, weight, bias, grad, eps):
+    def own(x, mean):
+        return x.var(0) * len(x)
+
+    return finished(fabric, x, weight, bias, grad, eps, *joined(fabric, x, own))
+
+
+@answers.is_wrong("count once a rank: each counts for all the rank's rows")
+def forgets_the_rows_between_the_means(fabric, x, weight, bias, grad, eps):
+    return finished(fabric, x, weight, bias, grad, eps, *joined(fabric, x, squares_about, each=False))
+
+
+@answers.is_wrong("The part with x̂ is added: it has to be taken away")
+def adds_the_part_of_the_variance(fabric, x, weight, bias, grad, eps):
+    rows, mean, variance = statistics(fabric, x)
+    root = (variance + eps).sqrt()
+    hat = (x - mean) / root
+    of_grad, of_product = added(fabric, grad.sum(0), (grad * hat).sum(0))
+    grad_x = weight / root * (grad - of_grad / rows + hat * of_product / rows)
+    return weight * hat + bias, grad_x, (grad * hat).sum(0), grad.sum(0)
+
+
 @answers.is_wrong("The variance is divided by N − 1: batch norm divides by N")
 def divides_by_one_less(fabric, x, weight, bias, grad, eps):
     rows, mean, variance = statistics(fabric, x)
@@ -207,6 +252,12 @@ def joins_the_parts_of_all_ranks(fabric, x, weight, bias, grad, eps):
     mean = (counts * means).sum(0) / rows
     variance = (within.sum(0) + (counts * (means - mean) ** 2).sum(0)) / rows
     return finished(fabric, x, weight, bias, grad, eps, rows, mean, variance)
+
+
+@answers.is_right
+def counts_its_rows_beside_every_feature(fabric, x, weight, bias, grad, eps):
+    """Three numbers of each feature and rank, where the count would do once."""
+    return finished(fabric, x, weight, bias, grad, eps, *joined(fabric, x, squares_about))
 
 
 @answers.is_right

@@ -126,6 +126,9 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
         return [m] * n, [v] * n
 
     flat = np.mean(means, axis=0)
+    within = np.array([v * count for v, count in zip(variances, rows, strict=True)])
+    between = var[0] * total - within.sum(0)
+    inflated = sum(v * count**2 / max(1, count - 1) for v, count in zip(variances, rows, strict=True))
     of_own_rows = [sum(x.sum(0) for x in task.x) / (n * count) for count in rows]
     of_own_squares = [sum((x**2).sum(0) for x in task.x) / (n * count) for count in rows]
     found = {
@@ -140,6 +143,15 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
         ),
         "This is the mean of the ranks' variances: it misses how far the ranks' own means lie apart.": alike(
             mean[0], np.sum(shares[:, None] * variances, axis=0)
+        ),
+        "The joint mean counts the ranks' means alike: a rank with more rows has to count for more.": alike(
+            flat, var[0] + (mean[0] - flat) ** 2
+        ),
+        "A rank's squares come from x.var(), which divides by one less than its rows: x.var(correction=0) does not.": alike(
+            mean[0], (inflated + between) / total
+        ),
+        "The squares between the ranks' means and the joint one count once a rank: each counts for all the rank's rows.": alike(
+            mean[0], (within.sum(0) + ((np.array(means) - mean[0]) ** 2).sum(0)) / total
         ),
         "The mean is everybody's, the variance that of this rank's own rows.": (mean, variances),
         "The variance is that of this rank's own rows round everybody's mean.": (
@@ -210,6 +222,7 @@ def _backward_slips(task: NormTask) -> dict[str, ByRank]:
         "Mean and variance are taken for constants: they depend on x, too.": backward(task, hat, var, (nothing, nothing)),
         "The mean of grad is missing: the mean depends on x, too.": backward(task, hat, var, (nothing, [right[1]] * n)),
         "The part with x̂ is missing: the variance depends on x, too.": backward(task, hat, var, ([right[0]] * n, nothing)),
+        "The part with x̂ is added: it has to be taken away.": backward(task, hat, var, ([right[0]] * n, [-right[1]] * n)),
         "The ranks' means of the backward pass count alike: a rank with more rows has to count for more.": by(
             lambda sums, rank: sum(own / count for own, count in zip(sums, rows, strict=True)) / n
         ),

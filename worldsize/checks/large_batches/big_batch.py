@@ -147,6 +147,8 @@ class BigBatch:
             "examples of all parts of all ranks.": alike(means.mean((0, 1))),
             "This is the mean of the ranks' means: a rank with few examples counts as much as one with many. Divide by the "
             "examples of all ranks.": alike((own / own_counts).mean(0)),
+            "All ranks' first parts count as much as all second ones, and so on: divide by the examples of all parts of all "
+            "ranks.": alike((sums.sum(0) / counts.sum(0)[:, None]).mean(0)),
             "The parts' means add up: nothing was divided by the number of parts.": alike(means.sum(1).mean(0)),
             "The sums over the examples are divided by the number of ranks alone: divide by the number of examples.": alike(
                 total / n

@@ -203,6 +203,13 @@ def _mistakes(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
         ),
         "The batch of the first step is taken for all: each step has its own.": of(small[0], big[0], small_norm, big_norm),
         "The steps' mean batch is taken for all: each step has its own.": of(small.mean(), big.mean(), small_norm, big_norm),
+        "The steps are weighed by their batch: each step counts alike.": float((small * noise).mean() / (small * signal).mean()),
+        "These are the middle ones of the steps: take the mean of |G|² and that of tr(Σ).": float(
+            np.median(noise) / np.median(signal)
+        ),
+        "The gradients were averaged over the steps first: the noise scale is one of each step's own gradients.": of(
+            small[0], big[0], np.mean(np.sum(every.mean(axis=0) ** 2, axis=1)), np.sum(every.mean(axis=(0, 1)) ** 2)
+        ),
         "The norms' means are joined with the mean batch: each step has a batch of its own.": of(
             small.mean(), big.mean(), small_norm.mean(), big_norm.mean()
         ),

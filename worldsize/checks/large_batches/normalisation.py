@@ -179,8 +179,8 @@ def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
             f"ranks add up can stand side by side in one tensor."
         )
 
-    # count, mean and squares of every rank in its own row forwards, two sums backwards, all in float64
-    most = one * 8 * (n * (2 * features + 1) + 2 * features + 1)
+    # every rank's count, mean and squares of each feature forwards, three sums of each backwards, all in float64
+    most = one * 8 * 3 * features * (n + 1)
     if trace.total_bytes() > most:
         return (
             f"all ranks together sent {trace.total_bytes():,} bytes, and {most:,} are enough: send sums over the rows, "

@@ -200,6 +200,7 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
     behind, ends = plan.drops(), np.array(plan.drop_epochs, int)
     undropped = np.array(courses()) / 0.1**behind
     in_steps = np.sum(plan.steps[:, None] >= ends, axis=1)
+    of_an_epoch = np.isin(plan.steps // epoch, ends)
     return {
         "The rate never drops.": [*undropped],
         "It drops one epoch late: after e epochs the next step has number e · steps_per_epoch.": courses(epoch),
@@ -210,6 +211,10 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
         "Only at the last of the drop epochs it drops: each of them counts.": [*undropped * 0.1 ** (behind == len(ends))],
         "drop_epochs are taken for steps: e epochs are e · steps_per_epoch steps.": [*undropped * 0.1**in_steps],
         "The drops come later by the warm-up: epochs count from the first step of all.": courses(warmup),
+        "It drops for one epoch and is back afterwards: a drop lasts.": [*undropped * 0.1**of_an_epoch],
+        "It is divided by 10 times the number of drops: each drop makes a tenth of what it was, so two a hundredth.": [
+            *undropped / np.maximum(1, 10 * behind)
+        ],
         "The rate grows at the drop epochs: a tenth is 0.1 times.": [*undropped * 10.0**behind],
         "The rate is halved at the drop epochs: it should be a tenth.": [*undropped * 0.5**behind],
     }
