@@ -355,18 +355,18 @@ simulated = {n: simulate(pairs, n) for n in many}
 rings = {n: simulate(lambda fabric: all_reduce(fabric, torch.zeros(numbers)), n) for n in many}
 written = simulated[many[0]].state == "done"
 sends = [(n, run.trace.sent_bytes(0) if written else None) for n, run in simulated.items()]
-plainly = [(n, run.trace.sent_bytes(0)) for n, run in rings.items()]
-if written:
-    lab.measure("crossing", as_much(sends, plainly))
-    by_formula = compression.top_k_crossing(numbers, k)
-    print(f"as much from {as_much(sends, plainly):.0f} ranks on; by the formulas from {by_formula:.0f}")
+plain_sends = [(n, run.trace.sent_bytes(0)) for n, run in rings.items()]
+crossing = as_much(sends, plain_sends) if written else None
+if crossing:
+    lab.measure("crossing", crossing)
+    print(f"as much from {crossing:.0f} ranks on; by the formulas from {compression.top_k_crossing(numbers, k):.0f}")
 figures.curves(
     [
         figures.Curve(
             "top 1 %", simulated=sends, predicted=[(n, compression.top_k_bytes(n, k)) for n in many] if written else []
         ),
         figures.Curve(
-            "plain", simulated=plainly, predicted=[(n, cost.bytes_ring_all_reduce(n, 4 * numbers)) for n in many]
+            "plain", simulated=plain_sends, predicted=[(n, cost.bytes_ring_all_reduce(n, 4 * numbers)) for n in many]
         ),
     ],
     "Which sends less, with few ranks and with many?", x="ranks", y="each rank sends (bytes)", log=True,
@@ -404,7 +404,7 @@ figures.curves(
 # What adds up goes round a ring, for any number of ranks. So look for something small that adds up. The first layer's gradient
 # is a matrix $M$ of `hidden` rows and 784 columns, one a pixel. A matrix of **rank** $r$ is a product $PQ^\top$ of two thin
 # ones, $P$ with $r$ columns of `hidden` numbers and $Q$ with $r$ columns of 784. (Rank is a word of two meanings. A process is
-# $i$ here, and $r$ a number of columns.)
+# $i$ in the formulas below, and $r$ is a number of columns.)
 
 # %%
 shape = (hidden, 784)

@@ -6,9 +6,9 @@ that has to travel is M q and Mᵀ P, two small all-reduces; whoever sends M has
 T. Vogels, S. P. Karimireddy and M. Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727, algorithms 1 and 2. A residual may be M
 minus the average, or M minus the rank's own P (Mᵀ P)ᵀ: the ranks' mean is the same, and only that is ever used. Where M has a
 lower rank than r, the average must leave less of M than there was. The paper's own code does: its Gram-Schmidt divides by a
-length + 1e-8, so a column of rounding is a shorter copy of the one before, and the average up to twice M's mean; the residual
-makes up for that (S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019, ask for no more). NaN does not, nor
-does a column that counts twice in full. Left out: matrices that rounding alone keeps from a lower rank.
+length + 1e-8, so a column of rounding is a shorter copy of the one before, and the average less than twice M's mean; the
+residual makes up for that (S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019, ask for no more). NaN does
+not, nor does a column that counts twice in full. Left out: matrices that rounding alone keeps from a lower rank.
 """
 
 from __future__ import annotations

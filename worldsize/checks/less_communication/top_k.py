@@ -73,7 +73,8 @@ def _run(arena: Arena, fn: Callable, steps: list[SparseStep]) -> ArenaResult:
     inputs = []
     for rank, residual in enumerate(steps[0].residuals):
         inputs.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual]})
-    return with_advice(arena.ranks(fn, inputs, steps[0].k, driver=less_communication.step_by_step), _ADVICE)
+    ended = arena.ranks(fn, inputs, steps[0].k, driver=less_communication.step_by_step)
+    return with_advice(ended, _ADVICE) if steps[0].totals[0].size > LAST_OF_INT16 else ended
 
 
 _SHORT = "Can the indices' dtype count so far? int16 ends at 32,767, and goes on at −32,768; int32 is enough."
