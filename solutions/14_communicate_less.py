@@ -44,7 +44,7 @@ thin = 2
 every = 4
 work_s = 0.005
 target = 0.8
-many = [4, 16, 64, 100, 144]
+many = [4, 16, 64, 144]
 bandwidths = ["10 MB/s", "100 MB/s", "1 GB/s"]
 
 # %%
@@ -96,8 +96,9 @@ def told(fabric, seen):
 
 # %% [markdown]
 # Every way to average gets this rank's gradient and a `state`, a dict that stays with the rank from step to step. The plain
-# way is an all-reduce. One thing is **declared**, not real: besides its real gradient each step computes for `seconds`, in
-# which it only waits, as if a GPU worked. The messages are real.
+# way is `all_reduce(fabric, x)`, which leaves the sum of all ranks' $x$ in $x$ and returns it. One thing is **declared**, not
+# real: besides its real gradient each step computes for `seconds`, in which it only waits, as if a GPU worked. The messages
+# are real.
 
 # %%
 def plain(fabric, gradient, state):
@@ -107,7 +108,7 @@ def train(fabric, average, steps, seed, seconds):
     """Gradient descent with the ranks' average gradient. Rank 0 tells how its loss fell."""
     gradient, weights = learner(fabric.rank, seed)
     state, seen = {}, []
-    meet(fabric)
+    meet(fabric)  # all ranks begin together
     start = time.monotonic()
     for step in range(1, steps + 1):
         mine = gradient(weights)
@@ -150,26 +151,28 @@ def bf16(fabric, gradient, state):
 
 # %%
 # Helper: several trainings, one for each seed, and what came of them
+def for_each_seed(fabric, fn, how):
+    return [fn(fabric, how, steps, seed, 0.0) for seed in seeds]
+
 def trainings(name):
-    """Trains in this way, once for each seed; prints what it sent, and how low its loss is at the end."""
-    fn, how = ways[name]
+    """Trains in this way, once for each seed, in one launch; prints what it sent, and how low its loss is at the end."""
     print(f"{name}, seeds {', '.join(map(str, seeds))}: ", end="", flush=True)
-    with unobserved():
-        runs = [launch(fn, ranks, args=(how, steps, seed, 0.0)) for seed in seeds]
-    if runs[0].state != "done":
+    with unobserved():  # no picture of each launch
+        run = launch(for_each_seed, ranks, args=ways[name])
+    if run.state != "done":
         print("not yet")
         return
-    trained[name] = runs
-    lows = ", ".join(f"{run[0][-1][2]:.3f}" for run in runs)
+    trained[name] = run
+    lows = ", ".join(f"{curve[-1][2]:.3f}" for curve in run[0])
     print(f"rank 0 sends {sent(name) / 1e3:,.1f} kB a step; loss after {steps} steps {lows}")
 
 def sent(name):
-    return trained[name][0].trace.sent_bytes(0) / steps
+    return trained[name].trace.sent_bytes(0) / (steps * len(seeds))
 
 def losses(*names):
     """For figures.bands: {name: [[(step, loss)] of each seed]}, None where it is not written yet."""
     return {
-        name: [[(step, loss) for step, _, loss in run[0]] for run in trained[name]] if name in trained else None
+        name: [[(step, loss) for step, _, loss in curve] for curve in trained[name][0]] if name in trained else None
         for name in names
     }
 
@@ -207,11 +210,11 @@ lab.predict(
 # feedback** (Seide and others, 2014) keeps what was not sent as a **residual**, and adds it to the next gradient. A small
 # number that always points the same way grows there, until it is among the largest.
 #
-# `all_gather(fabric, x)` fills a flat `x` with the parts of all ranks: part $r$ of `x.tensor_split(world_size)` is rank $r$'s.
+# `all_gather(fabric, x)` fills a flat `x` with the parts of all ranks: part $i$ of `x.tensor_split(world_size)` is rank $i$'s.
 #
 # <details><summary>Hint 1</summary><code>total.abs().topk(k).indices</code>. Send the values with their signs.</details>
 # <details><summary>Hint 2</summary>Two all-gathers of n · k numbers: one of values in the gradient's dtype, one of
-# <code>int32</code>. Rank r fills its part first.</details>
+# <code>int32</code>. Each rank fills its own part first.</details>
 # <details><summary>Hint 3</summary>Several ranks may send the same index, and <code>average[places] = values</code> would
 # keep one of them. <code>index_add_(0, places.long(), values)</code> adds up.</details>
 
@@ -271,7 +274,7 @@ figures.bands(
 
 # %%
 def last(name, seed):
-    return trained[name][seeds.index(seed)][0][-1][2]
+    return trained[name][0][seeds.index(seed)][-1][2]
 
 if "top 1 %" in trained:
     gaps = [(last("top 1 %, no feedback", s) - last("plain", s), last("top 1 %", s) - last("plain", s)) for s in seeds]
@@ -283,8 +286,8 @@ if "top 1 %" in trained:
 # %% [markdown]
 # ### When the largest are wrong
 #
-# It can be worse than slow. Three ranks learn three weights; rank $r$'s loss is $\langle a_r,x\rangle^2+\frac14\lVert
-# x\rVert^2$ with $a_r$ from $(-3,2,2)$, $(2,-3,2)$, $(2,2,-3)$. All three losses are lowest at $x=0$. At $x=(1,1,1)$
+# It can be worse than slow. Three ranks learn three weights; rank $i$'s loss is $\langle a_i,x\rangle^2+\frac14\lVert
+# x\rVert^2$ with $a_i$ from $(-3,2,2)$, $(2,-3,2)$, $(2,2,-3)$. All three losses are lowest at $x=0$. At $x=(1,1,1)$
 # rank 0's gradient is $\frac12(-11,9,9)$, and the others' are alike. Each rank sends its largest number, $k=1$.
 
 # %%
@@ -338,20 +341,32 @@ def pairs(fabric):
     return int(average.count_nonzero()) / len(gradient)
 
 # %%
+# Helper: where two measured lines cross
+def as_much(sends, others):
+    """From how many ranks on the first sends as much as the second, on the line between two points."""
+    parts = [(n, sent / other) for (n, sent), (_, other) in zip(sends, others)]
+    for (n, below), (next_n, above) in zip(parts, parts[1:]):
+        if below < 1 <= above:
+            return n + (1 - below) / (above - below) * (next_n - n)
+
+# %%
 print("simulating", many, "ranks …")
 simulated = {n: simulate(pairs, n) for n in many}
 rings = {n: simulate(lambda fabric: all_reduce(fabric, torch.zeros(numbers)), n) for n in many}
 written = simulated[many[0]].state == "done"
 sends = [(n, run.trace.sent_bytes(0) if written else None) for n, run in simulated.items()]
-lab.measure("crossing", 8 * numbers * (many[-1] - 1) / sends[-1][1] if written else None)
+plain_sends = [(n, run.trace.sent_bytes(0)) for n, run in rings.items()]
+crossing = as_much(sends, plain_sends) if written else None
+if crossing:
+    lab.measure("crossing", crossing)
+    print(f"as much from {crossing:.0f} ranks on; by the formulas from {compression.top_k_crossing(numbers, k):.0f}")
 figures.curves(
     [
         figures.Curve(
             "top 1 %", simulated=sends, predicted=[(n, compression.top_k_bytes(n, k)) for n in many] if written else []
         ),
         figures.Curve(
-            "plain", simulated=[(n, run.trace.sent_bytes(0)) for n, run in rings.items()],
-            predicted=[(n, cost.bytes_ring_all_reduce(n, 4 * numbers)) for n in many],
+            "plain", simulated=plain_sends, predicted=[(n, cost.bytes_ring_all_reduce(n, 4 * numbers)) for n in many]
         ),
     ],
     "Which sends less, with few ranks and with many?", x="ranks", y="each rank sends (bytes)", log=True,
@@ -380,15 +395,16 @@ figures.curves(
 
 # %% [markdown]
 # As far as ranks agree on what is large, the union is smaller than by chance. Deep Gradient Compression (Lin and others, 2018)
-# reports 270 to 600 times less, with 0.1 % of the numbers, and momentum and a warm-up handled with care. That counts what one
-# rank *gives out*. In an all-gather each rank also *takes in* what all others give out.
+# reports 270 to 600 times less, with 0.1 % of the numbers; it handles momentum with care, and leaves out fewer numbers in the
+# first epochs. That counts what one rank *gives out*. In an all-gather each rank also *takes in* what all others give out.
 
 # %% [markdown]
 # ## Fewer numbers: thin matrices
 #
 # What adds up goes round a ring, for any number of ranks. So look for something small that adds up. The first layer's gradient
-# is a matrix $M$ of 128 rows and 784 columns. A matrix of **rank** $r$ is a product $PQ^\top$ of two thin ones, $P$ with $r$
-# columns of 128 numbers and $Q$ with $r$ columns of 784. (Rank is a word of two meanings; a process is meant elsewhere.)
+# is a matrix $M$ of `hidden` rows and 784 columns, one a pixel. A matrix of **rank** $r$ is a product $PQ^\top$ of two thin
+# ones, $P$ with $r$ columns of `hidden` numbers and $Q$ with $r$ columns of 784. (Rank is a word of two meanings. A process is
+# $i$ in the formulas below, and $r$ is a number of columns.)
 
 # %%
 shape = (hidden, 784)
@@ -416,7 +432,8 @@ lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P an
 # start**. What $PQ^\top$ lacks of this rank's $M$ is its residual, as before.
 #
 # <details><summary>Hint 1</summary><code>torch.linalg.qr(P).Q</code> has orthonormal columns. All ranks have the same bits
-# in P after an all-reduce, so all get the same.</details>
+# in P after an all-reduce, so all get the same. Gram-Schmidt is right too, if no column of zeros is divided by its
+# length.</details>
 # <details><summary>Hint 2</summary>M is <code>gradient + residual</code> in both halves, this rank's own. Only the two means
 # are everybody's.</details>
 
@@ -459,7 +476,7 @@ runs = {name: launch(repeated, 1, args=(matrix, name == "warm", 12)) for name in
 far = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
 best = float((strengths[thin:].sum() / strengths.sum()) ** 0.5)
 figures.histories(
-    {**far, "the best there is": [best] * 12}, "How near does one step of power iteration come, and what does warmth add?",
+    {**far, "the best there is": [best] * 12}, "How near does one step come, and what does a warm start add?",
     x="call", y="distance from M",
 )
 
@@ -478,7 +495,11 @@ def low_rank(fabric, gradient, state, rank=thin):
 # %%
 ways["PowerSGD"] = (train, low_rank)
 trainings("PowerSGD")
-lab.measure("thin", big / compression.low_rank_numbers([shape], thin))
+thinner = big / compression.low_rank_numbers([shape], thin)
+lab.measure("thin", thinner)
+if "PowerSGD" in trained:
+    print(f"P and Q have {thinner:.0f} times fewer numbers than M. With what travels as it is, a step sends "
+          f"{sent('plain') / sent('PowerSGD'):.0f} times fewer bytes than plain")
 figures.bands(
     losses("plain", "PowerSGD", "top 1 %"), "Two thin matrices, or the largest numbers: does the loss notice?",
     x="step", y="loss on test images",
@@ -516,8 +537,8 @@ for rank, published in ((1, 243), (2, 136), (4, 72)):
 
 # %%
 def hooked(hook, options, steps, seed):
-    """A training by DDP with PyTorch's hook: rank 0's loss at the end, and how many bytes its collectives took in."""
-    logging.getLogger(powerSGD_hook.__name__).setLevel(logging.ERROR)
+    """A training by DDP with PyTorch's hook: the loss at its end."""
+    logging.getLogger(powerSGD_hook.__name__).setLevel(logging.ERROR)  # else it reports its settings
     if not dist.is_initialized():
         dist.init_process_group("gloo")
     model = mlp(sizes, seed)
@@ -567,7 +588,7 @@ def in_collectives(run):
 theirs = {}
 for name, given in hooks.items():
     print(f"PyTorch's {name}: ", end="", flush=True)
-    with unobserved():
+    with unobserved():  # no picture of each launch
         theirs[name] = run = launch(hooked, ranks, args=(*given, steps, seeds[0]))
     print(f"{in_collectives(run) / 1e3:,.1f} kB a step, loss {run[0]:.3f}")
 for name in ("plain", "bf16", "PowerSGD"):
@@ -600,7 +621,7 @@ lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["
 # %% tags=["exercise:local_sgd"]
 # Exercise 14.3: local steps and an outer step
 def local_sgd(fabric, weights, train_locally, rounds, rate, momentum):
-    """Rounds of train_locally(weights, round), each from the same weights on all ranks, and one outer step after each.
+    """Rounds 0, 1, … of train_locally(weights, round), each from the same weights on all ranks, and an outer step after each.
 
     The outer gradient is the start minus the mean of the ranks' ends. The step is torch.optim.SGD's, with Nesterov momentum.
     One all-reduce a round. Returns the weights.
@@ -633,7 +654,7 @@ def seldom(fabric, how, steps, seed, seconds):
             fabric.compute(seconds)
         return weights
 
-    meet(fabric)
+    meet(fabric)  # all ranks begin together
     begin_s = time.monotonic()
     weights = local_sgd(fabric, start, train_locally, steps // every, rate, momentum)
     return told(fabric, [*seen, (steps // every * every, time.monotonic() - begin_s, weights)])
@@ -671,8 +692,8 @@ knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.
 
 # %% [markdown]
 # DiLoCo's authors train language models with 8 workers that average every 500 steps, and report 500 times less communication
-# at the quality of averaging at each step. That is their result, with AdamW as the inner optimizer. Ours is the same algorithm
-# for seconds, with plain gradient descent inside.
+# at the quality of averaging at each step. That is their result, and their inner optimizer is AdamW, which gives each weight
+# a step size of its own. Ours is the same algorithm for seconds, with plain gradient descent inside.
 
 # %% [markdown]
 # ## When does it pay?
@@ -685,10 +706,10 @@ knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.
 
 # %%
 # Helper: the three numbers of each way, measured
-def reached(run):
+def reached(curve):
     """(step, seconds) at which the loss is first at the target, on the line between two looks; None where it never is."""
     before = None
-    for step, seconds, loss in run[0]:
+    for step, seconds, loss in curve:
         if loss <= target:
             part = (before[2] - target) / (before[2] - loss) if before else 1
             step0, seconds0 = before[:2] if before else (0, 0.0)
@@ -697,25 +718,30 @@ def reached(run):
     return None
 
 def measured(name):
-    """Its three numbers with the first seed, and how many steps each seed took; None where something is not there yet."""
-    steps_taken = [reached(run) for run in trained.get(name, [])]
-    if not steps_taken or None in steps_taken:
+    """Its three numbers with the first seed, and the steps of the others; None where something is not there yet."""
+    curves = trained[name][0] if name in trained else []
+    ends = [reached(curve) for curve in curves]
+    if not ends or None in ends:
         return None
-    pairs = [pair for run in trained[name] for pair in zip(run[0], run[0][1:])]
+    pairs = [pair for curve in curves for pair in zip(curve, curve[1:])]
     step_s = work_s + median((b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs)
-    return {"steps": steps_taken[0][0], "work_s": step_s, "bytes": sent(name), "all": [step for step, _ in steps_taken]}
+    return {"steps": ends[0][0], "work_s": step_s, "bytes": sent(name), "others": [step for step, _ in ends[1:]]}
 
 # %%
 racers = ["plain", "bf16", "top 1 %", "PowerSGD", "local SGD"]
 entries = {name: measured(name) for name in racers}
 for name, e in entries.items():
-    taken = ", ".join(f"{step:.0f}" for step in e["all"]) if e else ""
-    found = f"{taken} steps to {target}, {e['work_s'] * 1e3:.1f} ms of work, {e['bytes'] / 1e3:.1f} kB" if e else "not yet"
-    print(f"{name}: {found}")
+    if not e:
+        print(f"{name}: not yet")
+        continue
+    others = ", ".join(f"{step:.0f}" for step in e["others"])
+    print(f"{name}: {e['steps']:.0f} steps to {target} (other seeds {others}), {e['work_s'] * 1e3:.1f} ms of work, "
+          f"{e['bytes'] / 1e3:.1f} kB")
 
 # %% [markdown]
 # The trainings above had no slow link, so all of their step is work: the real gradient, compressing, handing messages to the
-# system. The declared milliseconds come on top. Now: below which bandwidth does another way come to the target before plain?
+# system. The declared milliseconds come on top. Steps differ from seed to seed; the race below has the first seed, so its steps
+# count from here on. Now: below which bandwidth does another way come to the target before plain?
 #
 # <details><summary>Hint</summary>Set both times equal and solve for B. Then think: what if the other way saves no bytes? Over
 # slow enough links bytes decide. And what if it saves bytes and costs no time?</details>
@@ -770,9 +796,9 @@ def race(bandwidth):
         if entries[name]:
             fn, how = ways[name]
             enough = every * math.ceil((entries[name]["steps"] + 2) / every)
-            with unobserved():
+            with unobserved():  # no picture of each launch
                 run = launch(fn, ranks, args=(how, enough, seeds[0], work_s), link=Link(bandwidth))
-            found[name] = (reached(run) or (None, None))[1]
+            found[name] = (reached(run[0]) or (None, None))[1]
             print(f" · {name} {found[name]:.2f} s" if found[name] else f" · {name} not there", end="", flush=True)
     print()
     return found

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.answers import ANSWERS
+from tests.support.in_process import InProcessArena
+from worldsize.checks import run_check
 from worldsize.checks.kit.values import first_difference
 from worldsize.checks.less_communication import local_sgd, pays_below, power_sgd, sparse_steps, top_k
 
@@ -49,6 +52,23 @@ def test_both_residuals_of_power_sgd_have_one_mean_and_so_one_average(size):
             assert np.allclose(step.average, by_own.average, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("exercise", "name", "held"),
+    [
+        ("top_k_average", "chooses_by_value", [False, None, None]),
+        ("top_k_average", "forgets_to_divide", [False, None, None]),
+        ("top_k_average", "keeps_what_it_has_sent", [True, False, None]),
+        ("top_k_average", "waits_for_nothing", [True, True, False]),
+        ("power_sgd_average", "starts_cold", [True, True, False, None]),
+        ("local_sgd", "is_not_nesterovs", [True, False, True]),
+    ],
+)
+def test_a_mistake_is_marked_at_its_cause_alone(exercise, name, held):
+    answers = next(a for a in ANSWERS if a.exercise == exercise)
+    fn = next(fn for fn, *_ in answers.wrong if fn.__name__ == name)
+    assert [p.passed for p in run_check(exercise, InProcessArena(0), fn).properties] == held
+
+
 def test_what_is_not_in_the_average_is_orthogonal_to_it():
     (step, *_) = power_sgd.draw_steps(np.random.default_rng(1), 3, (7, 5), 2, 1, "float64")
     left = step.mean - step.average
@@ -88,6 +108,19 @@ def test_where_there_is_no_crossing_one_of_them_is_always_first():
     for bytes_per_s in (1e-3, 1e3, 1e9):
         assert slow.seconds(bytes_per_s) > plain.seconds(bytes_per_s) > frugal.seconds(bytes_per_s)
     assert (pays_below.crossing(plain, slow), pays_below.crossing(plain, frugal)) == (0.0, float("inf"))
+
+
+def test_the_gram_schmidt_of_published_code_leaves_less_than_there_was_of_a_matrix_of_rank_one():
+    for seed in SEEDS:
+        generator = np.random.default_rng(seed)
+        m, q = np.outer(np.eye(6)[1], generator.normal(size=5)), generator.normal(size=(5, 2))
+        p = m @ q
+        for k in range(2):
+            p[:, k] /= np.sqrt((p[:, k] ** 2).sum()) + 1e-8
+            p[:, k + 1 :] -= p[:, k : k + 1] * (p[:, k] @ p[:, k + 1 :])
+        assert power_sgd._leaves_less(p @ (m.T @ p).T, m)
+        assert not power_sgd._leaves_less(2 * m, m)
+        assert not power_sgd._leaves_less(np.full_like(m, np.nan), m)
 
 
 def test_a_difference_within_what_is_allowed_near_zero_is_none():

@@ -243,6 +243,7 @@ def divides_by_a_tiny_length(fabric, gradient, residual, q):
     for k in range(p.shape[1]):
         p[:, k] /= p[:, k].norm() + 1e-8
         p[:, k + 1 :] -= p[:, k : k + 1] * (p[:, k] @ p[:, k + 1 :])
+    p = torch.nn.functional.normalize(p, dim=0)
     q = mean(fabric, m.T @ p)
     return p @ q.T, m - p @ q.T, q
 
@@ -298,6 +299,20 @@ def with_gram_schmidt(fabric, gradient, residual, q):
     average = p @ q.T
     residual -= average
     return average, residual, q
+
+
+@answers.is_right
+def with_the_gram_schmidt_of_the_papers_code(fabric, gradient, residual, q):
+    """Where M has a lower rank the average comes out too large, by less than M: the residual takes it back."""
+    m = gradient + residual
+    p = mean(fabric, m @ q)
+    for k in range(p.shape[1]):
+        column, rest = p[:, k : k + 1], p[:, k + 1 :]
+        column /= torch.sqrt(torch.sum(column**2)) + 1e-8
+        rest -= torch.sum(column * rest, dim=0) * column
+    q = mean(fabric, m.T @ p)
+    average = p @ q.T
+    return average, m - average, q
 
 
 @answers.is_right

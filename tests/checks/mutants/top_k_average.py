@@ -99,6 +99,40 @@ def chooses_by_value(fabric, gradient, residual, k):
     return averaged(fabric, total[index], index, gradient), without(total, index)
 
 
+@answers.is_wrong("the average of step 1", "The values came without their signs: choose by size")
+def sends_sizes(fabric, gradient, residual, k):
+    total = gradient + residual
+    values, index = total.abs().topk(k)
+    return averaged(fabric, values, index, gradient), without(total, index)
+
+
+@answers.is_wrong("the residual of step 1", "What was left of older steps is lost: it is the gradient with the sent places")
+def empties_the_gradient_alone(fabric, gradient, residual, k):
+    total = gradient + residual
+    index = largest(total, k)
+    return averaged(fabric, total[index], index, gradient), without(gradient, index)
+
+
+@answers.is_wrong("2 ranks, 90,000 numbers", "index out of range", "int16 ends at 32,767")
+def sends_indices_of_2_bytes(fabric, gradient, residual, k):
+    total = gradient + residual
+    index = largest(total, k)
+    places, values = gathered(fabric, index.to(torch.int16)), gathered(fabric, total[index])
+    return torch.zeros_like(total).index_add_(0, places.long(), values) / fabric.world_size, without(total, index)
+
+
+@answers.is_wrong("2 ranks, 90,000 numbers", "the average of step 1", "int16 ends at 32,767, and goes on at −32,768")
+def adds_rank_by_rank_at_indices_of_2_bytes(fabric, gradient, residual, k):
+    """x[-5] is the fifth number from the end: no error says that the indices are others."""
+    n, total = fabric.world_size, gradient + residual
+    index = largest(total, k)
+    indices, values = gathered(fabric, index.to(torch.int16)), gathered(fabric, total[index])
+    average = torch.zeros_like(total)
+    for places, own in zip(indices.view(n, k), values.view(n, k), strict=True):
+        average[places.long()] += own
+    return average / n, without(total, index)
+
+
 @answers.is_wrong("the average of step 1", "chosen by the gradient's size alone")
 def chooses_by_the_gradient(fabric, gradient, residual, k):
     total = gradient + residual
@@ -153,6 +187,35 @@ def all_reduces_zeros(fabric, gradient, residual, k):
     return all_reduce(fabric, total - kept) / fabric.world_size, kept
 
 
+@answers.is_wrong("average and residual are right, but", "Every rank has sent its whole tensor to every other, zeros and all")
+def gathers_zeros(fabric, gradient, residual, k):
+    total = gradient + residual
+    index = largest(total, k)
+    kept = without(total, index)
+    return gathered(fabric, total - kept).view(fabric.world_size, -1).mean(0), kept
+
+
+@answers.is_wrong("average and residual are right, but", "2 x", "buffers with zeros for the other ranks' pairs added up")
+def adds_up_buffers_of_pairs(fabric, gradient, residual, k):
+    n, total = fabric.world_size, gradient + residual
+    index = largest(total, k)
+    values, places = total.new_zeros(n, k), torch.zeros(n, k, dtype=torch.int32)
+    values[fabric.rank], places[fabric.rank] = total[index], index.int()
+    all_reduce(fabric, values)
+    all_reduce(fabric, places)
+    average = torch.zeros_like(total).index_add_(0, places.flatten(), values.flatten())
+    return average / n, without(total, index)
+
+
+@answers.is_wrong("average and residual are right, but", "2 x", "Does everything have 8 bytes?")
+def sends_all_in_8_bytes(fabric, gradient, residual, k):
+    n, total = fabric.world_size, gradient + residual
+    index = largest(total, k)
+    pairs = gathered(fabric, torch.stack([total[index].double(), index.double()], 1).flatten()).view(-1, 2)
+    average = torch.zeros_like(total).index_add_(0, pairs[:, 1].long(), pairs[:, 0].to(total.dtype))
+    return average / n, without(total, index)
+
+
 @answers.is_wrong("are right, but", "1.5 x", "Have the indices 8 bytes? torch gives them as int64; int32 is enough")
 def sends_indices_of_8_bytes(fabric, gradient, residual, k):
     total = gradient + residual
@@ -186,7 +249,7 @@ def averages_everything(fabric, gradient, residual, k):
     return all_reduce(fabric, total.clone()) / fabric.world_size, without(total, index)
 
 
-@answers.is_wrong("2 ranks, 12 numbers", "the average of step 1", "that are not zero, expected", "each rank sends k = 3")
+@answers.is_wrong("3 ranks, 14 numbers", "the average of step 1", "that are not zero, expected", "each rank sends k = 3")
 def chooses_a_hundredth(fabric, gradient, residual, k):
     total = gradient + residual
     index = largest(total, max(1, len(total) // 100))
@@ -212,7 +275,7 @@ def gathers_nothing(fabric, gradient, residual, k):
     return (total - kept) / fabric.world_size, kept
 
 
-@answers.is_wrong("expected (average, residual), got a tensor of shape [12]")
+@answers.is_wrong("expected (average, residual), got a tensor of shape [14]")
 def returns_the_average_alone(fabric, gradient, residual, k):
     total = gradient + residual
     index = largest(total, k)
@@ -220,7 +283,7 @@ def returns_the_average_alone(fabric, gradient, residual, k):
     return averaged(fabric, total[index], index, gradient)
 
 
-@answers.is_wrong("the average of step 1 of shape [12], got shape [3]")
+@answers.is_wrong("the average of step 1 of shape [14], got shape [3]")
 def returns_the_values_alone(fabric, gradient, residual, k):
     total = gradient + residual
     index = largest(total, k)

@@ -28,11 +28,11 @@ class Case:
     examine: Callable[[ArenaResult], dict[str, Complaint]]
 
 
-def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Verdict:
+def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits: str | None = None) -> Verdict:
     """The judging that checks share: runs case after case, and gives points for every property that held.
 
     It must hold in all cases up to and with the first that failed. A run that breaks off earns nothing: what it would
-    have shown was not reached. Where a rank did not wait for an isend, the first of the properties is lost.
+    have shown was not reached. Where a rank did not wait for an isend, the property `waits` is lost, or the first one.
     """
     tried: dict[str, bool] = {}
     for case in cases:
@@ -55,7 +55,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case]) -> Ver
         first = first_complaint(found.values())
         if not first and ended.unwaited:
             first = failures.unwaited_line(ended.unwaited)
-            tried[next(iter(points))] = False  # a message that nobody waits for may not have arrived
+            tried[waits or next(iter(points))] = False  # a message that nobody waits for may not have arrived
         if first:
             return _verdict(exercise, "fail", points, tried, f"{case.name}: {first}", ended.trace)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 
 import numpy as np
@@ -67,13 +68,20 @@ class LocalTraining:
         )
 
 
+class Shared(Enum):
+    """What the ranks make of their ends in a round."""
+
+    MEAN = auto()
+    SUM = auto()
+    SUM_OF_GRADIENTS = auto()  # of start minus end
+    NOTHING = auto()
+
+
 @dataclass(frozen=True)
 class OuterMistake:
     """What goes wrong in the outer steps; with nothing set they are right."""
 
-    averaged: bool = True  # the ends are averaged over the ranks
-    summed: bool = False
-    ends_summed: bool = False
+    shared: Shared = Shared.MEAN
     start_moves: bool = False  # the start was changed in place, and is the rank's own end
     uphill: bool = False
     from_mean: bool = False  # the outer step is taken from the ranks' mean, not from the round's start
@@ -95,7 +103,7 @@ def local_sgd(arena: Arena, fn: Callable) -> Verdict:
     `rounds` outer steps, the same on every rank. Nothing that is drawn decides whether a right answer passes; that a wrong
     one gives 5 weights or more to 1e-10 has a chance far under 1e-30.
     """
-    return judge("local_sgd", POINTS, _cases(arena, fn))
+    return judge("local_sgd", POINTS, _cases(arena, fn), waits=BYTES)
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
@@ -140,7 +148,9 @@ def _case(arena: Arena, fn: Callable, what: str, task: LocalTraining) -> Case:
         right = outer_steps(task)
         wanted = Awaited("the weights", right, partial(_slips, task), rounding=ROUNDING[str(task.start.dtype)])
         complaint = wrong(ended.returned, wanted)
-        return {what: complaint, BYTES: complaint or though_right("the weights", wrong_bytes(ended.trace, _needed(task)))}
+        if complaint:
+            return {what: complaint}
+        return {what: None, BYTES: though_right("the weights", wrong_bytes(ended.trace, _needed(task)))}
 
     return Case(f"{task}", run, examine)
 
@@ -164,11 +174,9 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
     for number in range(task.rounds - mistake.rounds_left_out):
         ends = [task.end(r, begins[r], 0 if mistake.first_round_only else number) for r in range(n)]
         starts = ends if mistake.start_moves else weights
-        shared = [np.mean(ends, axis=0)] * n if mistake.averaged else ends
-        if mistake.ends_summed:
-            shared = [np.sum(ends, axis=0)] * n
+        shared = _shared(ends, mistake.shared)
         gradients = [start - end for start, end in zip(starts, shared, strict=True)]
-        if mistake.summed:
+        if mistake.shared is Shared.SUM_OF_GRADIENTS:
             gradients = [n * g for g in gradients]
         if mistake.uphill:
             gradients = [-g for g in gradients]
@@ -183,6 +191,13 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
     if mistake.last_ends:
         return [np.mean(ends, axis=0)] * n
     return weights
+
+
+def _shared(ends: ByRank, how: Shared) -> ByRank:
+    """What each rank takes for the end of the round."""
+    if how is Shared.NOTHING:
+        return ends
+    return [np.sum(ends, axis=0) if how is Shared.SUM else np.mean(ends, axis=0)] * len(ends)
 
 
 def _steps(gradients: ByRank, buffers: ByRank, momentum: float, mistake: OuterMistake) -> list[np.ndarray]:
@@ -204,11 +219,11 @@ _NAMED = {
         "buffer that this round's gradient is in."
     ),
     OuterMistake(dampened=True): "The gradient came into the buffer as (1 − momentum) · gradient: torch's SGD adds it whole.",
-    OuterMistake(summed=True): "The outer gradient is n times too large: divide by the number of ranks.",
-    OuterMistake(ends_summed=True): "The ends were added up and not divided: their mean is their sum over the number of ranks.",
+    OuterMistake(shared=Shared.SUM_OF_GRADIENTS): "The outer gradient is n times too large: divide by the number of ranks.",
+    OuterMistake(shared=Shared.SUM): "The ends were added up and not divided: their mean is their sum over the number of ranks.",
     OuterMistake(uphill=True): "The step went the wrong way: the outer gradient is the start minus the mean of the ends.",
     OuterMistake(from_mean=True): "The outer step began at the mean of the ranks' ends: it begins at the round's start.",
-    OuterMistake(averaged=False): "Every rank went its own way: the ends of a round were not averaged over the ranks.",
+    OuterMistake(shared=Shared.NOTHING): "Every rank went its own way: the ends of a round were not averaged over the ranks.",
     OuterMistake(own_start=True): (
         "Every rank went on from its own end: every round begins at the weights of the outer step before, the same on all ranks."
     ),

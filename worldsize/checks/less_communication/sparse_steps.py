@@ -133,6 +133,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
     by_gradient = [_only(t, _largest(np.abs(g), k)) for g, t in zip(step.gradients, totals, strict=True)]
     signed = [_only(t, _largest(t, k)) for t in totals]
     first = [_only(t, step.places[0]) for t in totals]
+    sizes = [np.abs(own) for own in sent]
     everywhere = {
         "It was chosen from the gradients alone: the residual was not added, so what is not sent is lost for ever.": np.mean(
             alone, axis=0
@@ -140,6 +141,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
         "What was sent has the residual in it, but it was chosen by the gradient's size alone: a small number that is due "
         "since long would never be sent.": np.mean(by_gradient, axis=0),
         "It was chosen by value, not by size: −9 is larger than 3 here.": np.mean(signed, axis=0),
+        "The values came without their signs: choose by size, and send the numbers as they are.": np.mean(sizes, axis=0),
         "These are sums: divide by the number of ranks.": right * n,
         "Divided by how many ranks sent the index; who did not send it counts as 0, and all ranks divide.": right
         * n / senders,
@@ -166,6 +168,8 @@ def residual_slips(step: SparseStep) -> dict[str, ByRank]:
         "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.": [
             g - own for g, own in zip(step.gradients, sent, strict=True)
         ],
+        "What was left of older steps is lost: it is the gradient with the sent places emptied, and should be "
+        "gradient + residual with them emptied.": [np.where(own, 0, g) for g, own in zip(step.gradients, sent, strict=True)],
         "This is what was sent: the rest should stay.": sent,
         "The average was taken off. A rank takes off what it has sent itself: the rest of the average is the others'.": [
             t - step.average for t in totals
