@@ -204,7 +204,7 @@ check.save_atomically(save_atomically)
 try:
     found = kill_them(save_atomically, kills)
     print(f"{found['kills']:,} kills: {found['torn']} torn files, {found['lost']} lost saves")
-    print(f"beside the checkpoint {found['other files']} files are left")
+    print(f"other files that are left: {found['other files']}")
 except NotYet as stub:
     print("not yet:", stub)
 
@@ -673,7 +673,7 @@ def in_hours(day):
 rehearsed = rehearsal.results if rehearsal.state == "done" else [None] * 3
 figures.kept_work(
     {f"a save every {steps_between} steps": in_hours(day) for steps_between, day in zip(often, rehearsed)}, kills_at,
-    "Four hours, two kills: what does each of them take?", hours=4,
+    "Four hours, two kills: how much work is kept?", hours=4,
 )
 
 # %% [markdown]
@@ -738,7 +738,7 @@ points, swept = [[(1, None)]] * 2, []
 if rows:
     points = [[(row[0], row[k]) for row in rows.values()] for k in (1, 2)]
     sweep = [min(rows.values())[0] * 1.2**k for k in range(-3, 18)]
-    swept = [(tau, daly(tau, measured["Young's interval"])) for tau in sweep if tau < 1.1 * max(rows.values())[0]]
+    swept = [(tau, daly(tau, measured["Young's interval"])) for tau in sweep if tau < 1.2 * max(rows.values())[0]]
 figures.curves(
     [figures.Curve("a live day", points[0], swept), figures.Curve("your replay", points[1])],
     "How near do live ranks come to Daly, and is Young's interval best?", x="minutes between two saves", y="goodput (%)",
