@@ -634,7 +634,7 @@ figures.spreads(
 # At the moments of the failures a rank is killed, with SIGKILL. A supervisor, as `torchrun`'s, ends the others and starts all
 # again; they read the checkpoint that your `save_atomically` wrote, and go on. Only the *clock* is scaled.
 #
-# One day shall stand for many: we take a random one with as many failures as are expected. How usual it is we ask later.
+# One day shall stand for many: one with as many failures as are expected, from `first_seed` on. How usual it is we ask later.
 
 # %%
 hour_s = day_s / 24
