@@ -45,6 +45,12 @@ def test_kills_are_marked_at_their_hours():
     assert list(marks.get_xdata()) == [3, 10.5]
 
 
+def test_a_shorter_day_fills_the_picture():
+    axes = figures.kept_work({"often": [(0, 0), (4, 3)]}, [1], hours=4).axes[0]
+    assert axes.get_xlim() == (0, 4)
+    assert list(axes.get_xticks()) == [0, 1, 2, 3, 4]
+
+
 def test_what_is_not_yet_written_says_so():
     assert "not yet" in figures.kept_work({"often": None}, []).alt
     both = figures.kept_work({"often": OFTEN, "yours": None}, [])

@@ -6,6 +6,7 @@ hours between two points did, and why a rank failed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -21,10 +22,11 @@ Course = Sequence[tuple[float, float]]  # (hour of the day, hours of work kept b
 
 
 @base.plain_style
-def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: str = "") -> Picture:
+def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: str = "", *, hours: int = HOURS) -> Picture:
     """Hours of work that are kept so far, by the hour of the day, a line for each of `days`; `kills` are hours, ticks below.
 
-    None stands for an exercise not yet written. `asks` is the question over the picture; ValueError where it is none.
+    `hours` says how long the days are. None stands for an exercise not yet written. `asks` is the question over the picture;
+    ValueError where it is none.
     """
     known = base.written(days)
     if not known:
@@ -32,21 +34,22 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
 
     picture = Picture(8.5, 3.9)
     ax = picture.plot_area()
-    ax.plot([0, HOURS], [0, HOURS], color=base.RULE, linewidth=tokens.THIN_PT, label="no save, no failure")
+    ax.plot([0, hours], [0, hours], color=base.RULE, linewidth=tokens.THIN_PT, label="no save, no failure")
     for index, name in enumerate(days):
         if name in known:
             _line(ax, index, name, known[name])
         else:
             ax.plot([], [], linestyle="none", label=f"{name}: not yet")
     ax.plot(
-        kills, [-0.6] * len(kills), linestyle="none", marker="x", markersize=6, color=tokens.BAD.light, clip_on=False,
+        kills, [-hours / 40] * len(kills), linestyle="none", marker="x", markersize=6, color=tokens.BAD.light, clip_on=False,
         label="a rank is killed",
     )  # fmt: skip
 
-    ax.set_xlim(0, HOURS)
-    ax.set_ylim(-1.2, HOURS)
-    ax.set_xticks(range(0, HOURS + 1, 4))
-    ax.set_yticks(range(0, HOURS + 1, 4))
+    ax.set_xlim(0, hours)
+    ax.set_ylim(-hours / 20, hours)
+    ticks = range(0, hours + 1, math.ceil(hours / 6))
+    ax.set_xticks(ticks)
+    ax.set_yticks(ticks)
     ax.set_xlabel("hour of the day", fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel("hours of work kept so far", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)

@@ -148,7 +148,7 @@ def gives_places(order, done, world_size, alive, rate):
     return {rank: list(left[k::m]) for k, rank in enumerate(alive)}, scaled(rate, alive, world_size)
 
 
-@answers.is_wrong("expected two values, ({rank: indices}, rate), got a dict")
+@answers.is_wrong("expected two values, ({rank: samples}, rate), got a dict")
 def returns_the_shares_alone(order, done, world_size, alive, rate):
     left, m = order[done:], len(alive)
     return {rank: left[k::m] for k, rank in enumerate(alive)}

@@ -67,7 +67,7 @@ LOSSES = (
 
 
 def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
-    """Check of an epoch that goes on: `shares_after_loss(order, done, world_size, alive, rate)` -> ({rank: indices}, rate).
+    """Check of an epoch that goes on: `shares_after_loss(order, done, world_size, alive, rate)` -> ({rank: samples}, rate).
 
     order is a list of whole numbers, alive a list of ranks.
     """
@@ -103,7 +103,7 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
 
 
 def _no_answer(got: Any, loss: Loss) -> Complaint:
-    shape = "({rank: indices}, rate)"
+    shape = "({rank: samples}, rate)"
     if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[0], dict):
         came = f"a tuple of {len(got)}" if isinstance(got, tuple) else kind_in_words(got)
         return f"expected two values, {shape}, got {came}"
