@@ -200,6 +200,15 @@ def memory_from_one_node_and_four_constants(few, single_node, rows):
 
 
 @answers.is_right
+def memory_from_every_run_of_the_node(few, single_node, rows):
+    memory = robust_fit.fit(*table(single_node))[MEMORY]
+    at_few, took = table(few)
+    constants = robust_fit.fit(at_few, took, known={MEMORY: memory})
+    off = np.abs(np.log(took / (at_few @ constants)))
+    return intervals(table(rows)[0] @ constants, np.quantile(off, 0.9))
+
+
+@answers.is_right
 def plain_least_squares_of_relative_errors(few, single_node, rows):
     """No weights against outliers, and an interval from their standard deviation."""
     whole = [row for row in single_node if row["tensor"] == row["pipeline"] == 1 and row["micro_batch"] >= 4]
