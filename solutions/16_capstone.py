@@ -31,10 +31,13 @@ from worldsize.formulas.training_step import Plan, Transformer
 # %% tags=["parameters"]
 steps = 8  # timed on each number of ranks
 elements = 512_000
-machines, seed = 60, 16  # machines that are made up
+machines = 60  # that are made up
+seed = 16
 race_ranks = [16, 64, 256, 1024, 10_240]
-plan_gpus, plan_batch = 1_024, 1_536
-large_gpus, large_batch = 10_240, 2_560
+plan_gpus = 1_024
+plan_batch = 1_536
+large_gpus = 10_240
+large_batch = 2_560
 dollars_an_hour = 2.0  # for one GPU: a price that you set
 sharded_over = 10_000
 
