@@ -141,9 +141,15 @@ def test_a_refused_forecast_leaves_one_that_is_open_as_it_is(lab, capsys):
 
 
 def test_a_rehearsal_seals_nothing_and_says_what_it_found(lab, capsys):
-    lab.rehearse(GOOD, KNOWN)
+    assert lab.rehearse(GOOD, KNOWN) is True
     assert capsys.readouterr().out == (
         "✔ ready to be sealed. Of 3 rows whose truth is open the middle is 1.9 % off on average, and 3 lie in their "
         "intervals, which are ± 10 % wide on average.\n"
     )
     assert lab.sealed("clusters") is None
+
+
+@pytest.mark.parametrize(("rows", "words"), [(None, "not yet"), (GOOD[:3], "not ready to be sealed. expected 4 intervals")])
+def test_a_rehearsal_of_what_can_not_be_sealed_is_false(lab, capsys, rows, words):
+    assert lab.rehearse(rows, KNOWN) is False
+    assert words in capsys.readouterr().out

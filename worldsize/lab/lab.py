@@ -82,9 +82,15 @@ class Lab:
         """The number measured for `id`, or None."""
         return self._file.read()["measurements"].get(id, {}).get("value")
 
-    def rehearse(self, rows: Sequence[Sequence[float]] | None, known: Sequence[float | None]) -> None:
-        """Say whether (low, middle, high) of each row may be sealed; `known`: what was measured, None where that is closed."""
-        print("not yet: the exercise is not written" if rows is None else rehearsed(rows, known))
+    def rehearse(self, rows: Sequence[Sequence[float]] | None, known: Sequence[float | None]) -> bool:
+        """Whether (low, middle, high) of each row may be sealed, in words too; `known`: what was measured, None where closed."""
+        if rows is None:
+            print("not yet: the exercise is not written")
+            return False
+
+        tried = rehearsed(rows, known)
+        print(tried)
+        return not tried.complaint
 
     def seal(
         self,

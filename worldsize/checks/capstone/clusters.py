@@ -145,12 +145,22 @@ def _constants() -> np.ndarray:
 
 
 def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complaint:
-    """Words where the predictions for the rows of more GPUs are too far off, on average over the rows."""
+    """Words where the predictions for the rows of more GPUs are too far off, on average over the rows.
+
+    They speak of the rows fitted to alone where those are too far off already: what they show need not be told of the others.
+    """
     error, at_few = _errors(found, task)
     if error <= most:
         return None
 
     middle = found[:, 1]
+    if at_few > HALF:
+        factor = one_factor(middle[task.fitted], task.measured_s[task.fitted], FULL)
+        return (
+            f"on the rows of {FEW_GPUS} GPUs, whose seconds were given, your predictions are {_percent(at_few)} off on average: "
+            f"mend that first. {factor}"
+        ).rstrip()
+
     words = one_factor(middle, task.measured_s, FULL) or _other_order(middle, task.measured_s) or _where(middle, task)
     if at_few < FULL < error:
         words += " Parts of a step that grow alike in all rows of a fit cannot be told apart by it."
