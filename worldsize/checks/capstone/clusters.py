@@ -155,10 +155,10 @@ def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complai
 
     middle = found[:, 1]
     if at_few > HALF:
-        factor = one_factor(middle[task.fitted], task.measured_s[task.fitted], FULL)
+        words = one_factor(middle[task.fitted], task.measured_s[task.fitted], FULL) or _other_order(middle, task.measured_s)
         return (
             f"on the rows of {FEW_GPUS} GPUs, whose seconds were given, your predictions are {_percent(at_few)} off on average: "
-            f"mend that first. {factor}"
+            f"mend that first. {words}"
         ).rstrip()
 
     words = one_factor(middle, task.measured_s, FULL) or _other_order(middle, task.measured_s) or _where(middle, task)
