@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tests.checks.mutants.forecast import two_parts_and_the_normal_quantile
 from worldsize import data
@@ -21,6 +22,11 @@ def test_what_is_drawn_hardly_moves_the_coverage_of_a_right_forecast(kind, withi
         covered = np.mean([one.machine.inside(*pair) for one, pair in zip(machines, ends, strict=True)])
         assert within[0] <= covered <= within[1]
         assert kind.least < within[0] and within[1] < kind.most
+
+
+def test_the_factor_that_the_lab_gives_is_students_t_within_two_percent():
+    for freedom in range(8, 200):  # five steps and more on each of two numbers of ranks
+        assert 1.645 + 1.5 / freedom == pytest.approx(stats.t.ppf(0.95, freedom), rel=0.02)
 
 
 def test_steps_of_another_cluster_are_as_predictable_as_the_measured_ones():

@@ -28,3 +28,10 @@ def test_the_sum_stands_beside_each_bar():
 
 def test_with_nothing_measured_a_picture_says_so():
     assert figures.stacks({"stages": None}, "How much?").alt == "not measured yet: stages"
+
+
+def test_a_sum_is_not_written_across_the_line_of_a_limit():
+    groups = {"plans": {"just under": {"held": 78e9}, "far under": {"held": 30e9}, "over": {"held": 100e9}}}
+    texts = figures.stacks(groups, "Which fit?", limit=("80 GB", 80e9)).axes[0].texts
+    at = {text.get_text().strip(): text.get_position()[0] for text in texts}
+    assert (at["78 GB"], at["30 GB"], at["100 GB"]) == pytest.approx((80, 30, 100))

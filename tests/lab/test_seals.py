@@ -89,3 +89,67 @@ def test_a_damaged_seal_is_none(lab, damaged):
     assert lab.sealed("clusters") is None
     lab.seal("clusters", FIRST, model)
     assert lab.sealed("clusters") == FIRST
+
+
+# ---- what is tried before --------------------------------------------------------------------
+
+KNOWN = [10.0, 20.0, 30.0, None]
+GOOD = [(9.0, 10.0, 11.0), (18.0, 20.5, 22.0), (27.0, 29.0, 33.0), (36.0, 40.0, 44.0)]
+
+
+def test_of_a_forecast_that_is_good_where_the_truth_is_open_the_closed_rows_are_sealed(lab):
+    lab.seal("clusters", GOOD, model, known=KNOWN)
+    assert lab.sealed("clusters") == [(36.0, 40.0, 44.0)]
+
+
+REFUSED = [
+    pytest.param(GOOD[:3], "expected 4 intervals, one for each of the rows, got 3", id="a row is missing"),
+    pytest.param([10.0, 20.0, 30.0, 40.0], r"row 0: expected (low, middle, high) in seconds, got 10.0", id="middles alone"),
+    pytest.param([*GOOD[:3], (5.0, 4.0, 3.0)], "row 3: expected low ≤ middle ≤ high", id="a closed row upside down"),
+    pytest.param([*GOOD[:3], (5.0, None, 7.0)], "row 3: expected three finite numbers", id="a closed row without a middle"),
+    pytest.param([[1e3 * x for x in row] for row in GOOD], "Seconds are asked for, not milliseconds", id="milliseconds"),
+    pytest.param([[x / 2 for x in row] for row in GOOD], "right: all are about 0.5 times as long", id="one factor"),
+    pytest.param([(x, x, x) for _, x, _ in GOOD], "how far off is your model on the rows", id="no interval"),
+    pytest.param([(x / 3, x, x * 3) for _, x, _ in GOOD], "that holds everything says nothing", id="all the world"),
+    pytest.param([], "expected 4 intervals", id="nothing"),
+]
+
+
+@pytest.mark.parametrize(("rows", "words"), REFUSED)
+def test_a_forecast_that_fails_where_the_truth_is_open_is_not_sealed(lab, capsys, rows, words):
+    lab.seal("clusters", rows, model, known=KNOWN)
+    said = capsys.readouterr().out
+    assert words in said and "Mend your function, run its cell, then this one once more." in said
+    assert "what was measured stays closed" in said
+    assert lab.sealed("clusters") is None
+
+
+@pytest.mark.parametrize("rows", [None, GOOD[:3]])
+def test_a_refused_forecast_takes_an_earlier_one_back_that_is_not_opened(lab, capsys, rows):
+    lab.seal("clusters", GOOD, model, known=KNOWN)
+    lab.seal("clusters", rows, model, known=KNOWN)
+    assert "is taken back" in capsys.readouterr().out
+    assert lab.sealed("clusters") is None
+
+
+def test_a_refused_forecast_leaves_one_that_is_open_as_it_is(lab, capsys):
+    lab.seal("clusters", GOOD, model, known=KNOWN)
+    lab.sealed("clusters")
+    lab.seal("clusters", GOOD[:3], model, known=KNOWN)
+    assert "is open and stays" in capsys.readouterr().out
+    assert lab.sealed("clusters") == [(36.0, 40.0, 44.0)]
+
+
+def test_a_rehearsal_seals_nothing_and_says_what_it_found(lab, capsys):
+    assert lab.rehearse(GOOD, KNOWN) is True
+    assert capsys.readouterr().out == (
+        "✔ ready to be sealed. Of 3 rows whose truth is open the middle is 1.9 % off on average, and 3 lie in their "
+        "intervals, which are ± 10 % wide on average.\n"
+    )
+    assert lab.sealed("clusters") is None
+
+
+@pytest.mark.parametrize(("rows", "words"), [(None, "not yet"), (GOOD[:3], "not ready to be sealed. expected 4 intervals")])
+def test_a_rehearsal_of_what_can_not_be_sealed_is_false(lab, capsys, rows, words):
+    assert lab.rehearse(rows, KNOWN) is False
+    assert words in capsys.readouterr().out

@@ -17,6 +17,7 @@ from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 
 ROOM_FOR_TEXT = 1.2
+SUM_WIDTH = 0.15  # of the longest bar: a sum as it is written
 LEAST_HEIGHT_IN = 2.2  # room for legend and axis round a single bar
 
 Parts = Mapping[str, float]
@@ -61,6 +62,7 @@ def stacks(
         y += 1.0
         for label, row in labelled.get(name, {}).items():
             _bar(ax, y, row, names, scale)
+            _sum(ax, y, sum(row.values()), limit, largest, scale)
             ticks.append((y, label))
             y += 1
         y += 0.25
@@ -125,7 +127,13 @@ def _bar(ax: Axes, y: float, row: Parts, names: Sequence[str], scale: float) -> 
         ax.barh(y, size_bytes * scale, 0.7, left, **look)
         left += size_bytes * scale
 
-    ax.text(left, y, f" {units.size(sum(row.values()))}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+def _sum(ax: Axes, y: float, size_bytes: float, limit: tuple[str, float] | None, largest: float, scale: float) -> None:
+    """The sum at the end of its bar, or beyond the limit's line where it would be written across that."""
+    at = size_bytes
+    if limit and size_bytes <= limit[1] < size_bytes + SUM_WIDTH * largest:
+        at = limit[1]
+    ax.text(at * scale, y, f" {units.size(size_bytes)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+
 
 
 def _line(ax: Axes, name: str, x: float) -> None:

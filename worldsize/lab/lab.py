@@ -19,6 +19,7 @@ from worldsize.figures.base import Picture
 from worldsize.lab import seals
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.progress import map_of_course, next_lab, progress_in
+from worldsize.lab.rehearsal import rehearsed
 from worldsize.lab.state import LabFile, counted_points, state_folder
 from worldsize.lab.summary import Score, Summary, SummaryRow
 
@@ -81,20 +82,50 @@ class Lab:
         """The number measured for `id`, or None."""
         return self._file.read()["measurements"].get(id, {}).get("value")
 
-    def seal(self, id: str, numbers: Sequence[Sequence[float]] | None, *functions: Callable) -> None:
+    def rehearse(self, rows: Sequence[Sequence[float]] | None, known: Sequence[float | None]) -> bool:
+        """Whether (low, middle, high) of each row may be sealed, in words too; `known`: what was measured, None where closed."""
+        if rows is None:
+            print("not yet: the exercise is not written")
+            return False
+
+        tried = rehearsed(rows, known)
+        print(tried)
+        return not tried.complaint
+
+    def seal(
+        self,
+        id: str,
+        rows: Sequence[Sequence[float]] | None,
+        *functions: Callable,
+        known: Sequence[float | None] | None = None,
+    ) -> None:
         """Keep rows of forecasts before the truth is opened, with a digest of them and of the sources of `functions`.
 
-        None, of an exercise not yet written, seals nothing. Until `sealed` opens it, a new seal takes the old one's place.
+        None, of an exercise not yet written, seals nothing. With `known`, what was measured of each row, (low, middle, high)
+        are rehearsed first, and refused in words where they fail; the rows whose truth is closed, None, are sealed. Until
+        `sealed` opens it, a new seal takes the old one's place, and one that is refused takes it away.
         """
-        if numbers is None:
-            print("not yet: nothing is sealed, and what was measured stays closed")
+        if rows is None:
+            self._refuse(id, "not yet: write the exercise, run its cell, then this one once more.")
             return
+        if known is not None:
+            tried = rehearsed(rows, known)
+            if tried.complaint:
+                self._refuse(id, f"{tried} Mend your function, run its cell, then this one once more.")
+                return
+            rows = [row for row, value in zip(rows, known, strict=True) if value is None]
 
-        seal = seals.sealed_now(id, numbers, functions)
+        seal = seals.sealed_now(id, rows, functions)
         before = seals.seals_in(self._file.read(), id)
         if seal.digest not in [one.digest for one in before]:
             self._file.update(lambda state: seals.with_seal(state, id, seal))
         print(seals.words(seal, before))
+
+    def _refuse(self, id: str, why: str) -> None:
+        before, taken_back = seals.seals_in(self._file.read(), id), []
+        if before:
+            self._file.update(lambda state: taken_back.extend(seals.withdrawn(state, id)))
+        print(seals.refused(why, before, taken_back))
 
     def sealed(self, id: str) -> list[tuple[float, ...]] | None:
         """Open what was sealed under `id`: the rows of the first seal. None where nothing is sealed."""

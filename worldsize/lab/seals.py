@@ -56,10 +56,28 @@ def words(seal: Seal, before: Sequence[Seal]) -> str:
     return f"sealed at {seal.at}: {said}"
 
 
+def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str:
+    """What a lab says where it seals nothing: `why`, and what became of the seals that it kept before."""
+    said = [why]
+    if any(one.opened for one in before):
+        said.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and stays.")
+    else:
+        said.append("Nothing is sealed, and what was measured stays closed.")
+    said += [f"The forecast that was sealed at {one.at} and not opened is taken back." for one in taken_back]
+    return "\n".join(said)
+
+
 def with_seal(state: dict[str, Any], id: str, seal: Seal) -> None:
     """Put a seal into a lab's state: in the place of the last one, where that is not opened yet."""
     kept = [one for one in seals_in(state, id) if one.opened]
     _put(state, id, [*kept, seal])
+
+
+def withdrawn(state: dict[str, Any], id: str) -> list[Seal]:
+    """Take seals of `id` that are not opened yet back from a lab's state: those taken back."""
+    kept = seals_in(state, id)
+    _put(state, id, [one for one in kept if one.opened])
+    return [one for one in kept if not one.opened]
 
 
 def opened(state: dict[str, Any], id: str) -> None:

@@ -24,8 +24,8 @@ import numpy as np
 
 from worldsize import data, units
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import number, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.data import MeasuredIteration
 from worldsize.formulas import measured_clusters
@@ -107,11 +107,11 @@ def _called(arena: Arena, fn: Callable, tasks: Sequence[ClusterTask]) -> ArenaRe
 def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> dict[str, Complaint]:
     half, full, interval = STEPS
     for got, task in zip(returned, (here, there), strict=True):
-        complaint = _no_intervals(got, len(task.asked))
+        complaint = no_intervals(got, len(task.asked))
         if complaint:
             return dict.fromkeys(STEPS, complaint)
 
-    found, elsewhere = map(_numbers, returned)
+    found, elsewhere = map(as_seconds, returned)
     wrong = _wrong_middles(found, here, HALF) or _not_fitted(elsewhere, there)
     return {
         half: wrong,
@@ -144,37 +144,24 @@ def _constants() -> np.ndarray:
 # ---- what is wrong ---------------------------------------------------------------------------
 
 
-def _numbers(returned: Sequence[Any]) -> np.ndarray:
-    """Seconds `[rows, 3]`."""
-    return np.array([[number(value) for value in one] for one in returned], float)
-
-
-def _no_intervals(got: Any, expected: int) -> Complaint:
-    if not isinstance(got, tuple | np.ndarray):
-        return f"expected a list of (low, middle, high), one for each of the {expected} rows, got {shown(got)}"
-    if len(got) != expected:
-        return f"expected {expected} intervals, one for each of the rows, got {len(got)}"
-
-    for place, one in enumerate(got):
-        if not isinstance(one, tuple | np.ndarray) or len(one) != 3:
-            return f"row {place}: expected (low, middle, high) in seconds, got {shown(one)}"
-        values = list(map(number, one))
-        if any(isinstance(value, str) or not np.isfinite(value) for value in values):
-            return f"row {place}: expected three finite numbers, got {shown(one)}"
-        low, middle, high = values
-        if not 0 < middle or not low <= middle <= high:
-            return f"row {place}: expected low ≤ middle ≤ high and a middle above 0, got ({low:.4g}, {middle:.4g}, {high:.4g})"
-    return None
-
-
 def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complaint:
-    """Words where the predictions for the rows of more GPUs are too far off, on average over the rows."""
+    """Words where the predictions for the rows of more GPUs are too far off, on average over the rows.
+
+    They speak of the rows fitted to alone where those are too far off already: what they show need not be told of the others.
+    """
     error, at_few = _errors(found, task)
     if error <= most:
         return None
 
     middle = found[:, 1]
-    words = _one_factor(middle, task.measured_s) or _other_order(middle, task.measured_s) or _where(middle, task)
+    if at_few > HALF:
+        words = one_factor(middle[task.fitted], task.measured_s[task.fitted], FULL) or _other_order(middle, task.measured_s)
+        return (
+            f"on the rows of {FEW_GPUS} GPUs, whose seconds were given, your predictions are {_percent(at_few)} off on average: "
+            f"mend that first. {words}"
+        ).rstrip()
+
+    words = one_factor(middle, task.measured_s, FULL) or _other_order(middle, task.measured_s) or _where(middle, task)
     if at_few < FULL < error:
         words += " Parts of a step that grow alike in all rows of a fit cannot be told apart by it."
     return (
@@ -201,15 +188,6 @@ def _errors(found: np.ndarray, task: ClusterTask) -> tuple[float, float]:
 
 def _percent(share: float) -> str:
     return units.number(float(f"{100 * share:.3g}"), "%")
-
-
-def _one_factor(middle: np.ndarray, measured: np.ndarray) -> str:
-    ratio = float(np.median(middle / measured))
-    if 500 < ratio < 2000:
-        return "Seconds are asked for, not milliseconds."
-    if (ratio > 1.5 or ratio < 0.67) and float(np.abs(middle / ratio / measured - 1).mean()) <= FULL:
-        return f"But for one factor they are right: all are about {ratio:.2g} times as long as measured."
-    return ""
 
 
 def _other_order(middle: np.ndarray, measured: np.ndarray) -> str:

@@ -1,0 +1,47 @@
+"""Forecasts as (low, middle, high) in seconds, one for each row: their form, and middles that are off by one factor.
+
+Left out: how often they hold and how wide they may be, which each exercise says itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.kit.values import number, shown
+from worldsize.checks.verdict import Complaint
+
+
+def no_intervals(got: Any, expected: int) -> Complaint:
+    """Words where this is no list of `expected` triples of finite numbers with low ≤ middle ≤ high and a middle above 0."""
+    if not isinstance(got, tuple | list | np.ndarray):
+        return f"expected a list of (low, middle, high), one for each of the {expected} rows, got {shown(got)}"
+    if len(got) != expected:
+        return f"expected {expected} intervals, one for each of the rows, got {len(got)}"
+
+    for place, one in enumerate(got):
+        if not isinstance(one, tuple | list | np.ndarray) or len(one) != 3:
+            return f"row {place}: expected (low, middle, high) in seconds, got {shown(one)}"
+        values = list(map(number, one))
+        if any(isinstance(value, str) or not np.isfinite(value) for value in values):
+            return f"row {place}: expected three finite numbers, got {shown(one)}"
+        low, middle, high = values
+        if not 0 < middle or not low <= middle <= high:
+            return f"row {place}: expected low ≤ middle ≤ high and a middle above 0, got ({low:.4g}, {middle:.4g}, {high:.4g})"
+    return None
+
+
+def as_seconds(got: Any) -> np.ndarray:
+    """Seconds `[rows, 3]` of what `no_intervals` let pass."""
+    return np.array([[number(value) for value in one] for one in got], float).reshape(-1, 3)
+
+
+def one_factor(middle: np.ndarray, measured: np.ndarray, near: float) -> str:
+    """Words where the middles would be right, within `near` on average, but for one factor; else empty."""
+    ratio = float(np.median(middle / measured))
+    if 500 < ratio < 2000:
+        return "Seconds are asked for, not milliseconds."
+    if (ratio > 1.5 or ratio < 0.67) and float(np.abs(middle / ratio / measured - 1).mean()) <= near:
+        return f"But for one factor they are right: all are about {ratio:.2g} times as long as measured."
+    return ""
