@@ -213,11 +213,11 @@ def test_a_damaged_record_of_a_grading_is_a_mistake_with_the_next_step(tmp_path)
             grade(folder, tmp_path / "out", root=ROOT, mode="own")
 
 
-def test_a_link_to_a_folder_is_a_file_that_cannot_be_read(tmp_path):
+def test_a_link_is_not_followed_and_has_a_row(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     (folder / f"eve_{LAB}.ipynb").symlink_to(tmp_path)
     row = {made.student: made for made in grade(folder, tmp_path / "out", root=ROOT).rows}["eve"]
-    assert (row.state, "cannot be read" in row.reason) == ("ungradable", True)
+    assert (row.state, "links are not followed" in row.reason) == ("ungradable", True)
 
 
 DRAWS = TITLE + "def pass_right(fabric, x):\n    raise ValueError(f'{x.tolist()} {torch.rand(1).item()}')\n"

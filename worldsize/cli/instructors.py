@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from worldsize.cli.common import app, bar, need_folder_of, one_paragraph
+
+if TYPE_CHECKING:
+    from worldsize.grade.marking.batch import Batch
+    from worldsize.grade.reports.attention import Need
 
 GROUP = "Instructors"
 
@@ -25,31 +28,66 @@ def grade(
     submissions: Submissions,
     out: Annotated[Path, typer.Option(help="where the rows go; graded again, it goes on where it was")],
     jobs: Annotated[int, typer.Option(help="how many submissions at once")] = 2,
+    lab: Annotated[list[str] | None, typer.Option(help="this lab alone, such as 06; may be repeated")] = None,
+    student: Annotated[list[str] | None, typer.Option(help="this student alone: a name or an LMS's number")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="these files alone: a path in the folder, or a pattern of it")] = None,
+    regrade: Annotated[bool, typer.Option("--regrade", help="mark again what has a row that holds")] = False,
+    crashed: Annotated[bool, typer.Option("--crashed", help="mark again what ended as crashed, timeout or lost")] = False,
+    due: Annotated[list[str] | None, typer.Option(help='"2026-11-01 23:59", or of one lab "06=…": says who was late')] = None,
+    shard: Annotated[str, typer.Option(help="one part of several, such as 3/7; then `worldsize merge`")] = "",
     unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox; every row says so")] = False,
     course: CourseFolder = None,
     seed: Annotated[int | None, typer.Option(help="the seed of an earlier grading, to replay it")] = None,
 ) -> None:
-    """Grade a folder of submissions, each in a sandbox, and print every row, statistics and a histogram."""
+    """Grade a folder of submissions, each in a sandbox, and print rows, statistics and a histogram."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+    from worldsize.grade import course as release
     from worldsize.grade.marking.batch import grade as grade_folder
-    from worldsize.grade.reports import attention, table
+    from worldsize.grade.marking.lateness import due_dates
+    from worldsize.grade.marking.selection import Selection, Shard, shard_of
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with one_paragraph(), bar(*shown) as step:
+        need_submissions(submissions)
+        root = course or release.default_root()
+        stems = [release.stem_of(root, name, "--lab") for name in lab or ()]
+        part = shard_of(shard) if shard else Shard()
+        selection = Selection(tuple(stems), tuple(student or ()), tuple(only or ()), crashed, regrade, part)
         batch = grade_folder(
-            submissions, out, jobs, unsafe, course, seed,
+            submissions, out, jobs, unsafe, course, seed, selection=selection, due=due_dates(due or (), release.stems(root)),
             progress=lambda done, total, row: step(done, total, f"{row.student[:30]!a} {row.state}"),
         )  # fmt: skip
+    with one_paragraph():
+        _say(batch, out)
+
+
+def need_submissions(submissions: Path) -> None:
+    from worldsize.grade.marking import submissions_folder
+
+    submissions_folder.need(submissions)
+
+
+def _say(batch: Batch, out: Path) -> None:
+    """The table of a batch, what needs a person, and what there is to know besides."""
+    from worldsize.grade.reports import attention, table
+
+    table.write(batch.rows, out)
     typer.echo(table.table(batch.rows))
     typer.echo(f"\n{table.summary(batch.rows)}\n")
-    _look_at(attention.needs_a_person(batch.rows, batch.gone))
+    _look_at(attention.needs(batch.folder), out)
     typer.echo(table.closing_line(batch, out))
 
 
-def _look_at(lines: Iterable[str]) -> None:
-    for words in lines:
-        typer.echo(f"look at this one: {words!a}", err=True)
+def _look_at(found: list[Need], grades: Path) -> None:
+    """What needs a person, in the terminal as far as that is read, and all of it beside the rows."""
+    from worldsize.grade.reports import attention
+
+    path = attention.write(found, grades)
+    for need in found[: attention.MOST_SHOWN]:
+        typer.echo(f"needs a person ({need.kind}): {need.words!a}", err=True)
+    if len(found) > attention.MOST_SHOWN:
+        typer.echo(f"and {len(found) - attention.MOST_SHOWN} more: {path}", err=True)
 
 
 @app.command(rich_help_panel=GROUP)
@@ -68,11 +106,8 @@ def export(
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 
-    for student in sheet.unknown:
-        typer.echo(f"left out, no number in the name: {student!a}", err=True)
-    for words in [*sheet.doubled, *attention.gone(graded.gone)]:
-        typer.echo(f"left out: {words!a}", err=True)
-    _look_at(sheet.unsure)
+        unknown = [f"{student}, no number in the name: left out of the sheet" for student in sheet.unknown]
+        _look_at(attention.with_more(attention.needs(graded), "left out", unknown), grades)
     typer.echo(f"wrote {path}")
 
 
@@ -105,9 +140,9 @@ def books(
         folder = gradebook.parent / "autograded"
         written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
 
-    for words in [*done.left_out, *written[1], *attention.gone(graded.gone)]:
-        typer.echo(f"left out: {words!a}", err=True)
-    _look_at([*done.to_look_at, *dict.fromkeys(attention.doubled(graded.rows).values())])
+    with one_paragraph():
+        found = attention.with_more(attention.needs(graded), "left out", [*done.left_out, *written[1]])
+        _look_at(attention.with_more(found, "by hand", done.to_look_at), grades)
     if submissions:
         typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
 
@@ -138,7 +173,7 @@ def feedback(
     from worldsize.grade.reports import feedback as pages
 
     with one_paragraph(), bar(MofNCompleteColumn(), BarColumn(), TimeRemainingColumn()) as step:
-        graded = read_graded(grades)
+        graded = read_graded(grades, messages=True)
         if submissions:
             submissions_folder.need(submissions)
         labs = release.load((course or release.default_root()).resolve())
@@ -146,9 +181,8 @@ def feedback(
             graded.rows, to, labs, grades / "expected", seed, submissions=submissions,
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
-    for words in attention.gone(graded.gone):
-        typer.echo(f"left out: {words!a}", err=True)
-    _look_at(attention.needs_a_person(graded.rows, ()))
+    with one_paragraph():
+        _look_at(attention.needs(graded), grades)
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 
@@ -185,7 +219,7 @@ def gradescope(
 
     with one_paragraph():
         need_folder_of(out)
-        course.stem_of(root, lab)
+        course.stem_of(root, lab, "gradescope")
 
     from worldsize.grade.gradescope import bundle  # imports nbgrader: seconds
 

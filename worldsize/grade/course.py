@@ -63,21 +63,33 @@ def load(root: Path) -> dict[str, CourseLab]:
 
     Raises ValueError where there are none.
     """
+    return {path.stem: _lab(path, root / "solutions" / path.name) for path in _notebooks(root)}
+
+
+def _notebooks(root: Path) -> list[Path]:
     paths = sorted((root / "labs").glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise ValueError(
             f"{root}: expected the course's notebooks in labs/, got none. Run this from the root of the repository, "
-            f"or name it with --course."
+            f"or name it (--course, of gradescope --root)."
         )
-    return {path.stem: _lab(path, root / "solutions" / path.name) for path in paths}
+    return paths
 
 
-def stem_of(root: Path, lab: str) -> str:
-    """The stem of the lab that is named "06" or "06_ring_all_reduce". Raises ValueError for one that is not there."""
-    labs = load(root)
+def stems(root: Path) -> list[str]:
+    """The stems of the labs under `root`. Raises ValueError where there are none."""
+    return [path.stem for path in _notebooks(root)]
+
+
+def stem_of(root: Path, lab: str, where: str) -> str:
+    """The stem of the lab that is named "06" or "06_ring_all_reduce". Raises ValueError for one that is not there.
+
+    `where` says in its message who asked.
+    """
+    labs = stems(root)
     found = [stem for stem in labs if lab in (stem, stem[:2])]
     if not found:
-        raise ValueError(f"gradescope: expected a lab of the course ({', '.join(labs)}), got {lab!r}.")
+        raise ValueError(f"{where}: expected a lab of the course ({', '.join(labs)}), got {lab!r}.")
     return found[0]
 
 

@@ -1,39 +1,33 @@
 """Marks as the CSV that Canvas or Moodle imports, from the rows of a grading.
 
-Every field is quoted, and one that a spreadsheet would take for a formula gets an apostrophe before it (OWASP, "CSV
-Injection"): students choose their own names. Canvas and Moodle know a student by the number in the name of the file
-that they exported (`submissions_folder`); a student without one is named in `MarkSheet.unknown` and left out, and so
-are those who share one, in `MarkSheet.doubled`: never two lines for one number. Left out: nbgrader's gradebook and
-feedback.
+Canvas and Moodle know a student by the number in the name of the file that they exported (`submissions_folder`); a
+student without one is named in `MarkSheet.unknown` and left out, and so are those who share one: never two lines for one
+number. Left out: formulas (`sheet`), nbgrader's gradebook, feedback, and who needs a person (`attention`).
 
 The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from worldsize.grade.marking.rows import NO_MARK, GradeRow
 from worldsize.grade.marking.submissions_folder import numbered
-from worldsize.grade.reports.attention import doubled, unsure
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+from worldsize.grade.reports import sheet
+from worldsize.grade.reports.attention import doubled
 
 
 @dataclass(frozen=True)
 class MarkSheet:
-    """A CSV's text; `unknown` are students whose number is not in their name, `unsure` those to look at by hand.
+    """A CSV's text; `unknown` are students whose number is not in their name.
 
     `doubled` are words for each number that more than one student has, none of whom is in the text.
     """
 
     text: str
     unknown: tuple[str, ...] = ()
-    unsure: tuple[str, ...] = ()
     doubled: tuple[str, ...] = ()
 
 
@@ -94,10 +88,7 @@ def _mark(row: GradeRow) -> str:
 
 
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
-    file = io.StringIO()
-    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    writer.writerows(heads)
-
+    lines = list(heads)
     shared = doubled(rows)
     unknown = []
     for student in sorted({row.student for row in rows}):
@@ -105,23 +96,9 @@ def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, st
         if known is None:
             unknown.append(student)
         elif student not in shared:
-            writer.writerow(map(_safe, line(student, *known)))
+            lines.append(line(student, *known))
 
-    words = dict.fromkeys(shared.values())
-    return MarkSheet(file.getvalue(), tuple(unknown), tuple(unsure(rows)), tuple(words))
-
-
-def _safe(text: str) -> str:
-    """`text` as no spreadsheet takes it for a formula; a number stays one."""
-    text = text.replace("\0", "")
-
-    if not text.lstrip(" ").startswith(_FORMULA) or _is_number(text):
-        return text
-    return f"'{text}"
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").replace(".", "", 1).isdecimal()
+    return MarkSheet(sheet.text(lines), tuple(unknown), tuple(dict.fromkeys(shared.values())))
 
 
 def _comment(row: GradeRow) -> str:

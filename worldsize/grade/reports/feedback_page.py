@@ -65,8 +65,7 @@ def page(row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePi
     replay.
     """
     changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
-    if row.handed_in:
-        changed.append(row.handed_in)
+    changed += filter(None, [row.handed_in])
 
     return pages.render(
         "feedback.html",
@@ -92,6 +91,8 @@ def notes(row: GradeRow) -> Iterator[str]:
     elif row.state in _NOTES:
         yield _NOTES[row.state]
 
+    if row.late:
+        yield f"It was handed in late ({row.late}). The points here are those of the work: nothing is taken off for that."
     if row.unsafe:
         yield "This was graded without a sandbox: your instructor looks at the points before they count."
 
