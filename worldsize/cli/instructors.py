@@ -93,22 +93,64 @@ def _look_at(found: list[Need], grades: Path) -> None:
 @app.command(rich_help_panel=GROUP)
 def export(
     grades: Grades,
-    lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06_ring_all_reduce")] = "",
+    lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06")] = "",
+    canvas: Annotated[Path | None, typer.Option(help="what Canvas's gradebook exported: its assignments and students")] = None,
+    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points given by hand in formgrader")] = None,
+    course: CourseFolder = None,
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
     from worldsize.files import PRIVATE, write_whole
+    from worldsize.grade import course as release
+    from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention, csv_export
+    from worldsize.grade.reports import attention, canvas_columns, csv_export
 
     with one_paragraph():
         graded = read_graded(grades)
-        sheet = csv_export.moodle(graded.rows, lab) if lab else csv_export.canvas(graded.rows)
+        root = course or release.default_root()
+        given, differing = by_hand.read(grades, graded.rows, release.stems(root)), []
+        if gradebook:
+            from worldsize.grade.nbgrader import hand_points
+
+            given, differing = by_hand.together(given, hand_points.read(gradebook, graded.rows))
+        if lab:
+            lab = release.stem_of(root, lab, "--lab")
+            sheet = csv_export.moodle(graded.rows, lab, given)
+        else:
+            theirs = canvas_columns.read(canvas, csv_export.labs_of(graded.rows, given)) if canvas else None
+            sheet = csv_export.canvas(graded.rows, given, theirs)
+            differing += canvas_columns.differing(theirs, graded.rows) if theirs else []
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 
-        unknown = [f"{student}, no number in the name: left out of the sheet" for student in sheet.unknown]
-        _look_at(attention.with_more(attention.needs(graded), "left out", unknown), grades)
+        where = canvas or "the name"
+        unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
+        found = attention.with_more(attention.needs(graded, given), "left out", unknown)
+        _look_at(attention.with_more(found, "by hand", differing), grades)
+    if given:
+        typer.echo(f"points given by hand: {len(given)}")
     typer.echo(f"wrote {path}")
+
+
+@app.command(rich_help_panel=GROUP)
+def appeal(
+    number: Annotated[str, typer.Argument(help="the appeal number on the student's page")],
+    grades: Grades,
+    submissions: Annotated[Path, typer.Option(help="the folder that was graded")],
+    course: CourseFolder = None,
+) -> None:
+    """Find the row of an appeal number, mark its file again with the same seed, and show both; nothing is written."""
+    from worldsize.grade import course as release
+    from worldsize.grade.marking.grading_record import read_graded
+    from worldsize.grade.reports import appeal as appeals
+
+    with one_paragraph(), Console(stderr=True).status("marking it again …"):
+        root = (course or release.default_root()).resolve()
+        row = appeals.row_of(number, read_graded(grades))
+        need_submissions(submissions)
+        again = appeals.replayed(row, submissions, root)
+        words = appeals.compared(row, again, root)
+    typer.echo(words)
 
 
 @app.command(rich_help_panel=GROUP)
@@ -120,7 +162,7 @@ def books(
 ) -> None:
     """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
     from worldsize.grade import course as release
-    from worldsize.grade.marking import submissions_folder
+    from worldsize.grade.marking import by_hand, submissions_folder
     from worldsize.grade.marking.grading_record import read_graded
     from worldsize.grade.reports import attention
 
@@ -141,8 +183,10 @@ def books(
         written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
 
     with one_paragraph():
-        found = attention.with_more(attention.needs(graded), "left out", [*done.left_out, *written[1]])
-        _look_at(attention.with_more(found, "by hand", done.to_look_at), grades)
+        given = by_hand.read(grades, graded.rows, labs)
+        overrides = by_hand.for_formgrader(given)
+        found = attention.with_more(attention.needs(graded, given), "left out", [*done.left_out, *written[1]])
+        _look_at(attention.with_more(found, "by hand", [*overrides, *done.to_look_at]), grades)
     if submissions:
         typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
 
@@ -167,7 +211,7 @@ def feedback(
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade.marking import submissions_folder
+    from worldsize.grade.marking import by_hand, submissions_folder
     from worldsize.grade.marking.grading_record import read_graded
     from worldsize.grade.reports import attention
     from worldsize.grade.reports import feedback as pages
@@ -177,12 +221,13 @@ def feedback(
         if submissions:
             submissions_folder.need(submissions)
         labs = release.load((course or release.default_root()).resolve())
+        given = by_hand.read(grades, graded.rows, labs)
         places = pages.write(
-            graded.rows, to, labs, grades / "expected", seed, submissions=submissions,
+            graded.rows, to, labs, grades / "expected", seed, submissions=submissions, given=given,
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
     with one_paragraph():
-        _look_at(attention.needs(graded), grades)
+        _look_at(attention.needs(graded, given), grades)
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from worldsize.files import PRIVATE, write_whole
+from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submissions_folder import numbered
@@ -45,13 +46,18 @@ class Need:
         return f"{self.head}: {self.why}" if self.student else self.why
 
 
-def needs(graded: GradedFolder) -> list[Need]:
-    """Everything that does, what stops a mark first."""
+def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
+    """Everything that does, what stops a mark first; not rows whose points were `given` by hand."""
     rows = graded.rows
-    found = list(unsure(rows))
+    decided = {student for student, _ in given}
+    found = [
+        need
+        for need in unsure(rows)
+        if (need.student, need.lab) not in given and (need.lab or need.student not in decided)
+    ]
     lost = [need for need in found if need.kind == "lost"]
     return [
-        *lost, *_not_up_to_date(graded), *doubled_needs(rows), *_copies(rows),
+        *lost, *_not_up_to_date(graded), *doubled_needs(rows), *_copies(rows, given),
         *(need for need in found if need.kind != "lost"), *gone(graded.gone),
     ]  # fmt: skip
 
@@ -93,9 +99,9 @@ def _of(row: GradeRow, kind: NeedKind, why: str) -> Need:
     return Need(kind, why, row.student, row.lab, row.path)
 
 
-def _copies(rows: Iterable[GradeRow]) -> Iterator[Need]:
+def _copies(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
     for row in rows:
-        if row.copies:
+        if row.copies and (row.student, row.lab) not in given:
             yield _of(row, "copies", row.handed_in)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab, titles_of
 from worldsize.grade.marking import submission
+from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.reports.expected import Expected
@@ -34,11 +35,11 @@ _TICKETS = ("timestamp.txt", "submission_secret.txt")
 
 def write(
     rows: Iterable[GradeRow], to: Path, labs: Mapping[str, CourseLab], kept: Path, seed_too: bool = False,
-    progress: OnProgress | None = None, submissions: Path | None = None,
+    progress: OnProgress | None = None, submissions: Path | None = None, given: Given = NOTHING_GIVEN,
 ) -> list[Path]:  # fmt: skip
     """Put the feedback for all students below `to`, a page for every row, and return where.
 
-    A row that is "lost" says nothing of a student's work, and has no page.
+    A row that is "lost" says nothing of a student's work, and has no page. Points `given` by hand are said.
 
     `kept` keeps the expected messages for the next time. What nbgrader's `release_feedback` wants to find beside a page
     is taken from the folder `submissions`.
@@ -52,7 +53,7 @@ def write(
     with Expected(dict(labs), kept) as expected:
         for row, place in placed(every):
             path = to / place
-            text = page(row, titles_of(labs.get(row.lab)), _pictures(row, expected), seed_too)
+            text = page(row, titles_of(labs.get(row.lab)), _pictures(row, expected), seed_too, given.get((row.student, row.lab)))
             write_whole(path, text, 0o644)  # nbgrader's release keeps the mode
             if submissions is not None:
                 for name, ticket in _tickets(row, submissions):

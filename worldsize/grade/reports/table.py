@@ -39,7 +39,7 @@ def table(rows: Sequence[GradeRow]) -> str:
         return _aligned(_folded(rows))
     return _aligned(
         [("student", "lab", "state", "points", "")]
-        + [(_shown(row.student), row.lab, row.state, _points(row), _remark(row)) for row in rows]
+        + [(one_line(row.student), row.lab, row.state, _points(row), _remark(row)) for row in rows]
     )
 
 
@@ -52,7 +52,7 @@ def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
     lines = [("rows", "lab", "state", "points", "students")]
     for _, alike in sorted(kinds.items()):
         more = f" and {len(alike) - _MOST_NAMES} more" if len(alike) > _MOST_NAMES else ""
-        names = ", ".join(_shown(row.student)[:_MOST_NAME] for row in alike[:_MOST_NAMES])
+        names = ", ".join(one_line(row.student)[:_MOST_NAME] for row in alike[:_MOST_NAMES])
         lines.append((str(len(alike)), alike[0].lab, alike[0].state, _points(alike[0]), names + more))
     return lines
 
@@ -92,7 +92,7 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
     if row.unsafe:
         remarks.append("UNSAFE: no sandbox")
     remarks.append(row.handed_in)
-    return _shown("; ".join(filter(None, remarks)))[:most]
+    return one_line("; ".join(filter(None, remarks)))[:most]
 
 
 def _left(exercise: ExerciseRow) -> str:
@@ -108,7 +108,7 @@ def _changed(row: GradeRow) -> str:
     return " and ".join(count(found, thing) for thing, found in counts.items() if found)
 
 
-def _shown(text: str) -> str:
+def one_line(text: str) -> str:
     """One line that a terminal shows as it is."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
