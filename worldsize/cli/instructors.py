@@ -11,8 +11,9 @@ from rich.console import Console
 from worldsize.cli.common import app, bar, need_folder_of, one_paragraph
 
 if TYPE_CHECKING:
-    from worldsize.grade.marking.batch import Batch
+    from worldsize.grade.marking.grading_record import GradedFolder
     from worldsize.grade.reports.attention import Need
+    from worldsize.grade.slurm import SlurmGrading
 
 GROUP = "Instructors"
 
@@ -27,7 +28,7 @@ Repository = Annotated[Path, typer.Option(help="the repository")]
 def grade(
     submissions: Submissions,
     out: Annotated[Path, typer.Option(help="where the rows go; graded again, it goes on where it was")],
-    jobs: Annotated[int, typer.Option(help="how many submissions at once")] = 2,
+    jobs: Annotated[int | None, typer.Option(help="submissions at once: 2, or in a task of Slurm's one a processor")] = None,
     lab: Annotated[list[str] | None, typer.Option(help="this lab alone, such as 06; may be repeated")] = None,
     student: Annotated[list[str] | None, typer.Option(help="this student alone: a name or an LMS's number")] = None,
     only: Annotated[list[str] | None, typer.Option(help="these files alone: a path in the folder, or a pattern of it")] = None,
@@ -35,6 +36,7 @@ def grade(
     crashed: Annotated[bool, typer.Option("--crashed", help="mark again what ended as crashed, timeout or lost")] = False,
     due: Annotated[list[str] | None, typer.Option(help='"2026-11-01 23:59", or of one lab "06=…": says who was late')] = None,
     shard: Annotated[str, typer.Option(help="one part of several, such as 3/7; then `worldsize merge`")] = "",
+    slurm: Annotated[str, typer.Option(help="on nodes of a cluster: nodes=2,cpus_per_task=8,partition=cpu,timeout_min=60")] = "",
     unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox; every row says so")] = False,
     course: CourseFolder = None,
     seed: Annotated[int | None, typer.Option(help="the seed of an earlier grading, to replay it")] = None,
@@ -46,20 +48,54 @@ def grade(
     from worldsize.grade.marking.batch import grade as grade_folder
     from worldsize.grade.marking.lateness import due_dates
     from worldsize.grade.marking.selection import Selection, Shard, shard_of
+    from worldsize.grade.reports import table
+    from worldsize.grade.slurm import NoHosts, SlurmGrading, grade_on_slurm
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
-    with one_paragraph(), bar(*shown) as step:
+    with one_paragraph(NoHosts), bar(*shown) as step:
         need_submissions(submissions)
         root = course or release.default_root()
         stems = [release.stem_of(root, name, "--lab") for name in lab or ()]
         part = shard_of(shard) if shard else Shard()
         selection = Selection(tuple(stems), tuple(student or ()), tuple(only or ()), crashed, regrade, part)
-        batch = grade_folder(
-            submissions, out, jobs, unsafe, course, seed, selection=selection, due=due_dates(due or (), release.stems(root)),
-            progress=lambda done, total, row: step(done, total, f"{row.student[:30]!a} {row.state}"),
-        )  # fmt: skip
+        dates = due_dates(due or (), release.stems(root))
+        if slurm:
+            if shard or unsafe:
+                raise ValueError("--slurm: expected neither --shard nor --unsafe beside it, got one of them. Leave it out.")
+            made = grade_on_slurm(submissions, out, slurm, root, seed, selection, dates, step, jobs)
+        else:
+            made = grade_folder(
+                submissions, out, jobs or 2, unsafe, course, seed, selection=selection, due=dates,
+                progress=lambda done, total, row: step(done, total, f"{row.student[:30]!a} {row.state}"),
+            )  # fmt: skip
     with one_paragraph():
-        _say(batch, out)
+        _show(made.folder, out)
+    if isinstance(made, SlurmGrading):
+        _say_of_slurm(made)
+    else:
+        typer.echo(table.closing_line(made, out))
+
+
+def _say_of_slurm(made: SlurmGrading) -> None:
+    for end in made.unfinished:
+        typer.echo(f"shard {end.shard.number}/{end.shard.count} is not done ({end.host or 'no node'}): {end.why}", err=True)
+    typer.echo(f"{len(made.folder.rows)} rows, {made.tasks} tasks of Slurm's; the same command goes on where it was")
+    if made.unfinished:
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=GROUP)
+def merge(
+    out: Annotated[Path, typer.Argument(help="the folder that gets every row; it may have some")],
+    parts: Annotated[list[Path], typer.Argument(help="the folders of the shards")],
+) -> None:
+    """Put the grades of shards that were graded into folders of their own into one, and print its table."""
+    from worldsize.grade.marking import merge as merging
+
+    with one_paragraph():
+        made = merging.merge(out, parts)
+        _show(made, out)
+    typer.echo(f"{len(made.rows)} rows of {len(parts)} folders: {out}")
 
 
 def need_submissions(submissions: Path) -> None:
@@ -68,15 +104,14 @@ def need_submissions(submissions: Path) -> None:
     submissions_folder.need(submissions)
 
 
-def _say(batch: Batch, out: Path) -> None:
-    """The table of a batch, what needs a person, and what there is to know besides."""
+def _show(graded: GradedFolder, out: Path) -> None:
+    """The table of a folder of grades, and what needs a person."""
     from worldsize.grade.reports import attention, table
 
-    table.write(batch.rows, out)
-    typer.echo(table.table(batch.rows))
-    typer.echo(f"\n{table.summary(batch.rows)}\n")
-    _look_at(attention.needs(batch.folder), out)
-    typer.echo(table.closing_line(batch, out))
+    table.write(graded.rows, out)
+    typer.echo(table.table(graded.rows))
+    typer.echo(f"\n{table.summary(graded.rows)}\n")
+    _look_at(attention.needs(graded), out)
 
 
 def _look_at(found: list[Need], grades: Path) -> None:

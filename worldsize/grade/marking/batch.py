@@ -91,7 +91,11 @@ def grade(
         mode = bubblewrap.best_mode()
 
     (out / "leases").mkdir(parents=True, exist_ok=True)
-    seed = _seed(out, seed, selection)
+    if seed is None and selection.shard.count > 1 and not GradingRecord.place(out).exists():
+        raise ValueError(
+            f"--shard: expected one seed for all shards, got none. Give each the same, such as --seed {secrets.randbits(62)}."
+        )
+    seed = fixed_seed(out, seed)
     order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
     batch = _Batch(folder, out, labs, order, progress, selection, due)
     batch.run(found, max(1, jobs))
@@ -100,16 +104,11 @@ def grade(
     return Batch(made.rows, batch.graded, seed, mode, made.gone, batch.kept, made)
 
 
-def _seed(out: Path, given: int | None, selection: Selection) -> int:
-    """The batch's seed: the one given, else the one kept in `out`, else a new one.
+def fixed_seed(out: Path, given: int | None) -> int:
+    """The seed of the gradings into `out` from now on: the one given, else the one kept there, else a new one.
 
     Raises ValueError where another grading of this folder is at work with another seed.
     """
-    if given is None and selection.shard.count > 1 and not GradingRecord.place(out).exists():
-        raise ValueError(
-            f"--shard: expected one seed for all shards, got none. Give each the same, such as --seed {secrets.randbits(62)}."
-        )
-
     drawn = secrets.randbits(62) if given is None else given
     kept = first_record(out, GradingRecord(drawn))
     if given is None or given == kept.seed:
