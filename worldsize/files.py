@@ -6,7 +6,6 @@ the locks of those who write the same file in turn.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import secrets
@@ -30,19 +29,10 @@ def write_whole(path: Path, data: str | bytes, mode: int | None = None, durable:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        if error.errno in _NO_ROOM:
-            raise OSError(error.errno, _NO_ROOM[error.errno], str(path)) from None
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-
-
-_AGAIN = "Free some, then do this again: what is written stays"
-_NO_ROOM = {
-    errno.ENOSPC: f"expected room for this file, got a full disk. {_AGAIN}",
-    errno.EDQUOT: f"expected room for this file, got a quota that is used up. {_AGAIN}",
-}
 
 
 def _write(part: Path, content: bytes, mode: int | None, durable: bool) -> None:

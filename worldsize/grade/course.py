@@ -53,8 +53,18 @@ class CourseLab:
 
 
 def default_root() -> Path:
-    """The folder with the course's `labs/`: the checkout that this package is part of, or else where one stands."""
+    """The folder with the course's `labs/`: the checkout that this package is part of, or else where one stands.
+
+    Raises ValueError where one stands in another checkout: nobody knows which of the two is meant.
+    """
     checkout = Path(worldsize.__file__).resolve().parents[1]
+    here = Path.cwd()
+    other = here / "worldsize" / "__init__.py"
+    if (here / "labs").is_dir() and other.is_file() and not other.samefile(worldsize.__file__):
+        raise ValueError(
+            f"{here}: expected the course whose package runs here, {checkout}, got another checkout. Name the course with "
+            f"--course, or install the package of this one (pip install -e .)."
+        )
     return checkout if (checkout / "labs").is_dir() else Path.cwd()
 
 

@@ -141,7 +141,9 @@ def read(path: Path) -> GradeRow:
     try:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it.") from None
+        raise ValueError(
+            f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it and grade again: the others stay."
+        ) from None
 
 
 def identity(out: Path, name: str) -> tuple | None:
