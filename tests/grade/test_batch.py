@@ -33,8 +33,10 @@ from worldsize.grade.marking import submission
 from worldsize.grade.marking.batch import grade
 from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.marking import MarkingTask, mark
+from worldsize.grade.marking.merge import merge
 from worldsize.grade.marking.releases import releases
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.selection import Selection, Shard
 
 for kind in ("honest", "damaged"):
     import_module(f"tests.grade.cheats.{kind}")
@@ -428,3 +430,17 @@ def test_a_mistake_of_the_caller_is_one_paragraph(tmp_path):
     answer = CliRunner().invoke(cli.app, ["grade", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
     assert answer.exit_code == 1
     assert "expected a folder of submissions" in " ".join(answer.output.split())
+
+
+# ---- in parts --------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_seven_shards_merged_are_the_whole(tmp_path):
+    folder = many(tmp_path / "submitted", 28)
+    whole = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
+    parts = [tmp_path / f"part{k}" for k in range(1, 8)]
+    for k, part in enumerate(parts, 1):
+        grade(folder, part, root=ROOT, seed=SEED, selection=Selection(shard=Shard(k, 7)))
+    assert results(merge(tmp_path / "all", parts).rows) == results(whole.rows)

@@ -125,7 +125,7 @@ def test_more_rows_than_a_screen_has_are_folded_by_lab_state_and_points():
         ["250", "06_ring", "graded", "6", "of", "6", "s0,", "s1,", "s2", "and", "247", "more"],
         ["40", "06_ring", "graded", "4.5", "of", "6", "s250,", "s251,", "s252", "and", "37", "more"],
         ["1", "06_ring", "graded", "3", "of", "6", "s290"],
-        ["9", "06_ring", "lost", "0", "of", "0", "t0,", "t1,", "t2", "and", "6", "more"],
+        ["9", "06_ring", "lost", "–", "of", "0", "t0,", "t1,", "t2", "and", "6", "more"],
     ]
 
 

@@ -29,11 +29,12 @@ from worldsize.engines.hosts.ways.way import NoHosts
 from worldsize.grade import course
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.marking import rows, submissions_folder
-from worldsize.grade.marking.batch import fixed_seed, grade, settled
+from worldsize.grade.marking.batch import fixed_seed, grade, path_in, settled
 from worldsize.grade.marking.grading_record import GradedFolder, read_graded
 from worldsize.grade.marking.lateness import DueDates
 from worldsize.grade.marking.rows import file_name
-from worldsize.grade.marking.selection import Selection, Shard
+from worldsize.grade.marking.selection import Selection, Shard, expect_found
+from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, str], None]
 ROUNDS = 3
@@ -120,9 +121,10 @@ def grade_on_slurm(
     folder, out = folder.resolve(), out.resolve()
     labs = course.load(root)
     found = settled(submissions_folder.find(folder, labs), labs)
-    names = [file_name(one.student, one.lab, str(one.path.relative_to(folder))) for one in found]
+    expect_found(selection, (one.student for one in found), (path_in(folder, one) for one in found))
+    names = [name for one in found if (name := _asked(one, folder, out, selection))]
     if not names:
-        raise ValueError(f"{folder}: expected submissions, got none.")
+        raise ValueError(f"{folder}: expected submissions that are asked for, got none.")
 
     (out / "leases").mkdir(parents=True, exist_ok=True)
     seed = fixed_seed(out, seed)
@@ -136,6 +138,14 @@ def grade_on_slurm(
     rounds = _Rounds(out, parameters, _Rows(out, names, progress))
     unfinished = rounds.run(calls)
     return SlurmGrading(read_graded(out), tuple(unfinished), rounds.tasks)
+
+
+def _asked(one: HandedIn, folder: Path, out: Path, selection: Selection) -> str:
+    """The name of a submission's row, "" where it is not asked for."""
+    path = path_in(folder, one)
+    name = file_name(one.student, one.lab, path)
+    row = rows.read(out / "rows" / name) if selection.crashed and rows.identity(out, name) else None
+    return name if selection.has(one.student, one.lab, path, name, row) else ""
 
 
 class _Rows:

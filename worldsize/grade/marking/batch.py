@@ -81,7 +81,7 @@ def grade(
     root = root.resolve()
     labs = course.load(root)
     found = settled(submissions_folder.find(folder, labs), labs)
-    expect_found(selection, (one.student for one in found), (_name(one, folder) for one in found))
+    expect_found(selection, (one.student for one in found), (path_in(folder, one) for one in found))
 
     if out.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{out}: expected a folder outside the submissions in {folder}, got one inside. Name another.")
@@ -178,7 +178,8 @@ def settled(found: Iterable[HandedIn], labs: Mapping[str, CourseLab]) -> list[Ha
     return list(named.values())
 
 
-def _name(one: HandedIn, folder: Path) -> str:
+def path_in(folder: Path, one: HandedIn) -> str:
+    """Where a file is in the folder of submissions, as text."""
     return str(one.path.relative_to(folder)).encode("utf-8", "replace").decode()
 
 
@@ -276,7 +277,7 @@ class _Batch:
         write_record(self._out, GradingRecord(self._order.seed, self._paths, self._stale))
 
     def _task(self, one: HandedIn) -> MarkingTask:
-        return MarkingTask(student=one.student, lab=one.lab, path=str(one.path), name=_name(one, self._folder), note=one.note)
+        return MarkingTask(student=one.student, lab=one.lab, path=str(one.path), name=path_in(self._folder, one), note=one.note)
 
     @property
     def _unsafe(self) -> bool:

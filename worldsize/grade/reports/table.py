@@ -79,7 +79,8 @@ def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
 
 
 def _points(row: GradeRow) -> str:
-    return f"{number(row.points)} of {number(row.possible)}"
+    points = "–" if row.state in NO_MARK else number(row.points)
+    return f"{points} of {number(row.possible)}"
 
 
 def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
