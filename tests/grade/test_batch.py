@@ -159,8 +159,8 @@ def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypa
     (folder / "ben").mkdir()
     (folder / "ben" / "notes.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
     (folder / "ben" / "more.ipynb").write_text("{}")
-    opened, read = [], submission.read_notebook
-    monkeypatch.setattr(submission, "read_notebook", lambda path: opened.append(path.name) or read(path))
+    opened, open_ = [], submission._opened
+    monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path.name) or open_(path, most))
 
     for _ in range(2):
         batch = grade(folder, tmp_path / "out", jobs=1, root=ROOT)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.quick_desk import LAB, RING, hand_in, in_threads, quick_desk
 from worldsize.grade.marking import batch as batch_module
+from worldsize.grade.marking import submission
 from worldsize.grade.marking.batch import Batch, grade
 from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.lateness import due_dates
@@ -152,8 +153,8 @@ def test_every_row_is_in_one_shard_whatever_the_folder_holds_besides():
 
 def test_a_shard_reads_the_files_of_its_own_rows_alone(graded, desk, monkeypatch):
     opened = []
-    read = batch_module.submission.read_notebook
-    monkeypatch.setattr(batch_module.submission, "read_notebook", lambda path: opened.append(path) or read(path))
+    open_ = submission._opened
+    monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path) or open_(path, most))
     graded(Selection(shard=Shard(1, 3)))
     assert len(opened) == 2 * len(desk.marked) < 2 * len(EVERYBODY)  # once here, once at the desk
 

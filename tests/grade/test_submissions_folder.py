@@ -192,6 +192,16 @@ def test_what_lies_beside_a_students_notebook_is_in_its_note(tmp_path):
     assert note in found[0].note and found[0].note.endswith("and 2 more beside it: no notebook, does not count")
 
 
+@pytest.mark.parametrize("name", [f"{RING}.ipynb.txt", "06.pdf", "report.pdf"])
+def test_what_may_stand_for_a_lab_that_its_student_has_no_notebook_of_has_a_line_of_its_own(tmp_path, name):
+    """All labs are in one folder here, as Canvas exports a whole course."""
+    others = [f"annadoe_4701_92000_{LABS[0]}.ipynb", f"bendoe_4702_92001_{LABS[0]}.ipynb", f"eve_4799_92002_{LABS[0]}.ipynb"]
+    found = found_in(tmp_path, *CANVAS, *others, f"eve_4799_92003_{name}", "annadoe_4701_92004_figure.png")
+    (one,) = [one for one in found if one.refused]
+    assert (one.student, one.path.name) == ("eve_4799", f"eve_4799_92003_{name}")
+    assert [("figure.png" in each.note) for each in found if each.student == "annadoe_4701"].count(True) == 1
+
+
 def test_a_folder_without_a_notebook_says_what_is_in_it(tmp_path):
     found = found_in(tmp_path, *PLAIN, "eve/report.pdf", "eve/deep/er/work.zip")
     (tmp_path / "fay").mkdir()

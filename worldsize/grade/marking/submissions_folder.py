@@ -68,7 +68,7 @@ def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
 
     labs = sorted(labs)
     groups: dict[tuple[str, str], list[HandedIn]] = {}
-    for found in _with_what_lies_beside(list(_all(folder, labs))):
+    for found in _with_what_lies_beside(list(_all(folder, labs)), labs):
         # what names no lab stands for itself until somebody has looked into it
         key = (found.student, found.lab or str(found.path))
         groups.setdefault(key, []).append(found)
@@ -187,26 +187,34 @@ def _expect_one_student(entry: Path, labs: list[str]) -> None:
             )
 
 
-def _with_what_lies_beside(found: list[HandedIn]) -> Iterator[HandedIn]:
-    """What is no notebook stands in the note of its student's first notebook; without one it is a line of its own."""
+def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[HandedIn]:
+    """What is no notebook stands in the note of its student's first notebook, where it can stand for no lab of theirs.
+
+    Else it is a line of its own: by its name it is of a lab, or of some lab, that they have no notebook of.
+    """
     first: dict[str, HandedIn] = {}
+    have: dict[str, set[str]] = {}
     for one in found:
         if not one.refused:
             first.setdefault(one.student, one)
+            have.setdefault(one.student, set()).add(one.lab)
 
+    every = set().union(*have.values()) - {""}
     beside: dict[str, list[str]] = {}
+    lines = []
     for one in found:
-        if one.refused and one.student in first:
+        lab = _lab(one.path.name, labs)
+        theirs = have.get(one.student, set())
+        if one.refused and theirs >= ({lab} if lab else every) and theirs:
             beside.setdefault(one.student, []).append(one.path.name)
+        else:
+            lines.append(one)
 
-    for one in found:
-        if one.student not in beside:
-            yield one
-        elif first[one.student] is one:
+    for one in lines:
+        if one is first.get(one.student) and one.student in beside:
             note = f"{_names(beside[one.student])} beside it: no notebook, does not count"
-            yield replace(one, note=joined(one.note, note))
-        elif not one.refused:
-            yield one
+            one = replace(one, note=joined(one.note, note))
+        yield one
 
 
 def joined(*notes: str) -> str:
