@@ -93,6 +93,16 @@ def test_one_who_handed_in_again_and_is_passed_over_is_named_until_graded(graded
     assert attention.needs(graded().folder) == []
 
 
+def test_rows_of_another_release_that_are_passed_over_are_one_line_a_lab(graded, monkeypatch):
+    graded()
+    monkeypatch.setattr(batch_module, "releases", lambda labs: {lab: "mended" for lab in [*labs, ""]})
+    found = [need for need in attention.needs(graded(Selection(labs=(LAB,))).folder) if need.kind == "changed since"]
+    assert [need.words for need in found] == [
+        f"{RING}: 3 rows of another release, seed or sandbox than the last grading: grade all again"
+    ]
+    assert attention.needs(graded().folder) == []
+
+
 @pytest.mark.parametrize(
     ("selection", "words"),
     [

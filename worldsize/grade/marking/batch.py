@@ -216,6 +216,7 @@ class _Batch:
         self._releases = releases(labs)
         self._paths: dict[str, str] = {}  # of submissions, by the name of their row's file
         self._stale: dict[str, str] = {}
+        self._outdated: dict[str, str] = {}
         self._parts = {path.name for path in (out / "rows").glob(".*.part")}  # of writers that may have been killed
         self._sound: set[str] = set()  # labs whose set-up cells run here
         self._todo: queue.SimpleQueue[_Asked] = queue.SimpleQueue()
@@ -271,12 +272,17 @@ class _Batch:
 
     def _pass_over(self, before: GradeRow | None, one: HandedIn, task: MarkingTask, row_name: str) -> None:
         """Not asked for: a row that no longer holds is noted, but for one of another shard, which sees to it itself."""
-        if before and self._selection.shard.count == 1 and not self._still_holds(before, looked_into(one, self._labs), task):
+        if before is None or self._selection.shard.count > 1:
+            return
+        one = looked_into(one, self._labs)
+        if before.digest != one.digest:
             self._stale[row_name] = before.digest
+        elif not self._still_holds(before, one, task) and before.state != "lost":
+            self._outdated[row_name] = before.release
 
     def _record(self) -> None:
         """Keep which rows are of files that are there, and which of these changed since they were marked."""
-        write_record(self._out, GradingRecord(self._order.seed, self._paths, self._stale))
+        write_record(self._out, GradingRecord(self._order.seed, self._paths, self._stale, self._outdated))
 
     def _task(self, one: HandedIn) -> MarkingTask:
         return MarkingTask(student=one.student, lab=one.lab, path=str(one.path), name=path_in(self._folder, one), note=one.note)

@@ -24,12 +24,14 @@ class GradingRecord:
     """Of the last grading into a folder. `paths` has, by the name of a row's file, the submission's path.
 
     None where a version wrote the record that kept no paths: then no row is gone. `stale` has, by the same name, the
-    digest in rows that no longer held when the last grading passed them over.
+    digest in rows whose file had changed when the last grading passed them over, `outdated` the release in others that no
+    longer held.
     """
 
     seed: int
     paths: Mapping[str, str] | None = None
     stale: Mapping[str, str] = field(default_factory=dict)
+    outdated: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def place(out: Path) -> Path:
@@ -40,13 +42,15 @@ class GradingRecord:
 class GradedFolder:
     """Every row whose file was there in the last grading, and the rows of files that are `gone`.
 
-    `missing` are paths of submissions that have no row yet, `stale` rows of files or releases that have changed since.
+    `missing` are paths of submissions that have no row yet, `stale` rows of files that have changed since, `outdated` rows
+    of another release, seed or kind of sandbox than is graded with now.
     """
 
     rows: tuple[GradeRow, ...]
     gone: tuple[GradeRow, ...] = ()
     missing: tuple[str, ...] = ()
     stale: tuple[GradeRow, ...] = ()
+    outdated: tuple[GradeRow, ...] = ()
 
 
 def read_record(out: Path) -> GradingRecord | None:
@@ -58,8 +62,10 @@ def read_record(out: Path) -> GradingRecord | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         record = GradingRecord(**data)
-        if type(record.seed) is not int or not isinstance(record.paths, dict | None) or not isinstance(record.stale, dict):
+        if type(record.seed) is not int or not isinstance(record.paths, dict | None):
             raise TypeError("expected a number as its seed, and paths by name")
+        if not isinstance(record.stale, dict) or not isinstance(record.outdated, dict):
+            raise TypeError("expected digests and releases by name")
         return record
     except (ValueError, TypeError) as error:
         raise ValueError(
@@ -99,7 +105,8 @@ def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> Grade
     have = {row.path for row in here}
     missing = tuple(path for path in sorted(there) if path not in have)
     stale = tuple(row for row in here if record.stale.get(row.file_name) == row.digest)
-    return GradedFolder(here, gone, missing, stale)
+    outdated = tuple(row for row in here if record.outdated.get(row.file_name) == row.release)
+    return GradedFolder(here, gone, missing, stale, outdated)
 
 
 def read_graded(out: Path, messages: bool = False) -> GradedFolder:

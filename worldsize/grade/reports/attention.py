@@ -17,6 +17,7 @@ from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submissions_folder import numbered
 from worldsize.grade.marking.tamper import sentence
 from worldsize.grade.reports import sheet
+from worldsize.units import count
 
 NeedKind = Literal[
     "lost", "not graded", "changed since", "two releases", "doubled", "copies", "ungradable", "no sandbox", "tampered",
@@ -110,7 +111,14 @@ def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
     for path in graded.missing:
         yield Need("not graded", f"{path} has no row yet: `worldsize grade` goes on", path=path)
     for row in graded.stale:
-        yield _of(row, "changed since", "its file or the release changed after it was marked: grade it again")
+        yield _of(row, "changed since", "its file changed after it was marked: grade it again")
+
+    outdated: dict[str, int] = {}
+    for row in graded.outdated:
+        outdated[row.lab] = outdated.get(row.lab, 0) + 1
+    for lab, number in sorted(outdated.items()):
+        why = "of another release, seed or sandbox than the last grading: grade all again"
+        yield Need("changed since", f"{lab or _NO_LAB}: {count(number, 'row')} {why}", lab=lab)
 
     releases: dict[str, dict[str, int]] = {}
     for row in graded.rows:
@@ -134,8 +142,8 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
         if row.lab:
             labs[row.student, row.lab] = labs.get((row.student, row.lab), 0) + 1
     twice: dict[str, list[str]] = {}
-    for (student, lab), count in labs.items():
-        if count > 1:
+    for (student, lab), times in labs.items():
+        if times > 1:
             twice.setdefault(student, []).append(lab)
 
     found = {}
