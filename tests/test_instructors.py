@@ -83,6 +83,11 @@ def test_the_picture_of_a_page_is_of_what_feedback_writes():
     assert sample_grades.kept_digest() == made, f"{sample_grades.PAGE} is stale: python -m tests.support.sample_grades"
 
 
+def test_the_sizes_are_of_labs_that_there_are():
+    measured = re.findall(r"^\| ([0-9]{2}) ", section("A shared server"), re.MULTILINE)
+    assert measured == sorted(measured) and set(measured) <= set(SOURCES)
+
+
 def test_every_link_of_its_contents_leads_somewhere():
     heads = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^## (.*)$", TEXT, re.MULTILINE)}
     assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= heads

@@ -116,6 +116,10 @@ def grade_on_slurm(
     missing = [program for program in ("sbatch", "squeue", "scancel", "scontrol") if shutil.which(program) is None]
     if missing:
         raise NoHosts(f"--slurm: expected the program {missing[0]} here, got none. Run this on a login node of the cluster.")
+    try:
+        import_submitit()
+    except ModuleNotFoundError as error:
+        raise NoHosts(str(error)) from None
 
     root = (root or course.default_root()).resolve()
     folder, out = folder.resolve(), out.resolve()
