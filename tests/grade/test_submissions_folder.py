@@ -202,6 +202,16 @@ def test_what_may_stand_for_a_lab_that_its_student_has_no_notebook_of_has_a_line
     assert [("figure.png" in each.note) for each in found if each.student == "annadoe_4701"].count(True) == 1
 
 
+@pytest.mark.parametrize("place", ["anna/lab00/report.pdf", f"anna/{LABS[0]}.ipynb.txt", f"anna/work/{LABS[0]}.ipynb.txt"])
+def test_an_assignment_without_a_notebook_has_a_line_beside_the_students_others(tmp_path, place):
+    """As nbgrader lays them out: `<student>/<assignment>/<lab>.ipynb`, with tickets of its own."""
+    others = [f"anna/lab06/{RING}.ipynb", "anna/lab06/timestamp.txt", "anna/lab06/figure.png", f"ben/lab06/{RING}.ipynb"]
+    found = found_in(tmp_path, *others, f"ben/lab00/{LABS[0]}.ipynb", place)
+    (one,) = [one for one in found if one.refused]
+    assert (one.student, str(one.path.relative_to(tmp_path))) == ("anna", "/".join(Path(place).parts[:2]))
+    assert f"(got {Path(place).name})" in one.refused and len(students(found)) == 3
+
+
 def test_a_folder_without_a_notebook_says_what_is_in_it(tmp_path):
     found = found_in(tmp_path, *PLAIN, "eve/report.pdf", "eve/deep/er/work.zip")
     (tmp_path / "fay").mkdir()

@@ -36,6 +36,7 @@ _NUMBERED = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)", re.DOTALL)
 _GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
 # what systems and Jupyter put into folders by themselves
 _SKIPPED = ("__MACOSX", "__pycache__", ".DS_Store", ".ipynb_checkpoints", ".git", ".gitignore", "Thumbs.db", "desktop.ini")
+TICKETS = ("timestamp.txt", "submission_secret.txt")  # what `nbgrader submit` puts beside a notebook
 _MOST_NAMED = 5
 _WRAPS = 3  # so many folders with notebooks of one lab below the only entry are students
 
@@ -236,32 +237,53 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
 
     found = list(notebooks(folder))
     links, others = _other_entries(folder)
-    note = f"{_names(links)}: a link, not followed" if links else ""
+    note = f"{_names([path.name for path in links])}: a link, not followed" if links else ""
     for path in found:
         yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path, note, late=late)
-    if not found:
-        got = _names([*others, *links]) or "nothing"
-        why = f"no notebook was handed in (got {got}): the .ipynb file itself is needed"
-        yield HandedIn(student, "", folder, refused=why, late=late)
+
+    without = {folder: [*others, *links]} if not found else _without_notebook(folder, found, others, labs)
+    for place, got in without.items():
+        names = _names([path.name for path in got]) or "nothing"
+        why = f"no notebook was handed in (got {names}): the .ipynb file itself is needed"
+        yield HandedIn(student, "", place, refused=why, late=late)
+
+
+def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs: list[str]) -> dict[Path, list[Path]]:
+    """In a student's folder, assignments' folders with no notebook among what is there, and files of a lab that has none."""
+    have = {_lab(path.stem, labs) for path in found}
+    with_one = {folder / path.relative_to(folder).parts[0] for path in found}
+    lines: dict[Path, list[Path]] = {}
+    for path in others:
+        top = folder / path.relative_to(folder).parts[0]
+        if top == path:
+            lab = _lab(path.name, labs)
+            missing = lab != "" and lab not in have
+        else:
+            missing = top not in with_one
+        if missing and path.name not in TICKETS:
+            lines.setdefault(top, []).append(path)
+    return lines
 
 
 def notebooks(folder: Path) -> Iterator[Path]:
     """Every notebook below a folder that was handed in, in order; not those in hidden folders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _hidden(name))
-        for name in sorted(files):
-            if name.lower().endswith(".ipynb") and not name.startswith("."):
-                yield Path(place) / name
+        yield from (Path(place) / name for name in sorted(files) if _is_notebook(name))
 
 
-def _other_entries(folder: Path) -> tuple[list[str], list[str]]:
+def _is_notebook(name: str) -> bool:
+    return name.lower().endswith(".ipynb") and not name.startswith(".")
+
+
+def _other_entries(folder: Path) -> tuple[list[Path], list[Path]]:
     """What else is below a student's folder: links to folders, and files that are no notebooks."""
-    links: list[str] = []
-    others: list[str] = []
+    links: list[Path] = []
+    others: list[Path] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _skipped(name))
-        links += [name for name in folders if (Path(place) / name).is_symlink()]
-        others += [name for name in sorted(files) if not _skipped(name)]
+        links += [path for name in folders if (path := Path(place) / name).is_symlink()]
+        others += [Path(place) / name for name in sorted(files) if not _skipped(name) and not _is_notebook(name)]
     return links, others
 
 

@@ -21,6 +21,7 @@ from worldsize.grade.marking import submission
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submission import Ungradable
+from worldsize.grade.marking.submissions_folder import TICKETS
 from worldsize.grade.reports.expected import Expected
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 from worldsize.trace import Trace, on_logical_clock
@@ -30,7 +31,6 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _BAD_STARTS, _BAD_ENDS = (" ", ".", "-"), (" ", ".", ".html")
 _HARMLESS = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "So", "Sk"}  # letters, accents, digits, emoji
 _MOST_BYTES = 180
-_TICKETS = ("timestamp.txt", "submission_secret.txt")
 
 
 def write(
@@ -67,7 +67,7 @@ def write(
 
 def _tickets(row: GradeRow, submissions: Path) -> Iterator[tuple[str, str]]:
     """The files that `nbgrader submit` made beside the notebook: (name, text)."""
-    for name in _TICKETS:
+    for name in TICKETS:
         with suppress(Ungradable, UnicodeDecodeError):
             yield name, submission.read((submissions / row.path).parent / name)[:1000].decode()
 
