@@ -55,7 +55,7 @@ def test_help_groups_the_commands_by_who_uses_them() -> None:
     assert seen == {
         "Options": [],
         "Students": ["doctor", "run", "progress", "join"],
-        "Instructors": ["grade", "export", "books", "feedback", "similarity", "gradescope"],
+        "Instructors": ["grade", "merge", "export", "appeal", "books", "feedback", "similarity", "gradescope"],
         "Authors": ["build", "covers", "release"],
     }
 
@@ -230,7 +230,7 @@ def test_export_writes_canvass_csv_beside_the_rows_and_names_who_is_left_out(tmp
         graded = rows.GradeRow(student, "06_ring_all_reduce", "a.ipynb", "graded", 4.5, 6.0)
         rows.write(graded, tmp_path / "rows")
     answer = worldsize("export", tmp_path)
-    assert answer.exit_code == 0 and "left out, no number in the name: 'nobody'" in said(answer)
+    assert answer.exit_code == 0 and "nobody, no such number in the name: left out of the sheet" in said(answer)
     assert (tmp_path / "canvas.csv").read_bytes().endswith(b'"doejane","12","","","","4.5"\r\n')
 
 

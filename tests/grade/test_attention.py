@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.grade.cheats import LAB, ROOT
-from tests.support.gradebook import row
+from tests.support.gradebook import RING, row
 from worldsize import cli
 from worldsize.grade.marking.batch import grade
-from worldsize.grade.marking.grading_record import GradingRecord, write_record
-from worldsize.grade.marking.rows import GradeRow, write
+from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, read_graded, write_record
+from worldsize.grade.marking.rows import GradeRow, file_name, write
 from worldsize.grade.reports import attention
 
 NAMES = {
@@ -52,6 +53,60 @@ def test_a_command_names_what_needs_a_person(grades, command, name):
     assert NAMES[name] in said(*words, *(["--course", ROOT] if command[0] != "export" else [])).stderr
 
 
+def in_the_list(grades: Path) -> list[list[str]]:
+    return list(csv.reader((grades / attention.FILE).read_text().splitlines()))
+
+
+def test_every_command_writes_the_same_list_beside_the_rows(grades):
+    found = []
+    for words in (
+        ["export", grades], ["feedback", grades, "--to", grades.parent / "pages", "--course", ROOT],
+        ["books", grades, "--gradebook", grades.parent / "gradebook.db", "--course", ROOT],
+    ):  # fmt: skip
+        said(*words)
+        found.append(in_the_list(grades))
+    assert found[0][0] == ["student", "lab", "what", "why", "file"]
+    assert [line[2] for line in found[0][1:]] == ["lost", "doubled", "ungradable", "gone"]
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_long_list_is_cut_in_the_terminal_and_whole_in_the_file(tmp_path):
+    many = [GradeRow(f"s_{k}", "06_ring_all_reduce", f"s_{k}/x.ipynb", "lost", reason="gone") for k in range(300)]
+    for one in many:
+        write(one, tmp_path / "rows")
+    answer = said("export", tmp_path)
+    assert answer.stderr.count("needs a person (lost)") == attention.MOST_SHOWN
+    assert f"and {300 - attention.MOST_SHOWN} more: {tmp_path / attention.FILE}" in answer.stderr
+    assert len(in_the_list(tmp_path)) == 301
+
+
+def test_a_list_of_nothing_replaces_the_one_before(tmp_path):
+    write(GradeRow("s_1", "06_ring_all_reduce", "s_1/x.ipynb", "lost", reason="gone"), tmp_path / "rows")
+    said("export", tmp_path)
+    write(row("s_1"), tmp_path / "rows")
+    said("export", tmp_path)
+    assert len(in_the_list(tmp_path)) == 1
+
+
+def test_what_has_no_row_yet_or_has_changed_since_is_named(tmp_path):
+    write(row("anna_1"), tmp_path / "rows")
+    name = row("anna_1").file_name
+    paths = {name: row("anna_1").path, file_name("ben_2", RING): "ben_2/x.ipynb"}
+    write_record(tmp_path, GradingRecord(7, paths, {name: "d" * 64}))
+    found = attention.needs(read_graded(tmp_path))
+    assert [(need.kind, need.path) for need in found] == [("not graded", "ben_2/x.ipynb"), ("changed since", row("anna_1").path)]
+
+
+def test_rows_of_two_releases_are_named():
+    found = attention.needs(GradedFolder((row("anna_1", release="a"), row("ben_2", release="b"))))
+    assert [need.kind for need in found] == ["two releases"] and "1 of release a and 1 of release b" in found[0].why
+
+
+def test_copies_in_several_folders_are_for_a_person():
+    (need,) = attention.needs(GradedFolder((row("anna_1", copies=True, handed_in="2 notebooks"),)))
+    assert (need.kind, need.student, need.why) == ("copies", "anna_1", "2 notebooks")
+
+
 def test_none_of_them_has_a_mark_or_a_page(grades):
     said("export", grades)
     said("feedback", grades, "--to", grades.parent / "pages", "--course", ROOT)
@@ -73,7 +128,7 @@ def test_grading_ends_with_what_needs_a_person(grades, tmp_path):
 
 def test_a_row_of_a_version_that_called_its_own_loss_a_crash_is_named():
     old = GradeRow("anna_1", LAB, "anna_1/x.ipynb", "crashed", reason="the process that marked it ended before it had a row")
-    assert list(attention.unsure([old])) == [f"anna_1, {LAB}: {old.reason}"]
+    assert [need.words for need in attention.unsure([old])] == [f"anna_1, {LAB}: {old.reason}"]
 
 
 def test_one_who_comes_back_is_not_gone_any_more(tmp_path):

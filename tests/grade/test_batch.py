@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from filelock import FileLock
 from typer.testing import CliRunner
 
 from tests.grade.cheats import CASES, LAB, RIGHT, ROOT, TITLE, cell, with_cell
@@ -33,8 +32,10 @@ from worldsize.grade.marking import submission
 from worldsize.grade.marking.batch import grade
 from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.marking import MarkingTask, mark
+from worldsize.grade.marking.merge import merge
 from worldsize.grade.marking.releases import releases
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.selection import Selection, Shard
 
 for kind in ("honest", "damaged"):
     import_module(f"tests.grade.cheats.{kind}")
@@ -157,8 +158,8 @@ def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypa
     (folder / "ben").mkdir()
     (folder / "ben" / "notes.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
     (folder / "ben" / "more.ipynb").write_text("{}")
-    opened, read = [], submission.read_notebook
-    monkeypatch.setattr(submission, "read_notebook", lambda path: opened.append(path.name) or read(path))
+    opened, open_ = [], submission._opened
+    monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path.name) or open_(path, most))
 
     for _ in range(2):
         batch = grade(folder, tmp_path / "out", jobs=1, root=ROOT)
@@ -213,11 +214,11 @@ def test_a_damaged_record_of_a_grading_is_a_mistake_with_the_next_step(tmp_path)
             grade(folder, tmp_path / "out", root=ROOT, mode="own")
 
 
-def test_a_link_to_a_folder_is_a_file_that_cannot_be_read(tmp_path):
+def test_a_link_is_not_followed_and_has_a_row(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     (folder / f"eve_{LAB}.ipynb").symlink_to(tmp_path)
     row = {made.student: made for made in grade(folder, tmp_path / "out", root=ROOT).rows}["eve"]
-    assert (row.state, "cannot be read" in row.reason) == ("ungradable", True)
+    assert (row.state, "links are not followed" in row.reason) == ("ungradable", True)
 
 
 DRAWS = TITLE + "def pass_right(fabric, x):\n    raise ValueError(f'{x.tolist()} {torch.rand(1).item()}')\n"
@@ -236,13 +237,6 @@ def test_a_seed_is_drawn_and_kept_where_none_is_given(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     first = grade(folder, tmp_path / "out", root=ROOT)
     assert grade(folder, tmp_path / "out", root=ROOT).seed == first.seed == first.rows[0].seed > 0
-
-
-def test_two_batches_into_one_folder_are_refused(tmp_path):
-    folder, out = hand_in(tmp_path / "submitted", anna=with_cell(TITLE)), tmp_path / "out"
-    out.mkdir()
-    with FileLock(out / ".lock"), pytest.raises(ValueError, match="expected no other grading into this folder"):
-        grade(folder, out, root=ROOT)
 
 
 def test_grades_do_not_go_among_the_submissions(tmp_path):
@@ -428,3 +422,17 @@ def test_a_mistake_of_the_caller_is_one_paragraph(tmp_path):
     answer = CliRunner().invoke(cli.app, ["grade", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
     assert answer.exit_code == 1
     assert "expected a folder of submissions" in " ".join(answer.output.split())
+
+
+# ---- in parts --------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_seven_shards_merged_are_the_whole(tmp_path):
+    folder = many(tmp_path / "submitted", 28)
+    whole = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
+    parts = [tmp_path / f"part{k}" for k in range(1, 8)]
+    for k, part in enumerate(parts, 1):
+        grade(folder, part, root=ROOT, seed=SEED, selection=Selection(shard=Shard(k, 7)))
+    assert results(merge(tmp_path / "all", parts).rows) == results(whole.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from typing import get_args
@@ -15,7 +16,7 @@ from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.batch import Batch
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
 from worldsize.grade.marking.tamper import Tamper, TamperKind, sentence
-from worldsize.grade.reports.table import closing_line, summary, table
+from worldsize.grade.reports.table import closing_line, summary, table, write
 
 pytestmark = pytest.mark.quick
 
@@ -116,6 +117,29 @@ def test_an_unsafe_row_says_so():
     assert "UNSAFE" in table([GradeRow("anna", "06", "p", "graded", unsafe=True)])
 
 
+def test_more_rows_than_a_screen_has_are_folded_by_lab_state_and_points():
+    many = [*rows_of(*[6.0] * 250, *[4.5] * 40, 3.0), *(GradeRow(f"t{k}", "06_ring", "p", "lost") for k in range(9))]
+    lines = [line.split() for line in table(many).splitlines()]
+    assert lines == [
+        ["rows", "lab", "state", "points", "students"],
+        ["250", "06_ring", "graded", "6", "of", "6", "s0,", "s1,", "s2", "and", "247", "more"],
+        ["40", "06_ring", "graded", "4.5", "of", "6", "s250,", "s251,", "s252", "and", "37", "more"],
+        ["1", "06_ring", "graded", "3", "of", "6", "s290"],
+        ["9", "06_ring", "lost", "–", "of", "0", "t0,", "t1,", "t2", "and", "6", "more"],
+    ]
+
+
+def test_every_row_is_in_the_sheet_beside_the_rows_and_none_of_it_is_a_formula(tmp_path):
+    told = {"reason": "+1", "late": "2 hours late", "host": "n1", "seconds": 1.25}
+    shown = GradeRow("=cmd", "06_ring", "=cmd/06.ipynb", "timeout", 2.0, 6.0, **told)
+    heads, *lines = csv.reader(write([shown, *rows_of(*[6.0] * 300)], tmp_path).read_text().splitlines())
+    assert dict(zip(heads, lines[0], strict=True)) == {
+        "student": "'=cmd", "lab": "06_ring", "state": "timeout", "points": "2", "possible": "6", "late": "2 hours late",
+        "remark": "2 hours late; +1", "file": "'=cmd/06.ipynb", "machine": "n1", "attempt": "1", "seconds": "1.2",
+    }  # fmt: skip
+    assert len(lines) == 301
+
+
 def test_a_summary_has_statistics_and_a_histogram():
     shown = summary(rows_of(6, 6, 5.5, 3, 0))
     assert "5 submissions (5 graded)" in shown
@@ -129,7 +153,7 @@ def test_what_is_ungradable_is_counted_and_not_averaged():
 
 
 def test_the_last_line_says_how_to_replay(tmp_path):
-    said = closing_line(Batch((ROW,), 0, 42, "own"), tmp_path)
+    said = closing_line(Batch((ROW,), 0, 42, "own", kept=1), tmp_path)
     assert "0 submissions graded, 1 kept from before" in said and said.endswith("--seed 42")
 
 

@@ -66,6 +66,27 @@ def test_who_sleeps_has_lost_nothing_to_others(arena, busy_machine):
     assert state == "timeout" and took_s < 2.5 * LIMIT_S
 
 
+@pytest.fixture
+def whole(sandbox):
+    """An arena whose limit is that of the whole submission: no case has one of its own."""
+    return arena_of(sandbox, FUNCTIONS, limits=Limits(case_s=600, wall_s=LIMIT_S))
+
+
+def test_a_whole_submission_within_its_limit_is_not_too_late_on_a_busy_machine(whole, busy_machine):
+    assert timed(whole, "works", 1)[0] == "done"
+
+
+def test_a_whole_submission_that_sleeps_has_lost_nothing_to_others(whole, busy_machine):
+    state, took_s = timed(whole, "sleeps", 1)
+    assert state == "timeout" and took_s < 2.5 * LIMIT_S
+
+
+def test_what_one_run_lost_is_not_the_next_ones_to_use(whole, busy_machine):
+    """The whole submission has the time of a machine of its own, once, however many runs it has."""
+    assert timed(whole, "works", 1)[0] == "done"
+    assert timed(whole, "works", 1)[0] == "timeout"
+
+
 def test_a_loop_ends_on_a_busy_machine_too(arena, busy_machine):
     state, took_s = timed(arena, "loops", 1)
     assert state == "timeout" and took_s < (MOST + 1) * LIMIT_S

@@ -156,6 +156,110 @@ def test_files_beside_the_submissions_have_no_say_in_the_layout(tmp_path):
     assert students(found_in(tmp_path, *CANVAS)) == ["annadoe_4701", "bendoe_4702"]
 
 
+# ---- nobody vanishes ---------------------------------------------------------------------------
+
+ODD = {  # what somebody hands in, and what its line says
+    "report.pdf": "no notebook",
+    f"{RING}.ipynb.txt": "no notebook",
+    f"{RING}.json": "no notebook",
+    "work.zip": "unpack it",
+}
+
+
+def refused(found: list[HandedIn]) -> dict[str, str]:
+    return {one.path.name: one.refused for one in found if one.refused}
+
+
+@pytest.mark.parametrize(("name", "says"), ODD.items())
+@pytest.mark.parametrize(
+    ("others", "prefix", "student"),
+    [(CANVAS, "eve_4799_90003_", "eve_4799"), (MOODLE, "Eve_4799_assignsubmission_file_", "Eve_4799"), (PLAIN, "eve_", None)],
+    ids=["canvas", "moodle", "plain"],
+)
+def test_what_is_no_notebook_has_a_line_with_the_name_that_the_lms_wrote(tmp_path, others, prefix, student, name, says):
+    found = found_in(tmp_path, *others, f"{prefix}{name}")
+    (one,) = [one for one in found if one.refused]
+    assert says in one.refused and one.path.name == f"{prefix}{name}"
+    assert one.student == student or student is None and one.student.startswith("eve")
+    assert len(students(found)) == 2
+
+
+def test_what_lies_beside_a_students_notebook_is_in_its_note(tmp_path):
+    more = [f"annadoe_4701_9100{k}_figure{k}.png" for k in range(7)]
+    found = found_in(tmp_path, *CANVAS, *more)
+    assert refused(found) == {} and len(found) == 2
+    note = "figure0.png, annadoe_4701_91001_figure1.png"
+    assert note in found[0].note and found[0].note.endswith("and 2 more beside it: no notebook, does not count")
+
+
+@pytest.mark.parametrize("name", [f"{RING}.ipynb.txt", "06.pdf", "report.pdf"])
+def test_what_may_stand_for_a_lab_that_its_student_has_no_notebook_of_has_a_line_of_its_own(tmp_path, name):
+    """All labs are in one folder here, as Canvas exports a whole course."""
+    others = [f"annadoe_4701_92000_{LABS[0]}.ipynb", f"bendoe_4702_92001_{LABS[0]}.ipynb", f"eve_4799_92002_{LABS[0]}.ipynb"]
+    found = found_in(tmp_path, *CANVAS, *others, f"eve_4799_92003_{name}", "annadoe_4701_92004_figure.png")
+    (one,) = [one for one in found if one.refused]
+    assert (one.student, one.path.name) == ("eve_4799", f"eve_4799_92003_{name}")
+    assert [("figure.png" in each.note) for each in found if each.student == "annadoe_4701"].count(True) == 1
+
+
+@pytest.mark.parametrize("place", ["anna/lab00/report.pdf", f"anna/{LABS[0]}.ipynb.txt", f"anna/work/{LABS[0]}.ipynb.txt"])
+def test_an_assignment_without_a_notebook_has_a_line_beside_the_students_others(tmp_path, place):
+    """As nbgrader lays them out: `<student>/<assignment>/<lab>.ipynb`, with tickets of its own."""
+    others = [f"anna/lab06/{RING}.ipynb", "anna/lab06/timestamp.txt", "anna/lab06/figure.png", f"ben/lab06/{RING}.ipynb"]
+    found = found_in(tmp_path, *others, f"ben/lab00/{LABS[0]}.ipynb", place)
+    (one,) = [one for one in found if one.refused]
+    assert (one.student, str(one.path.relative_to(tmp_path))) == ("anna", "/".join(Path(place).parts[:2]))
+    assert f"(got {Path(place).name})" in one.refused and len(students(found)) == 3
+
+
+def test_a_folder_without_a_notebook_says_what_is_in_it(tmp_path):
+    found = found_in(tmp_path, *PLAIN, "eve/report.pdf", "eve/deep/er/work.zip")
+    (tmp_path / "fay").mkdir()
+    again = submissions_folder.find(tmp_path, LABS)
+    assert "(got report.pdf, work.zip)" in refused(found)["eve"] and "(got nothing)" in refused(again)["fay"]
+
+
+@pytest.mark.parametrize("name", ["eve", f"eve_{RING}.ipynb"])
+@pytest.mark.parametrize("to", ["anna", f"anna/{RING}.ipynb", "nowhere"])
+def test_a_link_is_a_line_and_is_not_followed(tmp_path, name, to):
+    found_in(tmp_path, *PLAIN)
+    (tmp_path / name).symlink_to(tmp_path / to)
+    found = submissions_folder.find(tmp_path, LABS)
+    assert students(found) == ["anna", "ben"] and "it is a link" in refused(found)[name]
+
+
+def test_a_linked_folder_among_what_was_handed_in_is_named(tmp_path):
+    found_in(tmp_path, *PLAIN)
+    (tmp_path / "ben" / "more").symlink_to(tmp_path / "anna", target_is_directory=True)
+    assert [one.note for one in submissions_folder.find(tmp_path, LABS)] == ["", "more: a link, not followed"]
+
+
+def test_a_folder_that_holds_everybodys_folders_is_a_mistake_with_the_next_step(tmp_path):
+    with pytest.raises(ValueError, match=rf"got the one folder unpacked with 3 folders.*{RING}. Give .*unpacked"):
+        found_in(tmp_path, *(f"unpacked/{name}/{RING}.ipynb" for name in ("anna", "ben", "carl")))
+
+
+def test_one_students_attempts_in_two_folders_are_one_row_for_a_person_to_look_at(tmp_path):
+    found = found_in(tmp_path, *PLAIN, f"eve/first/{RING}.ipynb", f"eve/second/{RING}.ipynb")
+    assert [(one.student, one.copies) for one in found] == [("anna", False), ("ben", False), ("eve", True)]
+    assert f"first/{RING}.ipynb counts, not second/{RING}.ipynb" in found[2].note
+
+
+def test_of_many_copies_the_note_says_how_many_are_not_named(tmp_path):
+    (one,) = found_in(tmp_path, f"anna/{RING}.ipynb", *(f"anna/{RING} ({k}).ipynb" for k in range(9)))
+    assert one.note.startswith("10 notebooks") and one.note.endswith("and 4 more") and not one.copies
+
+
+def test_what_systems_put_into_folders_is_nobodys(tmp_path):
+    found = found_in(tmp_path, *PLAIN, ".DS_Store", "Thumbs.db", "__MACOSX/x.ipynb", ".ipynb_checkpoints/x.ipynb")
+    assert (students(found), refused(found)) == (["anna", "ben"], {})
+
+
+def test_a_late_upload_is_called_late_as_canvas_does(tmp_path):
+    found = found_in(tmp_path, *CANVAS)
+    assert [(one.student, one.late) for one in found] == [("annadoe_4701", ""), ("bendoe_4702", "late")]
+
+
 # ---- names that are like each other ------------------------------------------------------------
 
 

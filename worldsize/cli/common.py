@@ -5,6 +5,8 @@ A mistake of the caller is one paragraph without a traceback, with exit code 1; 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +34,24 @@ def one_paragraph(*more: type[Exception]) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, *more) as error:
-        Console(stderr=True, highlight=False, markup=False).print(str(error), style="red", soft_wrap=True)
+        Console(stderr=True, highlight=False, markup=False).print(_words(error), style="red", soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def _words(error: Exception) -> str:
+    """Of an error of the system's the file first, then what was expected, and what to do where that is known."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+
+    place = os.fsdecode(error.filename)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"{place}: expected room for this file, got a full disk or quota ({error.strerror}). Free some, then do this "
+            f"again: what was written before stays."
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{place}: expected a place that you may read and write, got: {error.strerror}. Name another or change its rights."
+    return f"{place}: {error.strerror}"
 
 
 @contextmanager

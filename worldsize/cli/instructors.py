@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from worldsize.cli.common import app, bar, need_folder_of, one_paragraph
+
+if TYPE_CHECKING:
+    from worldsize.grade.marking.grading_record import GradedFolder
+    from worldsize.grade.reports.attention import Need
+    from worldsize.grade.slurm import SlurmGrading
 
 GROUP = "Instructors"
 
@@ -24,56 +28,164 @@ Repository = Annotated[Path, typer.Option(help="the repository")]
 def grade(
     submissions: Submissions,
     out: Annotated[Path, typer.Option(help="where the rows go; graded again, it goes on where it was")],
-    jobs: Annotated[int, typer.Option(help="how many submissions at once")] = 2,
+    jobs: Annotated[int | None, typer.Option(help="submissions at once: 2, or in a task of Slurm's one a processor")] = None,
+    lab: Annotated[list[str] | None, typer.Option(help="this lab alone, such as 06; may be repeated")] = None,
+    student: Annotated[list[str] | None, typer.Option(help="this student alone: a name or an LMS's number")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="these files alone: a path in the folder, or a pattern of it")] = None,
+    regrade: Annotated[bool, typer.Option("--regrade", help="mark again what has a row that holds")] = False,
+    crashed: Annotated[bool, typer.Option("--crashed", help="mark again what ended as crashed, timeout or lost")] = False,
+    due: Annotated[list[str] | None, typer.Option(help='"2026-11-01 23:59", or of one lab "06=…": says who was late')] = None,
+    shard: Annotated[str, typer.Option(help="one part of several, such as 3/7; then `worldsize merge`")] = "",
+    slurm: Annotated[str, typer.Option(help="on nodes of a cluster: nodes=2,cpus_per_task=8,partition=cpu,timeout_min=60")] = "",
     unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox; every row says so")] = False,
     course: CourseFolder = None,
     seed: Annotated[int | None, typer.Option(help="the seed of an earlier grading, to replay it")] = None,
 ) -> None:
-    """Grade a folder of submissions, each in a sandbox, and print every row, statistics and a histogram."""
+    """Grade a folder of submissions, each in a sandbox, and print rows, statistics and a histogram."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+    from worldsize.grade import course as release
     from worldsize.grade.marking.batch import grade as grade_folder
-    from worldsize.grade.reports import attention, table
+    from worldsize.grade.marking.lateness import due_dates
+    from worldsize.grade.marking.selection import Selection, Shard, shard_of
+    from worldsize.grade.reports import table
+    from worldsize.grade.slurm import NoHosts, SlurmGrading, grade_on_slurm
 
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
-    with one_paragraph(), bar(*shown) as step:
-        batch = grade_folder(
-            submissions, out, jobs, unsafe, course, seed,
-            progress=lambda done, total, row: step(done, total, f"{row.student[:30]!a} {row.state}"),
-        )  # fmt: skip
-    typer.echo(table.table(batch.rows))
-    typer.echo(f"\n{table.summary(batch.rows)}\n")
-    _look_at(attention.needs_a_person(batch.rows, batch.gone))
-    typer.echo(table.closing_line(batch, out))
+    with one_paragraph(NoHosts), bar(*shown) as step:
+        need_submissions(submissions)
+        root = course or release.default_root()
+        stems = [release.stem_of(root, name, "--lab") for name in lab or ()]
+        part = shard_of(shard) if shard else Shard()
+        selection = Selection(tuple(stems), tuple(student or ()), tuple(only or ()), crashed, regrade, part)
+        dates = due_dates(due or (), release.stems(root))
+        if slurm:
+            if shard or unsafe:
+                raise ValueError("--slurm: expected neither --shard nor --unsafe beside it, got one of them. Leave it out.")
+            made = grade_on_slurm(submissions, out, slurm, root, seed, selection, dates, step, jobs)
+        else:
+            made = grade_folder(
+                submissions, out, jobs or 2, unsafe, course, seed, selection=selection, due=dates,
+                progress=lambda done, total, row: step(done, total, f"{row.student[:30]!a} {row.state}"),
+            )  # fmt: skip
+    with one_paragraph():
+        _show(made.folder, out)
+    if isinstance(made, SlurmGrading):
+        _say_of_slurm(made)
+    else:
+        typer.echo(table.closing_line(made, out))
 
 
-def _look_at(lines: Iterable[str]) -> None:
-    for words in lines:
-        typer.echo(f"look at this one: {words!a}", err=True)
+def _say_of_slurm(made: SlurmGrading) -> None:
+    for end in made.unfinished:
+        typer.echo(f"shard {end.shard.number}/{end.shard.count} is not done ({end.host or 'no node'}): {end.why}", err=True)
+    typer.echo(f"{len(made.folder.rows)} rows, {made.tasks} tasks of Slurm's; the same command goes on where it was")
+    if made.unfinished:
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=GROUP)
+def merge(
+    out: Annotated[Path, typer.Argument(help="the folder that gets every row; it may have some")],
+    parts: Annotated[list[Path], typer.Argument(help="the folders of the shards")],
+) -> None:
+    """Put the grades of shards that were graded into folders of their own into one, and print its table."""
+    from worldsize.grade.marking import merge as merging
+
+    with one_paragraph():
+        made = merging.merge(out, parts)
+        _show(made, out)
+    typer.echo(f"{len(made.rows)} rows of {len(parts)} folders: {out}")
+
+
+def need_submissions(submissions: Path) -> None:
+    from worldsize.grade.marking import submissions_folder
+
+    submissions_folder.need(submissions)
+
+
+def _show(graded: GradedFolder, out: Path) -> None:
+    """The table of a folder of grades, and what needs a person."""
+    from worldsize.grade.reports import attention, table
+
+    table.write(graded.rows, out)
+    typer.echo(table.table(graded.rows))
+    typer.echo(f"\n{table.summary(graded.rows)}\n")
+    _look_at(attention.needs(graded), out)
+
+
+def _look_at(found: list[Need], grades: Path) -> None:
+    """What needs a person, in the terminal as far as that is read, and all of it beside the rows."""
+    from worldsize.grade.reports import attention
+
+    path = attention.write(found, grades)
+    for need in found[: attention.MOST_SHOWN]:
+        typer.echo(f"needs a person ({need.kind}): {need.words!a}", err=True)
+    if len(found) > attention.MOST_SHOWN:
+        typer.echo(f"and {len(found) - attention.MOST_SHOWN} more: {path}", err=True)
 
 
 @app.command(rich_help_panel=GROUP)
 def export(
     grades: Grades,
-    lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06_ring_all_reduce")] = "",
+    lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06")] = "",
+    canvas: Annotated[Path | None, typer.Option(help="what Canvas's gradebook exported: its assignments and students")] = None,
+    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points given by hand in formgrader")] = None,
+    course: CourseFolder = None,
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
     from worldsize.files import PRIVATE, write_whole
+    from worldsize.grade import course as release
+    from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention, csv_export
+    from worldsize.grade.reports import attention, canvas_columns, csv_export
 
     with one_paragraph():
         graded = read_graded(grades)
-        sheet = csv_export.moodle(graded.rows, lab) if lab else csv_export.canvas(graded.rows)
+        root = course or release.default_root()
+        given, differing = by_hand.read(grades, graded.rows, release.stems(root)), []
+        if gradebook:
+            from worldsize.grade.nbgrader import hand_points
+
+            given, differing = by_hand.together(given, hand_points.read(gradebook, graded.rows))
+        if lab:
+            lab = release.stem_of(root, lab, "--lab")
+            sheet = csv_export.moodle(graded.rows, lab, given)
+        else:
+            theirs = canvas_columns.read(canvas, csv_export.labs_of(graded.rows, given)) if canvas else None
+            sheet = csv_export.canvas(graded.rows, given, theirs)
+            differing += canvas_columns.differing(theirs, graded.rows) if theirs else []
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 
-    for student in sheet.unknown:
-        typer.echo(f"left out, no number in the name: {student!a}", err=True)
-    for words in [*sheet.doubled, *attention.gone(graded.gone)]:
-        typer.echo(f"left out: {words!a}", err=True)
-    _look_at(sheet.unsure)
+        where = canvas or "the name"
+        unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
+        found = attention.with_more(attention.needs(graded, given), "left out", unknown)
+        _look_at(attention.with_more(found, "by hand", differing), grades)
+    if given:
+        typer.echo(f"points given by hand: {len(given)}")
     typer.echo(f"wrote {path}")
+
+
+@app.command(rich_help_panel=GROUP)
+def appeal(
+    number: Annotated[str, typer.Argument(help="the appeal number on the student's page")],
+    grades: Grades,
+    submissions: Annotated[Path, typer.Option(help="the folder that was graded")],
+    course: CourseFolder = None,
+) -> None:
+    """Find the row of an appeal number, mark its file again with the same seed, and show both; nothing is written."""
+    from worldsize.grade import course as release
+    from worldsize.grade.marking.grading_record import read_graded
+    from worldsize.grade.reports import appeal as appeals
+
+    with one_paragraph(), Console(stderr=True).status("marking it again …"):
+        root = (course or release.default_root()).resolve()
+        row = appeals.row_of(number, read_graded(grades))
+        need_submissions(submissions)
+        again = appeals.replayed(row, submissions, root)
+        words = appeals.compared(row, again, root)
+    typer.echo(words)
 
 
 @app.command(rich_help_panel=GROUP)
@@ -85,7 +197,7 @@ def books(
 ) -> None:
     """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
     from worldsize.grade import course as release
-    from worldsize.grade.marking import submissions_folder
+    from worldsize.grade.marking import by_hand, submissions_folder
     from worldsize.grade.marking.grading_record import read_graded
     from worldsize.grade.reports import attention
 
@@ -105,9 +217,11 @@ def books(
         folder = gradebook.parent / "autograded"
         written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
 
-    for words in [*done.left_out, *written[1], *attention.gone(graded.gone)]:
-        typer.echo(f"left out: {words!a}", err=True)
-    _look_at([*done.to_look_at, *dict.fromkeys(attention.doubled(graded.rows).values())])
+    with one_paragraph():
+        given = by_hand.read(grades, graded.rows, labs)
+        overrides = by_hand.for_formgrader(given)
+        found = attention.with_more(attention.needs(graded, given), "left out", [*done.left_out, *written[1]])
+        _look_at(attention.with_more(found, "by hand", [*overrides, *done.to_look_at]), grades)
     if submissions:
         typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
 
@@ -132,23 +246,23 @@ def feedback(
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade.marking import submissions_folder
+    from worldsize.grade.marking import by_hand, submissions_folder
     from worldsize.grade.marking.grading_record import read_graded
     from worldsize.grade.reports import attention
     from worldsize.grade.reports import feedback as pages
 
     with one_paragraph(), bar(MofNCompleteColumn(), BarColumn(), TimeRemainingColumn()) as step:
-        graded = read_graded(grades)
+        graded = read_graded(grades, messages=True)
         if submissions:
             submissions_folder.need(submissions)
         labs = release.load((course or release.default_root()).resolve())
+        given = by_hand.read(grades, graded.rows, labs)
         places = pages.write(
-            graded.rows, to, labs, grades / "expected", seed, submissions=submissions,
+            graded.rows, to, labs, grades / "expected", seed, submissions=submissions, given=given,
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
-    for words in attention.gone(graded.gone):
-        typer.echo(f"left out: {words!a}", err=True)
-    _look_at(attention.needs_a_person(graded.rows, ()))
+    with one_paragraph():
+        _look_at(attention.needs(graded, given), grades)
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 
@@ -185,7 +299,7 @@ def gradescope(
 
     with one_paragraph():
         need_folder_of(out)
-        course.stem_of(root, lab)
+        course.stem_of(root, lab, "gradescope")
 
     from worldsize.grade.gradescope import bundle  # imports nbgrader: seconds
 

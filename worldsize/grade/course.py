@@ -53,8 +53,18 @@ class CourseLab:
 
 
 def default_root() -> Path:
-    """The folder with the course's `labs/`: the checkout that this package is part of, or else where one stands."""
+    """The folder with the course's `labs/`: the checkout that this package is part of, or else where one stands.
+
+    Raises ValueError where one stands in another checkout: nobody knows which of the two is meant.
+    """
     checkout = Path(worldsize.__file__).resolve().parents[1]
+    here = Path.cwd()
+    other = here / "worldsize" / "__init__.py"
+    if (here / "labs").is_dir() and other.is_file() and not other.samefile(worldsize.__file__):
+        raise ValueError(
+            f"{here}: expected the course whose package runs here, {checkout}, got another checkout. Name the course with "
+            f"--course, or install the package of this one (pip install -e .)."
+        )
     return checkout if (checkout / "labs").is_dir() else Path.cwd()
 
 
@@ -63,21 +73,33 @@ def load(root: Path) -> dict[str, CourseLab]:
 
     Raises ValueError where there are none.
     """
+    return {path.stem: _lab(path, root / "solutions" / path.name) for path in _notebooks(root)}
+
+
+def _notebooks(root: Path) -> list[Path]:
     paths = sorted((root / "labs").glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise ValueError(
             f"{root}: expected the course's notebooks in labs/, got none. Run this from the root of the repository, "
-            f"or name it with --course."
+            f"or name it (--course, of gradescope --root)."
         )
-    return {path.stem: _lab(path, root / "solutions" / path.name) for path in paths}
+    return paths
 
 
-def stem_of(root: Path, lab: str) -> str:
-    """The stem of the lab that is named "06" or "06_ring_all_reduce". Raises ValueError for one that is not there."""
-    labs = load(root)
+def stems(root: Path) -> list[str]:
+    """The stems of the labs under `root`. Raises ValueError where there are none."""
+    return [path.stem for path in _notebooks(root)]
+
+
+def stem_of(root: Path, lab: str, where: str) -> str:
+    """The stem of the lab that is named "06" or "06_ring_all_reduce". Raises ValueError for one that is not there.
+
+    `where` says in its message who asked.
+    """
+    labs = stems(root)
     found = [stem for stem in labs if lab in (stem, stem[:2])]
     if not found:
-        raise ValueError(f"gradescope: expected a lab of the course ({', '.join(labs)}), got {lab!r}.")
+        raise ValueError(f"{where}: expected a lab of the course ({', '.join(labs)}), got {lab!r}.")
     return found[0]
 
 

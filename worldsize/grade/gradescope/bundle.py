@@ -90,7 +90,7 @@ def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[st
 
     `unsafe`: where the container refuses a sandbox, it grades without one. Raises Refused, ValueError, OSError.
     """
-    stem = course.stem_of(root, lab)
+    stem = course.stem_of(root, lab, "gradescope")
     wrong = stale(root)
     if wrong:
         raise Refused("\n".join(["gradescope: nothing was written, because", *wrong]))

@@ -148,11 +148,19 @@ class GradedRun:
         if self.framework == "tensorflow":
             case_s *= _SLOW
         shared = SharedTime()
-        deadline_s = time.monotonic() + case_s
+        self.meter.lost_now = lambda: shared.lost_s(self.sandbox.processes())
+        try:
+            return self._followed(case_s, shared)
+        finally:
+            self.meter.lost_s += self.meter.lost_now()
+            self.meter.lost_now = lambda: 0.0
 
+    def _followed(self, case_s: float, shared: SharedTime) -> RunResult:
+        deadline_s = time.monotonic() + case_s
         while True:
             next_s = self._broker.act_on_time()
             now_s = time.monotonic()
+            shared.look(self.sandbox.processes(), now_s)
             if self._watch.message:
                 return self._over_limit(self._watch.message)
 

@@ -206,6 +206,7 @@ def best_mode() -> SandboxMode:
     except ImportError as error:
         raise NoSandbox(f"grade: expected rules on system calls, but {error}; nothing was graded. Then grade again.") from None
 
+    _expect_same_package()
     program = [*command(OWN), *python("-m", "worldsize.grade.isolation.namespaces", *folders())]
     try:
         done = subprocess.run(program, capture_output=True, text=True, timeout=START_S, stdin=subprocess.DEVNULL)
@@ -216,6 +217,22 @@ def best_mode() -> SandboxMode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise NoSandbox(refused(said[-1] if said else "no answer"))
     return OWN if done.stdout.strip() == "namespaces: ok" else FRESH
+
+
+def _expect_same_package() -> None:
+    """Raises NoSandbox where a sandbox, which has no environment, would import another checkout's package or none."""
+    program = python("-c", "import worldsize; print(worldsize.__file__)")
+    asked = subprocess.run(program, capture_output=True, text=True, env={}, cwd="/", timeout=START_S, stdin=subprocess.DEVNULL)
+    found = asked.stdout.strip()
+    if found and Path(found).resolve().parent == _PACKAGE:
+        return
+
+    got = f"that of {Path(found).parents[1]}" if found else "none"
+    raise NoSandbox(
+        f"grade: expected {_PACKAGE.parent} to be the package that {sys.executable} has installed, as a sandbox sees it, got "
+        f"{got}; nothing was graded. PYTHONPATH or the folder you stand in names another checkout: leave it, or install "
+        f"this one (pip install -e {_PACKAGE.parent})."
+    )
 
 
 def refused(said: str) -> str:

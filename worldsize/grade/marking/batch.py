@@ -1,55 +1,52 @@
 """The batch: a folder of submissions in, a row for each out, with as many workers as there are jobs.
 
 What has a row for the same file, seed and release is not graded again, so a batch that was killed goes on where it
-was. What the grader itself loses (a worker that is killed, or fails, or does not end) is tried again, each time with a
-fresh worker; then its row is "lost", which is no mark, and the next run tries once more. Only this process writes, one
-file a row. Left out: marking (`worker`), and the table at the end (`table`).
+was. Several may run into one folder, also on several machines: each row has a lease, which ends with who holds it, and
+the last of them to end has seen every row. A row is written whole, one file each. Left out: marking (`desk`), which rows
+are asked for (`selection`), and the table at the end (`table`).
 """
 
 from __future__ import annotations
 
-import json
-import os
 import platform
 import queue
 import secrets
-import select
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import AcquireReturnProxy, FileLock, Timeout
+from filelock import SoftFileLease, Timeout
 
-from worldsize.files import remove_parts
+from worldsize.files import remove_parts_of
 from worldsize.grade import course
 from worldsize.grade.course import CourseLab
-from worldsize.grade.isolation import bubblewrap, cgroups
-from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE, SandboxMode
+from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation.bubblewrap import UNSAFE, SandboxMode
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import rows, submission, submissions_folder
-from worldsize.grade.marking.grading_record import GradingRecord, read_record, sorted_out, write_record
+from worldsize.grade.marking import lateness, rows, submission, submissions_folder
+from worldsize.grade.marking.desk import Desk
+from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, first_record, read_graded, write_record
+from worldsize.grade.marking.lateness import DueDates
 from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
 from worldsize.grade.marking.releases import releases
 from worldsize.grade.marking.rows import GradeRow, file_name
+from worldsize.grade.marking.selection import Selection, expect_found
 from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, GradeRow], None]
-_START_S, _FRESH_S = 120.0, 900.0
-_GRACE_S = 30.0
-_LEAVE_S = 2.0  # a sandbox ends with its worker, a little later
-ATTEMPTS = 3
+LEASE_S = 60.0  # who has not been heard of for so long holds a row no more
+_ASK_AGAIN_S = 1.0  # for a row that somebody else holds
+NO_DATES = DueDates()
+ALL = Selection()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What came of a call of `grade`: a row of every file there is, and how many of them this call made.
+    """What came of a call of `grade`: a row of every file there is, and how many of them this call made or kept.
 
-    `gone` are rows from before, of files that are not there any more.
+    `gone` are rows from before, of files that are not there any more; `folder` is all of it.
     """
 
     rows: tuple[GradeRow, ...]
@@ -57,6 +54,8 @@ class Batch:
     seed: int
     mode: SandboxMode
     gone: tuple[GradeRow, ...] = ()
+    kept: int = 0
+    folder: GradedFolder = GradedFolder(())
 
 
 def grade(
@@ -69,8 +68,10 @@ def grade(
     limits: Limits | None = None,
     progress: OnProgress | None = None,
     mode: SandboxMode | None = None,
+    selection: Selection = ALL,
+    due: DueDates = NO_DATES,
 ) -> Batch:
-    """Grade what is in `folder`; rows go to `out/rows/`, one JSON file each.
+    """Grade what is in `folder`, or the `selection` of it; rows go to `out/rows/`, one JSON file each.
 
     `seed` replays an earlier batch; without one it is drawn, and kept in `out`. `mode` is for tests: "own" or "fresh".
     Raises ValueError for a wrong folder, a wrong course, or where no sandbox works and `unsafe` is not given.
@@ -79,7 +80,8 @@ def grade(
         root = course.default_root()
     root = root.resolve()
     labs = course.load(root)
-    found = submissions_folder.find(folder, labs)
+    found = settled(submissions_folder.find(folder, labs), labs)
+    expect_found(selection, (one.student for one in found), (path_in(folder, one) for one in found))
 
     if out.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{out}: expected a folder outside the submissions in {folder}, got one inside. Name another.")
@@ -88,83 +90,142 @@ def grade(
     elif mode is None:
         mode = bubblewrap.best_mode()
 
-    out.mkdir(parents=True, exist_ok=True)
-    with _locked(out):
-        remove_parts(out / "rows")
-        seed = _seed(out, seed)
-        order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
-        batch = _Batch(folder, out, labs, order, progress)
-        batch.run(_settled(found, labs), max(1, jobs))
+    (out / "leases").mkdir(parents=True, exist_ok=True)
+    if seed is None and selection.shard.count > 1 and not GradingRecord.place(out).exists():
+        raise ValueError(
+            f"--shard: expected one seed for all shards, got none. Give each the same, such as --seed {secrets.randbits(62)}."
+        )
+    seed = fixed_seed(out, seed)
+    order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
+    batch = _Batch(folder, out, labs, order, progress, selection, due)
+    batch.run(found, max(1, jobs))
 
-    made = sorted_out(rows.read_all(out), read_record(out))
-    return Batch(made.rows, batch.graded, seed, mode, made.gone)
-
-
-def _locked(out: Path) -> AcquireReturnProxy:
-    """The lock of a folder of grades, for a `with`. Raises ValueError where another grading holds it."""
-    try:
-        return FileLock(out / ".lock", timeout=0).acquire()
-    except Timeout:
-        raise ValueError(f"{out}: expected no other grading into this folder, got one that runs now. Let it end.") from None
+    made = read_graded(out)
+    return Batch(made.rows, batch.graded, seed, mode, made.gone, batch.kept, made)
 
 
-def _seed(out: Path, given: int | None) -> int:
-    """The batch's seed: the one given, else the one kept in `out`, else a new one."""
-    kept = read_record(out)
-    if given is not None:
-        return given
-    return kept.seed if kept else secrets.randbits(62)
+def fixed_seed(out: Path, given: int | None) -> int:
+    """The seed of the gradings into `out` from now on: the one given, else the one kept there, else a new one.
+
+    Raises ValueError where another grading of this folder is at work with another seed.
+    """
+    drawn = secrets.randbits(62) if given is None else given
+    kept = first_record(out, GradingRecord(drawn))
+    if given is None or given == kept.seed:
+        return kept.seed
+    if holders(out):
+        raise ValueError(
+            f"{out}: expected no other grading with another seed into this folder, got one that runs now "
+            f"({', '.join(holders(out))}). Let it end."
+        )
+    write_record(out, replace(kept, seed=given))
+    return given
 
 
-def _looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
+# ---- leases ------------------------------------------------------------------------------------
+
+
+def _lease(out: Path, row_name: str) -> SoftFileLease:
+    """That of a row: a file that is there or not, which a network file system keeps right too."""
+    return SoftFileLease(out / "leases" / f"{row_name}.lease", lease_duration=LEASE_S, timeout=0, thread_local=False)
+
+
+def holders(out: Path) -> list[str]:
+    """Who holds a row of this folder now, as machine and process."""
+    found = set()
+    for path in (out / "leases").glob("*.lease"):
+        lease = _lease(out, path.name.removesuffix(".lease"))
+        try:
+            lease.acquire()
+        except Timeout:
+            if owner := lease.owner:
+                found.add(f"process {owner.pid} on {owner.hostname}")
+        else:
+            lease.release()
+    return sorted(found)
+
+
+# ---- files -------------------------------------------------------------------------------------
+
+
+def looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
     """The one reading of a file here: its digest and, where its name says no lab, the lab that its cells are of."""
-    if one.refused:
+    if one.refused or one.digest:
         return one
 
     try:
+        if one.lab:
+            return replace(one, digest=submission.read_digest(one.path))
         file = submission.read_notebook(one.path)
         one = replace(one, digest=file.digest)
-        lab = None if one.lab else submission.lab_of(file.cells, labs.values())
+        lab = submission.lab_of(file.cells, labs.values())
     except submission.Ungradable:
         return one
     return replace(one, lab=lab.stem) if lab else one
 
 
-def _settled(found: list[HandedIn], labs: Mapping[str, CourseLab]) -> list[HandedIn]:
-    """Every file looked into, and one left a student and lab: that whose name says the lab, else the first one."""
+def settled(found: Iterable[HandedIn], labs: Mapping[str, CourseLab]) -> list[HandedIn]:
+    """One left a student and lab: that whose name says the lab, else the first one. Only a file without one is read."""
     named: dict[tuple[str, str], HandedIn] = {}
     for one in sorted(found, key=lambda one: one.lab == ""):
-        one = _looked_into(one, labs)
+        if not one.lab:
+            one = looked_into(one, labs)
         place = (one.student, one.lab or str(one.path))
         other = named.get(place)
         if other is None:
             named[place] = one
         else:
             note = f"{one.path.name} is of this lab too, and does not count"
-            named[place] = replace(other, note="; ".join(filter(None, [other.note, note])))
+            named[place] = replace(other, note=submissions_folder.joined(other.note, one.note, note), copies=True)
     return list(named.values())
+
+
+def path_in(folder: Path, one: HandedIn) -> str:
+    """Where a file is in the folder of submissions, as text."""
+    return str(one.path.relative_to(folder)).encode("utf-8", "replace").decode()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One submission that is asked for: its file, the task, the lease of its row, and what is told of it beside its mark."""
+
+    one: HandedIn
+    task: MarkingTask
+    lease: SoftFileLease
+    late: str
+    seen: tuple | None  # the row's file at the start; another one was made by somebody else meanwhile
+
+    @property
+    def row_name(self) -> str:
+        return file_name(self.task.student, self.task.lab, self.task.name)
 
 
 class _Batch:
     def __init__(
-        self, folder: Path, out: Path, labs: Mapping[str, CourseLab], order: MarkingOrder, progress: OnProgress | None
-    ) -> None:
+        self, folder: Path, out: Path, labs: Mapping[str, CourseLab], order: MarkingOrder, progress: OnProgress | None,
+        selection: Selection, due: DueDates,
+    ) -> None:  # fmt: skip
         self._folder = folder
         self._out = out
         self._labs = labs
         self._order = order
         self._progress = progress
+        self._selection = selection
+        self._due = due
 
         self._releases = releases(labs)
         self._paths: dict[str, str] = {}  # of submissions, by the name of their row's file
+        self._stale: dict[str, str] = {}
+        self._outdated: dict[str, str] = {}
+        self._parts = {path.name for path in (out / "rows").glob(".*.part")}  # of writers that may have been killed
         self._sound: set[str] = set()  # labs whose set-up cells run here
-        self._todo: queue.SimpleQueue[tuple[HandedIn, MarkingTask]] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[_Asked] = queue.SimpleQueue()
         self._errors: list[BaseException] = []
-        self._writing = threading.Lock()
-        self._all = self._done = self.graded = 0
+        self._counting = threading.Lock()
+        self._all = self._done = self.graded = self.kept = 0
 
     def run(self, found: list[HandedIn], jobs: int) -> None:
-        """Make a row of each file that has none that still holds. Raises what went wrong in a thread."""
+        """Make a row of each file asked for that has none that still holds. Raises what went wrong in a thread."""
         self._sort_out(found)
 
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(jobs, self._todo.qsize()))]
@@ -179,30 +240,52 @@ class _Batch:
             raise self._errors[0]
 
     def _sort_out(self, found: list[HandedIn]) -> None:
-        kept = {row.file_name: row for row in rows.read_all(self._out)}
-        tasks = [(one, self._task(one)) for one in found]
-        self._paths = {file_name(task.student, task.lab, task.name): task.name for _, task in tasks}
+        kept, refused = [], []
+        for one in found:
+            task = self._task(one)
+            row_name = file_name(task.student, task.lab, task.name)
+            self._paths[row_name] = task.name
+
+            seen = rows.identity(self._out, row_name)
+            before = rows.read(self._out / "rows" / row_name) if seen else None
+            if not self._selection.has(task.student, task.lab, task.name, row_name, before):
+                self._pass_over(before, one, task, row_name)
+                continue
+
+            one = looked_into(one, self._labs)
+            late = one.late or lateness.late(one, self._due)
+            asked = _Asked(one, task, _lease(self._out, row_name), late, seen)
+            again = self._selection.again or self._selection.crashed
+            if before and not again and self._still_holds(before, one, task):
+                kept.append(asked)
+            elif one.refused:
+                refused.append(asked)
+            else:
+                self._todo.put(asked)
         self._record()
 
-        self._all = len(found)
-        for one, task in tasks:
-            before = kept.get(file_name(task.student, task.lab, task.name))
-            if before and self._still_holds(before, one, task):
-                self._count(before)
-            elif one.refused:
-                self._write(task.row("ungradable", one.refused, self._order.seed, self._unsafe), task)
-            else:
-                self._todo.put((one, task))
+        self._all = len(kept) + len(refused) + self._todo.qsize()
+        for asked in kept:
+            self._keep(asked)
+        for asked in refused:
+            self._write(asked.task.row("ungradable", asked.one.refused, self._order.seed, self._unsafe), asked)
+
+    def _pass_over(self, before: GradeRow | None, one: HandedIn, task: MarkingTask, row_name: str) -> None:
+        """Not asked for: a row that no longer holds is noted, but for one of another shard, which sees to it itself."""
+        if before is None or self._selection.shard.count > 1:
+            return
+        one = looked_into(one, self._labs)
+        if before.digest != one.digest:
+            self._stale[row_name] = before.digest
+        elif not self._still_holds(before, one, task) and before.state != "lost":
+            self._outdated[row_name] = before.release
 
     def _record(self) -> None:
-        """Keep which rows are of files that are there; it is also what makes `out` remember its seed."""
-        record = GradingRecord(self._order.seed, self._paths)
-        if record != read_record(self._out):
-            write_record(self._out, record)
+        """Keep which rows are of files that are there, and which of these changed since they were marked."""
+        write_record(self._out, GradingRecord(self._order.seed, self._paths, self._stale, self._outdated))
 
     def _task(self, one: HandedIn) -> MarkingTask:
-        name = str(one.path.relative_to(self._folder)).encode("utf-8", "replace").decode()
-        return MarkingTask(student=one.student, lab=one.lab, path=str(one.path), name=name, note=one.note)
+        return MarkingTask(student=one.student, lab=one.lab, path=str(one.path), name=path_in(self._folder, one), note=one.note)
 
     @property
     def _unsafe(self) -> bool:
@@ -221,130 +304,68 @@ class _Batch:
     # ---- one desk --------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        desk = _Desk(self._order)
+        desk = Desk(self._order)
         try:
             while True:
                 try:
-                    one, task = self._todo.get_nowait()
+                    asked = self._todo.get_nowait()
                 except queue.Empty:
                     return
-
-                made = desk.mark(replace(task, sound=task.lab in self._sound))
-                possible = self._labs[task.lab].possible if task.lab in self._labs else 0.0
-                made = replace(made, possible=made.possible or possible, digest=made.digest or one.digest)
-                self._write(made, task)
+                try:
+                    asked.lease.acquire()
+                except Timeout:  # somebody else marks it, or did so and is gone
+                    self._todo.put(asked)
+                    time.sleep(_ASK_AGAIN_S / max(1, self._todo.qsize()))
+                    continue
+                try:
+                    self._one(desk, asked)
+                finally:
+                    asked.lease.release()
         except BaseException as error:
             self._errors.append(error)
         finally:
             desk.close()
 
-    def _write(self, made: GradeRow, task: MarkingTask) -> None:
+    def _one(self, desk: Desk, asked: _Asked) -> None:
+        """Mark one submission, unless somebody else did so meanwhile."""
+        remove_parts_of(self._out / "rows" / asked.row_name, self._parts)
+        task = asked.task
+        if rows.identity(self._out, asked.row_name) not in (None, asked.seen):
+            meanwhile = rows.read(self._out / "rows" / asked.row_name)
+            if self._still_holds(meanwhile, asked.one, task):
+                self._keep(asked)
+                return
+
+        made = desk.mark(replace(task, sound=task.lab in self._sound))
+        possible = self._labs[task.lab].possible if task.lab in self._labs else 0.0
+        made = replace(made, possible=made.possible or possible, digest=made.digest or asked.one.digest)
+        self._write(made, asked)
+
+    def _write(self, made: GradeRow, asked: _Asked) -> None:
         made = replace(made, release=self._releases.get(made.lab, ""), host=platform.node())
-        with self._writing:
-            rows.write(made, self._out / "rows")
-            self.graded += 1
+        made = replace(made, late=asked.late, copies=asked.one.copies)
+        rows.write(made, self._out / "rows")
+        with self._counting:
             if made.exercises:
                 self._sound.add(made.lab)
 
             # a file that was handed in again meanwhile may be of another lab
-            del self._paths[file_name(task.student, task.lab, task.name)]
-            self._paths[made.file_name] = task.name
+            del self._paths[asked.row_name]
+            self._paths[made.file_name] = asked.task.name
+            self.graded += 1
             self._count(made)
 
-    def _count(self, made: GradeRow) -> None:
+    def _keep(self, asked: _Asked) -> None:
+        """A row that holds; what is told of its file may be new all the same."""
+        before = rows.read(self._out / "rows" / asked.row_name)
+        told = replace(before, handed_in=asked.task.note, late=asked.late, copies=asked.one.copies)
+        if (before.handed_in, before.late, before.copies) != (told.handed_in, told.late, told.copies):
+            rows.write(told, self._out / "rows")
+        with self._counting:
+            self.kept += 1
+            self._count(told)
+
+    def _count(self, row: GradeRow) -> None:
         self._done += 1
         if self._progress is not None:
-            self._progress(self._done, self._all, made)
-
-
-class _Desk:
-    """A place to mark at, with one worker at a time: after one that lost a submission, or is full, comes a fresh one."""
-
-    def __init__(self, order: MarkingOrder) -> None:
-        self._order = order
-        self._worker: _Worker | None = None
-
-    def mark(self, task: MarkingTask) -> GradeRow:
-        """The task's row, of the first attempt that was not lost, or of the last one."""
-        for attempt in range(1, ATTEMPTS):
-            made = self._attempt(task, attempt)
-            if made.state != "lost":
-                return made
-        return self._attempt(task, ATTEMPTS)
-
-    def _attempt(self, task: MarkingTask, attempt: int) -> GradeRow:
-        if self._worker is None:
-            self._worker = _Worker(self._order)
-
-        try:
-            made = self._worker.mark(task)
-        except _WorkerLost as error:
-            made = task.row("lost", str(error), self._order.seed, unsafe=self._order.mode == UNSAFE)
-        if made.state == "lost" or self._worker.is_full:
-            self.close()
-        return replace(made, attempt=attempt)
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-        self._worker = None
-
-
-class _WorkerLost(RuntimeError):
-    """A worker that gave no row; the message says why, for a person."""
-
-
-class _Worker:
-    """A marking process, and the time that a submission may take in it."""
-
-    def __init__(self, order: MarkingOrder) -> None:
-        self._limit_s = order.limits.wall_s + _GRACE_S
-        if order.mode == FRESH:
-            self._limit_s += _FRESH_S
-        self._first = True
-        self.is_full = False  # of what submissions left in its memory
-        self._process = subprocess.Popen(
-            [sys.executable, "-s", "-P", "-m", "worldsize.grade.marking.worker", str(os.getpid())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}, start_new_session=True,
-        )  # fmt: skip
-        self._send(asdict(order))
-
-    def mark(self, task: MarkingTask) -> GradeRow:
-        """The task's row. Raises _WorkerLost where the process ended or took too long."""
-        limit_s = self._limit_s
-        if self._first:
-            limit_s += _START_S
-            self._first = False
-        self._send(asdict(task))
-
-        deadline_s = time.monotonic() + limit_s
-        heard = bytearray()
-        while not heard.endswith(b"\n"):
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not select.select([self._process.stdout], [], [], left_s)[0]:
-                raise _WorkerLost(f"the process that marked it had no row after {limit_s:g} s")
-
-            data = os.read(self._process.stdout.fileno(), 1 << 20)
-            if not data:
-                raise _WorkerLost("the process that marked it ended before it had a row")
-            heard += data
-
-        answer = json.loads(heard)
-        self.is_full = answer["full"]
-        return rows.from_dict(answer["row"])
-
-    def _send(self, message: dict) -> None:
-        """What is gone is noticed when it is heard."""
-        with suppress(OSError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def close(self) -> None:
-        """End it and its sandbox."""
-        self._process.kill()
-        self._process.wait()
-        cgroups.remove_left_behind(_LEAVE_S)
-        for stream in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):
-                stream.close()
+            self._progress(self._done, self._all, row)

@@ -1,17 +1,18 @@
 """What a folder of grades is of: its seed, and which row belongs to a file that was there in the last grading.
 
 A row outlives its file, and a student who withdrew, or whose file has another name now, is in no table, export, book or
-page. Left out: the rows themselves (`rows`).
+page. Who grades first writes it, and whoever grades into the same folder meanwhile takes the seed from there. Left out:
+the rows themselves (`rows`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from worldsize.files import PRIVATE, write_whole
+from worldsize.files import PRIVATE, make_whole, write_whole
 from worldsize.grade.marking import rows
 from worldsize.grade.marking.rows import GradeRow
 
@@ -22,19 +23,34 @@ _NAME = "grading.json"
 class GradingRecord:
     """Of the last grading into a folder. `paths` has, by the name of a row's file, the submission's path.
 
-    None where a version wrote the record that kept no paths: then no row is gone.
+    None where a version wrote the record that kept no paths: then no row is gone. `stale` has, by the same name, the
+    digest in rows whose file had changed when the last grading passed them over, `outdated` the release in others that no
+    longer held.
     """
 
     seed: int
     paths: Mapping[str, str] | None = None
+    stale: Mapping[str, str] = field(default_factory=dict)
+    outdated: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def place(out: Path) -> Path:
+        return out / _NAME
 
 
 @dataclass(frozen=True)
 class GradedFolder:
-    """Every row whose file was there in the last grading, and the rows of files that are `gone`."""
+    """Every row whose file was there in the last grading, and the rows of files that are `gone`.
+
+    `missing` are paths of submissions that have no row yet, `stale` rows of files that have changed since, `outdated` rows
+    of another release, seed or kind of sandbox than is graded with now.
+    """
 
     rows: tuple[GradeRow, ...]
     gone: tuple[GradeRow, ...] = ()
+    missing: tuple[str, ...] = ()
+    stale: tuple[GradeRow, ...] = ()
+    outdated: tuple[GradeRow, ...] = ()
 
 
 def read_record(out: Path) -> GradingRecord | None:
@@ -48,6 +64,8 @@ def read_record(out: Path) -> GradingRecord | None:
         record = GradingRecord(**data)
         if type(record.seed) is not int or not isinstance(record.paths, dict | None):
             raise TypeError("expected a number as its seed, and paths by name")
+        if not isinstance(record.stale, dict) or not isinstance(record.outdated, dict):
+            raise TypeError("expected digests and releases by name")
         return record
     except (ValueError, TypeError) as error:
         raise ValueError(
@@ -57,8 +75,22 @@ def read_record(out: Path) -> GradingRecord | None:
 
 
 def write_record(out: Path, record: GradingRecord) -> None:
-    data = {"seed": record.seed, "paths": record.paths}
-    write_whole(out / _NAME, json.dumps(data, indent=1), PRIVATE, durable=True)
+    """Keep this record, where another one is kept."""
+    text = _text(record)
+    path = out / _NAME
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_whole(path, text, PRIVATE, durable=True)
+
+
+def first_record(out: Path, record: GradingRecord) -> GradingRecord:
+    """The record that is kept: this one where there is none, else that of whoever was first. Raises ValueError."""
+    if not (out / _NAME).is_file() and make_whole(out / _NAME, _text(record), PRIVATE):
+        return record
+    return read_record(out) or record
+
+
+def _text(record: GradingRecord) -> str:
+    return json.dumps(asdict(record), indent=1)
 
 
 def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> GradedFolder:
@@ -70,13 +102,17 @@ def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> Grade
     there = set(record.paths.values())
     here = tuple(row for row in every if row.file_name in record.paths)
     gone = tuple(row for row in every if row.file_name not in record.paths and row.path not in there)
-    return GradedFolder(here, gone)
+    have = {row.path for row in here}
+    missing = tuple(path for path in sorted(there) if path not in have)
+    stale = tuple(row for row in here if record.stale.get(row.file_name) == row.digest)
+    outdated = tuple(row for row in here if record.outdated.get(row.file_name) == row.release)
+    return GradedFolder(here, gone, missing, stale, outdated)
 
 
-def read_graded(out: Path) -> GradedFolder:
-    """Every row in a folder that a grading wrote. Raises ValueError where it is none."""
-    found = list(rows.read_all(out))
-    if found:
+def read_graded(out: Path, messages: bool = False) -> GradedFolder:
+    """Every row in a folder that a grading wrote, with its messages or without. Raises ValueError where it is none."""
+    found = list(rows.read_all(out, messages))
+    if found or read_record(out) is not None:
         return sorted_out(found, read_record(out))
 
     got = "nothing of that name"

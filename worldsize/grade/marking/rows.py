@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -99,6 +99,8 @@ class GradeRow:
     host: str = field(default="", compare=False)
     attempt: int = field(default=1, compare=False)
     handed_in: str = field(default="", compare=False)  # a note on the files, such as a copy that does not count
+    late: str = field(default="", compare=False)  # "late", or by how much; nothing is taken off for it
+    copies: bool = field(default=False, compare=False)  # in several folders: a person should say which one counts
 
     @property
     def result(self) -> tuple:
@@ -139,7 +141,18 @@ def read(path: Path) -> GradeRow:
     try:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it.") from None
+        raise ValueError(
+            f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it and grade again: the others stay."
+        ) from None
+
+
+def identity(out: Path, name: str) -> tuple | None:
+    """Which file stands for a row now, None where there is none: a row that is written again is another file."""
+    try:
+        about = (out / "rows" / name).stat()
+    except FileNotFoundError:
+        return None
+    return about.st_ino, about.st_mtime_ns
 
 
 def from_dict(data: dict[str, Any]) -> GradeRow:
@@ -161,9 +174,14 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
     )
 
 
-def read_all(out: Path) -> Iterator[GradeRow]:
-    """Every row in a folder of grades, by student and lab."""
-    found = [read(path) for path in sorted((out / "rows").glob("*.json"))]
+def read_all(out: Path, messages: bool = True) -> Iterator[GradeRow]:
+    """Every row in a folder of grades, by student and lab; without `messages` thousands take little memory."""
+    found = []
+    for path in sorted((out / "rows").glob("*.json")):
+        row = read(path)
+        if not messages:
+            row = replace(row, exercises=tuple(replace(e, messages=()) for e in row.exercises))
+        found.append(row)
     yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))
 
 

@@ -3,8 +3,9 @@
 The layout is decided once a folder, from the names of all its entries: students' folders (also nbgrader's
 `<student>/<assignment>/<lab>.ipynb`) and plain files, or what Canvas or Moodle exported. An LMS writes a student's
 number before whatever the student named the file, so the leftmost number of its form says whose a file is, and nothing
-in the file's own name or below an unpacked folder does. What is not named as the others are gets a row without points.
-Links are not followed, and what is no plain file is not opened. Left out: what is in a notebook (`submission`).
+in the file's own name or below an unpacked folder does. Every entry gets a line: what is not named as the others are, no
+notebook or a link has a row without points, but for files beside a student's notebook, which its note names. Links are
+not followed, and what is no plain file is not opened. Left out: what is in a notebook (`submission`).
 
 The forms are those of Canvas's `lib/content_zipper.rb`, and of Moodle's `mod/assign`, which writes a name's underscores
 as spaces.
@@ -23,7 +24,7 @@ from typing import Literal
 FolderLayout = Literal["plain", "canvas", "moodle"]
 _FILES: dict[FolderLayout, re.Pattern] = {
     # doejane_LATE_123_456_06_ring_all_reduce-2.ipynb
-    "canvas": re.compile(r"(?P<name>.+?)(?:_LATE)?_(?P<id>[0-9]+)_[0-9]+_(?P<file>.+)", re.DOTALL),
+    "canvas": re.compile(r"(?P<name>.+?)(?P<late>_LATE)?_(?P<id>[0-9]+)_[0-9]+_(?P<file>.+)", re.DOTALL),
     # Jane Doe_4711_assignsubmission_file_06_ring_all_reduce.ipynb
     "moodle": re.compile(r"(?P<name>.+?)_(?P<id>[0-9]+)_assignsubmission_(?:file|onlinetext)_?(?P<file>.*)", re.DOTALL),
 }
@@ -33,7 +34,11 @@ _FROM: dict[FolderLayout, str] = {"plain": "no LMS", "canvas": "Canvas", "moodle
 _AGAIN = re.compile(r"-([0-9]+)$")
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)", re.DOTALL)
 _GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
-_SKIPPED = ("__MACOSX", "__pycache__")
+# what systems and Jupyter put into folders by themselves
+_SKIPPED = ("__MACOSX", "__pycache__", ".DS_Store", ".ipynb_checkpoints", ".git", ".gitignore", "Thumbs.db", "desktop.ini")
+TICKETS = ("timestamp.txt", "submission_secret.txt")  # what `nbgrader submit` puts beside a notebook
+_MOST_NAMED = 5
+_WRAPS = 3  # so many folders with notebooks of one lab below the only entry are students
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class HandedIn:
     """A notebook of a student. `lab` is the stem of the release's notebook, "" where the name does not say.
 
     `digest` is of the file's bytes, "" until somebody has read them, and where they cannot be read. `refused` says why
-    nobody can grade it: a folder without a notebook, or a name that does not say whose it is.
+    nobody can grade it: a folder without a notebook, or a name that does not say whose it is. `late` is what the LMS
+    wrote of it. Of `copies` in several folders a person should say which one counts.
     """
 
     student: str
@@ -50,10 +56,12 @@ class HandedIn:
     note: str = ""
     digest: str = ""
     refused: str = ""
+    late: str = ""
+    copies: bool = False
 
 
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
-    """What there is to grade under `folder`, one a student and lab, in order.
+    """What there is under `folder`, one a student and lab, in order, and what nobody can grade.
 
     Raises ValueError for no folder, and for one whose layout cannot be told.
     """
@@ -61,7 +69,7 @@ def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
 
     labs = sorted(labs)
     groups: dict[tuple[str, str], list[HandedIn]] = {}
-    for found in _all(folder, labs):
+    for found in _with_what_lies_beside(list(_all(folder, labs)), labs):
         # what names no lab stands for itself until somebody has looked into it
         key = (found.student, found.lab or str(found.path))
         groups.setdefault(key, []).append(found)
@@ -124,7 +132,6 @@ def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
 
 
 def _is_folder(entry: Path) -> bool:
-    """A link to a folder is a file that cannot be read."""
     return entry.is_dir() and not entry.is_symlink()
 
 
@@ -132,11 +139,16 @@ def _is_folder(entry: Path) -> bool:
 
 
 def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
-    entries = [entry for entry in sorted(folder.iterdir()) if _counts(entry)]
+    every = [entry for entry in sorted(folder.iterdir()) if not _skipped(entry.name)]
+    entries = [entry for entry in every if _counts(entry)]
     layout = _layout(folder, entries)
+    if len(entries) == 1 and layout == "plain" and entries[0].name != _GRADESCOPE:
+        _expect_one_student(entries[0], labs)
 
-    for entry in entries:
-        if _vote(entry) != layout and not _form(entry, layout):
+    for entry in every:
+        if not _counts(entry):
+            yield _no_notebook(entry, layout, labs)
+        elif _vote(entry) != layout and not _form(entry, layout):
             why = f"it is not named as the others here are ({_FROM[layout]}), so nobody knows whose it is: rename it"
             yield HandedIn(_told(entry.name), "", entry, refused=why)
         elif _is_folder(entry):
@@ -146,39 +158,147 @@ def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
 
 
 def _counts(entry: Path) -> bool:
-    if _skipped(entry.name):
+    """Whether it may hold a notebook, and so has a say in the layout."""
+    if entry.name.startswith(".") or entry.is_symlink():
         return False
-    return _is_folder(entry) or entry.suffix.lower() == ".ipynb"
+    return entry.is_dir() or entry.suffix.lower() == ".ipynb"
+
+
+def _no_notebook(entry: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
+    """The line of what is neither a folder nor an `.ipynb` file."""
+    if entry.is_symlink():
+        why = "it is a link, and links are not followed: put the folder or file itself here"
+    elif entry.suffix.lower() == ".zip":
+        why = "it is a zip: unpack it in its place"
+    else:
+        why = "it is no notebook: the .ipynb file itself is needed"
+    return replace(_flat(entry, layout, labs), lab="", refused=why)
+
+
+def _expect_one_student(entry: Path, labs: list[str]) -> None:
+    """Raises ValueError where the only entry holds students' folders itself, as what was unpacked often does."""
+    folders: dict[str, set[Path]] = {}
+    for path in notebooks(entry):
+        folders.setdefault(_lab(path.stem, labs), set()).add(path.parent)
+    for lab, places in folders.items():
+        if lab and len(places) >= _WRAPS:
+            raise ValueError(
+                f"{entry.parent}: expected a folder or file for each student, got the one folder {entry.name} with "
+                f"{len(places)} folders that have a notebook of {lab}. Give {entry}."
+            )
+
+
+def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[HandedIn]:
+    """What is no notebook stands in the note of its student's first notebook, where it can stand for no lab of theirs.
+
+    Else it is a line of its own: by its name it is of a lab, or of some lab, that they have no notebook of.
+    """
+    first: dict[str, HandedIn] = {}
+    have: dict[str, set[str]] = {}
+    for one in found:
+        if not one.refused:
+            first.setdefault(one.student, one)
+            have.setdefault(one.student, set()).add(one.lab)
+
+    every = set().union(*have.values()) - {""}
+    beside: dict[str, list[str]] = {}
+    lines = []
+    for one in found:
+        lab = _lab(one.path.name, labs)
+        theirs = have.get(one.student, set())
+        if one.refused and theirs >= ({lab} if lab else every) and theirs:
+            beside.setdefault(one.student, []).append(one.path.name)
+        else:
+            lines.append(one)
+
+    for one in lines:
+        if one is first.get(one.student) and one.student in beside:
+            note = f"{_names(beside[one.student])} beside it: no notebook, does not count"
+            one = replace(one, note=joined(one.note, note))
+        yield one
+
+
+def joined(*notes: str) -> str:
+    """Notes on what was handed in as one, each once."""
+    return "; ".join(filter(None, dict.fromkeys(notes)))
+
+
+def _names(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return ", ".join(every[:_MOST_NAMED]) + more
 
 
 def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[HandedIn]:
     form = _form(folder, layout)
     student = _student(form) if form else _told(folder.name)
+    late = _late(form)
 
     found = list(notebooks(folder))
+    links, others = _other_entries(folder)
+    note = f"{_names([path.name for path in links])}: a link, not followed" if links else ""
     for path in found:
-        yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path)
-    if not found:
-        yield HandedIn(student, "", folder, refused="no notebook was handed in: the .ipynb file itself is needed")
+        yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path, note, late=late)
+
+    without = {folder: [*others, *links]} if not found else _without_notebook(folder, found, others, labs)
+    for place, got in without.items():
+        names = _names([path.name for path in got]) or "nothing"
+        why = f"no notebook was handed in (got {names}): the .ipynb file itself is needed"
+        yield HandedIn(student, "", place, refused=why, late=late)
+
+
+def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs: list[str]) -> dict[Path, list[Path]]:
+    """In a student's folder, assignments' folders with no notebook among what is there, and files of a lab that has none."""
+    have = {_lab(path.stem, labs) for path in found}
+    with_one = {folder / path.relative_to(folder).parts[0] for path in found}
+    lines: dict[Path, list[Path]] = {}
+    for path in others:
+        top = folder / path.relative_to(folder).parts[0]
+        if top == path:
+            lab = _lab(path.name, labs)
+            missing = lab != "" and lab not in have
+        else:
+            missing = top not in with_one
+        if missing and path.name not in TICKETS:
+            lines.setdefault(top, []).append(path)
+    return lines
 
 
 def notebooks(folder: Path) -> Iterator[Path]:
     """Every notebook below a folder that was handed in, in order; not those in hidden folders."""
     for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _hidden(name))
+        yield from (Path(place) / name for name in sorted(files) if _is_notebook(name))
+
+
+def _is_notebook(name: str) -> bool:
+    return name.lower().endswith(".ipynb") and not name.startswith(".")
+
+
+def _other_entries(folder: Path) -> tuple[list[Path], list[Path]]:
+    """What else is below a student's folder: links to folders, and files that are no notebooks."""
+    links: list[Path] = []
+    others: list[Path] = []
+    for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _skipped(name))
-        for name in sorted(files):
-            if name.lower().endswith(".ipynb") and not name.startswith("."):
-                yield Path(place) / name
+        links += [path for name in folders if (path := Path(place) / name).is_symlink()]
+        others += [Path(place) / name for name in sorted(files) if not _skipped(name) and not _is_notebook(name)]
+    return links, others
 
 
 def _skipped(name: str) -> bool:
-    return name.startswith(".") or name in _SKIPPED
+    return name in _SKIPPED
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or _skipped(name)
 
 
 def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
     form = _form(path, layout)
     if form:
-        return HandedIn(_student(form), _lab(form["file"], labs), path)
+        return HandedIn(_student(form), _lab(form["file"], labs), path, late=_late(form))
 
     lab = _lab(path.stem, labs)
     student = path.stem.partition(lab)[0] if lab else path.stem
@@ -187,6 +307,11 @@ def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
 
 def _student(form: re.Match) -> str:
     return _told(f"{form['name']}_{form['id']}")
+
+
+def _late(form: re.Match | None) -> str:
+    """What Canvas wrote into the name of what came after the due date."""
+    return "late" if form and form.groupdict().get("late") else ""
 
 
 def _told(name: str) -> str:
@@ -217,5 +342,12 @@ def _best(group: list[HandedIn]) -> HandedIn:
         return bare.endswith(found.lab), number, found.path.name
 
     best = max(group, key=worth)
-    others = ", ".join(sorted(found.path.name for found in group if found is not best)[:5])
-    return replace(best, note=f"{len(group)} notebooks of this lab were handed in: {best.path.name} counts, not {others}")
+    apart = len({found.path.parent for found in group}) > 1
+    others = _names(sorted(_shown(found.path, apart) for found in group if found is not best))
+    note = f"{len(group)} notebooks of this lab were handed in: {_shown(best.path, apart)} counts, not {others}"
+    return replace(best, note=joined(*(found.note for found in group), note), copies=apart)
+
+
+def _shown(path: Path, apart: bool) -> str:
+    """A copy's name, with its folder where copies are `apart`."""
+    return f"{path.parent.name}/{path.name}" if apart else path.name

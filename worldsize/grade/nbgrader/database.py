@@ -103,6 +103,12 @@ def explained(path: Path, error: sqlite3.Error) -> str:
             f"then do this again."
         )
 
+    if "full" in str(error):
+        return (
+            f"{path}: expected room for the gradebook, but SQLite said: {error}. Nothing was written and nothing is lost. "
+            f"Free some, then do this again."
+        )
+
     return (
         f"{path}: expected nbgrader's gradebook, but SQLite said: {error}. Nothing was written. Name another file, or, "
         f"where it was made by another nbgrader, run `nbgrader db upgrade` first."

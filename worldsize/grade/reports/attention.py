@@ -1,4 +1,4 @@
-"""What a person should see before marks go out, in words: the rows to look at, the lost, the doubled, the gone.
+"""What needs a person before marks go out: one list, which every command shows and writes as `needs-a-person.csv`.
 
 Left out: what a report does with such rows, which it says itself.
 """
@@ -6,29 +6,128 @@ Left out: what a report does with such rows, which it says itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
+from worldsize.files import PRIVATE, write_whole
+from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
+from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submissions_folder import numbered
 from worldsize.grade.marking.tamper import sentence
+from worldsize.grade.reports import sheet
+from worldsize.units import count
+
+NeedKind = Literal[
+    "lost", "not graded", "changed since", "two releases", "doubled", "copies", "ungradable", "no sandbox", "tampered",
+    "crashed", "gone", "left out", "by hand",
+]  # fmt: skip
+FILE = "needs-a-person.csv"
+MOST_SHOWN = 20
+_NO_LAB = "no lab"
 
 
-def unsure(rows: Iterable[GradeRow]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Need:
+    """One thing for a person: whose and which file, and why."""
+
+    kind: NeedKind
+    why: str
+    student: str = ""
+    lab: str = ""
+    path: str = ""
+
+    @property
+    def head(self) -> str:
+        return f"{self.student}, {self.lab or self.path or _NO_LAB}"
+
+    @property
+    def words(self) -> str:
+        return f"{self.head}: {self.why}" if self.student else self.why
+
+
+def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
+    """Everything that does, what stops a mark first; not rows whose points were `given` by hand."""
+    rows = graded.rows
+    decided = {student for student, _ in given}
+    found = [
+        need
+        for need in unsure(rows)
+        if (need.student, need.lab) not in given and (need.lab or need.student not in decided)
+    ]
+    lost = [need for need in found if need.kind == "lost"]
+    return [
+        *lost, *_not_up_to_date(graded), *doubled_needs(rows), *_copies(rows, given),
+        *(need for need in found if need.kind != "lost"), *gone(graded.gone),
+    ]  # fmt: skip
+
+
+def with_more(found: list[Need], kind: NeedKind, words: Iterable[str]) -> list[Need]:
+    """The list with what a command adds in words "student, lab: why", but for rows that are in it already."""
+    heads = {need.head for need in found}
+    return found + [Need(kind, one) for one in dict.fromkeys(words) if one.partition(": ")[0] not in heads]
+
+
+def write(found: Iterable[Need], grades: Path) -> Path:
+    """Keep the list beside the rows."""
+    heads = ["student", "lab", "what", "why", "file"]
+    path = grades / FILE
+    write_whole(path, sheet.text([heads, *([n.student, n.lab, n.kind, n.why, n.path] for n in found)]), PRIVATE)
+    return path
+
+
+# ---- rows --------------------------------------------------------------------------------------
+
+
+def unsure(rows: Iterable[GradeRow]) -> Iterator[Need]:
     """Rows whose points, or whose lack of points, a person should look at."""
     for row in rows:
         if row.state == "lost":
-            why = f"no mark, the grader lost it: {row.reason}. `worldsize grade` tries again"
+            yield _of(row, "lost", f"no mark, the grader lost it: {row.reason}. `worldsize grade` tries again")
         elif row.unsafe:
-            why = "graded without a sandbox"
-        elif row.state == "ungradable" or row.tamper or _without_exercises(row):
-            why = row.reason or "; ".join(map(sentence, row.tamper)) or row.state
-        else:
-            continue
-        yield f"{row.student}, {row.lab or row.path}: {why}"
+            yield _of(row, "no sandbox", "graded without a sandbox")
+        elif row.state == "ungradable":
+            yield _of(row, "ungradable", row.reason or row.state)
+        elif row.state in ("crashed", "timeout") and not row.exercises:
+            # it took the grader along, or an earlier version of the grader called its own loss so
+            yield _of(row, "crashed", row.reason or row.state)
+        elif row.tamper:
+            yield _of(row, "tampered", row.reason or "; ".join(map(sentence, row.tamper)))
 
 
-def _without_exercises(row: GradeRow) -> bool:
-    """It took the grader along, or an earlier version of the grader called its own loss so."""
-    return row.state in ("crashed", "timeout") and not row.exercises
+def _of(row: GradeRow, kind: NeedKind, why: str) -> Need:
+    return Need(kind, why, row.student, row.lab, row.path)
+
+
+def _copies(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
+    for row in rows:
+        if row.copies and (row.student, row.lab) not in given:
+            yield _of(row, "copies", row.handed_in)
+
+
+def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
+    """What a grading of a part, or one that is not over, left."""
+    for path in graded.missing:
+        yield Need("not graded", f"{path} has no row yet: `worldsize grade` goes on", path=path)
+    for row in graded.stale:
+        yield _of(row, "changed since", "its file changed after it was marked: grade it again")
+
+    outdated: dict[str, int] = {}
+    for row in graded.outdated:
+        outdated[row.lab] = outdated.get(row.lab, 0) + 1
+    for lab, number in sorted(outdated.items()):
+        why = "of another release, seed or sandbox than the last grading: grade all again"
+        yield Need("changed since", f"{lab or _NO_LAB}: {count(number, 'row')} {why}", lab=lab)
+
+    releases: dict[str, dict[str, int]] = {}
+    for row in graded.rows:
+        of_lab = releases.setdefault(row.lab, {})
+        of_lab[row.release] = of_lab.get(row.release, 0) + 1
+    for lab, counts in sorted(releases.items()):
+        if len(counts) > 1:
+            told = " and ".join(f"{number} of release {name or 'unknown'}" for name, number in sorted(counts.items()))
+            yield Need("two releases", f"{lab or _NO_LAB}: rows were marked by different releases ({told}): grade again", lab=lab)
 
 
 def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
@@ -42,16 +141,25 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
         by_number.setdefault(_same(known[1]), set()).add(row.student)
         if row.lab:
             labs[row.student, row.lab] = labs.get((row.student, row.lab), 0) + 1
+    twice: dict[str, list[str]] = {}
+    for (student, lab), times in labs.items():
+        if times > 1:
+            twice.setdefault(student, []).append(lab)
 
     found = {}
     for number, students in sorted(by_number.items()):
-        twice = sorted({lab for (student, lab), count in labs.items() if student in students and count > 1})
-        if len(students) > 1 or twice:
-            of = f" (twice {', '.join(twice)})" if twice else ""
+        labs_twice = sorted({lab for student in students for lab in twice.get(student, ())})
+        if len(students) > 1 or labs_twice:
+            of = f" (twice {', '.join(labs_twice)})" if labs_twice else ""
             words = f"number {number} is that of {' and of '.join(map(repr, sorted(students)))}{of}"
             what = "find out whose it is, rename or remove the other's files, and grade again"
             found |= dict.fromkeys(students, f"{words}: {what}")
     return found
+
+
+def doubled_needs(rows: Iterable[GradeRow]) -> Iterator[Need]:
+    for words in dict.fromkeys(doubled(rows).values()):
+        yield Need("doubled", words)
 
 
 def _same(number: str) -> str:
@@ -59,15 +167,7 @@ def _same(number: str) -> str:
     return number.lstrip("0") or "0"
 
 
-def gone(rows: Iterable[GradeRow]) -> Iterator[str]:
+def gone(rows: Iterable[GradeRow]) -> Iterator[Need]:
     """Rows whose files were not there any more in the last grading."""
     for row in rows:
-        yield f"{row.student}, {row.lab or 'no lab'}: {row.path} was not there in the last grading"
-
-
-def needs_a_person(rows: Iterable[GradeRow], gone_rows: Iterable[GradeRow]) -> Iterator[str]:
-    """All of these."""
-    kept = list(rows)
-    yield from unsure(kept)
-    yield from dict.fromkeys(doubled(kept).values())
-    yield from gone(gone_rows)
+        yield Need("gone", f"{row.path} was not there in the last grading", row.student, row.lab or _NO_LAB, row.path)

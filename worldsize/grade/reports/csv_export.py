@@ -1,127 +1,123 @@
 """Marks as the CSV that Canvas or Moodle imports, from the rows of a grading.
 
-Every field is quoted, and one that a spreadsheet would take for a formula gets an apostrophe before it (OWASP, "CSV
-Injection"): students choose their own names. Canvas and Moodle know a student by the number in the name of the file
-that they exported (`submissions_folder`); a student without one is named in `MarkSheet.unknown` and left out, and so
-are those who share one, in `MarkSheet.doubled`: never two lines for one number. Left out: nbgrader's gradebook and
-feedback.
+Canvas and Moodle know a student by the number in the name of the file that they exported (`submissions_folder`); a
+student without one is named in `MarkSheet.unknown` and left out, and so are those who share one: never two lines for one
+number. Left out: formulas (`sheet`), nbgrader's gradebook, feedback, and who needs a person (`attention`).
 
 The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import NO_MARK, GradeRow
 from worldsize.grade.marking.submissions_folder import numbered
-from worldsize.grade.reports.attention import doubled, unsure
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+from worldsize.grade.reports import sheet
+from worldsize.grade.reports.attention import doubled
+from worldsize.grade.reports.canvas_columns import FIRST, CanvasColumns
 
 
 @dataclass(frozen=True)
 class MarkSheet:
-    """A CSV's text; `unknown` are students whose number is not in their name, `unsure` those to look at by hand.
+    """A CSV's text; `unknown` are students whose number is not in their name, or not in the LMS's own list.
 
     `doubled` are words for each number that more than one student has, none of whom is in the text.
     """
 
     text: str
     unknown: tuple[str, ...] = ()
-    unsure: tuple[str, ...] = ()
     doubled: tuple[str, ...] = ()
 
 
-def canvas(rows: Iterable[GradeRow]) -> MarkSheet:
-    """Marks exported as CSV for Canvas.
+def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: CanvasColumns | None = None) -> MarkSheet:
+    """Marks exported as CSV for Canvas: a column a lab, a line a student, Canvas's line of possible points under the heads.
 
-    A column for each lab, a line for each student, and Canvas's line of possible points under the heads.
-
+    Points `given` by hand count before a row's. With `theirs` heads and students are as Canvas itself has them.
     Raises ValueError where there are no rows.
     """
     kept = list(rows)
     if not kept:
         raise ValueError("export: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
 
-    labs, possible = _labs(kept), defaultdict(float)
-    marks: dict[str, dict[str, str]] = {}
+    labs, possible = labs_of(kept, given), defaultdict(float)
+    marks: dict[str, dict[str, str]] = {row.student: dict.fromkeys(labs, "") for row in kept}
     for row in kept:
         possible[row.lab] = max(possible[row.lab], row.possible)
-        marks.setdefault(row.student, dict.fromkeys(labs, ""))[row.lab] = _mark(row)
+        marks[row.student][row.lab] = _mark(row, given)
+    for (student, lab), points in given.items():
+        if student in marks:
+            marks[student][lab] = f"{points.points:g}"
 
     def line(student: str, name: str, id: str) -> list[str]:
-        return [name, id, "", "", "", *map(marks[student].get, labs)]
+        first = [name, id, "", "", ""]
+        if theirs is not None:
+            first = theirs.students.get(id.lstrip("0") or "0", [])
+        return [*first, *map(marks[student].get, labs)] if first else []
 
-    heads = [
-        ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *labs],
-        ["    Points Possible", "", "", "", "", *(f"{possible[lab]:g}" for lab in labs)],
-    ]
+    names = [theirs.heads[lab] if theirs else lab for lab in labs]
+    worth = [theirs.possible.get(lab, possible[lab]) if theirs else possible[lab] for lab in labs]
+    heads = [[*FIRST, *names], ["    Points Possible", "", "", "", "", *(f"{points:g}" for points in worth)]]
     return _sheet(kept, heads, line)
 
 
-def _labs(rows: Iterable[GradeRow]) -> list[str]:
-    return sorted({row.lab for row in rows if row.lab})
+def labs_of(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN) -> list[str]:
+    """The labs that have a mark."""
+    return sorted({row.lab for row in rows if row.lab} | {lab for _, lab in given})
 
 
-def moodle(rows: Iterable[GradeRow], lab: str) -> MarkSheet:
-    """Marks exported as CSV for Moodle.
+def moodle(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN) -> MarkSheet:
+    """Marks exported as CSV for Moodle: one lab's grading worksheet. Points `given` by hand count before a row's.
 
-    One lab's grading worksheet. Raises ValueError for a lab that nobody handed in.
+    Raises ValueError for a lab that nobody handed in.
     """
     everything = list(rows)
-    by_student = {row.student: row for row in everything if row.lab == lab}
-    if not by_student:
-        known = ", ".join(_labs(everything)) or "no lab at all"
+    of_lab = [row for row in everything if row.lab == lab]
+    if not of_lab:
+        known = ", ".join(labs_of(everything)) or "no lab at all"
         raise ValueError(f"export: expected a lab that was graded ({known}), got {lab!r}.")
+
+    by_student = {row.student: row for row in everything if (row.student, lab) in given and not row.lab}
+    by_student |= {row.student: row for row in of_lab}
+    possible = max(row.possible for row in of_lab)
 
     def line(student: str, name: str, id: str) -> list[str]:
         row = by_student[student]
-        return [f"Participant {id}", name, _mark(row), f"{row.possible:g}", _comment(row)]
+        told = given.get((student, lab))
+        mark = f"{told.points:g}" if told else _mark(row, given)
+        comment = "\n".join(filter(None, [told.reason if told else "", _comment(row)]))
+        return [f"Participant {id}", name, mark, f"{possible:g}", comment]
 
     heads = [["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]]
-    return _sheet([row for row in everything if row.lab == lab], heads, line)
+    return _sheet([*by_student.values(), *of_lab], heads, line)
 
 
-def _mark(row: GradeRow) -> str:
+def _mark(row: GradeRow, given: Given) -> str:
+    by_hand = given.get((row.student, row.lab))
+    if by_hand:
+        return f"{by_hand.points:g}"
     if row.state in NO_MARK:
         return ""
     return f"{row.points:g}"
 
 
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
-    file = io.StringIO()
-    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    writer.writerows(heads)
-
-    shared = doubled(rows)
+    """`line` is empty for a student whom the LMS does not have."""
+    lines = list(heads)
+    shared = doubled({id(row): row for row in rows}.values())
     unknown = []
     for student in sorted({row.student for row in rows}):
         known = numbered(student)
-        if known is None:
-            unknown.append(student)
+        made = line(student, *known) if known and student not in shared else []
+        if made:
+            lines.append(made)
         elif student not in shared:
-            writer.writerow(map(_safe, line(student, *known)))
+            unknown.append(student)
 
-    words = dict.fromkeys(shared.values())
-    return MarkSheet(file.getvalue(), tuple(unknown), tuple(unsure(rows)), tuple(words))
-
-
-def _safe(text: str) -> str:
-    """`text` as no spreadsheet takes it for a formula; a number stays one."""
-    text = text.replace("\0", "")
-
-    if not text.lstrip(" ").startswith(_FORMULA) or _is_number(text):
-        return text
-    return f"'{text}"
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").replace(".", "", 1).isdecimal()
+    return MarkSheet(sheet.text(lines), tuple(unknown), tuple(dict.fromkeys(shared.values())))
 
 
 def _comment(row: GradeRow) -> str:

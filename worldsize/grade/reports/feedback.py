@@ -18,8 +18,10 @@ from pathlib import Path, PurePosixPath
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab, titles_of
 from worldsize.grade.marking import submission
+from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submission import Ungradable
+from worldsize.grade.marking.submissions_folder import TICKETS
 from worldsize.grade.reports.expected import Expected
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 from worldsize.trace import Trace, on_logical_clock
@@ -29,16 +31,15 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _BAD_STARTS, _BAD_ENDS = (" ", ".", "-"), (" ", ".", ".html")
 _HARMLESS = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "So", "Sk"}  # letters, accents, digits, emoji
 _MOST_BYTES = 180
-_TICKETS = ("timestamp.txt", "submission_secret.txt")
 
 
 def write(
     rows: Iterable[GradeRow], to: Path, labs: Mapping[str, CourseLab], kept: Path, seed_too: bool = False,
-    progress: OnProgress | None = None, submissions: Path | None = None,
+    progress: OnProgress | None = None, submissions: Path | None = None, given: Given = NOTHING_GIVEN,
 ) -> list[Path]:  # fmt: skip
     """Put the feedback for all students below `to`, a page for every row, and return where.
 
-    A row that is "lost" says nothing of a student's work, and has no page.
+    A row that is "lost" says nothing of a student's work, and has no page. Points `given` by hand are said.
 
     `kept` keeps the expected messages for the next time. What nbgrader's `release_feedback` wants to find beside a page
     is taken from the folder `submissions`.
@@ -52,7 +53,7 @@ def write(
     with Expected(dict(labs), kept) as expected:
         for row, place in placed(every):
             path = to / place
-            text = page(row, titles_of(labs.get(row.lab)), _pictures(row, expected), seed_too)
+            text = page(row, titles_of(labs.get(row.lab)), _pictures(row, expected), seed_too, given.get((row.student, row.lab)))
             write_whole(path, text, 0o644)  # nbgrader's release keeps the mode
             if submissions is not None:
                 for name, ticket in _tickets(row, submissions):
@@ -66,7 +67,7 @@ def write(
 
 def _tickets(row: GradeRow, submissions: Path) -> Iterator[tuple[str, str]]:
     """The files that `nbgrader submit` made beside the notebook: (name, text)."""
-    for name in _TICKETS:
+    for name in TICKETS:
         with suppress(Ungradable, UnicodeDecodeError):
             yield name, submission.read((submissions / row.path).parent / name)[:1000].decode()
 

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from worldsize import pages
+from worldsize.grade.marking.by_hand import ByHand
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.tamper import sentence
+from worldsize.units import number
 
 _MOST_LINES = 100
 _MOST_NAMES = 3
@@ -58,15 +60,17 @@ class MessagePictures:
     same: bool = False
 
 
-def page(row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePictures], seed_too: bool = False) -> str:
+def page(
+    row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePictures], seed_too: bool = False,
+    by_hand: ByHand | None = None,
+) -> str:  # fmt: skip
     """One of the feedback pages in HTML, whole: points, what to do next, exercises with pictures, how to appeal.
 
     `titles` and `pairs` are by exercise, "" is the lab's own title; `seed_too` says the seed, with which anybody can
-    replay.
+    replay; `by_hand` are points that a person gave.
     """
     changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
-    if row.handed_in:
-        changed.append(row.handed_in)
+    changed += filter(None, [row.handed_in])
 
     return pages.render(
         "feedback.html",
@@ -74,7 +78,7 @@ def page(row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePi
         lab=titles.get("") or row.lab or "A file that was handed in",
         titles=titles,
         pairs=pairs,
-        notes=notes(row),
+        notes=notes(row, by_hand),
         steps=steps(row, titles),
         changed=changed,
         appeal=appeal_number(row),
@@ -85,13 +89,18 @@ def page(row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePi
 # ---- what to know and to do -------------------------------------------------------------------
 
 
-def notes(row: GradeRow) -> Iterator[str]:
-    """At the head of a feedback page: why there are no points, or fewer than there might be."""
+def notes(row: GradeRow, by_hand: ByHand | None = None) -> Iterator[str]:
+    """At the head of a feedback page: points given by hand, why there are no points, or fewer than there might be."""
+    if by_hand:
+        given = f"Your instructor gave {number(by_hand.points)} points for this lab"
+        yield f"{given}: that counts, and not the sum below. The reason: {by_hand.reason}"
     if not row.exercises:
         yield f"This could not be graded: {row.reason or 'the file could not be read'}."
     elif row.state in _NOTES:
         yield _NOTES[row.state]
 
+    if row.late:
+        yield f"It was handed in late ({row.late}). The points here are those of the work: nothing is taken off for that."
     if row.unsafe:
         yield "This was graded without a sandbox: your instructor looks at the points before they count."
 

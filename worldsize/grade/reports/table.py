@@ -1,4 +1,8 @@
-"""The table at the end of a batch: every row, statistics and a histogram for each lab, as text."""
+"""The table at the end of a batch: rows, statistics and a histogram for each lab, as text.
+
+More rows than a screen has are folded: those of one lab, state and points become one line, and every row is in a CSV
+beside the rows. Left out: which rows need a person (`attention`).
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,65 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.batch import Batch
 from worldsize.grade.marking.rows import NO_MARK, STATES, ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import SETUP_KINDS
+from worldsize.grade.reports import sheet
 from worldsize.units import count, number
 
 BAR_COLUMNS = 40
 BINS = 6
 _WAYS = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
 MOST_REMARK = 160
+MOST_CELL = 2000
+_MOST_NAME = 30
 _MOST_NAMES = 3
+MOST_ROWS = 40
+FILE = "table.csv"
 
 
 def table(rows: Sequence[GradeRow]) -> str:
-    """The table that a grading prints: students down, with lab, state, points and a remark in one line."""
-    lines = [("student", "lab", "state", "points", "")]
-    for row in rows:
-        lines.append((_shown(row.student), row.lab, row.state, _points(row), _remark(row)))
+    """The table that a grading prints: students down, with lab, state, points and a remark in one line.
 
+    Of more than `MOST_ROWS` rows it shows how many there are of a kind, and the first names.
+    """
+    if len(rows) > MOST_ROWS:
+        return _aligned(_folded(rows))
+    return _aligned(
+        [("student", "lab", "state", "points", "")]
+        + [(one_line(row.student), row.lab, row.state, _points(row), _remark(row)) for row in rows]
+    )
+
+
+def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
+    """A line for each lab, state and number of points, the best first."""
+    kinds: dict[tuple, list[GradeRow]] = {}
+    for row in rows:
+        kinds.setdefault((row.lab, STATES.index(row.state), -row.points, row.possible), []).append(row)
+
+    lines = [("rows", "lab", "state", "points", "students")]
+    for _, alike in sorted(kinds.items()):
+        more = f" and {len(alike) - _MOST_NAMES} more" if len(alike) > _MOST_NAMES else ""
+        names = ", ".join(one_line(row.student)[:_MOST_NAME] for row in alike[:_MOST_NAMES])
+        lines.append((str(len(alike)), alike[0].lab, alike[0].state, _points(alike[0]), names + more))
+    return lines
+
+
+def write(rows: Sequence[GradeRow], grades: Path) -> Path:
+    """Keep every row's line beside the rows."""
+    heads = ["student", "lab", "state", "points", "possible", "late", "remark", "file", "machine", "attempt", "seconds"]
+    lines = [heads]
+    for row in rows:
+        points = [f"{row.points:g}", f"{row.possible:g}"] if row.state not in NO_MARK else ["", f"{row.possible:g}"]
+        end = [row.late, _remark(row, MOST_CELL), row.path, row.host, str(row.attempt), f"{row.seconds:.1f}"]
+        lines.append([row.student, row.lab, row.state, *points, *end])
+    path = grades / FILE
+    write_whole(path, sheet.text(lines), PRIVATE)
+    return path
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
     columns = []
     for column in zip(*lines, strict=True):
         width = max(map(len, column))
@@ -34,11 +79,12 @@ def table(rows: Sequence[GradeRow]) -> str:
 
 
 def _points(row: GradeRow) -> str:
-    return f"{number(row.points)} of {number(row.possible)}"
+    points = "–" if row.state in NO_MARK else number(row.points)
+    return f"{points} of {number(row.possible)}"
 
 
-def _remark(row: GradeRow) -> str:
-    remarks = [row.reason]
+def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
+    remarks = [row.late, row.reason]
     for e in row.exercises:
         if e.state != "pass":
             remarks.append(f"{e.id}: {e.state}{_left(e)}")
@@ -47,7 +93,7 @@ def _remark(row: GradeRow) -> str:
     if row.unsafe:
         remarks.append("UNSAFE: no sandbox")
     remarks.append(row.handed_in)
-    return _shown("; ".join(filter(None, remarks)))[:MOST_REMARK]
+    return one_line("; ".join(filter(None, remarks)))[:most]
 
 
 def _left(exercise: ExerciseRow) -> str:
@@ -63,7 +109,7 @@ def _changed(row: GradeRow) -> str:
     return " and ".join(count(found, thing) for thing, found in counts.items() if found)
 
 
-def _shown(text: str) -> str:
+def one_line(text: str) -> str:
     """One line that a terminal shows as it is."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
@@ -73,10 +119,9 @@ def closing_line(batch: Batch, out: Path) -> str:
 
     It says too how many were kept from before, in which sandboxes, and where the rows are.
     """
-    kept = len(batch.rows) - batch.graded
     return (
-        f"{count(batch.graded, 'submission')} graded, {kept} kept from before ({_WAYS[batch.mode]}); rows: {out / 'rows'}. "
-        f"To replay a row: --seed {batch.seed}"
+        f"{count(batch.graded, 'submission')} graded, {batch.kept} kept from before ({_WAYS[batch.mode]}); "
+        f"all rows: {out / FILE}. To replay a row: --seed {batch.seed}"
     )
 
 

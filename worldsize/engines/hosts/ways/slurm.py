@@ -34,12 +34,12 @@ _LATE_S = 60.0  # an invitation is good for so much longer than anyone waits for
 _LAST_LINES = 12
 _SLURMS_OWN = re.compile(r"(srun|slurmstepd\S*): ")
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
-_ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "RESV_DEL_HOLD", "STOPPED", "SIGNALING"}
+ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "RESV_DEL_HOLD", "STOPPED", "SIGNALING"}
 # One task on each node, not started again, with no environment but the node's own, and with all that it was granted
 _OPTIONS = {"export": "NONE", "no-requeue": True}
 _SRUN = ("--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none")
 # variables that sbatch heeds more than what a job's script says
-_STRONGER = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV", "SBATCH_REQUEUE", "SBATCH_ARRAY_INX")
+STRONGER_VARIABLES = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV", "SBATCH_REQUEUE", "SBATCH_ARRAY_INX")
 _REFUSED = re.compile(r"(slurm_)?(tasks_per_node|ntasks_per_node|stderr_to_stdout)|slurm_(use_srun|array_parallelism)")
 _REFUSED_OPTIONS = {
     "array", "export", "export-file", "input", "no-requeue", "ntasks", "ntasks-per-node", "nodes", "output", "error",
@@ -75,7 +75,7 @@ class JobState(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        return self.name not in _ALIVE
+        return self.name not in ALIVE
 
 
 class Slurm:
@@ -114,6 +114,11 @@ class Slurm:
         self._state = JobState("PENDING")
         self._asked_s = 0.0
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the job asks for, by submitit's names."""
+        return dict(self._parameters)
+
     def begin(self, engine: HostsEngine) -> None:
         missing = [program for program in _PROGRAMS if shutil.which(program) is None]
         if missing:
@@ -127,7 +132,7 @@ class Slurm:
         self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # it may be opened again
         self._make_folder()
         umask = os.umask(0o077)
-        stronger = {name: os.environ.pop(name) for name in _STRONGER if name in os.environ}
+        stronger = {name: os.environ.pop(name) for name in STRONGER_VARIABLES if name in os.environ}
         try:
             self._job = self._submit(invitations, umask)
         finally:
@@ -161,7 +166,7 @@ class Slurm:
         which = [self._job] if self._job else [f"--name={self._name}"]
         failed = ""
         try:
-            done = _ask("scancel", *which)
+            done = ask("scancel", *which)
             failed = "" if "Invalid job id" in done.stderr else done.stderr.strip()
         except NoHosts as error:
             failed = str(error)
@@ -226,7 +231,7 @@ class Slurm:
     def _other_jobs_run(self) -> bool:
         """Whether this user has another job whose end may let this one start."""
         with suppress(NoHosts):
-            running = _ask("squeue", "-h", "--me", "-t", "RUNNING", "-o", "%i").stdout.split()
+            running = ask("squeue", "-h", "--me", "-t", "RUNNING", "-o", "%i").stdout.split()
             return any(number != self._job for number in running)
         return True
 
@@ -260,7 +265,7 @@ def _check(parameters: Mapping[str, Any]) -> None:
         )
 
 
-def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+def ask(*command: str) -> subprocess.CompletedProcess[str]:
     """What a program of Slurm's says. Raises NoHosts where it does not answer."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL)
@@ -270,7 +275,7 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
 
 def _state(job: str) -> JobState | None:
     """What squeue says; None where it does not answer."""
-    done = _ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%r")
+    done = ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%r")
     if done.returncode and "Invalid job id" not in done.stderr:
         return None
     name, _, reason = done.stdout.strip().partition("|")
@@ -284,7 +289,7 @@ def _may_pass(reason: str) -> bool:
 
 def _address_towards_controller() -> str:
     """Raises NoHosts."""
-    said = _ask("scontrol", "show", "config")
+    said = ask("scontrol", "show", "config")
     found = re.search(r"^SlurmctldHost\[0\]\s*=\s*([^\s(]+)(?:\(([^)]+)\))?", said.stdout, re.MULTILINE)
     if found is None:
         words = (said.stderr or said.stdout).strip()[:500]
@@ -305,6 +310,6 @@ def _which_partitions(complaint: str) -> str:
     if "partition" not in complaint.lower():
         return "Ask for what this cluster has: sinfo shows it."
     with suppress(NoHosts):
-        names = _ask("sinfo", "-h", "-o", "%P").stdout.replace("*", "").split()
+        names = ask("sinfo", "-h", "-o", "%P").stdout.replace("*", "").split()
         return f"Its partitions are {', '.join(dict.fromkeys(names))}: Slurm(slurm_partition=…)."
     return "sinfo lists the partitions."

@@ -1,0 +1,194 @@
+"""Points that a person gave reach what goes out, and an appeal finds its row; what cannot be read is named by its line."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.support.gradebook import LABS, RING, START, enter, row
+from worldsize import cli
+from worldsize.grade.marking import by_hand
+from worldsize.grade.marking.grading_record import GradedFolder
+from worldsize.grade.marking.rows import GradeRow, write
+from worldsize.grade.nbgrader import hand_points
+from worldsize.grade.reports import appeal, attention, canvas_columns
+from worldsize.grade.reports.feedback_page import appeal_number
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTHING = GradeRow("noa_6", "", "noa_6", "ungradable", reason="no notebook was handed in")
+ROWS = [row("anna_1"), row("anna_1", lab=START), row("ben_2"), NOTHING]
+HEADS = "student,lab,points,reason\n"
+
+
+@pytest.fixture
+def grades(tmp_path: Path) -> Path:
+    for one in ROWS:
+        write(one, tmp_path / "grades" / "rows")
+    return tmp_path / "grades"
+
+
+def worldsize(*words: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def canvas_lines(grades: Path) -> dict[str, list[str]]:
+    return {line[0]: line[1:] for line in csv.reader((grades / "canvas.csv").read_text().splitlines())}
+
+
+# ---- overrides.csv -----------------------------------------------------------------------------
+
+
+def test_points_of_the_file_go_out_and_the_row_stays(grades):
+    (grades / "overrides.csv").write_text(f'{HEADS}anna_1,06,5.5,"the check, was wrong"\n6,00,3,by mail\n\n')
+    answer = worldsize("export", grades, "--course", ROOT)
+    assert answer.exit_code == 0 and "points given by hand: 2" in answer.output
+    lines = canvas_lines(grades)
+    assert [lines[name][-2:] for name in ("anna", "ben", "noa")] == [["0.5", "5.5"], ["", "2.5"], ["3", ""]]
+    assert "noa_6" not in (grades / attention.FILE).read_text()  # somebody has looked at it
+    worldsize("export", grades, "--lab", "06", "--course", ROOT)
+    sheet = list(csv.reader((grades / f"moodle.{RING}.csv").read_text().splitlines()))
+    assert sheet[1][:4] == ["Participant 1", "anna", "5.5", "6"] and sheet[1][4].startswith("the check, was wrong")
+
+
+def test_a_page_says_the_points_and_the_reason(grades, tmp_path):
+    (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,5.5,<b>late bus</b>\n")
+    assert worldsize("feedback", grades, "--to", tmp_path / "pages", "--course", ROOT).exit_code == 0
+    page = (tmp_path / "pages" / "anna_1" / f"{RING}.html").read_text()
+    assert "Your instructor gave 5.5 points for this lab" in page and "&lt;b&gt;late bus" in page
+    assert "Your instructor gave" not in (tmp_path / "pages" / "ben_2" / f"{RING}.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "line 1: expected the heads student,lab,points,reason, got 'nothing'"),
+        ("name,points\n", "line 1: expected the heads.*got 'name,points'"),
+        (f"{HEADS}anna_1,06,5\n", r"line 2: expected 4 fields \(student, lab, points, reason\), got 3"),
+        (f"{HEADS}dora,06,5,x\n", "line 2: expected a student as table.csv has them.*got 'dora': none in this grading"),
+        (f"{HEADS}1,06,5,x\n1,99,5,x\n", "line 3: expected a lab of the course, such as 06, got '99'"),
+        (f"{HEADS}1,06,many,x\n", "line 2: expected points as a number of at least 0, got 'many'"),
+        (f"{HEADS}1,06,-1,x\n", "line 2: expected points as a number of at least 0, got '-1'"),
+        (f"{HEADS}1,06,nan,x\n", "line 2: expected points as a number of at least 0, got 'nan'"),
+        (f"{HEADS}1,06,5,\n", "line 2: expected a reason, which the student is told, got none"),
+        (f"{HEADS}1,06,5,x\nanna_1,06,4,x\n", f"line 3: expected one line for anna_1 in {RING}, got a second one"),
+        ("\udcff", "expected a CSV such as"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_line_and_nothing_is_written(grades, text, words):
+    (grades / "overrides.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError, match=words):
+        by_hand.read(grades, ROWS, LABS)
+    assert worldsize("export", grades, "--course", ROOT).exit_code == 1
+    assert not (grades / "canvas.csv").exists()
+
+
+def test_books_names_what_is_to_be_given_in_formgrader(grades, tmp_path):
+    (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,5.5,x\n")
+    answer = worldsize("books", grades, "--gradebook", tmp_path / "gradebook.db", "--course", ROOT)
+    assert f"anna_1, {RING}: overrides.csv says 5.5 points: give them in formgrader" in answer.stderr
+
+
+# ---- formgrader --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gradebook(tmp_path: Path) -> Path:
+    path = tmp_path / "gradebook.db"
+    enter(path, *ROWS[:3])
+    with closing(sqlite3.connect(path)) as book, book:
+        cells = dict(book.execute("SELECT cell.name, cell.id FROM base_cell cell WHERE cell.name LIKE 'check_%'"))
+        mine = "SELECT n.id FROM submitted_notebook n JOIN submitted_assignment a ON a.id = n.assignment_id"
+        for student, name, sql in (
+            ("anna_1", "ring_all_reduce", "manual_score = 1.5"), ("anna_1", "all_gather", "extra_credit = 2"),
+            ("ben_2", "ring_all_reduce", "manual_score = 0"),
+        ):  # fmt: skip
+            where = f"cell_id = ? AND notebook_id IN ({mine} WHERE a.student_id = ?)"
+            book.execute(f"UPDATE grade SET {sql} WHERE {where}", (cells[f"check_{name}"], student))
+    return path
+
+
+def test_points_given_in_formgrader_go_out_with_what_the_rows_say_of_the_rest(grades, gradebook):
+    found = hand_points.read(gradebook, ROWS)
+    assert {place: one.points for place, one in found.items()} == {("anna_1", RING): 5.5, ("ben_2", RING): 2.0}
+    assert found["anna_1", RING].reason == "points given by hand: all_gather 2.5, ring_all_reduce 1.5"
+    assert worldsize("export", grades, "--gradebook", gradebook, "--course", ROOT).exit_code == 0
+    lines = canvas_lines(grades)
+    assert [lines[name][-1] for name in ("anna", "ben")] == ["5.5", "2"]
+
+
+def test_the_gradebook_is_not_written_to(gradebook):
+    before = gradebook.read_bytes()
+    hand_points.read(gradebook, ROWS)
+    assert gradebook.read_bytes() == before
+
+
+def test_where_formgrader_and_the_file_differ_the_file_counts_and_a_person_is_told(grades, gradebook):
+    (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,6,x\nben_2,06,2,same\n")
+    answer = worldsize("export", grades, "--gradebook", gradebook, "--course", ROOT)
+    assert answer.stderr.count("those of overrides.csv count") == 1
+    assert f"anna_1, {RING}: overrides.csv says 6 points, formgrader 5.5" in answer.stderr
+    assert canvas_lines(grades)["anna"][-1] == "6"
+
+
+@pytest.mark.parametrize("content", [None, b"no database", b""])
+def test_what_is_no_gradebook_is_one_paragraph(grades, tmp_path, content):
+    path = tmp_path / "none.db"
+    if content is not None:
+        path.write_bytes(content)
+    answer = worldsize("export", grades, "--gradebook", path, "--course", ROOT)
+    assert answer.exit_code == 1 and "expected nbgrader's gradebook" in " ".join(answer.output.split())
+
+
+# ---- Canvas ------------------------------------------------------------------------------------
+
+CANVAS = (
+    "\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Lab 06: the ring (88123),Essay (7),00_start_here (88100),Final Score\n"
+    '"    Points Possible",,,,,6,10,40,(read only)\n'
+    '"Ann, Doe",1,s-1,ann@x,Tue,,,,\n"Ben",2,s-2,ben@x,Tue,,,,\n'
+)
+
+
+def test_canvas_gets_its_own_heads_numbers_and_students(grades, tmp_path):
+    (tmp_path / "theirs.csv").write_text(CANVAS)
+    answer = worldsize("export", grades, "--canvas", tmp_path / "theirs.csv", "--course", ROOT)
+    assert answer.exit_code == 0, answer.output
+    lines = list(csv.reader((grades / "canvas.csv").read_text().splitlines()))
+    assert lines[0][5:] == ["00_start_here (88100)", "Lab 06: the ring (88123)"] and lines[1][5:] == ["40", "6"]
+    assert lines[2:] == [["Ann, Doe", "1", "s-1", "ann@x", "Tue", "0.5", "2.5"], ["Ben", "2", "s-2", "ben@x", "Tue", "", "2.5"]]
+    assert "noa_6, no such number in" in answer.stderr
+    assert "00_start_here (88100): Canvas has 40 points for it, the course 4: marks are not scaled" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CANVAS.replace("Lab 06: the ring (88123)", "Homework 3 (9)"), f"expected one assignment for {RING}.*got none among"),
+        (CANVAS.replace("Essay (7)", "lab 6 again (7)"), "got 'Lab 06: the ring \\(88123\\)' and 'lab 6 again \\(7\\)'"),
+        ("Name,Email\nx,y\n", "line 1: expected Canvas's heads.*got 'Name, Email'"),
+        ("", "line 1: expected Canvas's heads.*got 'nothing'"),
+    ],
+)
+def test_what_is_not_canvass_export_is_named(grades, tmp_path, text, words):
+    (tmp_path / "theirs.csv").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        canvas_columns.read(tmp_path / "theirs.csv", [RING, START])
+
+
+# ---- appeals -----------------------------------------------------------------------------------
+
+
+def test_an_appeal_number_leads_to_its_row_however_it_is_written():
+    graded = GradedFolder(tuple(ROWS[:2]), gone=(ROWS[2],))
+    for one in ROWS[:2]:
+        number = appeal_number(one)
+        assert {appeal.row_of(text, graded) for text in (number, number.upper(), f" {number.replace('-', ' ')}")} == {one}
+
+
+def test_a_number_that_no_page_has_says_what_to_ask_for():
+    with pytest.raises(ValueError, match="expected a number from a page.*got '0000'.*ask for the page"):
+        appeal.row_of("0000", GradedFolder(tuple(ROWS)))

@@ -1,0 +1,84 @@
+"""Marking that starts no process, for tests of what surrounds it: points by what a file says, and a list of what was marked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from worldsize.grade.isolation.bubblewrap import UNSAFE
+from worldsize.grade.marking import batch, submission
+from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
+from worldsize.grade.marking.rows import GradeRow, GradeState
+
+LAB, RING = "00_start_here", "06_ring_all_reduce"
+
+
+@dataclass
+class QuickDesk:
+    """Stands for `Desk`. `marked` has the names of the files in turn; `meanwhile` is called with each before it is marked."""
+
+    states: dict[str, GradeState] = field(default_factory=dict)  # by student
+    points: float = 4.0
+    marked: list[str] = field(default_factory=list)
+    meanwhile: Callable[[MarkingTask], None] = lambda task: None
+
+    def __call__(self, order: MarkingOrder) -> _Place:
+        return _Place(self, order)
+
+
+class _Place:
+    def __init__(self, desk: QuickDesk, order: MarkingOrder) -> None:
+        self._desk, self._order = desk, order
+
+    def mark(self, task: MarkingTask) -> GradeRow:
+        self._desk.meanwhile(task)
+        self._desk.marked.append(task.name)
+        state = self._desk.states.get(task.student, "graded")
+        points = self._desk.points if state == "graded" else 0.0
+        row = task.row(state, "" if state == "graded" else "made up", self._order.seed, self._order.mode == UNSAFE)
+        digest = submission.read_notebook(Path(task.path)).digest
+        return replace(row, points=points, possible=4.0, digest=digest, handed_in=task.note)
+
+    def close(self) -> None:
+        pass
+
+
+def quick_desk(monkeypatch: pytest.MonkeyPatch, **given: object) -> QuickDesk:
+    made = QuickDesk(**given)
+    monkeypatch.setattr(batch, "Desk", made)
+    return made
+
+
+def hand_in(folder: Path, *names: str) -> Path:
+    """Notebooks at these places, such as "anna/06_ring_all_reduce.ipynb", each with other bytes."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"cells": [], "metadata": {"name": name}, "nbformat": 4, "nbformat_minor": 5}))
+    return folder
+
+
+def in_threads(*calls: Callable[[], object]) -> list[object]:
+    """What the calls return, all made at once; the first of their errors is raised."""
+    answers: dict[int, object] = {}
+    errors: list[BaseException] = []
+
+    def answer(k: int, call: Callable[[], object]) -> None:
+        try:
+            answers[k] = call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=answer, args=(k, call)) for k, call in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+    return [answers[k] for k in range(len(calls))]

@@ -1,0 +1,97 @@
+"""Points that a person gave: `overrides.csv` beside the rows, read when marks go out; rows stay what the grader found.
+
+A line is student, lab, points and reason. Left out: points given in formgrader (`nbgrader.hand_points`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.selection import fits
+from worldsize.units import number
+
+FILE = "overrides.csv"
+HEADS = ["student", "lab", "points", "reason"]
+_EXAMPLE = 'student,lab,points,reason\nJane Doe_4711,06,5.5,"the check was wrong"'
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """The points of one student in one lab, and the reason that a student is told."""
+
+    points: float
+    reason: str
+
+
+Given = Mapping[tuple[str, str], ByHand]  # by student and the lab's stem
+NOTHING_GIVEN: Given = MappingProxyType({})
+
+
+def read(grades: Path, rows: Iterable[GradeRow], labs: Iterable[str]) -> dict[tuple[str, str], ByHand]:
+    """What `overrides.csv` says, nothing where there is none. Raises ValueError, which names the line."""
+    path = grades / FILE
+    if not path.is_file():
+        return {}
+
+    try:
+        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: expected a CSV such as\n{_EXAMPLE}\ngot what cannot be read: {error}.") from None
+    if not lines or [head.strip().lower() for head in lines[0]] != HEADS:
+        got = ",".join(lines[0]) if lines else "nothing"
+        raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Such as\n{_EXAMPLE}")
+
+    students = {row.student for row in rows}
+    stems = {name: stem for stem in labs for name in (stem, stem[:2])}
+    found: dict[tuple[str, str], ByHand] = {}
+    for k, line in enumerate(lines[1:], 2):
+        if any(map(str.strip, line)):
+            place, given = _line(f"{path}, line {k}", line, students, stems)
+            if place in found:
+                raise ValueError(f"{path}, line {k}: expected one line for {' in '.join(place)}, got a second one. Remove one.")
+            found[place] = given
+    return found
+
+
+def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, str]) -> tuple[tuple[str, str], ByHand]:
+    if len(line) != len(HEADS):
+        raise ValueError(f"{where}: expected {len(HEADS)} fields ({', '.join(HEADS)}), got {len(line)}. Quote commas.")
+
+    name, lab, points, reason = map(str.strip, line)
+    meant = [student for student in students if fits(student, name)]
+    if len(meant) != 1:
+        got = f"{len(meant)} of this number" if meant else "none in this grading"
+        raise ValueError(f"{where}: expected a student as table.csv has them, or the LMS's number, got {name!r}: {got}.")
+    if lab not in stems:
+        raise ValueError(f"{where}: expected a lab of the course, such as 06, got {lab!r}.")
+    if not reason:
+        raise ValueError(f"{where}: expected a reason, which the student is told, got none.")
+    try:
+        value = float(points)
+        if not 0 <= value < 1e6:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{where}: expected points as a number of at least 0, got {points!r}.") from None
+    return (meant[0], stems[lab]), ByHand(value, reason)
+
+
+def together(overrides: Given, formgrader: Given) -> tuple[dict[tuple[str, str], ByHand], list[str]]:
+    """All points given by hand, and words for each place where the two differ: `overrides.csv` counts there."""
+    words = []
+    for place in sorted(overrides.keys() & formgrader.keys()):
+        ours, theirs = overrides[place].points, formgrader[place].points
+        if ours != theirs:
+            told = f"{FILE} says {number(ours)} points, formgrader {number(theirs)}: those of {FILE} count"
+            words.append(f"{', '.join(place)}: {told}")
+    return {**formgrader, **overrides}, words
+
+
+def for_formgrader(given: Given) -> list[str]:
+    """What is left to do where marks go out of nbgrader's gradebook, which has points by exercise."""
+    told = f"{FILE} says {{}} points: give them in formgrader, where marks go out of the gradebook"
+    return [f"{', '.join(place)}: {told.format(number(one.points))}" for place, one in sorted(given.items())]

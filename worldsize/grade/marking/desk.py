@@ -1,0 +1,125 @@
+"""A place to mark at, and the process that marks there: given a submission, heard, ended where it is lost or full.
+
+What the grader itself loses (a worker that is killed, or fails, or does not end) is tried again, each time with a fresh
+worker; then its row is "lost", which is no mark. Left out: what a worker does (`worker`), and which submissions there
+are (`batch`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict, replace
+
+from worldsize.grade.isolation import cgroups
+from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE
+from worldsize.grade.isolation.shared_time import Patience
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
+from worldsize.grade.marking.rows import GradeRow
+
+_START_S, _FRESH_S = 120.0, 900.0
+_GRACE_S = 30.0
+_LEAVE_S = 2.0  # a sandbox ends with its worker, a little later
+ATTEMPTS = 3
+
+
+class Desk:
+    """A place to mark at, with one worker at a time: after one that lost a submission, or is full, comes a fresh one."""
+
+    def __init__(self, order: MarkingOrder) -> None:
+        self._order = order
+        self._worker: Worker | None = None
+
+    def mark(self, task: MarkingTask) -> GradeRow:
+        """The task's row, of the first attempt that was not lost, or of the last one."""
+        for attempt in range(1, ATTEMPTS):
+            made = self._attempt(task, attempt)
+            if made.state != "lost":
+                return made
+        return self._attempt(task, ATTEMPTS)
+
+    def _attempt(self, task: MarkingTask, attempt: int) -> GradeRow:
+        if self._worker is None:
+            self._worker = Worker(self._order)
+
+        try:
+            made = self._worker.mark(task)
+        except WorkerLost as error:
+            made = task.row("lost", str(error), self._order.seed, unsafe=self._order.mode == UNSAFE)
+        if made.state == "lost" or self._worker.is_full:
+            self.close()
+        return replace(made, attempt=attempt)
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+
+
+class WorkerLost(RuntimeError):
+    """A worker that gave no row; the message says why, for a person."""
+
+
+class Worker:
+    """A marking process, and the time that a submission may take in it."""
+
+    def __init__(self, order: MarkingOrder) -> None:
+        self._wall_s = order.limits.wall_s
+        self._more_s = _GRACE_S
+        if order.mode == FRESH:
+            self._more_s += _FRESH_S
+        self._first = True
+        self.is_full = False  # of what submissions left in its memory
+        self._process = subprocess.Popen(
+            [sys.executable, "-s", "-P", "-m", "worldsize.grade.marking.worker", str(os.getpid())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}, start_new_session=True,
+        )  # fmt: skip
+        self._send(asdict(order))
+
+    def mark(self, task: MarkingTask) -> GradeRow:
+        """The task's row. Raises WorkerLost where the process ended or took too long."""
+        more_s = self._more_s
+        if self._first:
+            more_s += _START_S
+            self._first = False
+        self._send(asdict(task))
+
+        patience = Patience(self._wall_s, more_s)
+        heard = bytearray()
+        while not heard.endswith(b"\n"):
+            left_s = patience.left_s()
+            if left_s <= 0:
+                own_s = self._wall_s + more_s
+                raise WorkerLost(f"the process that marked it had no row after {own_s:g} s of a machine of its own")
+            if not select.select([self._process.stdout], [], [], left_s)[0]:
+                continue
+
+            data = os.read(self._process.stdout.fileno(), 1 << 20)
+            if not data:
+                raise WorkerLost("the process that marked it ended before it had a row")
+            heard += data
+
+        answer = json.loads(heard)
+        self.is_full = answer["full"]
+        return rows.from_dict(answer["row"])
+
+    def _send(self, message: dict) -> None:
+        """What is gone is noticed when it is heard."""
+        with suppress(OSError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End it and its sandbox."""
+        self._process.kill()
+        self._process.wait()
+        cgroups.remove_left_behind(_LEAVE_S)
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                stream.close()

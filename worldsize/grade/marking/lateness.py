@@ -1,0 +1,83 @@
+"""How late a submission came: reported in rows, tables and pages, and nothing taken off, which is the LMS's to do.
+
+Canvas writes that something is late into the file's name; `nbgrader submit` leaves the moment in `timestamp.txt`, which is
+compared with a due date. The time of a file itself says when it was copied, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from worldsize.grade.marking import submission
+from worldsize.grade.marking.submission import Ungradable
+from worldsize.grade.marking.submissions_folder import HandedIn
+from worldsize.units import count
+
+_TIMESTAMP = re.compile(r"(?P<moment>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.\d+)?(?: (?P<zone>[\w/+-]+))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class DueDates:
+    """`of_labs` by stem, and the one of all `others`."""
+
+    of_labs: dict[str, datetime] = field(default_factory=dict)
+    others: datetime | None = None
+
+    def of(self, lab: str) -> datetime | None:
+        return self.of_labs.get(lab, self.others)
+
+
+def due_dates(texts: Iterable[str], labs: Iterable[str]) -> DueDates:
+    """["06=2026-11-01 23:59", "2026-12-01 23:59+01:00"] -> that of lab 06, and of all others. Without an offset it is local.
+
+    Raises ValueError.
+    """
+    stems = {name: stem for stem in labs for name in (stem, stem[:2])}
+    of_labs: dict[str, datetime] = {}
+    others = None
+    for text in texts:
+        lab, equals, moment = text.rpartition("=")
+        if equals and lab not in stems:
+            raise ValueError(f"--due: expected a lab of the course before '=' ({', '.join(stems)}), got {lab!r}.")
+        try:
+            due = datetime.fromisoformat(moment).astimezone()
+        except ValueError:
+            example = '"2026-11-01 23:59" or "06=2026-11-01 23:59+01:00"'
+            raise ValueError(f"--due: expected a date and time such as {example}, got {text!r}.") from None
+
+        if equals:
+            of_labs[stems[lab]] = due
+        else:
+            others = due
+    return DueDates(of_labs, others)
+
+
+def late(one: HandedIn, due: DueDates) -> str:
+    """By how much a submission was late, "" where it was not or nobody knows."""
+    date = due.of(one.lab)
+    moment = _handed_in_at(one) if date else None
+    if not moment or moment <= date:
+        return ""
+
+    minutes = int((moment - date).total_seconds() // 60)
+    if minutes < 120:
+        return f"{count(max(1, minutes), 'minute')} late"
+    if minutes < 2 * 24 * 60:
+        return f"{count(minutes // 60, 'hour')} late"
+    return f"{count(minutes // (24 * 60), 'day')} late"
+
+
+def _handed_in_at(one: HandedIn) -> datetime | None:
+    """What nbgrader's timestamp.txt beside the notebook says."""
+    try:
+        found = _TIMESTAMP.match(submission.read(one.path.with_name("timestamp.txt"))[:100].decode())
+        if found is None:
+            return None
+        zone = UTC if found["zone"] in (None, "UTC") else ZoneInfo(found["zone"])
+        return datetime.fromisoformat(found["moment"]).replace(tzinfo=zone)
+    except (Ungradable, ValueError, ZoneInfoNotFoundError):
+        return None

@@ -1,0 +1,82 @@
+"""Grades of several folders as one: the shards of a folder of submissions that were graded on machines of their own.
+
+All have to be of one seed, and of a row that two have made both must say the same; what one of them lost, another may
+have. Left out: shards that were graded into one folder that all machines see, which is whole by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, read_graded, read_record, write_record
+from worldsize.grade.marking.rows import GradeRow
+
+
+def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
+    """Put the rows of every folder of grades in `parts` into `out`, which may have rows already, and return all of it.
+
+    Raises ValueError, and has written nothing, for folders of different seeds, releases or rows.
+    """
+    records = {part: _record(part) for part in dict.fromkeys([*([out] if _has_grades(out) else []), *parts])}
+    seeds = {record.seed: part for part, record in records.items()}
+    if len(seeds) > 1:
+        told = ", ".join(f"{seed} in {part}" for seed, part in sorted(seeds.items()))
+        raise ValueError(f"merge: expected folders that were graded with one seed, got {told}. Give every shard the same --seed.")
+
+    kept: dict[str, tuple[GradeRow, Path]] = {}
+    for part, record in records.items():
+        for row in rows.read_all(part, messages=False):
+            if record.paths is None or row.file_name in record.paths:
+                _take(kept, row, part)
+    _expect_one_release(kept)
+
+    paths: dict[str, str] = {}
+    for record in records.values():
+        paths |= record.paths or {}
+    for name, (_, part) in kept.items():
+        if part != out:
+            rows.write(rows.read(part / "rows" / name), out / "rows")
+    write_record(out, GradingRecord(next(iter(seeds)), paths))
+    return read_graded(out)
+
+
+def _has_grades(out: Path) -> bool:
+    return GradingRecord.place(out).is_file()
+
+
+def _record(part: Path) -> GradingRecord:
+    read_graded(part)  # says what is wrong with it
+    record = read_record(part)
+    if record is None:
+        raise ValueError(f"{part}: expected a folder of grades with its grading.json, got none. Grade again with --seed.")
+    return record
+
+
+def _take(kept: dict[str, tuple[GradeRow, Path]], row: GradeRow, part: Path) -> None:
+    """Of one row in two folders that which was not lost. Raises ValueError where they say different things."""
+    other, where = kept.setdefault(row.file_name, (row, part))
+    if other.state == "lost" and row.state != "lost":
+        kept[row.file_name] = row, part
+    elif row.state != "lost" and (other.digest, other.result) != (row.digest, row.result):
+        raise ValueError(
+            f"merge: expected one mark for {row.student}, {row.lab or row.path}, got {_told(other)} in {where} and "
+            f"{_told(row)} in {part}. Remove the wrong one's {row.file_name}, or grade that file again in both."
+        )
+
+
+def _told(row: GradeRow) -> str:
+    return f"{row.state} {row.points:g} (file {row.digest[:8] or 'unread'}, release {row.release[:8] or 'unknown'})"
+
+
+def _expect_one_release(kept: dict[str, tuple[GradeRow, Path]]) -> None:
+    found: dict[str, dict[str, Path]] = {}
+    for row, part in kept.values():
+        found.setdefault(row.lab, {})[row.release] = part
+    for lab, releases in sorted(found.items()):
+        if len(releases) > 1:
+            told = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())
+            raise ValueError(
+                f"merge: expected rows of one release of {lab or 'no lab'}, got {told}. Install the same package on all."
+            )

@@ -1,0 +1,93 @@
+"""An appeal: the row of a number is marked again with the seed that it had, and shown beside the mark.
+
+Nothing is written: what comes of an appeal goes into `overrides.csv`. Left out: how marking goes (`desk`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from worldsize.grade import course
+from worldsize.grade.isolation import bubblewrap
+from worldsize.grade.isolation.limits import Limits
+from worldsize.grade.marking import submission
+from worldsize.grade.marking.desk import Desk
+from worldsize.grade.marking.grading_record import GradedFolder
+from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
+from worldsize.grade.marking.releases import releases
+from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.submission import Ungradable
+from worldsize.grade.reports.feedback_page import appeal_number
+from worldsize.grade.reports.table import one_line
+from worldsize.units import number
+
+
+def row_of(asked: str, graded: GradedFolder) -> GradeRow:
+    """The row whose page has this appeal number. Raises ValueError where none has."""
+    wanted = _plain(asked)
+    for row in (*graded.rows, *graded.gone):
+        if _plain(appeal_number(row)) == wanted:
+            return row
+    raise ValueError(
+        f"appeal: expected a number from a page of feedback of this grading, such as {_example(graded)}, got {asked!r}. A "
+        f"student who handed in again, or a grading with another seed, has another number: ask for the page."
+    )
+
+
+def _example(graded: GradedFolder) -> str:
+    return appeal_number(graded.rows[0]) if graded.rows else "0123-4567-89ab-cdef"
+
+
+def _plain(text: str) -> str:
+    return "".join(text.lower().split()).replace("-", "")
+
+
+def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
+    """The row's file marked once more, here and now. Raises ValueError where the file is not the one that was marked."""
+    path = submissions / row.path
+    try:
+        digest = submission.read_notebook(path).digest
+    except Ungradable as error:
+        raise ValueError(f"{path}: expected the file that was marked, but {error}. Name the folder that was graded.") from None
+    if digest != row.digest:
+        raise ValueError(
+            f"{path}: expected the file that was marked ({row.digest[:12]}…), got another one ({digest[:12]}…): it was "
+            f"handed in again since. Put the old one into its place, or grade again."
+        )
+
+    mode = bubblewrap.UNSAFE if row.unsafe else bubblewrap.best_mode()
+    desk = Desk(MarkingOrder(str(root), mode, row.seed, Limits()))
+    try:
+        return desk.mark(MarkingTask(row.student, row.lab, str(path), row.path, row.handed_in))
+    finally:
+        desk.close()
+
+
+def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
+    """Both, exercise by exercise, and what the difference may come from."""
+    head = f"{row.student}, {row.lab}, {row.path}: seed {row.seed}"
+    points = f"the mark: {_points(row)}; now: {_points(again)}"
+    now = {e.id: e for e in again.exercises}
+    lines = []
+    for e in row.exercises:
+        other = now.get(e.id)
+        same = other is not None and (other.state, other.points, other.mismatch) == (e.state, e.points, e.mismatch)
+        told = f"{e.state}, {number(e.points)} of {number(e.possible)}{'; the same now' if same else ''}"
+        lines.append(f"  {e.title} {e.id}: {told}")
+        if e.mismatch:
+            lines.append(f"    {e.mismatch.splitlines()[0]}")
+        if not same:
+            told = "not there" if other is None else f"{other.state}, {number(other.points)}"
+            said = f": {other.mismatch.splitlines()[0]}" if other is not None and other.mismatch else ""
+            lines.append(f"    now {told}{said}")
+
+    release = releases(course.load(root)).get(row.lab, "")
+    if release != row.release:
+        lines.append(f"  the release has changed since: {row.release or 'unknown'} then, {release} now")
+    if row.host != again.host and row.host:
+        lines.append(f"  marked on {row.host}, attempt {row.attempt}, in {row.seconds:.1f} s")
+    return "\n".join(map(one_line, [head, points, *lines]))
+
+
+def _points(row: GradeRow) -> str:
+    return f"{row.state}, {number(row.points)} of {number(row.possible)}"

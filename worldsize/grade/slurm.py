@@ -1,0 +1,287 @@
+"""A folder graded by Slurm: shards as tasks of job arrays, into one folder that all nodes see.
+
+Each task is `batch.grade` on its node, which tries there whether a sandbox works. What a task did not come to, because its
+node was lost, its time was up or the node refused a sandbox, is submitted again, twice at most, and without the nodes that
+refused. Arrays have fewer tasks than the cluster's MaxArraySize. submitit submits; the state is asked of squeue, since
+accounting, which submitit asks, is not everywhere. Left out: marking (`marking`), tables (`reports`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import re
+import secrets
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from worldsize.engines.hosts.ways.from_text import hosts_from_text
+from worldsize.engines.hosts.ways.on_node import PACKAGE_PATH
+from worldsize.engines.hosts.ways.slurm import ALIVE, STRONGER_VARIABLES, Slurm, ask, import_submitit
+from worldsize.engines.hosts.ways.way import NoHosts
+from worldsize.grade import course
+from worldsize.grade.isolation.bubblewrap import NoSandbox
+from worldsize.grade.marking import rows, submissions_folder
+from worldsize.grade.marking.batch import fixed_seed, grade, path_in, settled
+from worldsize.grade.marking.grading_record import GradedFolder, read_graded
+from worldsize.grade.marking.lateness import DueDates
+from worldsize.grade.marking.rows import file_name
+from worldsize.grade.marking.selection import Selection, Shard, expect_found
+from worldsize.grade.marking.submissions_folder import HandedIn
+
+OnProgress = Callable[[int, int, str], None]
+ROUNDS = 3
+_SHARDS_A_NODE = 4  # so that a node that is slow, or lost, has little left to do
+_LEAST_ROWS = 8  # of a shard: a task costs some seconds before its first row
+_LOOK_S = 2.0
+_CPUS = 2
+_SETUP: tuple[str, ...] = ()  # lines of a job's script, before its program
+_MOST_TASKS = 1000  # where Slurm does not say its MaxArraySize, whose default is 1001
+
+
+@dataclass(frozen=True)
+class ShardCall:
+    """What one task does: the arguments of `grade` on its node."""
+
+    folder: Path
+    out: Path
+    root: Path
+    jobs: int
+    seed: int
+    selection: Selection
+    due: DueDates
+
+
+@dataclass(frozen=True)
+class ShardEnd:
+    """How one task ended; `why` says so in words where it is not "done"."""
+
+    shard: Shard
+    kind: Literal["done", "refused", "failed", "lost"]
+    why: str = ""
+    host: str = ""
+
+
+def grade_shard(call: ShardCall) -> ShardEnd:
+    """A task, on its node."""
+    shard, host = call.selection.shard, platform.node()
+    try:
+        for path in (call.folder, call.out, call.root):
+            if not path.is_dir():
+                raise ValueError(f"expected {path}, got no such folder: it has to be one that all nodes see")
+        grade(call.folder, call.out, call.jobs, root=call.root, seed=call.seed, selection=call.selection, due=call.due)
+    except NoSandbox as error:
+        return ShardEnd(shard, "refused", str(error), host)
+    except (ValueError, OSError) as error:
+        return ShardEnd(shard, "failed", str(error), host)
+    return ShardEnd(shard, "done", host=host)
+
+
+@dataclass(frozen=True)
+class SlurmGrading:
+    """What came of it: the folder, and the tasks that did not come to their end in any round."""
+
+    folder: GradedFolder
+    unfinished: tuple[ShardEnd, ...]
+    tasks: int
+
+
+def parameters_from_text(text: str) -> dict[str, Any]:
+    """"nodes=2,partition=debug,cpus_per_task=4" -> parameters of submitit's. Raises ValueError."""
+    try:
+        way = hosts_from_text(f"slurm:{text}").way
+    except ValueError as error:
+        raise ValueError(re.sub(r"^WORLDSIZE_HOSTS='slurm:", "--slurm='", str(error))) from None
+    assert isinstance(way, Slurm)
+    return way.parameters
+
+
+def grade_on_slurm(
+    folder: Path, out: Path, text: str, root: Path | None = None, seed: int | None = None,
+    selection: Selection = Selection(), due: DueDates = DueDates(), progress: OnProgress | None = None,  # noqa: B008 - frozen
+    jobs: int | None = None,
+) -> SlurmGrading:  # fmt: skip
+    """Grade `folder` into `out` on as many nodes at once as `text` says, in each task `jobs` at once or one a processor.
+
+    Raises ValueError, and NoHosts without a Slurm.
+    """
+    parameters = parameters_from_text(text)
+    missing = [program for program in ("sbatch", "squeue", "scancel", "scontrol") if shutil.which(program) is None]
+    if missing:
+        raise NoHosts(f"--slurm: expected the program {missing[0]} here, got none. Run this on a login node of the cluster.")
+    try:
+        import_submitit()
+    except ModuleNotFoundError as error:
+        raise NoHosts(str(error)) from None
+
+    root = (root or course.default_root()).resolve()
+    folder, out = folder.resolve(), out.resolve()
+    labs = course.load(root)
+    found = settled(submissions_folder.find(folder, labs), labs)
+    expect_found(selection, (one.student for one in found), (path_in(folder, one) for one in found))
+    names = [name for one in found if (name := _asked(one, folder, out, selection))]
+    if not names:
+        raise ValueError(f"{folder}: expected submissions that are asked for, got none.")
+
+    (out / "leases").mkdir(parents=True, exist_ok=True)
+    seed = fixed_seed(out, seed)
+    nodes = parameters.get("nodes", 1)
+    count = max(1, min(_SHARDS_A_NODE * nodes, len(names) // _LEAST_ROWS))
+    jobs = jobs or parameters.get("cpus_per_task", _CPUS)
+    calls = [
+        ShardCall(folder, out, root, jobs, seed, replace(selection, shard=Shard(k, count)), due) for k in range(1, count + 1)
+    ]
+
+    rounds = _Rounds(out, parameters, _Rows(out, names, progress))
+    unfinished = rounds.run(calls)
+    return SlurmGrading(read_graded(out), tuple(unfinished), rounds.tasks)
+
+
+def _asked(one: HandedIn, folder: Path, out: Path, selection: Selection) -> str:
+    """The name of a submission's row, "" where it is not asked for."""
+    path = path_in(folder, one)
+    name = file_name(one.student, one.lab, path)
+    row = rows.read(out / "rows" / name) if selection.crashed and rows.identity(out, name) else None
+    return name if selection.has(one.student, one.lab, path, name, row) else ""
+
+
+class _Rows:
+    """How many rows of those asked for were written since it began."""
+
+    def __init__(self, out: Path, names: Sequence[str], progress: OnProgress | None) -> None:
+        self._out, self._progress = out, progress
+        self._before = {name: rows.identity(out, name) for name in names}
+
+    def tell(self, words: str) -> None:
+        if self._progress is not None:
+            made = sum(rows.identity(self._out, name) != before for name, before in self._before.items())
+            self._progress(made, len(self._before), words)
+
+
+class _Rounds:
+    """Tasks submitted, followed, and submitted again where they did not come to their end."""
+
+    def __init__(self, out: Path, parameters: Mapping[str, Any], told: _Rows) -> None:
+        self._folder = out / "slurm" / secrets.token_hex(4)
+        self._parameters = dict(parameters)
+        self._told = told
+        self._refusing: set[str] = set()
+        self.tasks = 0
+
+    def run(self, calls: Sequence[ShardCall]) -> list[ShardEnd]:
+        """How those of them ended that are not done."""
+        ends: dict[Shard, ShardEnd] = {}
+        for number in range(1, ROUNDS + 1):
+            try:
+                made = self._round(calls, number)
+            except NoHosts:  # every node has refused a sandbox, say
+                if number == 1:
+                    raise
+                break
+            ends |= {end.shard: end for end in made}
+            again = {end.shard for end in made if end.kind in ("lost", "refused")}
+            self._refusing |= {end.host for end in made if end.kind == "refused"}
+            calls = [call for call in calls if call.selection.shard in again]
+            if not calls:
+                break
+        bad = [end for end in ends.values() if end.kind != "done"]
+        if not bad:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return bad
+
+    def _round(self, calls: Sequence[ShardCall], number: int) -> list[ShardEnd]:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.tasks += len(calls)
+        tasks: list[tuple[ShardCall, Any]] = []
+        try:
+            with _as_submitted_here():
+                for chunk in _chunks(calls, _most_tasks()):
+                    tasks += zip(chunk, self._submit(chunk, len(calls)), strict=True)
+            self._follow([job for _, job in tasks], f"round {number}" if number > 1 else "")
+        except BaseException:
+            _cancel([job for _, job in tasks])
+            raise
+        return [self._end(call, job) for call, job in tasks]
+
+    def _submit(self, calls: Sequence[ShardCall], of: int) -> list[Any]:
+        submitit = import_submitit()
+        executor = submitit.AutoExecutor(folder=self._folder, cluster="slurm")
+        given = dict(self._parameters)
+        at_once = max(1, given.pop("nodes", 1) * len(calls) // of)
+        options = {**given.pop("slurm_additional_parameters", {}), "export": "NONE", "no-requeue": True}
+        if self._refusing:
+            options["exclude"] = ",".join(sorted(self._refusing))
+        path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
+        try:
+            executor.update_parameters(
+                **{"cpus_per_task": _CPUS, "slurm_signal_delay_s": 0, **given},
+                name="worldsize-grade", nodes=1, tasks_per_node=1, slurm_array_parallelism=at_once,
+                slurm_additional_parameters=options, slurm_setup=[*given.pop("slurm_setup", ()), *_SETUP, path],
+                slurm_srun_args=[*given.pop("slurm_srun_args", ()), "--export=ALL"],
+            )  # fmt: skip
+            with redirect_stderr(io.StringIO()):  # where submitit prints sbatch's complaint too
+                return executor.map_array(grade_shard, calls)
+        except (NameError, AssertionError, TypeError) as error:
+            raise ValueError(f"--slurm: {str(error).splitlines()[0]}") from None
+        except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
+            raise NoHosts(f"--slurm: Slurm does not take the job: {str(error).strip()}. sinfo shows what there is.") from None
+
+    def _follow(self, jobs: Sequence[Any], words: str) -> None:
+        """Until Slurm knows none of the jobs any more."""
+        while alive := _alive({job.job_id.partition("_")[0] for job in jobs}):
+            self._told.tell(f"{words} {alive} tasks left".strip())
+            time.sleep(_LOOK_S)
+        self._told.tell(words)
+
+    def _end(self, call: ShardCall, job: Any) -> ShardEnd:
+        if job.paths.result_pickle.exists():
+            with suppress(Exception):  # of what raised there, submitit makes an error of its own
+                return job.result()
+        said = job.paths.stderr.read_text(errors="replace").strip().splitlines() if job.paths.stderr.exists() else []
+        last = said[-1][:300] if said else "nothing"
+        return ShardEnd(call.selection.shard, "lost", f"Slurm job {job.job_id} ended before its shard did; it said last: {last}")
+
+
+@contextmanager
+def _as_submitted_here() -> Iterator[None]:
+    """Without what would change a job's script from outside."""
+    stronger = {name: os.environ.pop(name) for name in STRONGER_VARIABLES if name in os.environ}
+    umask = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+        os.environ.update(stronger)
+
+
+def _chunks(calls: Sequence[ShardCall], most: int) -> Iterator[Sequence[ShardCall]]:
+    for k in range(0, len(calls), most):
+        yield calls[k : k + most]
+
+
+def _most_tasks() -> int:
+    """Of one array: numbers below MaxArraySize are allowed."""
+    found = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", ask("scontrol", "show", "config").stdout, re.MULTILINE)
+    return max(1, int(found[1]) - 1) if found else _MOST_TASKS
+
+
+def _alive(numbers: set[str]) -> int:
+    """How many tasks of these arrays wait or run."""
+    done = ask("squeue", "-h", "-r", "-t", "all", "-j", ",".join(sorted(numbers)), "-o", "%T")
+    if done.returncode and "Invalid job id" not in done.stderr:
+        return len(numbers)  # it does not answer now
+    return sum(state in ALIVE for state in done.stdout.split())
+
+
+def _cancel(jobs: Sequence[Any]) -> None:
+    numbers = sorted({job.job_id.partition("_")[0] for job in jobs})
+    if numbers:
+        with suppress(NoHosts):
+            ask("scancel", *numbers)
