@@ -103,6 +103,7 @@ def _undeclared(module: Path, *extras: str) -> list[str]:
 @pytest.mark.parametrize("module", MODULES, ids=_name)
 def test_what_a_module_imports_is_a_dependency(module: Path) -> None:
     extras = ["instructor"] if _name(module).startswith(FOR_INSTRUCTORS) else []
+    extras += ["site"] if _name(module).startswith("worldsize/authoring/site/") else []
     extras += ["cluster"] if _name(module).startswith(FOR_CLUSTERS) else []
     assert _undeclared(module, *extras) == []
 
@@ -114,7 +115,7 @@ def test_what_a_lab_imports_is_a_dependency(source: Path) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=_name)
 def test_what_a_test_or_a_bench_imports_is_a_dependency(program: Path) -> None:
-    assert _undeclared(program, "cluster", "instructor", "dev") == []
+    assert _undeclared(program, "cluster", "instructor", "site", "dev") == []
 
 
 def test_no_room_is_crowded() -> None:
