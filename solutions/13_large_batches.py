@@ -376,7 +376,7 @@ check.big_batch_step(big_batch_step)
 
 # %% [markdown]
 # Now one step on 1,024 images: on one rank in one part, and on two ranks in parts. DDP sends through a process group;
-# `use_fabric` gives it one over our recorded messages. How much is sent, and what is the peak of memory, besides weights and
+# `use_fabric` gives it one over our recorded messages. How much is sent, and what is the peak memory, besides weights and
 # images?
 
 # %%
@@ -384,7 +384,7 @@ lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: w
 
 # %%
 def big_step(fabric, count):
-    """One step on this rank's images, cut into so many parts: the weights afterwards, and the peak of memory."""
+    """One step on this rank's images, cut into so many parts: the weights afterwards, and the peak memory."""
     use_fabric(fabric)
     ddp = DistributedDataParallel(strided_cnn(0))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
@@ -418,13 +418,13 @@ peaks = [(count, run[0][1] if done else None) for count, run in in_parts.items()
 lab.measure("memory", dict(peaks)[8] / dict(peaks)[1] if done else None)
 figures.curves(
     [figures.Curve("your step", peaks, [(count, peaks[0][1] / count) for count in cuts] if done else ())],
-    "Does the memory of a step fall as its parts become more?", x="parts of a rank's images", y="peak of memory (bytes)",
+    "Does the memory of a step fall as its parts become more?", x="parts of a rank's images", y="peak memory (bytes)",
     log=True,
 )
 
 # %% [markdown]
-# Gradients are there however small the parts are; only activations shrink. And it is the same arithmetic in more and smaller
-# pieces: accumulation buys memory, and no time.
+# The dashed line is the peak of one part, divided by the number of parts. Gradients are there however small the parts are; only
+# activations shrink. And it is the same arithmetic in more and smaller pieces: accumulation buys memory, and no time.
 
 # %% [markdown]
 # ## How noisy is a gradient?
