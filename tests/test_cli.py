@@ -56,7 +56,7 @@ def test_help_groups_the_commands_by_who_uses_them() -> None:
         "Options": [],
         "Students": ["doctor", "run", "progress", "join"],
         "Instructors": ["grade", "merge", "export", "appeal", "books", "feedback", "similarity", "gradescope"],
-        "Authors": ["build", "covers", "release"],
+        "Authors": ["build", "covers", "site", "release"],
     }
 
 
