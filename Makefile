@@ -42,7 +42,7 @@ endef
 WITH_UV = $(filter-out pip,$(TORCH))
 PIP_INSTALL = $(if $(WITH_UV),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
 define small_torch
-	@echo "No NVIDIA GPU: PyTorch without CUDA, 3.3 GB on disk for the whole course in place of 7 (TORCH=pip: with CUDA)"
+	@echo "No NVIDIA GPU: PyTorch without CUDA, 3.1 GB on disk for the whole course in place of 7 (TORCH=pip: with CUDA)"
 	@$(PY) -m pip install -q --timeout 15 --retries 1 --no-deps -i $(CPU_BUILDS) -c $(CONSTRAINTS) torch \
 	  > $(VENV)/torch.log 2>&1 || echo "It cannot be had from $(CPU_BUILDS) (why: $(VENV)/torch.log): pip's PyTorch comes instead"
 endef
