@@ -38,22 +38,25 @@ define no_python
   "has one of these versions under another name, say so, for example: make $(or $(MAKECMDGOALS),lab) PYTHON=python3.12" >&2; exit 1; }
 endef
 
-# $(call install,what): one line of progress in a terminal; the whole log is kept beside the environment
+# $(call install,what): one line of progress in a terminal; the whole log is kept beside the environment. An install that was
+# cut short leaves halves of packages, which pip takes for whole: then it begins anew, from what pip has kept of the downloads.
 WITH_UV = $(filter-out pip,$(TORCH))
 PIP_INSTALL = $(if $(WITH_UV),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
 define small_torch
-	@echo "No NVIDIA GPU: PyTorch without CUDA, 3.3 GB on disk for the whole course in place of 7 (TORCH=pip: with CUDA)"
+	@echo "No NVIDIA GPU: PyTorch without CUDA, which is 4 GB smaller on disk (TORCH=pip: with CUDA)"
 	@$(PY) -m pip install -q --timeout 15 --retries 1 --no-deps -i $(CPU_BUILDS) -c $(CONSTRAINTS) torch \
 	  > $(VENV)/torch.log 2>&1 || echo "It cannot be had from $(CPU_BUILDS) (why: $(VENV)/torch.log): pip's PyTorch comes instead"
 endef
 define install
 	@echo "Installing $(1) into $(VENV): some minutes the first time. Log: $(VENV)/install.log"
+	@if [ -e $(VENV)/.unfinished ]; then echo "The last install was cut short: this one begins anew"; \
+	  $(PYTHON) -m venv --clear $(VENV) || exit 1; fi; touch $(VENV)/.unfinished
 	$(if $(TRY_SMALL),$(small_torch))
 	$(if $(WITH_UV),@$(PY) -m pip install -q -c $(CONSTRAINTS) uv)
 	@$(PIP_INSTALL) -c $(CONSTRAINTS) -e '$(1)' 2>&1 | tee $(VENV)/install.log | \
 	  while IFS= read -r line; do if [ -t 1 ]; then printf '\r\033[K%.76s' "$$line"; fi; done \
 	  || { tail -n 12 $(VENV)/install.log; exit 1; }
-	@if [ -t 1 ]; then printf '\r\033[K'; fi; touch $@
+	@if [ -t 1 ]; then printf '\r\033[K'; fi; rm $(VENV)/.unfinished; touch $@
 endef
 
 .PHONY: lab known-lab setup test quick soak build site bench support constraints clean

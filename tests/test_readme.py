@@ -18,7 +18,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 BOTH = README + CONTRIBUTING
 CODE = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", BOTH, re.MULTILINE | re.DOTALL))
 ROW = re.compile(r"^\| (\d\d) \| \[(.+?)\]\((.+?)\) \| (\d+) \| (\d+) \|$", re.MULTILINE)
-PATTERNS = {"solutions/NN_topic.py"}
+PATTERNS = {"solutions/NN_topic.py", "build/site/"}
 PATHS = set(re.findall(r"`([\w./]+/[\w./]*|[\w-]+\.(?:txt|toml|yml))`", BOTH)) - PATTERNS
 LABS_IN_README = {found[0]: found[1:] for found in ROW.findall(README)}
 

@@ -132,6 +132,25 @@ def test_a_second_call_installs_nothing(tmp_path: Path) -> None:
     assert "pip install" not in dry_run("setup", tmp_path) + dry_run("test", tmp_path)
 
 
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_an_install_that_was_cut_short_begins_anew_and_pip_never_sees_its_halves(tmp_path: Path, ends_well: bool) -> None:
+    """With Pythons that only note what they were asked for."""
+    notes, venv = tmp_path / "notes", tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    for program in (tmp_path / "python3", venv / "bin/python", venv / "bin/pip"):
+        code = 0 if ends_well or program.parent == tmp_path else 1
+        program.write_text(f'#!/bin/sh\necho "$*" >> {notes}\nexit {code}\n')
+        program.chmod(0o755)
+    (venv / ".unfinished").touch()
+    command = ["make", "setup", f"VENV={venv}", f"PYTHON={tmp_path / 'python3'}", "TORCH=pip"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert "begins anew" in done.stdout
+    cleared, installed = notes.read_text().splitlines()
+    assert cleared.startswith("-m venv --clear") and installed.startswith("-m pip install")
+    assert (done.returncode == 0, (venv / ".lab").exists()) == (ends_well, ends_well)
+    assert (venv / ".unfinished").exists() != ends_well
+
+
 def explained(tmp_path: Path, python: str) -> str:
     """What `make setup` says with this Python; it must fail."""
     command = ["make", "setup", f"VENV={tmp_path / 'venv'}", f"PYTHON={python}"]

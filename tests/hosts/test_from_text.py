@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from worldsize.engines import current
 from worldsize.engines.hosts.ways.from_text import hosts_from_text
 from worldsize.engines.hosts.ways.programs import Ssh
-from worldsize.engines.hosts.ways.slurm import Slurm
+from worldsize.engines.hosts.ways.slurm import Slurm, import_submitit
 from worldsize.engines.hosts.ways.way import NoHosts
 from worldsize.launch import launch
 
@@ -97,3 +99,9 @@ def test_who_closed_hosts_decided_launches_here(monkeypatch: pytest.MonkeyPatch)
 def test_slurm_refuses_what_would_break_its_gang(given: dict, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         Slurm(**given)
+
+
+def test_without_submitit_the_extra_that_brings_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install -c constraints.txt -e '.\[cluster\]'"):
+        import_submitit()
