@@ -29,7 +29,7 @@ def write_whole(path: Path, data: str | bytes, mode: int | None = None, durable:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
     except BaseException:
         part.unlink(missing_ok=True)
         raise
