@@ -49,12 +49,12 @@ def lets_all_ranks_drift_apart(fabric, task):
     return block(fabric, task, norm=lambda _, w: w, bias=lambda _, w: w)
 
 
-@answers.is_wrong("(its tokens of y in step 2)", "the gradient of its own tokens: down_bias drifts apart")
+@answers.is_wrong("(its tokens of y in step 2)", "the gradient of its own tokens:", "down_bias")
 def forgets_the_bias_alone(fabric, task):
     return block(fabric, task, bias=lambda _, w: w)
 
 
-@answers.is_wrong("(its tokens of y in step 2)", "the gradient of its own tokens: scale and shift drift apart")
+@answers.is_wrong("(its tokens of y in step 2)", "the gradient of its own tokens: scale")
 def forgets_the_norm_alone(fabric, task):
     return block(fabric, task, norm=lambda _, w: w)
 

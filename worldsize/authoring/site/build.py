@@ -88,6 +88,7 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
     shutil.copytree(root / "docs" / "site", staged)
     shutil.copytree(root / "labs" / "covers", staged / "labs" / "covers")
     shutil.copytree(root / "labs" / "covers", staged / "_extra" / "covers")
+    shutil.copytree(root / "docs" / "pictures", staged / "_extra" / "pictures")
 
     labs = {source.stem: nbformat.reads(notebooks(source)[1], as_version=4) for source in runs}
     glossary = (staged / "glossary.md").read_text(encoding="utf-8")
