@@ -130,12 +130,12 @@ lab.predict(
 run = launch(train, ranks, args=(plain, 4, 0, work_s), link=Link("10 MB/s"))
 step_s = run[0][-1][1] / run[0][-1][0]
 lab.measure("waits", 100 * (1 - work_s / step_s))
-print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it is not computing")
+print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it is not this computing")
 figures.timeline(run)
 
 # %% [markdown]
-# In a data centre this is hidden: Lab 11 sends inside backward, and links are thousands of times as fast. But models grow, and
-# some people train over the internet. Whoever cannot buy bandwidth has to send less.
+# In a data centre this is hidden: Lab 11 sends inside backward, and a link of 400 Gbit/s is 5,000 times as fast. But models
+# grow, and some people train over the internet. Whoever cannot buy bandwidth has to send less.
 #
 # There are three ways: **fewer bits** a number, **fewer numbers**, and **fewer messages**.
 
@@ -206,7 +206,7 @@ lab.predict(
 )
 
 # %% [markdown]
-# And the other 99 %? Thrown away, they are lost: what is small stays small, step after step, and is never sent. **Error
+# And the other 99 %? Thrown away, they are lost: what is small stays small, step after step, and may never be sent. **Error
 # feedback** (Seide and others, 2014) keeps what was not sent as a **residual**, and adds it to the next gradient. A small
 # number that always points the same way grows there, until it is among the largest.
 #
@@ -316,7 +316,7 @@ if found["one, no feedback"]:
 figures.histories(found, "One of three numbers: which way do the weights go?", y="largest weight", log=True)
 
 # %% [markdown]
-# **In one sentence:** why does the loss rise for ever, although each rank sends its most important number?
+# **In one sentence:** why do the weights grow for ever, although each rank sends its most important number?
 #
 # <details><summary>Compare</summary>Each rank's largest number, −11/2, is its own affair, and the 9/2 of the two others
 # against it are never sent: the mean of what is sent is −11/6 everywhere, that of the whole gradients is +7/6. With feedback
@@ -521,7 +521,7 @@ net[0] = nn.Conv2d(3, 64, 3, padding=1, bias=False)  # the stem for small images
 shapes = [p.shape for p in net.parameters()]
 whole = sum(map(math.prod, shapes))
 epoch_steps = 50_000 // (16 * 128)  # 16 ranks, batches of 128
-print(f"plain: {whole * 4 * epoch_steps / 2**20:,.0f} MiB an epoch; published: 1,023")
+print(f"plain: {whole / 1e6:.1f} million numbers a step, {whole * 4 * epoch_steps / 2**20:,.0f} MiB an epoch; published: 1,023")
 for rank, published in ((1, 243), (2, 136), (4, 72)):
     times = whole / compression.low_rank_numbers(shapes, rank)
     print(f"rank {rank}: {times:.0f} times less; published: {published}")
@@ -597,8 +597,8 @@ for name in ("plain", "bf16", "PowerSGD"):
 lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["PowerSGD, as it comes"]))
 
 # %% [markdown]
-# Two things differ from yours. PyTorch's PowerSGD makes thin matrices of the last layer too, which saves a little; and its
-# first two steps at least are plain, which costs more in so short a training. The late start has a reason: by its
+# Two things differ from yours. PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes; and its first
+# two steps at least are plain, which costs some. Which is more, in so short a training? The late start has a reason: by its
 # documentation training is most sensitive to inexact gradients at its beginning. It suggests a tenth of all steps.
 
 # %% [markdown]
@@ -660,7 +660,9 @@ def seldom(fabric, how, steps, seed, seconds):
     return told(fabric, [*seen, (steps // every * every, time.monotonic() - begin_s, weights)])
 
 # %%
-lab.predict("seldom", f"16 steps alone, then one average: how much higher than plain's is the loss after {steps} steps?", "%")
+lab.predict(
+    "seldom", f"16 steps alone, then an average, and again: how much higher than plain's is the loss after {steps} steps?", "%"
+)
 
 # %%
 ways |= {
@@ -676,7 +678,7 @@ figures.bands(
 )
 
 # %% [markdown]
-# Alone, the ranks drift apart: each walks towards what is best for its own batches. Short rounds bound that. Turn the knobs:
+# Alone, the ranks drift apart: each follows the noise of its own draws. Short rounds bound that. Turn the knobs:
 # when does it hurt? (With rounds of one step, rate 1 and no momentum, local SGD *is* plain averaging.)
 
 # %%
@@ -691,9 +693,10 @@ def try_rounds(every=16, outer_rate=0.7, momentum=0.5):
 knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.0, 0.5, 0.9])
 
 # %% [markdown]
-# DiLoCo's authors train language models with 8 workers that average every 500 steps, and report 500 times less communication
-# at the quality of averaging at each step. That is their result, and their inner optimizer is AdamW, which gives each weight
-# a step size of its own. Ours is the same algorithm for seconds, with plain gradient descent inside.
+# DiLoCo's authors train language models with 8 workers that average every 500 steps, and report 500 times less communication at
+# the quality of averaging at each step. That is their result. Their inner optimizer is AdamW, which gives each weight a step
+# size of its own, and their outer momentum is 0.9, not 0.5. Ours is the same algorithm for seconds, with plain gradient
+# descent inside.
 
 # %% [markdown]
 # ## When does it pay?
@@ -779,7 +782,8 @@ def below(name, plain="plain"):
 
 for name in racers[1:]:
     if below(name) is not None:
-        print(f"{name} wins against plain below {below(name) / 1e6:,.0f} MB/s")
+        where = {0: "at no bandwidth", math.inf: "at any bandwidth"}.get(below(name), f"below {below(name) / 1e6:,.0f} MB/s")
+        print(f"{name} wins against plain {where}")
 lab.measure("pays", below("top 1 %") / 1e6 if below("top 1 %") not in (None, math.inf) else None)
 
 # %% [markdown]
@@ -839,7 +843,8 @@ for text in bandwidths:
 # **In one sentence:** what has to be true of a cluster for compression to pay?
 #
 # <details><summary>Compare</summary>Its network has to be so slow for the model that saving the bytes is worth what
-# compressing costs in work and in steps. The bytes' own time falls with the bandwidth; the work does not.</details>
+# compressing costs in work and in steps. The bytes' own time falls with the bandwidth; the work does not. What sends less and
+# costs neither work nor steps may win anywhere.</details>
 #
 # On the clusters of most people it does not: Agarwal and others (2022) compared more than 200 set-ups in data centres, and
 # found a speedup over a well-made plain training in 6 of them.
@@ -853,7 +858,8 @@ lab.summary()
 # %% [markdown]
 # **Further reading.** Lin and others, *Deep gradient compression* ([arXiv:1712.01887](https://arxiv.org/abs/1712.01887), ICLR
 # 2018). Karimireddy and others, *Error feedback fixes SignSGD* ([arXiv:1901.09847](https://arxiv.org/abs/1901.09847), ICML
-# 2019). Beznosikov and others, *On biased compression* ([arXiv:2002.12410](https://arxiv.org/abs/2002.12410), JMLR 2023): the
-# three ranks. Vogels and others, *PowerSGD* ([arXiv:1905.13727](https://arxiv.org/abs/1905.13727), NeurIPS 2019). Douillard and
-# others, *DiLoCo* ([arXiv:2311.08105](https://arxiv.org/abs/2311.08105), 2023). Agarwal and others, *On the utility of gradient
-# compression* ([arXiv:2103.00543](https://arxiv.org/abs/2103.00543), MLSys 2022).
+# 2019). Seide and others, *1-bit stochastic gradient descent* (Interspeech 2014): error feedback. Beznosikov and others, *On
+# biased compression* ([arXiv:2002.12410](https://arxiv.org/abs/2002.12410), JMLR 2023): the three ranks. Vogels and others,
+# *PowerSGD* ([arXiv:1905.13727](https://arxiv.org/abs/1905.13727), NeurIPS 2019). Douillard and others, *DiLoCo*
+# ([arXiv:2311.08105](https://arxiv.org/abs/2311.08105), 2023). Agarwal and others, *On the utility of gradient compression*
+# ([arXiv:2103.00543](https://arxiv.org/abs/2103.00543), MLSys 2022).

@@ -23,7 +23,7 @@ from worldsize.trace import Trace
 
 RIGHT_S, WRONG_S = 3.0, 30.0  # what a student waits at most; the second is no matter of chance on a busy machine
 AGAIN_S = 10.0
-USUAL = 5  # wrong answers of an exercise that the usual suite tries
+USUAL = 4  # wrong answers of an exercise that the usual suite tries
 LARGE_SIZES = tuple((n, length) for n in range(2, 9) for length in (2 * n, 2 * n + 1, n - 1))
 
 

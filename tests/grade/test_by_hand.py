@@ -164,6 +164,23 @@ def test_canvas_gets_its_own_heads_numbers_and_students(grades, tmp_path):
     assert "00_start_here (88100): Canvas has 40 points for it, the course 4: marks are not scaled" in answer.stderr
 
 
+def test_a_name_is_shown_as_it_is_written_and_what_cannot_be_seen_as_its_code(grades, tmp_path):
+    students = "Zoë,0031,s-3,zoe@x,Tue,,,,\nM\u202eax,0032,s-4,max@x,Tue,,,,\n"
+    (tmp_path / "theirs.csv").write_text(CANVAS + students)
+    answer = worldsize("export", grades, "--canvas", tmp_path / "theirs.csv", "--course", ROOT)
+    assert "Zoë, in" in answer.stderr
+    assert "M\\u202eax, in" in answer.stderr and "\u202e" not in answer.stderr
+
+
+def test_whom_canvas_has_and_who_handed_in_nothing_is_named_in_the_list_and_in_its_file(grades, tmp_path):
+    (tmp_path / "theirs.csv").write_text(CANVAS + "Cem,0031,s-3,cem@x,Tue,,,,\n")
+    answer = worldsize("export", grades, "--canvas", tmp_path / "theirs.csv", "--course", ROOT)
+    words = f"Cem, in {tmp_path / 'theirs.csv'}: no file in the folder that was graded has the student's number"
+    assert words in " ".join(answer.stderr.split())
+    assert words in (grades / attention.FILE).read_text()
+    assert "Ann, Doe, in" not in answer.stderr and "Ben, in" not in answer.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -48,6 +48,12 @@ def test_moodles_comment_says_what_each_exercise_earned_and_the_first_mismatch()
     assert student[4] == "Exercise 6.5: the ring: 0.5 of 1.5. rank 2: expected 12, got 7"
 
 
+def test_moodles_comment_says_of_an_exercise_left_open_that_it_is_not_written():
+    exercise = ExerciseRow("ring", "Exercise 6.5", "not yet", 0.0, 1.5, mismatch="Exercise 6.5: a ring")
+    *_, student = lines(csv_export.moodle([row("Jane_1", exercises=(exercise,))], RING))
+    assert student[4] == "Exercise 6.5: 0 of 1.5. Not written yet."
+
+
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1+1", "-1+1", "@SUM(A1)", "\t=1", " =1", "\r=1"])
 def test_a_name_that_a_spreadsheet_would_run_gets_an_apostrophe(name):
     *_, student = lines(csv_export.moodle([row(f"{name}_1")], RING))

@@ -66,7 +66,7 @@ def grade(
         else:
             made = grade_folder(
                 submissions, out, jobs or 2, unsafe, course, seed, selection=selection, due=dates,
-                progress=lambda done, total, row: step(done, total, f"{row.student[:30]!a} {row.state}"),
+                progress=lambda done, total, row: step(done, total, f"{row.student[:30]!r} {row.state}"),
             )  # fmt: skip
     with one_paragraph():
         _show(made.folder, out)
@@ -120,7 +120,7 @@ def _look_at(found: list[Need], grades: Path) -> None:
 
     path = attention.write(found, grades)
     for need in found[: attention.MOST_SHOWN]:
-        typer.echo(f"needs a person ({need.kind}): {need.words!a}", err=True)
+        typer.echo(f"needs a person ({need.kind}): {need.words!r}", err=True)
     if len(found) > attention.MOST_SHOWN:
         typer.echo(f"and {len(found) - attention.MOST_SHOWN} more: {path}", err=True)
 
@@ -143,7 +143,7 @@ def export(
     with one_paragraph():
         graded = read_graded(grades)
         root = course or release.default_root()
-        given, differing = by_hand.read(grades, graded.rows, release.stems(root)), []
+        given, differing, absent = by_hand.read(grades, graded.rows, release.stems(root)), [], []
         if gradebook:
             from worldsize.grade.nbgrader import hand_points
 
@@ -154,13 +154,17 @@ def export(
         else:
             theirs = canvas_columns.read(canvas, csv_export.labs_of(graded.rows, given)) if canvas else None
             sheet = csv_export.canvas(graded.rows, given, theirs)
-            differing += canvas_columns.differing(theirs, graded.rows) if theirs else []
+            if theirs:
+                differing += canvas_columns.differing(theirs, graded.rows)
+                absent = canvas_columns.without_a_row(theirs, graded.rows)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 
         where = canvas or "the name"
         unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
         found = attention.with_more(attention.needs(graded, given), "left out", unknown)
+        none = [f"{student}, in {where}: no file in the folder that was graded has the student's number" for student in absent]
+        found = attention.with_more(found, "nothing handed in", none)
         _look_at(attention.with_more(found, "by hand", differing), grades)
     if given:
         typer.echo(f"points given by hand: {len(given)}")

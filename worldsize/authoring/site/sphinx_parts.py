@@ -28,7 +28,9 @@ def _inline(self: Any, node: nodes.Element) -> None:
 
 
 def _block(self: Any, node: nodes.Element) -> None:
-    self.body.append(convert(node.astext(), display="block"))
+    # a long one scrolls by itself, also from the keyboard
+    formula = convert(node.astext(), display="block")
+    self.body.append(f'<div class="formula" tabindex="0" role="group" aria-label="formula">{formula}</div>')
     raise nodes.SkipNode
 
 

@@ -93,6 +93,11 @@ def numbered(student: str) -> tuple[str, str] | None:
     return found["name"], found["id"]
 
 
+def same_number(number: str) -> str:
+    """A student's number as an LMS reads it: 007 is 7."""
+    return number.lstrip("0") or "0"
+
+
 # ---- the layout --------------------------------------------------------------------------------
 
 

@@ -14,14 +14,14 @@ from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import GradeRow
-from worldsize.grade.marking.submissions_folder import numbered
+from worldsize.grade.marking.submissions_folder import numbered, same_number
 from worldsize.grade.marking.tamper import sentence
 from worldsize.grade.reports import sheet
 from worldsize.units import count
 
 NeedKind = Literal[
     "lost", "not graded", "changed since", "two releases", "doubled", "copies", "ungradable", "no sandbox", "tampered",
-    "crashed", "gone", "left out", "by hand",
+    "crashed", "gone", "left out", "nothing handed in", "by hand",
 ]  # fmt: skip
 FILE = "needs-a-person.csv"
 MOST_SHOWN = 20
@@ -138,7 +138,7 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
         known = numbered(row.student)
         if known is None:
             continue
-        by_number.setdefault(_same(known[1]), set()).add(row.student)
+        by_number.setdefault(same_number(known[1]), set()).add(row.student)
         if row.lab:
             labs[row.student, row.lab] = labs.get((row.student, row.lab), 0) + 1
     twice: dict[str, list[str]] = {}
@@ -160,11 +160,6 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
 def doubled_needs(rows: Iterable[GradeRow]) -> Iterator[Need]:
     for words in dict.fromkeys(doubled(rows).values()):
         yield Need("doubled", words)
-
-
-def _same(number: str) -> str:
-    """An LMS reads a number, so 007 is 7."""
-    return number.lstrip("0") or "0"
 
 
 def gone(rows: Iterable[GradeRow]) -> Iterator[Need]:

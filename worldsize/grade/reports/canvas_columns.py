@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.submissions_folder import numbered, same_number
 from worldsize.units import number
 
 FIRST = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
@@ -51,7 +52,7 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
         if line[0].strip() == "Points Possible":
             possible = {lab: float(line[k]) for lab, k in columns.items() if re.fullmatch(r"[0-9]+(\.[0-9]+)?", line[k])}
         elif line[1].strip().isdecimal():
-            students[line[1].strip().lstrip("0") or "0"] = ["" if k is None else line[k] for k in named]
+            students[same_number(line[1].strip())] = ["" if k is None else line[k] for k in named]
     return CanvasColumns({lab: heads[k] for lab, k in columns.items()}, possible, students)
 
 
@@ -78,3 +79,9 @@ def differing(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
         for lab, points in theirs.possible.items()
         if points != ours.get(lab, points)
     ]
+
+
+def without_a_row(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
+    """The names of Canvas's students whose number no row has: no file of theirs was in the folder."""
+    there = {same_number(known[1]) for row in rows if (known := numbered(row.student))}
+    return [fields[0] for given, fields in theirs.students.items() if given not in there]

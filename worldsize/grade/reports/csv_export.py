@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import NO_MARK, GradeRow
-from worldsize.grade.marking.submissions_folder import numbered
+from worldsize.grade.marking.submissions_folder import numbered, same_number
 from worldsize.grade.reports import sheet
 from worldsize.grade.reports.attention import doubled
 from worldsize.grade.reports.canvas_columns import FIRST, CanvasColumns
@@ -55,7 +55,7 @@ def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: Canva
     def line(student: str, name: str, id: str) -> list[str]:
         first = [name, id, "", "", ""]
         if theirs is not None:
-            first = theirs.students.get(id.lstrip("0") or "0", [])
+            first = theirs.students.get(same_number(id), [])
         return [*first, *map(marks[student].get, labs)] if first else []
 
     names = [theirs.heads[lab] if theirs else lab for lab in labs]
@@ -123,5 +123,6 @@ def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, st
 def _comment(row: GradeRow) -> str:
     lines = [row.reason]
     for e in row.exercises:
-        lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {e.mismatch}".strip())
+        why = "Not written yet." if e.state == "not yet" else e.mismatch
+        lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {why}".strip())
     return "\n".join(filter(None, lines))

@@ -58,7 +58,7 @@ def lines(found: Similarity) -> list[str]:
         best, pairs = one.pairs[0], units.count(len(one.shares), "pair")
         said.append(
             f"{one.lab} {one.exercise}: {pairs}, median {statistics.median(one.shares):.2f}, "
-            f"highest {best.share:.2f} ({best.one.student!a} and {best.other.student!a})"
+            f"highest {best.share:.2f} ({best.one.student!r} and {best.other.student!r})"
         )
 
     others = len(found.compared) - len(alike)
@@ -71,9 +71,9 @@ def lines(found: Similarity) -> list[str]:
 
     for two in found.whole[:5]:
         if two.share > 0:
-            said.append(f"{two.lab}, whole lab: {two.one!a} and {two.other!a} {two.share:.2f}")
+            said.append(f"{two.lab}, whole lab: {two.one!r} and {two.other!r} {two.share:.2f}")
     for words in found.unread:
-        said.append(f"not compared: {words!a}")
+        said.append(f"not compared: {words!r}")
     return said
 
 
