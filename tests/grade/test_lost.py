@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, with_cell
-from tests.support.processes import below
+from tests.support.processes import LONG_S, below
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
 from worldsize.grade.host.boxes import SandboxLost
@@ -386,7 +386,18 @@ def test_one_whose_file_has_another_lab_now_has_one_row(tmp_path):
 
 
 def test_no_process_is_left_of_what_was_lost(tmp_path, monkeypatch):
-    Interrupted(monkeypatch, 3, "anna")
-    children = set(psutil.Process().children(recursive=True))
-    graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD), mode="own")
-    assert set(psutil.Process().children(recursive=True)) <= children
+    mark, begun = desk.Worker.mark, []
+
+    def marked_then_lost(self: desk.Worker, task: MarkingTask) -> GradeRow:
+        worker = psutil.Process(self._process.pid)
+        mark(self, task)
+        begun.append([worker, *worker.children(recursive=True)])  # its sandbox among them
+        worker.kill()
+        return mark(self, task)
+
+    monkeypatch.setattr(desk.Worker, "mark", marked_then_lost)
+    row = graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD), mode="own")["anna"]
+    assert (row.state, row.attempt) == ("lost", 3)
+    assert len(begun) == 3 and all(len(tree) > 1 for tree in begun)
+    _, left = psutil.wait_procs([process for tree in begun for process in tree], LONG_S)
+    assert not left
