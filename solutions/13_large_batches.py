@@ -9,7 +9,7 @@
 # helps.
 
 # %% [markdown]
-# ![Up to which batch do more examples save steps? Measured falls from 85 at 32 to 23 at 2,048, then …](../labs/covers/13.png)
+# ![Up to which batch do more examples save steps? Measured (dashed: noise scale) falls from 85 at 32 …](../labs/covers/13.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -657,7 +657,7 @@ def lines_of(taken):
     measured = [(batch, middle(steps)) for batch, steps in taken.items()]
     least = first / (1 + foretold / sweep[0]) if foretold else 0
     told = [(batch, large_batches.steps(batch, least, foretold)) for batch in sweep if foretold]
-    best = figures.Curve("measured", measured, told, repeats=taken)
+    best = figures.Curve("measured (dashed: noise scale)" if told else "measured", measured, told, repeats=taken)
     return [best, figures.Curve("fitted to the points", predicted=fitted), figures.Curve("perfect scaling", predicted=perfect)]
 
 # %% tags=["cover"]
