@@ -1,15 +1,20 @@
-"""What a check draws at random never turns a right answer into a wrong one: its judgement over many seeds, in one process."""
+"""What a check draws at random turns no right answer into a wrong one, and leaves a wrong one its words: over many seeds.
+
+In one process, and right answers in launches too.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.checks.mutants import says
 from tests.support.answers import ANSWERS
 from tests.support.in_process import InProcessArena, NoProcesses
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
 
 RIGHT = [pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}") for a in ANSWERS for fn in a.right]
+WRONG = [pytest.param(a.exercise, *row[:2], id=f"{a.exercise}-{row[0].__name__}") for a in ANSWERS for row in a.wrong]
 LAUNCHES, OF_TENSORFLOW = 10, 3
 
 
@@ -48,6 +53,28 @@ def test_right_answers_pass_whatever_is_drawn():
 def test_a_right_answer_passes_with_a_thousand_seeds(exercise, fn):
     try:
         assert missed(exercise, fn, range(1000)) == []
+    except NoProcesses as error:
+        pytest.skip(f"its check needs {error}")
+
+
+def unnamed(exercise, fn, words, seed) -> str:
+    """The verdict on a wrong answer, if it does not fail or leaves out some of the words. Raises NoProcesses."""
+    verdict = run_check(exercise, InProcessArena(seed), fn)
+    if verdict.state != "fail":
+        return f"seed {seed}: {verdict.state}"
+    missing = [one for one in words if not says(verdict.mismatch, one)]
+    return f"seed {seed}: {missing} not in {verdict.mismatch}" if missing else ""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@in_one_process
+@pytest.mark.parametrize(("exercise", "fn", "words"), WRONG)
+def test_a_wrong_answer_fails_with_its_words_whatever_is_drawn(exercise, fn, words):
+    try:
+        if unnamed(exercise, fn, words, 0):
+            pytest.skip("its words are of processes: who waits for whom, or at which link")
+        assert [said for said in (unnamed(exercise, fn, words, seed) for seed in range(1, 200)) if said] == []
     except NoProcesses as error:
         pytest.skip(f"its check needs {error}")
 

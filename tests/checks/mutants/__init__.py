@@ -14,6 +14,12 @@ Words = str | tuple[str, ...]  # a verdict says it, or one of these
 IN_FLOAT32 = tuple(range(2, 9))  # world sizes at which a mistake with dtypes is harmless, where all inputs are float32
 
 
+def says(mismatch: str, words: Words) -> bool:
+    """Whether a verdict's text holds the words."""
+    either = (words,) if isinstance(words, str) else words
+    return any(one in mismatch for one in either)
+
+
 @dataclass
 class Answers:
     """An exercise's answers. `wrong` holds (function, words that name the mistake, world sizes where it is harmless)."""
