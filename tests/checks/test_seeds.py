@@ -16,6 +16,7 @@ from worldsize.checks.arena import LaunchArena
 RIGHT = [pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}") for a in ANSWERS for fn in a.right]
 WRONG = [pytest.param(a.exercise, *row[:2], id=f"{a.exercise}-{row[0].__name__}") for a in ANSWERS for row in a.wrong]
 LAUNCHES, OF_TENSORFLOW = 10, 3
+DRAWS = 200  # of a wrong answer
 
 
 def missed(exercise, fn, seeds) -> list[str]:
@@ -72,11 +73,12 @@ def unnamed(exercise, fn, words, seed) -> str:
 @pytest.mark.parametrize(("exercise", "fn", "words"), WRONG)
 def test_a_wrong_answer_fails_with_its_words_whatever_is_drawn(exercise, fn, words):
     try:
-        if unnamed(exercise, fn, words, 0):
-            pytest.skip("its words are of processes: who waits for whom, or at which link")
-        assert [said for said in (unnamed(exercise, fn, words, seed) for seed in range(1, 200)) if said] == []
+        found = [said for said in (unnamed(exercise, fn, words, seed) for seed in range(DRAWS)) if said]
     except NoProcesses as error:
         pytest.skip(f"its check needs {error}")
+    if len(found) == DRAWS:  # no matter of what is drawn, and `test_checks` looks for them in launches
+        pytest.skip("its words are of processes: who waits for whom, or what a framework says")
+    assert found == []
 
 
 @pytest.mark.soak

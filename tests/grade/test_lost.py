@@ -385,6 +385,7 @@ def test_one_whose_file_has_another_lab_now_has_one_row(tmp_path):
     assert [row.lab for row in read_graded(tmp_path / "out").rows] == [LAB]
 
 
+@needs_sandbox
 def test_no_process_is_left_of_what_was_lost(tmp_path, monkeypatch):
     mark, begun = desk.Worker.mark, []
 
@@ -396,7 +397,7 @@ def test_no_process_is_left_of_what_was_lost(tmp_path, monkeypatch):
         return mark(self, task)
 
     monkeypatch.setattr(desk.Worker, "mark", marked_then_lost)
-    row = graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD), mode="own")["anna"]
+    row = graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD))["anna"]
     assert (row.state, row.attempt) == ("lost", 3)
     assert len(begun) == 3 and all(len(tree) > 1 for tree in begun)
     _, left = psutil.wait_procs([process for tree in begun for process in tree], LONG_S)
