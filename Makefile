@@ -71,13 +71,14 @@ known-lab:
 setup: $(VENV)/.lab
 
 test: $(VENV)/.dev
-	$(RUN) pytest $(SIDE_BY_SIDE) $(ARGS)
+	$(RUN) pytest $(SIDE_BY_SIDE) --durations=20 $(ARGS)
 
 quick: $(VENV)/.dev
 	$(RUN) pytest -m quick $(ARGS)
 
+# PART=answers|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
 soak: $(VENV)/.dev
-	$(RUN) pytest -m soak $(ARGS)
+	$(RUN) pytest -m soak $(if $(PART),--part $(PART)) --durations=20 $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.notebook_runs import NotebookRuns
+from tests.support.parts import PARTS, part_of
 
 ROOT = Path(__file__).resolve().parents[1]
+_SHORT_S = 30.0  # a run of one room that is over before a table would help
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +71,37 @@ def sandbox() -> object:
     kept.close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=sorted(PARTS), help="run the tests of one part of the long campaigns alone")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many items of each room ran, and how many seconds their workers were busy with them."""
+    seconds: dict[str, float] = defaultdict(float)
+    items: dict[str, set[str]] = defaultdict(set)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                room = "/".join(report.nodeid.partition("::")[0].split("/")[:2])
+                seconds[room] += report.duration
+                items[room].add(report.nodeid)
+    if len(items) < 2 and sum(seconds.values()) < _SHORT_S:
+        return
+    terminalreporter.section("by room")
+    for room in sorted(seconds, key=seconds.__getitem__, reverse=True):
+        terminalreporter.write_line(f"{seconds[room]:7.1f} s  {len(items[room]):5} items  {room}")
+    whole = sum(map(len, items.values()))
+    terminalreporter.write_line(f"{sum(seconds.values()):7.1f} s  {whole:5} items  in all, added up over the workers")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a GPU or a browser where there is none. Files that look at executed notebooks come last."""
+    part = config.getoption("part")
+    if part:
+        outside = [item for item in items if part_of(item.location[0]) != part]
+        config.hook.pytest_deselected(items=outside)
+        items[:] = [item for item in items if part_of(item.location[0]) == part]
+
     last = {item.path for item in items if "execute" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path in last)
     if any("gpu" in item.keywords for item in items) and not _has_gpu():
