@@ -103,6 +103,22 @@ class Arena(Protocol):
 FUNCTIONS_PROCESS = "the function's process"  # what is said to have failed where there is no rank
 
 
+def called(fn: Callable, args: tuple, limit_s: float) -> ArenaResult:
+    """Call a student's plain function in this process, with copies of `args`, for at most `limit_s` seconds."""
+    try:
+        return ArenaResult("done", returned=(plain_call.call(fn, args, limit_s),))
+    except KeyboardInterrupt:
+        raise
+    except plain_call.TimeUp:
+        return ArenaResult("timeout", failures.unfinished_line(limit_s, 1, (), alone=FUNCTIONS_PROCESS))
+    except BaseException as error:  # one that leaves the process has failed, too
+        failure = failure_of(0, error)
+
+    if failure.not_yet:
+        return ArenaResult("not yet", failure.message)
+    return ArenaResult("raised", failures.failed_text([failure], 1, alone=FUNCTIONS_PROCESS), failure=failure)
+
+
 class LaunchArena:
     """Runs a student's function in place, through `launch`, each time limited to `timeout_s`, with TensorFlow to
     `tensorflow_s`: its processes take longer to find each other."""
@@ -113,18 +129,7 @@ class LaunchArena:
         self.draws = random.Random(secrets.randbits(62) if seed is None else seed)
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        try:
-            return ArenaResult("done", returned=(plain_call.call(fn, args, self._timeout_s),))
-        except KeyboardInterrupt:
-            raise
-        except plain_call.TimeUp:
-            return ArenaResult("timeout", failures.unfinished_line(self._timeout_s, 1, (), alone=FUNCTIONS_PROCESS))
-        except BaseException as error:  # one that leaves the process has failed, too
-            failure = failure_of(0, error)
-
-        if failure.not_yet:
-            return ArenaResult("not yet", failure.message)
-        return ArenaResult("raised", failures.failed_text([failure], 1, alone=FUNCTIONS_PROCESS), failure=failure)
+        return called(fn, args, self._timeout_s)
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,

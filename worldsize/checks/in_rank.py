@@ -6,7 +6,8 @@ that one answer gets one verdict. What comes back is (what it returned, its inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from worldsize.arrays import plain, tensors
@@ -23,16 +24,39 @@ def over_fabric(
     Or the check's own `driver(fn, fabric, given, *more)`.
     """
     import torch
-    import torch.distributed as dist
 
-    dist.init_process_group = dist.distributed_c10d.init_process_group = _no_group
-    dist.distributed_c10d._get_default_group = _no_group  # what dist.isend and all the others ask for first
+    with no_process_group():
+        torch.manual_seed(fabric.rank)
+        return run(fabric, fn, given, more, driver)
+
+
+def run(
+    fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None
+) -> tuple[Any, Any]:
+    """Run the function of `over_fabric` in a process that is prepared for it, real or shared with other simulated ranks."""
     fabric.guard_sends()
     x = tensors(given)
-    torch.manual_seed(fabric.rank)
-
     returned = plain(fn(fabric, x, *more) if driver is None else driver(fn, fabric, x, *more))
     return returned, plain(x)
+
+
+@contextmanager
+def no_process_group() -> Iterator[None]:
+    """Refuse process groups inside: there is no other way to a peer than the fabric."""
+    import torch.distributed as dist
+
+    places = [
+        (dist, "init_process_group"), (dist.distributed_c10d, "init_process_group"),
+        (dist.distributed_c10d, "_get_default_group"),  # what dist.isend and all the others ask for first
+    ]  # fmt: skip
+    real = [getattr(*place) for place in places]
+    for owner, name in places:
+        setattr(owner, name, _no_group)
+    try:
+        yield
+    finally:
+        for (owner, name), way in zip(places, real, strict=True):
+            setattr(owner, name, way)
 
 
 def _no_group(*_: Any, **__: Any) -> None:

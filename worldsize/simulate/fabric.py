@@ -28,7 +28,7 @@ class SimulatedWire:
         return self._world.clock_s[self.rank]
 
     def post(self, x: Any, to: int, tag: int, stamp_s: float) -> Sent:
-        return self._world.post(self.rank, x, to, tag)
+        return self._world.post(self.rank, x.clone(), to, tag)  # as a real wire copies a small message
 
     def take(self, out: Any, frm: int | None, tag: int) -> Arrival:
         return Arrival(*self._world.take(self.rank, out, frm, tag, land))

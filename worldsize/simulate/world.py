@@ -11,11 +11,13 @@ Left out: what a rank has of its own in a process (`own_state`), the face (`api`
 
 from __future__ import annotations
 
+import random
+import sys
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NoReturn
 
 from greenlet import GreenletExit, greenlet
 
@@ -65,22 +67,44 @@ class Sent(Handle):
         return self._world is None
 
 
+@dataclass(frozen=True)
+class Interleaving:
+    """Another order of what happens at the same moment than by the numbers of the ranks, drawn from `seed`.
+
+    Each rank begins up to `late_s` seconds late. Which of several ranks has the next turn, and which of several messages is
+    received first from anyone, is drawn anew each time.
+    """
+
+    seed: int
+    late_s: float = 1e-4
+
+
 class World:
     """All that the ranks of one simulation share: `len(slowness)` of them, which is the world size where all are simulated.
 
-    `limit` is how many messages it takes before it gives up.
+    `limit` is how many messages it takes before it gives up. A message takes `step_s` of its sender's and of its receiver's
+    time beside what its link takes, so that what a rank does one after the other has one moment each. `interleaving` is
+    None where ranks at the same moment go in the order of their numbers. Where it does not stop at a failure, the other
+    ranks go on until none can.
     """
 
-    def __init__(self, world_size: int, clocks: Clocks, slowness: list[float], dies_s: list[float], limit: int) -> None:
+    def __init__(
+        self, world_size: int, clocks: Clocks, slowness: list[float], dies_s: list[float], limit: int,
+        step_s: float = 0.0, interleaving: Interleaving | None = None, stops_at_failure: bool = True,
+    ) -> None:  # fmt: skip
         ranks = len(slowness)
         self.world_size = world_size
-        self.clock_s = [0.0] * ranks
+        draws = random.Random(interleaving.seed) if interleaving else None
+        self._key_of_turn = draws.random if draws else _in_order
+        self.clock_s = [draws.uniform(0.0, interleaving.late_s) if draws else 0.0 for _ in range(ranks)]
         self.columns = MessageColumns()
         self.spans: list[Span] = []
         self.unwaited = [0] * ranks
         self.current: int | None = None
         self.switches = 0
         self.failure: Failure | None = None
+        self.failures: list[Failure] = []
+        self.abandoned: Abandoned | None = None
         self.first_error: BaseException | None = None
         self.ended: set[int] = set()
 
@@ -89,11 +113,13 @@ class World:
         self._slowness = slowness
         self._dies_s = dies_s
         self._limit = limit
+        self._step_s = step_s
+        self._stops_at_failure = stops_at_failure
         self._inbox: list[dict[tuple[int, int], deque[Sent]]] = [defaultdict(deque) for _ in range(ranks)]
-        self._from_anyone: list[dict[int, list]] = [{} for _ in range(ranks)]  # by tag: (first byte, source) heaps
+        self._from_anyone: list[dict[int, list]] = [{} for _ in range(ranks)]  # by tag: (first byte, key, source) heaps
         self._waits: list[tuple[str, int | None, int] | None] = [None] * ranks
         self._wanted: list[tuple[int | None, int] | None] = [None] * ranks  # the key of what it waits to receive
-        self._turns: list[tuple[float, int]] = []
+        self._turns: list[tuple[float, float, int]] = []  # (moment, key, rank)
         self._due_s = [NEVER] * ranks
         self._closing = False
 
@@ -110,20 +136,21 @@ class World:
             raise SimulatedFailure(f"rank {rank} fails at {self._dies_s[rank]:.6g} s, as its failure rate had it drawn")
 
     def compute(self, rank: int, seconds: float) -> None:
-        start_s = self.clock_s[rank]
+        start_s = self.clock_s[rank] = self.clock_s[rank] + self._step_s
         self.pass_time(rank, seconds * self._slowness[rank])
         label = f"{seconds:g} s declared"
         self.spans.append(Span(rank, "compute", start_s, self.clock_s[rank], label=label, declared=True))
 
     def post(self, rank: int, x: Any, to: int, tag: int) -> Sent:
         clock, columns = self._clocks.own[rank], self.columns
+        self.clock_s[rank] += self._step_s
         if self._has_cards and self._clocks.shared(rank, to):
             clock = self._clocks.card(rank)
             self._until_earliest(rank, self.clock_s[rank])
 
         now_s, number, size_bytes = self.clock_s[rank], len(columns.src), x.nbytes
         if number >= self._limit:
-            raise Abandoned(TooManyMessages(self._limit))
+            self.abandon(TooManyMessages(self._limit))
 
         first_s, last_s = clock.leave(size_bytes, now_s)
         columns.src.append(rank)
@@ -157,7 +184,7 @@ class World:
     def _tell_who_takes_from_anyone(self, rank: int, to: int, tag: int, first_s: float) -> None:
         enters_s, heap = self._enters_s(rank, to, first_s), self._from_anyone[to].get(tag)
         if heap is not None:
-            heappush(heap, (enters_s, rank))
+            heappush(heap, (enters_s, self._key_of_turn(), rank))
 
         if self._wanted[to] == (rank, tag):
             self._turn(to, max(self.clock_s[to], self.clock_s[rank]))
@@ -171,7 +198,7 @@ class World:
 
     def take(self, rank: int, out: Any, frm: int | None, tag: int, land: Callable[[Sent, Any], None]) -> tuple[int, int, float]:
         """Wait for a message and have `land` put it into `out`. Returns (source, bytes, when its first byte left)."""
-        began_s = self.clock_s[rank]
+        began_s = self.clock_s[rank] = self.clock_s[rank] + self._step_s
         if frm is ANYONE:
             frm = self._first_come(rank, tag)
 
@@ -199,7 +226,7 @@ class World:
             self._until_earliest(rank, max(taken_s, self._enters_s(frm, rank, message.first_s)))
 
         arrived_s = clock.arrive(size_bytes, message.first_s)
-        self.clock_s[rank] = now_s = taken_s if taken_s > arrived_s else arrived_s
+        self.clock_s[rank] = now_s = (taken_s if taken_s > arrived_s else arrived_s) + self._step_s
         columns.recv_start_s[number] = began_s
         columns.end_s[number] = now_s
         if now_s > self._dies_s[rank]:
@@ -213,7 +240,7 @@ class World:
             heap = self._from_anyone[rank][tag] = []
             for (source, of_tag), queue in self._inbox[rank].items():
                 if of_tag == tag:
-                    heap += [(self._enters_s(source, rank, message.first_s), source) for message in queue]
+                    heap += [(self._enters_s(source, rank, m.first_s), self._key_of_turn(), source) for m in queue]
             heap.sort()
 
         began_s = self.clock_s[rank]
@@ -226,12 +253,12 @@ class World:
             self._wanted[rank] = None
             self._forget_taken(rank, tag, heap)
             if heap and max(began_s, heap[0][0]) <= self._moment_s:
-                return heappop(heap)[1]
+                return heappop(heap)[2]
 
-    def _forget_taken(self, rank: int, tag: int, heap: list[tuple[float, int]]) -> None:
+    def _forget_taken(self, rank: int, tag: int, heap: list[tuple[float, float, int]]) -> None:
         """Drop from `heap` what was received by the name of its source meanwhile."""
         while heap:
-            enters_s, source = heap[0]
+            enters_s, _, source = heap[0]
             queue = self._inbox[rank][source, tag]
             if queue and self._enters_s(source, rank, queue[0].first_s) == enters_s:
                 return
@@ -252,18 +279,20 @@ class World:
     def _turn(self, rank: int, at_s: float) -> None:
         if not self._due_s[rank] <= at_s:  # not due yet, or later
             self._due_s[rank] = at_s
-            heappush(self._turns, (at_s, rank))
+            heappush(self._turns, (at_s, self._key_of_turn(), rank))
 
     def _block(self, rank: int, wait: tuple[str, int | None, int] | None) -> None:
         if self._closing:
             raise GreenletExit
+        if in_backward():
+            self.abandon(WaitsInBackward())
         self._waits[rank] = wait
         self._hub.switch()
         self._waits[rank] = None
 
     def _until_earliest(self, rank: int, at_s: float) -> None:
         """Let every rank go first whose moment is before `at_s`."""
-        while self._turns and self._turns[0] < (at_s, rank):
+        while self._turns and self._turns[0] < (at_s, 0.0, rank):
             self._turn(rank, at_s)
             self._block(rank, None)
 
@@ -275,14 +304,14 @@ class World:
         self._hub = greenlet.getcurrent()
         self._ranks = {rank: greenlet(self._rank_main) for rank in ranks}
         for rank in ranks:
-            self._turn(rank, 0.0)
+            self._turn(rank, self.clock_s[rank])
 
         turns = self._turns
         while turns:
-            self._moment_s, rank = heappop(turns)
+            self._moment_s, _, rank = heappop(turns)
             if self._due_s[rank] != self._moment_s:
                 continue  # it was due earlier, and had its turn
-            if self.failure is not None and self._moment_s > self.failure.at_s:
+            if self.failure is not None and self._stops_at_failure and self._moment_s > self.failure.at_s:
                 break
 
             self._due_s[rank] = NEVER
@@ -296,6 +325,8 @@ class World:
                 one.switch(work, rank)
             own_state.leave(rank)
             self.current = None
+            if self.abandoned is not None:  # the rank's function has caught it, and gone on
+                raise self.abandoned
 
     def _rank_main(self, work: Callable[[int], None], rank: int) -> None:
         try:
@@ -306,8 +337,14 @@ class World:
             self._note_failure(rank, error)
         self.ended.add(rank)
 
+    def abandon(self, reason: Exception) -> NoReturn:
+        """End the simulation from inside a rank's turn, also where the rank's function catches every exception."""
+        self.abandoned = Abandoned(reason)
+        raise self.abandoned
+
     def _note_failure(self, rank: int, error: BaseException) -> None:
         failure = replace(failure_of(rank, error), at_s=self.clock_s[rank])
+        self.failures.append(failure)
         if self.failure is None or failure.at_s < self.failure.at_s:
             self.failure, self.first_error = failure, error
 
@@ -355,6 +392,23 @@ class TooManyMessages(ValueError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"more than {limit:,} messages")
+
+
+class WaitsInBackward(RuntimeError):
+    """A rank waits for a message inside of backward, of which torch runs one at a time in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__("a rank waits for a message inside of backward: autograd runs one at a time in a thread")
+
+
+def in_backward() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch._C._current_graph_task_id() != -1
+
+
+def _in_order() -> float:
+    """Return the key of every turn where ranks at the same moment go in the order of their numbers."""
+    return 0.0
 
 
 def _frames(innermost: Any) -> tuple[Frame, ...]:

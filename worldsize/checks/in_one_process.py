@@ -1,0 +1,140 @@
+"""Play the ranks of a check's case in simulated time: all of them take turns in this process.
+
+A case that takes tenths of a second on real ranks takes milliseconds here, and the order in which things happen is chosen,
+not left to a scheduler. What needs a process of its own is refused with `NotPlayable`: a thread, a process group, a wait
+for anything but a message. Left out: the arena's face (`simulated_arena`), turns and clocks (`worldsize.simulate`).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from worldsize import failures
+from worldsize.checks import in_rank
+from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, of_rank
+from worldsize.links import Link
+from worldsize.simulate.fabric import SimulatedFabric
+from worldsize.simulate.own_state import GeneratorsUsed, OwnState, TimeIsUp, WaitsOutside
+from worldsize.simulate.topology import Clocks
+from worldsize.simulate.world import Abandoned, Interleaving, TooManyMessages, WaitsInBackward, World
+
+MOST_MESSAGES = 200_000
+STEP_S = 1e-6  # a message's own time, so that what a rank does has an order
+LIMIT_S = 8.0
+
+
+class NotPlayable(Exception):
+    """A case needs real processes; the message says for what."""
+
+
+@dataclass(frozen=True)
+class PlayedCase:
+    """What `arena.ranks` is given for a case, and the order in which simulated time plays it."""
+
+    fn: Callable
+    inputs: Sequence[Any]
+    more: tuple[Any, ...] = ()
+    link: Link | None = None
+    played: PlayedRanks = field(default_factory=lambda: NOBODY)
+    driver: Callable | None = None
+    interleaving: Interleaving | None = None
+    limit_s: float = LIMIT_S
+
+
+def play(case: PlayedCase) -> ArenaResult:
+    """Run a case in simulated time. Raises NotPlayable where it needs real processes."""
+    if threading.current_thread() is not threading.main_thread():
+        raise NotPlayable("a time limit: the system's alarm reaches the main thread alone")
+    try:
+        return _attempt(case, keeps_generators=False)
+    except GeneratorsUsed:
+        return _attempt(case, keeps_generators=True)
+
+
+def _attempt(case: PlayedCase, keeps_generators: bool) -> ArenaResult:
+    import torch
+
+    n = len(case.inputs)
+    world = World(
+        n, Clocks(n, case.link, None), [1.0] * n, [float("inf")] * n, MOST_MESSAGES, STEP_S, case.interleaving,
+        stops_at_failure=False,
+    )  # fmt: skip
+    own_state = OwnState(world, seed=0, keeps_generators=keeps_generators)
+    fabrics = [SimulatedFabric(world, rank) for rank in range(n)]
+    came: list[tuple[Any, Any]] = [(None, None)] * n
+
+    def work(rank: int) -> None:
+        if keeps_generators:
+            torch.manual_seed(rank)
+        given, own = case.inputs[rank], copy.deepcopy(of_rank(case.more, rank))
+        if rank in case.played:
+            came[rank] = in_rank.run(fabrics[rank], case.played[rank], given, own)
+        else:
+            came[rank] = in_rank.run(fabrics[rank], case.fn, given, own, case.driver)
+
+    with own_state.installed(case.fn, case.limit_s), in_rank.no_process_group(), _refusals(world):
+        try:
+            world.run(work, own_state, range(n))
+            own_state.look_at_generators()
+        except Abandoned as abandoned:
+            raise _not_playable(abandoned.reason) from None
+        finally:
+            waits, standings = world.waits(), world.standings()
+            world.close(own_state)
+
+    trace = world.columns.trace(n, world.spans)
+    if world.failure is not None and world.failure.not_yet:
+        return ArenaResult("not yet", world.failure.message, trace=trace)
+    if world.failures:
+        return ArenaResult("raised", failures.failed_text(world.failures, n), trace=trace)
+    if waits:
+        message = "\n".join([failures.deadlock_line(waits), *failures.render_standings(standings)])
+        return ArenaResult("deadlock", message, trace=trace, waits=waits)
+
+    returned, after = zip(*came, strict=True)
+    unwaited = tuple(rank for rank in range(n) if fabrics[rank].unwaited())
+    return ArenaResult("done", returned=returned, inputs=after, trace=trace, unwaited=unwaited)
+
+
+def _not_playable(reason: Exception) -> Exception:
+    if isinstance(reason, NotPlayable):
+        return reason
+    if isinstance(reason, TimeIsUp):
+        return NotPlayable("more time: it has not ended")
+    if isinstance(reason, WaitsOutside):
+        return NotPlayable("other processes: a rank waits for something that is no message")
+    if isinstance(reason, (WaitsInBackward, TooManyMessages)):
+        return NotPlayable(str(reason))
+    return reason
+
+
+@contextmanager
+def _refusals(world: World) -> Iterator[None]:
+    """Inside, what would leave or fork this process ends the case in place of the process."""
+    places = {
+        (os, "_exit"): "a process to leave", (os, "abort"): "a process to leave", (os, "kill"): "a process to kill",
+        (os, "fork"): "a process to fork", (threading.Thread, "start"): "a thread",
+    }  # fmt: skip
+    real = {place: getattr(*place) for place in places}
+
+    def refusing(way: Callable, words: str) -> Callable:
+        def one(*given: Any, **more: Any) -> Any:
+            if world.current is None:
+                return way(*given, **more)
+            world.abandon(NotPlayable(words))
+
+        return one
+
+    for (owner, name), words in places.items():
+        setattr(owner, name, refusing(real[owner, name], words))
+    try:
+        yield
+    finally:
+        for (owner, name), way in real.items():
+            setattr(owner, name, way)

@@ -1,0 +1,54 @@
+"""The arena in simulated time: every rank of a case takes its turns in this process, in an order that a seed chooses.
+
+The third implementation of `Arena`. It gives the verdict that real ranks give, in milliseconds; what needs real processes is
+refused with `NotPlayable`, and `PROCESSES` names the exercises whose checks always do.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, called
+from worldsize.checks.drivers import big_batch, killed_writer
+from worldsize.checks.in_one_process import LIMIT_S, NotPlayable, PlayedCase, play
+from worldsize.engines.cluster import Cluster
+from worldsize.links import Link
+from worldsize.simulate.world import Interleaving
+
+_NEEDS = {big_batch.stepped: "a process group", killed_writer.tried: "a process to kill"}
+
+
+class SimulatedArena:
+    """Runs a student's function in simulated time. `interleaved`: each case in another order, drawn from `seed`.
+
+    `limit_s` is a case's and a plain call's, in real seconds. Every method raises NotPlayable for what needs processes.
+    """
+
+    def __init__(self, seed: int | None = None, interleaved: bool = False, limit_s: float = LIMIT_S) -> None:
+        self.draws = random.Random(secrets.randbits(62) if seed is None else seed)
+        self._orders = random.Random(f"orders {seed}") if interleaved else None
+        self._limit_s = limit_s
+
+    def call(self, fn: Callable, *args: Any) -> ArenaResult:
+        return called(fn, args, self._limit_s)
+
+    def ranks(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
+        driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
+        if driver in _NEEDS:
+            raise NotPlayable(_NEEDS[driver])
+        interleaving = Interleaving(self._orders.getrandbits(62)) if self._orders else None
+        return play(PlayedCase(fn, inputs, more, link, played, driver, interleaving, self._limit_s))
+
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
+        raise NotPlayable("a process group")
+
+    def tensorflow(
+        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
+        raise NotPlayable("TensorFlow")
