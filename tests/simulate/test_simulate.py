@@ -194,7 +194,12 @@ def waits_for_a_lock(fabric):
     lock.acquire()
 
 
-def test_a_wait_for_a_lock_is_told_with_its_line():
+@pytest.fixture
+def quick_ticks(monkeypatch):
+    monkeypatch.setattr("worldsize.simulate.watch._TICK_S", 0.05)
+
+
+def test_a_wait_for_a_lock_is_told_with_its_line(quick_ticks):
     with pytest.raises(Deadlock, match=r"rank 0 waits for something that is no message.*in waits_for_a_lock"):
         simulate(waits_for_a_lock, 2)
 
@@ -204,9 +209,9 @@ def for_ever(fabric):
         fabric.compute(1.0)
 
 
-def test_a_real_time_limit_ends_a_simulation():
-    with pytest.raises(RunTimedOut, match="after timeout_s=1 real s the simulation stood at"):
-        simulate(for_ever, 2, timeout_s=1.0)
+def test_a_real_time_limit_ends_a_simulation(quick_ticks):
+    with pytest.raises(RunTimedOut, match="after timeout_s=0.2 real s the simulation stood at"):
+        simulate(for_ever, 2, timeout_s=0.2)
 
 
 class SlowToGo:
@@ -226,9 +231,9 @@ def drops_for_ever(fabric):
         compute_s(0.02)
 
 
-def test_a_time_limit_that_passes_in_a_finaliser_ends_a_simulation():
+def test_a_time_limit_that_passes_in_a_finaliser_ends_a_simulation(quick_ticks):
     with pytest.raises(RunTimedOut):
-        simulate(drops_for_ever, 2, timeout_s=0.5)
+        simulate(drops_for_ever, 2, timeout_s=0.2)
 
 
 def is_interrupted(fabric):

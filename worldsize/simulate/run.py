@@ -200,13 +200,16 @@ def _attempt(call: Payload, setting: Setting, world: World, ranks: range, keeps_
         try:
             world.run(work, own_state, ranks)
             own_state.look_at_generators()
-        except Abandoned as abandoned:
-            broken_off = BrokenOff(abandoned.reason, world.current, frames_of(abandoned))
-        except KeyboardInterrupt as stop:
-            broken_off = BrokenOff(stop, world.current, frames_of(stop))
+        except (Abandoned, KeyboardInterrupt) as stop:
+            reason = stop.reason if isinstance(stop, Abandoned) else stop
+            broken_off = BrokenOff(reason, world.current, frames_of(stop))
         finally:
             stood = Stood(world.standings(), world.waits())
             world.close(own_state)
+
+        late = own_state.watch.take_interrupt()
+        if late is not None:
+            broken_off = BrokenOff(late, None, ())
     return _Ended(world, own_state, results, broken_off, stood)
 
 
