@@ -42,7 +42,7 @@ def test_a_ring_takes_the_seconds_of_the_formula_and_sums(n):
     x = torch.arange(5.0 * n)
     run = simulate(ring, n, args=(x,), link=LINK)
     assert run.simulated_s == pytest.approx(2 * (n - 1) * LINK.seconds(4 * 5), rel=1e-9)
-    assert all(torch.equal(result, n * x) for result in run.results)
+    assert all(torch.equal(result, n * x) for result in run.results) and run.messages == 2 * n * (n - 1)
 
 
 def everybody_to_0(fabric, x):
@@ -367,7 +367,7 @@ print(time.process_time() - began_s, int(kb) / 1e3)
 @pytest.mark.parametrize(
     ("n", "most_s"),
     [
-        (64, 0.5),
+        pytest.param(64, 0.5, marks=pytest.mark.soak),
         pytest.param(256, 3.0, marks=pytest.mark.soak),
         pytest.param(1024, 60.0, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
     ],

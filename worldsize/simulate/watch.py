@@ -39,7 +39,7 @@ class WaitsOutside(RuntimeError):
     """A rank waits for something that is not a message."""
 
 
-class Watched(Protocol):
+class Turns(Protocol):
     """The world whose turns a watch counts."""
 
     switches: int
@@ -50,7 +50,7 @@ class Watched(Protocol):
 class Watch:
     """Ends a simulation that takes too long, waits outside, or is interrupted; `due` is what the next turn will raise."""
 
-    def __init__(self, world: Watched) -> None:
+    def __init__(self, world: Turns) -> None:
         self.due: BaseException | None = None
         self._world = world
         self._seen = (0, 0.0, 0.0)
