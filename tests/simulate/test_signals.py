@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def traced(fired):
 
 def callers_state():
     handlers = signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT)
-    patched = sys.stdout, time.sleep, time.monotonic, time.perf_counter, threading.Thread.start, list(report._gathering)
+    patched = sys.stdout, sys.unraisablehook, time.sleep, time.monotonic, time.perf_counter, threading.Thread.start, list(report._gathering)
     return handlers, patched, random.getstate(), torch.is_grad_enabled(), torch.get_rng_state().tolist()
 
 
@@ -192,6 +193,22 @@ def test_what_fails_while_ranks_are_made_to_leave_is_not_the_first_failure():
 
     with pytest.raises(RankFailed, match="rank 0 of 2 failed first: KeyError: 'loss'"):
         simulate(fails, 2)
+
+
+@pytest.mark.parametrize("signum, error", [(signal.SIGALRM, RunTimedOut), (signal.SIGINT, Interrupted)])
+def test_a_signal_in_a_callback_whose_errors_python_swallows_ends_the_simulation_without_a_word(signum, error, capfd):
+    class Dropped: ...
+
+    def drops(fabric):
+        dropped = Dropped()
+        callback = weakref.ref(dropped, lambda _: by_hand(signum))
+        del dropped
+        while callback() is None:
+            fabric.compute(1.0)
+
+    with pytest.raises(error):
+        simulate(drops, 2, timeout_s=ENDLESS_S if error is RunTimedOut else 60.0)
+    assert "ignored" not in capfd.readouterr().err
 
 
 def test_another_timer_of_the_process_goes_on_afterwards():

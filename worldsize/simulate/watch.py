@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ _SOON_S = 0.002
 _TELLS_AFTER_S = 3.0  # and then after twice as long each time
 _STILL_TICKS = 6  # so long without a turn and without computing, and the rank waits for something outside
 _SWALLOWED = ("__del__", "_remove")  # finalisers, and callbacks of weak references
+_FINALIZE = weakref.finalize.__call__.__code__
 
 _real_monotonic = time.monotonic
 
@@ -72,7 +74,7 @@ class Watch:
         self._ends_s = self._began_s + timeout_s
         self._tells_after_s = _TELLS_AFTER_S
         try:
-            with self._interrupts_kept(), self._alarms():
+            with self._interrupts_kept(), self._alarms(), self._nothing_swallowed():
                 yield
         finally:
             if self.take_interrupt():
@@ -116,10 +118,28 @@ class Watch:
                 left_s = their_s - (_real_monotonic() - self._began_s)
                 signal.setitimer(signal.ITIMER_REAL, max(left_s, _SOON_S), their_tick_s)
 
+    @contextmanager
+    def _nothing_swallowed(self) -> Iterator[None]:
+        """What is raised in a callback that Python calls by itself gets nowhere: it is raised again soon, elsewhere."""
+        before = sys.unraisablehook
+
+        def again(unraisable: Any) -> None:
+            if not isinstance(unraisable.exc_value, (Abandoned, KeyboardInterrupt)):
+                before(unraisable)
+                return
+            self.keep(unraisable.exc_value)
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)
+
+        sys.unraisablehook = again
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
         if getcurrent() is self._outside or _in_swallowed(frame):
             self.due = KeyboardInterrupt()
-            return
+            return  # the next turn raises it, or the next alarm in this one
         raise KeyboardInterrupt
 
     def _alarm(self, _: int, frame: FrameType | None) -> None:
@@ -168,7 +188,7 @@ def _queued_s() -> float:
 
 def _in_swallowed(frame: Any) -> bool:
     while frame is not None:
-        if frame.f_code.co_name in _SWALLOWED:
+        if frame.f_code.co_name in _SWALLOWED or frame.f_code is _FINALIZE:
             return True
         frame = frame.f_back
     return False
