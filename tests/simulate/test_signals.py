@@ -67,7 +67,8 @@ def traced(fired):
 
 def callers_state():
     handlers = signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT)
-    patched = sys.stdout, sys.unraisablehook, time.sleep, time.monotonic, time.perf_counter, threading.Thread.start, list(report._gathering)
+    clocks = time.sleep, time.monotonic, time.perf_counter
+    patched = clocks, sys.stdout, sys.unraisablehook, threading.Thread.start, list(report._gathering)
     return handlers, patched, random.getstate(), torch.is_grad_enabled(), torch.get_rng_state().tolist()
 
 
