@@ -30,6 +30,7 @@ from worldsize.simulate.world import Abandoned
 MOST_WITNESSED_CALLS = 400_000  # of a sample together
 MOST_CALLS_OF_ONE = 800_000
 CALLS_PER_MESSAGE = 3  # all ranks are asked up to so many calls for each message that may be simulated one by one
+_FEW = 10  # so many are asked even where `most_messages` would have fewer
 _MOST_NAMED = 16
 _MOST_NAMING = 8  # ranks that are asked for names
 _MOST_LISTED = 12
@@ -182,7 +183,7 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
 
         longest = max(len(calls) for calls in found.calls.values()) or 1
         asks_all = n * longest <= CALLS_PER_MESSAGE * setting.most_messages
-        count = n if asks_all else max(2, min(MOST_WITNESSED_CALLS, setting.most_messages) // longest)
+        count = n if asks_all else _how_many(longest, setting.most_messages)
         others = _compare_some(ask, compare, setting, count)
 
     found.asked = node_ranks + len(others)
@@ -192,6 +193,12 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
         "the same calls of rank 0 whether it receives zeros or random numbers",
     ]
     return found
+
+
+def _how_many(longest: int, most_messages: int) -> int:
+    """How many ranks a sample has, of which each makes up to `longest` calls."""
+    few = min(_FEW, MOST_WITNESSED_CALLS // longest)
+    return max(2, few, min(MOST_WITNESSED_CALLS, most_messages) // longest)
 
 
 def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) -> list[int]:
