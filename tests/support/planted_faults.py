@@ -145,7 +145,7 @@ def _files(checkout: Path, room: str, places: tuple[str, ...]) -> Iterator[Path]
     for place in places:
         folder = checkout / "worldsize" / place
         files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
-        yield from (file for file in files if not (room == "engines" and "hosts" in file.parts))
+        yield from (file for file in files if file.exists() and not (room == "engines" and "hosts" in file.parts))
 
 
 def _candidates(

@@ -6,8 +6,8 @@
     python -m tests.support.power table faults.json old.json new.json
 
 A checkout is a scratch clone with a `.venv` of its own; its sources are edited and put back. A test that fails with a fault
-has found it if it fails once more with it and passes without it, so a test that fails by chance finds nothing. `rooms` and
-`rest` go on where they were cut off. Left out: the faults themselves (`planted_faults`).
+has found it if it fails once more with it and passes without it, so a test that fails by chance finds nothing. `rooms` goes
+on where it was cut off. Left out: the faults themselves (`planted_faults`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 from tests.support.planted_faults import ROOMS, Fault, choose, plant, restore
 
 _CONFIRM_S = 400.0
+_EACH_S = 900.0  # for a fault alone, against the tests that failed with all
 _MOST_BY_CHANCE = 4  # tests that fail without the fault too, and are left out for it
 _RULES = "tests/test_architecture.py"  # ruff and names: they see an edit, not what it does
 
@@ -135,20 +136,20 @@ def _nearest_first(checkout: Path, fault: Fault) -> list[str]:
     return [str(file.relative_to(checkout)) for file in sorted(dict.fromkeys(files), key=distance)]
 
 
-def rest(checkout: Path, survivors: list[Fault], limit_s: float, workers: int) -> dict[str, dict]:
+def rest(checkout: Path, survivors: list[Fault], tests: list[str], limit_s: float, workers: int) -> dict[str, dict]:
     """{fault: what all tests say}, from one whole run with all of them planted; its failures are tried with each alone."""
     with planted(checkout, survivors):
-        failed, in_time, taken_s = run_tests(checkout, ["tests"], limit_s, "-n", str(workers), "--dist", "loadfile")
+        failed, in_time, taken_s = run_tests(checkout, tests, limit_s, "-n", str(workers), "--dist", "loadfile")
     print(f"{len(survivors)} faults at once: {len(failed)} tests failed in {taken_s:.0f} s", flush=True)
-    without = set(run_tests(checkout, failed, limit_s)[0]) if failed else set()
+    without = set(run_tests(checkout, failed, limit_s, "-n", str(workers))[0]) if failed else set()
     failed = [test for test in failed if test not in without]
 
     found = {}
     for fault in survivors:
         with planted(checkout, [fault]):
-            tests, _, seconds = run_tests(checkout, failed, limit_s, "-x") if failed else ([], True, 0.0)
-        row = {"found": bool(tests), "phase": "rest", "seconds": seconds, "in_time": in_time}
-        found[str(fault)] = {**row, "test": tests[0]} if tests else row
+            by, _, seconds = run_tests(checkout, failed, _EACH_S, "-x") if failed else ([], True, 0.0)
+        row = {"found": bool(by), "phase": "rest", "seconds": seconds, "in_time": in_time}
+        found[str(fault)] = {**row, "test": by[0]} if by else row
         print(_told(fault, found[str(fault)]), flush=True)
     return found
 
@@ -178,8 +179,10 @@ def main() -> None:
         one = commands.add_parser(command)
         for name in ("checkout", "faults", "out"):
             one.add_argument(name, type=Path)
-        one.add_argument("--limit-s", type=float, default=900.0 if command == "rooms" else 4500.0)
+        one.add_argument("--limit-s", type=float, default=200.0 if command == "rooms" else 4500.0)
         one.add_argument("--workers", type=int, default=2)
+        one.add_argument("--tests", nargs="+", default=["tests"], help="`rest`: what is run")
+        one.add_argument("--soak", action="store_true", help="the tests of the long campaigns in place of the usual ones")
         one.add_argument("--only", help="rooms, with commas between")
         one.add_argument("--each", type=int, help="at most so many faults a room")
     one = commands.add_parser("table")
@@ -200,8 +203,11 @@ def main() -> None:
 
     rows = json.loads(given.out.read_text()) if given.out.exists() else {}
     checkout = given.checkout.resolve()
+    if given.soak:
+        os.environ["PYTEST_ADDOPTS"] = "-m soak"
     if given.command == "rest":
-        rows |= rest(checkout, [f for f in faults if not rows[str(f)]["found"]], given.limit_s, given.workers)
+        survivors = [fault for fault in faults if not rows.get(str(fault), {"found": True})["found"]]
+        rows |= rest(checkout, survivors, given.tests, given.limit_s, given.workers)
         given.out.write_text(json.dumps(rows, indent=1))
         return
 
