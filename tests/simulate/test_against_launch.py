@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from tests.simulate.programs import all_to_all, ring, seconds, server, together, tree
@@ -13,6 +14,7 @@ from worldsize.simulate import simulate
 SLOW = Link("20 MB/s", "10 ms")
 
 
+@pytest.mark.soak  # seconds of processes hang on what else the machine does
 def test_simulated_seconds_are_those_of_shaped_processes_within_a_tenth():
     errors = {}
     for fn in (ring, server, tree, all_to_all):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import torch
 
 from tests.simulate.programs import all_to_all, ring, server, tree, two_levels
 from worldsize.engines.payload import Payload
-from worldsize.errors import Deadlock
+from worldsize.errors import Deadlock, RunTimedOut
 from worldsize.launch.run import KernelLaunches
 from worldsize.links import Link
-from worldsize.simulate import Nodes, simulate, symmetry
+from worldsize.simulate import Nodes, simulate, symmetry, witnesses
 from worldsize.simulate.run import Setting, by_symmetry
 
 LINK = Link("10 GB/s", "5 us")
@@ -23,10 +25,10 @@ def with_few(fn, n, *more, link=None, nodes=None, slowness=None):
     slowness = np.ones(n) if slowness is None else slowness
     setting = Setting(n, link, nodes, 0, 60.0, slowness, np.full(n, np.inf))
     call = Payload(fn, (torch.ones(n), *more), {})
-    return by_symmetry(call, setting, KernelLaunches(), symmetry.listen(call, setting), 0.0)
+    return by_symmetry(call, setting, KernelLaunches(), witnesses.listen(call, setting), 0.0)
 
 
-@pytest.mark.parametrize("n", [16, 64, 256])
+@pytest.mark.parametrize("n", [16, 64, pytest.param(256, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("nodes", [None, EIGHT], ids=["flat", "nodes"])
 @pytest.mark.parametrize("fn, more", [(ring, ()), (two_levels, (8,)), (all_to_all, ())])
 def test_times_are_those_of_the_full_simulation_to_the_last_bit(fn, more, nodes, n):
@@ -66,10 +68,12 @@ def test_a_run_by_symmetry_has_no_values_and_says_so():
         run[0]
 
 
-@pytest.mark.parametrize("fn, messages", [(server, 2 * 9999), (tree, 2 * 9999)])
-def test_trees_and_servers_run_in_full(fn, messages):
-    run = simulate(fn, 10_000, args=(torch.ones(1),), link=LINK)
-    assert run.messages == messages and {float(x) for x in run.results} == {10_000.0}
+@pytest.mark.parametrize("n", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("fn", [server, tree])
+def test_trees_and_servers_run_in_full(fn, n):
+    run = simulate(fn, n, args=(torch.ones(1),), link=LINK, most_messages=100_000)
+    assert run.messages == 2 * (n - 1) and {float(x) for x in run.results} == {float(n)}
+    assert str(run).startswith(f"SimulatedRun({n:,} ranks, done: ")
 
 
 # ---- what is refused ---------------------------------------------------------------------------------
@@ -105,29 +109,29 @@ def everybody_from_anyone(fabric, x):
 @pytest.mark.parametrize(
     "fn, length, words",
     [
-        (uneven, 20_001, "20,001 elements, which 4,000 ranks do not divide evenly: take 20,000"),
-        (parity, 4_000, "4 bytes.*8 bytes"),
-        (by_data, 4_000, "depends on the numbers that it receives"),
-        (everybody_from_anyone, 4_000, "receives from anyone"),
+        (uneven, 2_001, "2,001 elements, which 400 ranks do not divide evenly: take 2,000"),
+        (parity, 400, "4 bytes.*8 bytes"),
+        (by_data, 400, "depends on the numbers that it receives"),
+        (everybody_from_anyone, 400, "receives from anyone"),
     ],
 )
 def test_what_is_not_alike_is_refused_beyond_what_is_simulated_in_full(monkeypatch, fn, length, words):
-    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 3_000)
+    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
     with pytest.raises(ValueError, match=f"some can stand for the others only where all do the same: .*{words}"):
-        simulate(fn, 4_000, args=(torch.zeros(length),), link=LINK)
+        simulate(fn, 400, args=(torch.zeros(length),), link=LINK, most_messages=10_000)
 
 
 def test_stragglers_on_a_shared_card_are_refused_beyond_what_is_simulated_in_full(monkeypatch):
-    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 3_000)
+    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
     with pytest.raises(ValueError, match="stragglers come to their node's network card in another order"):
-        simulate(works_and_sums, 4_000, args=(torch.ones(4_000),), nodes=EIGHT, stragglers={3: 2.0})
+        simulate(works_and_sums, 400, args=(torch.ones(400),), nodes=EIGHT, stragglers={3: 2.0}, most_messages=10_000)
 
 
 def test_stragglers_are_refused_where_vectors_over_them_would_take_minutes(monkeypatch):
-    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 3_000)
-    monkeypatch.setattr("worldsize.simulate.run.MOST_UNEVEN_RANKS", 3_000)
-    with pytest.raises(ValueError, match="more than 3,000 ranks of unequal speed"):
-        simulate(works_and_sums, 4_000, args=(torch.ones(4_000),), link=LINK, stragglers={3: 2.0})
+    monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
+    monkeypatch.setattr("worldsize.simulate.run.MOST_UNEVEN_RANKS", 300)
+    with pytest.raises(ValueError, match="more than 300 ranks of unequal speed"):
+        simulate(works_and_sums, 400, args=(torch.ones(400),), link=LINK, stragglers={3: 2.0}, most_messages=10_000)
 
 
 def shifted(fabric, x):
@@ -138,5 +142,76 @@ def shifted(fabric, x):
 
 
 def test_a_deadlock_of_many_is_told_as_that_of_few():
-    with pytest.raises(Deadlock, match=r"rank 0 waits for 1999 \(recv\).*and 1,992 more ranks wait"):
-        simulate(shifted, 2_000, args=(torch.ones(1),), link=LINK)
+    with pytest.raises(Deadlock, match=r"rank 0 waits for 499 \(recv\).*and 492 more ranks wait"):
+        simulate(shifted, 500, args=(torch.ones(1),), link=LINK, most_messages=100_000)
+
+
+# ---- who is asked --------------------------------------------------------------------------------------
+
+
+def rounds(fabric, x, steps, skips):
+    """Pass `x` round the ring; whom `skips(rank, step)` names leaves a step out."""
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(steps):
+        if skips(rank, step):
+            continue
+        handle = fabric.isend(x, (rank + 1) % n)
+        fabric.recv(torch.empty_like(x), (rank - 1) % n)
+        handle.wait()
+
+
+def asked_about(n, steps, skips, seed=0, most_messages=3_000_000):
+    setting = Setting(n, LINK, None, seed, 60.0, np.ones(n), np.full(n, np.inf), most_messages)
+    return witnesses.listen(Payload(rounds, (torch.ones(1), steps, skips), {}), setting)
+
+
+def nobody(rank, step):
+    return False
+
+
+def test_a_step_that_one_rank_of_ten_thousand_skips_is_found_where_the_function_compares_the_rank_s_number():
+    with pytest.raises(symmetry.NotSymmetric, match="rank 0 makes 800 calls, rank 7,777 798"):
+        asked_about(10_000, 400, lambda rank, step: step == 200 and rank == 7_777, most_messages=2_000_000)
+
+
+def by_another_name(rank, step):
+    return f"{rank}, {step}" == "347, 3"
+
+
+def test_a_step_that_one_rank_skips_is_found_where_all_are_asked():
+    with pytest.raises(symmetry.NotSymmetric, match="rank 0 makes 10 calls, rank 347 8"):
+        asked_about(500, 5, by_another_name, most_messages=2_000)
+
+
+def test_whether_all_are_asked_follows_from_a_count_of_their_calls():
+    assert asked_about(500, 5, nobody, most_messages=1_667).asked == 500  # 5,000 calls; three a message
+    assert asked_about(500, 5, nobody, most_messages=1_666).asked == 1 + 166
+
+
+def test_a_run_whose_symmetry_was_sampled_says_so_in_its_state():
+    sampled, counted = (simulate(rounds, 500, args=(torch.ones(1), 5, nobody), most_messages=most) for most in (1_000, 2_000))
+    assert "500 ranks, done by symmetry, 101 of 500 ranks asked: " in str(sampled)
+    assert "Symmetry was sampled: 101 of 500 ranks were asked" in " ".join(sampled.notes)
+    assert "500 ranks, done by symmetry, all ranks asked: " in str(counted)
+    assert "on all 500 ranks, each run alone" in counted.notes[0] and len(counted.notes) == 1
+
+
+def test_another_seed_asks_others_beside_the_first_node_the_middle_the_last_and_round_powers_of_two():
+    def ranks(seed):
+        words = asked_about(1_000, 50, nobody, seed, most_messages=1_000).evidence[0]
+        return {int(rank) for rank in words.partition(" on ranks ")[2].partition(", each")[0].replace(",", "").split()}
+
+    one, again, other = ranks(3), ranks(3), ranks(4)
+    assert one == again != other and len(one) == 11
+    assert one & other >= {0, 500, 511, 512, 513, 999}
+
+
+def test_a_time_limit_while_ranks_are_asked_says_how_many_were():
+    def is_late(rank, step):
+        if rank == 500:
+            handler = signal.getsignal(signal.SIGALRM)
+            handler(signal.SIGALRM, None)
+        return False
+
+    with pytest.raises(RunTimedOut, match="after timeout_s=1e-09 real s a simulation had 4 of 1,000 ranks asked alone"):
+        simulate(rounds, 1_000, args=(torch.ones(1), 5, is_late), timeout_s=1e-9, most_messages=1_000)

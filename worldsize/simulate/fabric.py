@@ -43,6 +43,7 @@ class SimulatedFabric(Fabric):
     def __init__(self, world: World, rank: int) -> None:
         super().__init__(SimulatedWire(world, rank))
         self._world = world
+        self._number = rank  # `rank` itself may count what it is compared with (`witnesses`)
         self._guarded = False
 
     def guard_sends(self) -> None:
@@ -69,7 +70,7 @@ class SimulatedFabric(Fabric):
 
     def _plain(self, x: Any, peer: Any, tag: Any) -> bool:
         """Whether a call is right at first sight: a tensor or an array, the number of another rank, a tag."""
-        if type(peer) is not int or not 0 <= peer < self.world_size or peer == self.rank:
+        if type(peer) is not int or not 0 <= peer < self.world_size or peer == self._number:
             return False
         return type(tag) is int and 0 <= tag < MAX_TAG and _kind(x)
 

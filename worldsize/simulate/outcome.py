@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from worldsize import errors, failures
 from worldsize.failures import Frame, Outcome, Return, Standing, Wait
 from worldsize.launch.outcome_error import notes_of
-from worldsize.simulate.own_state import TimeIsUp, WaitsOutside
 from worldsize.simulate.simulated_run import SimulatedRun
+from worldsize.simulate.watch import TimeIsUp, WaitsOutside
 from worldsize.simulate.world import World
 
 _MAX_WAITS = 8

@@ -2,21 +2,18 @@
 
 `time.sleep` lets the simulated clock go on; `time.monotonic` and `time.perf_counter` read it. Threads, process groups and
 a wait for anything outside of the simulation are refused: nobody else would get a turn. Left out: whose turn it is
-(`world`).
+(`world`), and what ends a turn that takes too long (`watch`).
 """
 
 from __future__ import annotations
 
 import io
-import os
 import random
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,11 +21,8 @@ import numpy as np
 from worldsize import report
 from worldsize.engines.payload import reachable
 from worldsize.engines.ranks.rank import seed_everything
-from worldsize.simulate.world import Abandoned, World
-
-_TICK_S = 0.5
-_TELLS_AFTER_S = 3.0  # and then after twice as long each time
-_STILL_TICKS = 6  # so long without a turn and without computing, and the rank waits for something outside
+from worldsize.simulate.watch import Watch
+from worldsize.simulate.world import World
 
 
 class GeneratorsUsed(Exception):
@@ -44,6 +38,7 @@ class OwnState:
     def __init__(self, world: World, seed: int, keeps_generators: bool) -> None:
         self.logs: dict[int, io.StringIO] = {}
         self.buffers: dict[int, report.ReportBuffer] = {}
+        self.watch = Watch(world)
         self._world = world
         self._seed = seed
         self._keeps_generators = keeps_generators
@@ -54,6 +49,10 @@ class OwnState:
     # ---- turns -----------------------------------------------------------------------------------
 
     def enter(self, rank: int) -> None:
+        """Begin a turn of `rank`. Raises what the watch has kept for it, but not while ranks are only made to leave."""
+        if self.watch.due is not None and not self._world.closing:
+            raise self.watch.take_due()
+
         torch, learns = sys.modules.get("torch"), rank not in self._without_grad
         if torch is not None and torch.is_grad_enabled() != learns:
             torch._C._set_grad_enabled(learns)
@@ -88,7 +87,7 @@ class OwnState:
     @contextmanager
     def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:
         """Inside, prints and reports go to the rank that has its turn, and clocks are its own."""
-        with _callers_state_kept(), self._virtual_clocks(fn), self._own_output(), self._refusals(), self._watched(timeout_s):
+        with self.watch.set(timeout_s), _callers_state_kept(), self._virtual_clocks(fn), self._own_output(), self._refusals():
             yield
 
     @contextmanager
@@ -158,22 +157,6 @@ class OwnState:
             for (place, name, _), way in zip(places, real, strict=True):
                 setattr(place, name, way)
 
-    @contextmanager
-    def _watched(self, timeout_s: float) -> Iterator[None]:
-        """A timer ends what takes too long, and what waits outside of the simulation. Python has one in its main thread only."""
-        if threading.current_thread() is not threading.main_thread() or os.name == "nt":
-            yield
-            return
-
-        watch = _TimeWatch(self._world, timeout_s, sys.stdout)
-        before = signal.signal(signal.SIGALRM, watch.look)
-        signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, before)
-
 
 _THREAD = (
     "starts a thread: in simulated time all ranks are one thread and take turns, so a thread would belong to nobody. "
@@ -183,55 +166,6 @@ _GROUP = (
     "opens a process group: in simulated time there are no processes, and fabric.send and fabric.recv are what moves. "
     "Run it on real processes: launch(fn, world_size=2)."
 )
-
-
-class TimeIsUp(Exception):
-    """The real time limit of a simulation has passed."""
-
-
-class WaitsOutside(RuntimeError):
-    """A rank waits for something that is not a message."""
-
-
-class _TimeWatch:
-    def __init__(self, world: World, timeout_s: float, told: Any) -> None:
-        self._world = world
-        self._told = told
-        self._began_s = _real_monotonic()
-        self._ends_s = self._began_s + timeout_s
-        self._tells_after_s = _TELLS_AFTER_S
-        self._seen = (0, 0.0)
-        self._still = 0
-
-    def look(self, _: int, frame: FrameType | None) -> None:
-        if _in_swallowed(frame):
-            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)  # Python would print what is raised there, and go on
-            return
-        now_s, seen = _real_monotonic(), (self._world.switches, time.process_time())
-        moved = seen[0] != self._seen[0] or seen[1] - self._seen[1] > 0.02 * _TICK_S
-        self._still = 0 if moved else self._still + 1
-        self._seen = seen
-
-        if now_s - self._began_s > self._tells_after_s:
-            self._tells_after_s *= 2
-            self._told.write(f"simulating for {now_s - self._began_s:.0f} s: {self._world.progress()}\n")
-        if now_s > self._ends_s:
-            raise Abandoned(TimeIsUp())
-        if self._still >= _STILL_TICKS:
-            raise Abandoned(WaitsOutside())
-
-
-def _in_swallowed(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name in _SWALLOWED:
-            return True
-        frame = frame.f_back
-    return False
-
-
-_real_monotonic = time.monotonic
-_SOON_S = 0.002
-_SWALLOWED = ("__del__", "_remove")  # finalisers, and callbacks of weak references
 
 
 class _Router(io.TextIOBase):

@@ -23,13 +23,14 @@ from worldsize.engines.ranks.rank_failure import frames_of
 from worldsize.errors import NotYet
 from worldsize.launch.run import KernelLaunches
 from worldsize.links import Link
-from worldsize.simulate import replay, symmetry
+from worldsize.simulate import replay, symmetry, witnesses
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.outcome import BrokenOff, Stood, notes_on, settle
 from worldsize.simulate.own_state import GeneratorsUsed, OwnState
 from worldsize.simulate.simulated_run import SimulatedRun
-from worldsize.simulate.symmetry import NotSymmetric, SymmetricWorld, Witnesses
+from worldsize.simulate.symmetry import NotSymmetric, SymmetricWorld
 from worldsize.simulate.topology import Clocks, Nodes
+from worldsize.simulate.witnesses import Witnesses
 from worldsize.simulate.world import Abandoned, TooManyMessages, World
 from worldsize.trace import Span
 
@@ -68,9 +69,9 @@ def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> Simu
     began_s, why = time.monotonic(), ""
     if 2 * setting.world_size * (setting.world_size - 1) > setting.most_messages:  # more than a ring of them has
         try:
-            witnesses = symmetry.listen(call, setting)
-            if witnesses.messages * setting.world_size > setting.most_messages:
-                return by_symmetry(call, setting, launches, witnesses, began_s)
+            asked = witnesses.listen(call, setting)
+            if asked.messages * setting.world_size > setting.most_messages:
+                return by_symmetry(call, setting, launches, asked, began_s)
         except NotSymmetric as found:
             why = str(found)
         except NotYet:
@@ -112,7 +113,7 @@ def in_full(call: Payload, setting: Setting, launches: KernelLaunches) -> Simula
 
 
 def by_symmetry(
-    call: Payload, setting: Setting, launches: KernelLaunches, witnesses: Witnesses, began_s: float
+    call: Payload, setting: Setting, launches: KernelLaunches, asked: Witnesses, began_s: float
 ) -> SimulatedRun:
     """Simulate the ranks of one node, which stand for all others. Raises NotSymmetric, and what `simulate` does."""
     k, n = setting.node_ranks, setting.world_size
@@ -129,11 +130,11 @@ def by_symmetry(
     _raise_what_went_wrong(run, ended, setting)
 
     for rank in range(k):
-        if [made for made in ended.world.calls[rank] if made[0] != "wait"] != witnesses.calls[rank]:
+        if [made for made in ended.world.calls[rank] if made[0] != "wait"] != asked.calls[rank]:
             raise NotSymmetric(f"rank {rank} does something else among the others than alone")
 
-    run.recorded_ranks = tuple(range(k))
-    run.evidence = (*witnesses.evidence, "every send met a receive of its size at the same distance", *_as_in_full(call, setting))
+    run.recorded_ranks, run.asked_ranks = tuple(range(k)), asked.asked
+    run.evidence = (*asked.evidence, "every send met a receive of its size at the same distance", *_as_in_full(call, setting))
     run.ended_s = np.tile(run.ended_s, n // k)
     if uneven:
         run.ended_s = replay.ends(ended.world.calls[0], n, setting.link, setting.slowness)
@@ -146,6 +147,12 @@ def by_symmetry(
         f"{n:,} ranks by symmetry: {k} of them were simulated and stand for all others, so there are times and no values. "
         f"Evidence: {'; '.join(run.evidence)}."
     )
+    if asked.asked < n:
+        run.notes.append(
+            f"Symmetry was sampled: {asked.asked:,} of {n:,} ranks were asked what they send and receive. If another "
+            f"does something else, this run does not know it. Another seed asks others; of fewer ranks, or with fewer messages "
+            f"each, all are asked."
+        )
     return run
 
 
@@ -200,13 +207,16 @@ def _attempt(call: Payload, setting: Setting, world: World, ranks: range, keeps_
         try:
             world.run(work, own_state, ranks)
             own_state.look_at_generators()
-        except Abandoned as abandoned:
-            broken_off = BrokenOff(abandoned.reason, world.current, frames_of(abandoned))
-        except KeyboardInterrupt as stop:
-            broken_off = BrokenOff(stop, world.current, frames_of(stop))
+        except (Abandoned, KeyboardInterrupt) as stop:
+            reason = stop.reason if isinstance(stop, Abandoned) else stop
+            broken_off = BrokenOff(reason, world.current, frames_of(stop))
         finally:
             stood = Stood(world.standings(), world.waits())
             world.close(own_state)
+
+        late = own_state.watch.take_interrupt()
+        if late is not None:
+            broken_off = BrokenOff(late, None, ())
     return _Ended(world, own_state, results, broken_off, stood)
 
 

@@ -22,6 +22,7 @@ class SimulatedRun(Run):
     `simulated_s`: when the last rank ended, on the simulated clock; `ended_s` [ranks]: when each did. `wall_s` is what
     the simulation took. `columns`: every message in columns, without making a `Transfer` of each. `recorded_ranks`: of a
     run by symmetry the ranks whose messages are recorded, which stand for the others, and there are no results; () where all are.
+    `asked_ranks`: of a run by symmetry, how many ranks were asked whether they do the same.
     """
 
     simulated_s: float = 0.0
@@ -29,6 +30,7 @@ class SimulatedRun(Run):
     columns: MessageColumns = field(default_factory=MessageColumns)
     spans: list[Span] = field(default_factory=list)
     recorded_ranks: tuple[int, ...] = ()
+    asked_ranks: int = 0
     evidence: tuple[str, ...] = ()
 
     @cached_property
@@ -61,4 +63,11 @@ class SimulatedRun(Run):
         if self.state == "not yet":
             return super().__repr__()
         ranks = f"{self.world_size:,} rank{'s' * (self.world_size > 1)}"
-        return f"SimulatedRun({ranks}, {self.state}: {self.simulated_s:.6g} simulated s in {self.wall_s:.2f} s)"
+        state = f"{self.state} {self._by_symmetry()}".rstrip()
+        return f"SimulatedRun({ranks}, {state}: {self.simulated_s:.6g} simulated s in {self.wall_s:.2f} s)"
+
+    def _by_symmetry(self) -> str:
+        if not self.recorded_ranks:
+            return ""
+        asked = "all" if self.asked_ranks == self.world_size else f"{self.asked_ranks:,} of {self.world_size:,}"
+        return f"by symmetry, {asked} ranks asked"

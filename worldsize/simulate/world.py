@@ -107,6 +107,7 @@ class World:
         self.abandoned: Abandoned | None = None
         self.first_error: BaseException | None = None
         self.ended: set[int] = set()
+        self.closing = False
 
         self._clocks = clocks
         self._has_cards = clocks.node_ranks > 0
@@ -121,7 +122,6 @@ class World:
         self._wanted: list[tuple[int | None, int] | None] = [None] * ranks  # the key of what it waits to receive
         self._turns: list[tuple[float, float, int]] = []  # (moment, key, rank)
         self._due_s = [NEVER] * ranks
-        self._closing = False
 
     # ---- what a rank calls -----------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class World:
             heappush(self._turns, (at_s, self._key_of_turn(), rank))
 
     def _block(self, rank: int, wait: tuple[str, int | None, int] | None) -> None:
-        if self._closing:
+        if self.closing:
             raise GreenletExit
         if in_backward():
             self.abandon(WaitsInBackward())
@@ -334,7 +334,8 @@ class World:
         except (Abandoned, GreenletExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self._note_failure(rank, error)
+            if not self.closing:  # what fails while it leaves is no failure of the run
+                self._note_failure(rank, error)
         self.ended.add(rank)
 
     def abandon(self, reason: Exception) -> NoReturn:
@@ -354,12 +355,15 @@ class World:
 
     def close(self, own_state: Any) -> None:
         """End the ranks that have not ended: each leaves its function from where it waits."""
-        self._closing = True
+        self.closing = True
         for rank, one in self._ranks.items():
             if one:
                 self.current = rank
                 own_state.enter(rank)
-                one.throw(GreenletExit)
+                try:
+                    one.throw(GreenletExit)
+                except (Abandoned, KeyboardInterrupt) as stop:  # out of what its function does to clean up
+                    own_state.watch.keep(stop)
                 own_state.leave(rank)
         self.current = None
 

@@ -1,0 +1,55 @@
+"""Faults that measure the tests: drawn from a seed, planted where they were drawn, and gone afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.planted_faults import choose, plant, restore
+
+SOURCE = '''"""Rates."""
+
+
+def share(part, whole, seen):
+    """Return the share of `part`, at least 0."""
+    if part < whole:
+        seen.append(part)
+    return part + 2 * whole
+
+
+def words(part):
+    return f"{part + 1} of them"
+'''
+
+
+@pytest.fixture
+def checkouts(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name / "worldsize" / "formulas").mkdir(parents=True)
+        (tmp_path / name / "worldsize" / "formulas" / "rates.py").write_text(SOURCE)
+    return tmp_path / "one", tmp_path / "other"
+
+
+def test_a_seed_draws_the_same_faults_each_time_and_another_draws_others(checkouts):
+    one, again = (choose(*checkouts, seed, 5) for seed in (1, 1))
+    assert one == again and len(one) == 1  # a function has one
+    assert len({fault for seed in range(40) for fault in choose(*checkouts, seed, 5)}) >= 5
+
+
+def test_a_fault_is_one_edit_of_a_function_and_never_of_its_words(checkouts):
+    root, file = checkouts[0], checkouts[0] / "worldsize/formulas/rates.py"
+    for fault in {fault for seed in range(40) for fault in choose(*checkouts, seed, 5)}:
+        plant(root, fault)
+        changed = [new for old, new in zip(SOURCE.splitlines(), file.read_text().splitlines(), strict=True) if old != new]
+        assert fault.name == "share" and len(changed) == 1 and fault.new in changed[0]
+        restore(root, {fault.path: SOURCE})
+    assert file.read_text() == SOURCE
+
+
+def test_a_function_that_the_other_checkout_has_changed_gets_no_fault(checkouts):
+    (checkouts[1] / "worldsize/formulas/rates.py").write_text(SOURCE.replace("2 * whole", "3 * whole"))
+    assert choose(*checkouts, 1, 5) == []
+
+
+def test_a_line_that_no_test_executes_gets_no_fault(checkouts):
+    faults = [fault for seed in range(20) for fault in choose(*checkouts, seed, 5, {"worldsize/formulas/rates.py": {6}})]
+    assert faults and {fault.at for fault in faults} == {6}

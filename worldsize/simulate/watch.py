@@ -1,0 +1,194 @@
+"""Signals while ranks take their turns: the real time limit, a wait for something outside, and the stop button.
+
+A handler may run between any two instructions, and what it raises meets whatever code runs there. So a `Watch` raises in
+a rank's greenlet only, from where it comes out at the line that gave the turn. Between turns it keeps what is due, and
+`OwnState.enter` raises it before the next turn. Left out: the words of what came of it (`outcome`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from greenlet import getcurrent
+
+from worldsize.simulate.world import Abandoned
+
+_TICK_S = 0.5
+_SOON_S = 0.002
+_TELLS_AFTER_S = 3.0  # and then after twice as long each time
+_STILL_TICKS = 6  # so long without a turn and without computing, and the rank waits for something outside
+_SWALLOWED = ("__del__", "_remove")  # finalisers, and callbacks of weak references
+_FINALIZE = weakref.finalize.__call__.__code__
+
+_real_monotonic = time.monotonic
+
+
+class TimeIsUp(Exception):
+    """The real time limit of a simulation has passed."""
+
+
+class WaitsOutside(RuntimeError):
+    """A rank waits for something that is not a message."""
+
+
+class Turns(Protocol):
+    """The world whose turns a watch counts."""
+
+    switches: int
+
+    def progress(self) -> str: ...
+
+
+class Watch:
+    """Ends a simulation that takes too long, waits outside, or is interrupted; `due` is what the next turn will raise."""
+
+    def __init__(self, world: Turns) -> None:
+        self.due: BaseException | None = None
+        self._world = world
+        self._seen = (0, 0.0, 0.0)
+        self._still = 0
+
+    @contextmanager
+    def set(self, timeout_s: float) -> Iterator[None]:
+        """Watch what runs inside, which gives the turns. Python handles signals in its main thread only.
+
+        Raises KeyboardInterrupt at the end where the stop button came between turns and nobody has taken that.
+        """
+        if threading.current_thread() is not threading.main_thread() or os.name == "nt":
+            yield
+            return
+
+        self._outside = getcurrent()
+        self._told = sys.stdout
+        self._began_s = _real_monotonic()
+        self._ends_s = self._began_s + timeout_s
+        self._tells_after_s = _TELLS_AFTER_S
+        try:
+            with self._interrupts_kept(), self._alarms(), self._nothing_swallowed():
+                yield
+        finally:
+            if self.take_interrupt():
+                raise KeyboardInterrupt
+
+    def take_due(self) -> BaseException:
+        due, self.due = self.due, None
+        return due
+
+    def take_interrupt(self) -> BaseException | None:
+        """The interrupt that came between turns, once."""
+        return self.take_due() if isinstance(self.due, KeyboardInterrupt) else None
+
+    def keep(self, error: BaseException) -> None:
+        """Keep an interrupt that came in a turn where it could not be told."""
+        if isinstance(error, KeyboardInterrupt):
+            self.due = error
+
+    @contextmanager
+    def _interrupts_kept(self) -> Iterator[None]:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield  # another handler knows best when it raises
+            return
+
+        signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @contextmanager
+    def _alarms(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGALRM, self._alarm)
+        their_s, their_tick_s = signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+            if their_s:
+                left_s = their_s - (_real_monotonic() - self._began_s)
+                signal.setitimer(signal.ITIMER_REAL, max(left_s, _SOON_S), their_tick_s)
+
+    @contextmanager
+    def _nothing_swallowed(self) -> Iterator[None]:
+        """What is raised in a callback that Python calls by itself gets nowhere: it is raised again soon, elsewhere."""
+        before = sys.unraisablehook
+
+        def again(unraisable: Any) -> None:
+            if not isinstance(unraisable.exc_value, (Abandoned, KeyboardInterrupt)):
+                before(unraisable)
+                return
+            self.keep(unraisable.exc_value)
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)
+
+        sys.unraisablehook = again
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+
+    def _interrupt(self, _: int, frame: FrameType | None) -> None:
+        if getcurrent() is self._outside or _in_swallowed(frame):
+            self.due = KeyboardInterrupt()
+            return  # the next turn raises it, or the next alarm in this one
+        raise KeyboardInterrupt
+
+    def _alarm(self, _: int, frame: FrameType | None) -> None:
+        if not isinstance(self.due, KeyboardInterrupt):
+            reason = self._reason()
+            if reason is not None:
+                self.due = Abandoned(reason)
+        if self.due is None or getcurrent() is self._outside:
+            return
+
+        if _in_swallowed(frame):
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)  # Python would print what is raised there, and go on
+            return
+        if isinstance(self.due, Abandoned):
+            raise Abandoned(self.due.reason)  # what is due stays so: the rank's function may catch this one
+        raise self.take_due()
+
+    def _reason(self) -> Exception | None:
+        """Why the simulation has to end, if it has to."""
+        now_s = _real_monotonic()
+        turns, computed_s, queued_s = seen = (self._world.switches, time.process_time(), _queued_s())
+        starved = queued_s - self._seen[2] > 0.5 * _TICK_S
+        moved = turns != self._seen[0] or computed_s - self._seen[1] > 0.02 * _TICK_S or starved
+        self._still = 0 if moved else self._still + 1
+        self._seen = seen
+
+        if now_s - self._began_s > self._tells_after_s:
+            self._tells_after_s *= 2
+            self._tell(f"simulating for {now_s - self._began_s:.0f} s: {self._world.progress()}\n")
+        if now_s > self._ends_s:
+            return TimeIsUp()
+        return WaitsOutside() if self._still >= _STILL_TICKS else None
+
+    def _tell(self, line: str) -> None:
+        with suppress(OSError, RuntimeError, ValueError):  # the handler may have come into a write to the same stream
+            self._told.write(line)
+
+
+def _queued_s() -> float:
+    """Seconds that this thread was ready and had no core, where Linux tells them: a busy machine is no wait outside."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _in_swallowed(frame: Any) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name in _SWALLOWED or frame.f_code is _FINALIZE:
+            return True
+        frame = frame.f_back
+    return False

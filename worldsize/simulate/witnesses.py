@@ -1,0 +1,335 @@
+"""Ranks that run alone, so that one can be held against another: is what they send and receive alike?
+
+A witness sends into nothing and receives zeros at once. All ranks are asked where that takes few enough calls. Where it
+does not, some are: the last, the middle, neighbours of powers of two, ranks whose number the function compares its own
+with, and ranks that are drawn from the run's seed; then a rank that nobody asked may do something else, and the run says
+so. Left out: what follows from symmetry (`symmetry`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from greenlet import greenlet
+
+from worldsize.engines.payload import Payload
+from worldsize.errors import NotYet, RunTimedOut
+from worldsize.simulate.fabric import SimulatedFabric
+from worldsize.simulate.own_state import OwnState
+from worldsize.simulate.symmetry import Call, NotSymmetric
+from worldsize.simulate.watch import TimeIsUp
+from worldsize.simulate.world import Abandoned
+
+MOST_WITNESSED_CALLS = 400_000  # of a sample together
+MOST_CALLS_OF_ONE = 800_000
+CALLS_PER_MESSAGE = 3  # all ranks are asked up to so many calls for each message that may be simulated one by one
+_FEW = 10  # so many are asked even where `most_messages` would have fewer
+_MOST_NAMED = 16
+_MOST_NAMING = 8  # ranks that are asked for names
+_MOST_LISTED = 12
+
+
+class _TooManyCalls(Exception):
+    """A witness has done as much as it may."""
+
+
+class _Taken:
+    """The handle of a witness's isend."""
+
+    waited = True
+
+    def wait(self) -> None: ...
+
+
+_TAKEN = _Taken()
+
+
+class WitnessWorld:
+    """Ranks alone, one after the other: what a rank sends is noted, and what it receives is filled in. It has no time."""
+
+    switches = 0
+    closing = False
+
+    def __init__(self, world_size: int, most: int) -> None:
+        self.world_size = world_size
+        self.current: int | None = None
+        self.calls: list[Call] = []
+        self.clock_s = _Zeros()
+        self.unwaited = _Zeros()
+        self.asked = 0
+        self._most = most
+
+    def begin(self, rank: int, fill: Callable[[Any], None]) -> None:
+        self.current = rank
+        self.calls = []
+        self._fill = fill
+
+    def now(self, rank: int) -> float:
+        return 0.0
+
+    def progress(self) -> str:
+        return f"{self.asked:,} of {self.world_size:,} ranks asked alone"
+
+    def pass_time(self, rank: int, seconds: float) -> None: ...
+
+    def post(self, rank: int, x: Any, to: int, tag: int) -> _Taken:
+        if len(self.calls) >= self._most:
+            raise _TooManyCalls
+        self.calls.append(("send", (to - rank) % self.world_size, tag, x.nbytes))
+        return _TAKEN
+
+    def take(self, rank: int, out: Any, frm: int | None, tag: int, land: Callable) -> tuple[int, int, float]:
+        if frm is None:
+            raise NotSymmetric(f"rank {rank:,} receives from anyone: who comes first differs from rank to rank")
+        if len(self.calls) >= self._most:
+            raise _TooManyCalls
+        self.calls.append(("recv", (rank - frm) % self.world_size, tag, out.nbytes))
+        self._fill(out)
+        return frm, out.nbytes, 0.0
+
+    def compute(self, rank: int, seconds: float) -> None:
+        if len(self.calls) >= self._most:
+            raise _TooManyCalls
+        self.calls.append(("compute", 0, 0, seconds))
+
+
+class _Zeros:
+    def __getitem__(self, rank: int) -> int:
+        return 0
+
+
+class _ComparedRank(int):
+    """A rank's number that counts in `seen` what it is compared with: who does something else is often named so."""
+
+    seen: Counter | None = None
+
+    def _see(self, other: Any) -> None:
+        if self.seen is not None and isinstance(other, int):
+            self.seen[int(other)] += 1
+
+    def __eq__(self, other: object) -> bool:
+        self._see(other)
+        return int.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        self._see(other)
+        return int.__ne__(self, other)
+
+    def __lt__(self, other: int) -> bool:
+        self._see(other)
+        return int.__lt__(self, other)
+
+    def __le__(self, other: int) -> bool:
+        self._see(other)
+        return int.__le__(self, other)
+
+    def __gt__(self, other: int) -> bool:
+        self._see(other)
+        return int.__gt__(self, other)
+
+    def __ge__(self, other: int) -> bool:
+        self._see(other)
+        return int.__ge__(self, other)
+
+    __hash__ = int.__hash__
+
+
+@dataclass
+class Witnesses:
+    """What ranks do alone: the `calls` of each representative, and how many ranks were `asked` whether they do the same."""
+
+    calls: dict[int, list[Call]] = field(default_factory=dict)
+    asked: int = 0
+    evidence: list[str] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        """How many messages a rank sends, the mean over the representatives."""
+        sent = [sum(what == "send" for what, *_ in calls) for calls in self.calls.values()]
+        return math.ceil(sum(sent) / len(sent)) if sent else 0
+
+
+class Asked(Protocol):
+    """What of a simulation's setting its witnesses need."""
+
+    world_size: int
+    seed: int
+    timeout_s: float
+    node_ranks: int
+    most_messages: int
+
+
+def listen(call: Payload, setting: Asked) -> Witnesses:
+    """Let ranks run alone and compare what they do. Raises NotSymmetric where two that should be alike are not.
+
+    How many are asked follows from how many calls they make, never from seconds. Raises RunTimedOut.
+    """
+    found, n, node_ranks = Witnesses(), setting.world_size, setting.node_ranks
+    with _alone(call, setting) as ask:
+        for rank in range(node_ranks):
+            found.calls[rank] = ask(rank)
+        if ask(0, _random_numbers) != found.calls[0]:
+            raise NotSymmetric("what rank 0 sends depends on the numbers that it receives")
+
+        def compare(rank: int, theirs: list[Call]) -> None:
+            _same_calls(found.calls[rank % node_ranks], theirs, rank % node_ranks, rank, call, n)
+
+        longest = max(len(calls) for calls in found.calls.values()) or 1
+        asks_all = n * longest <= CALLS_PER_MESSAGE * setting.most_messages
+        count = n if asks_all else _how_many(longest, setting.most_messages)
+        others = _compare_some(ask, compare, setting, count)
+
+    found.asked = node_ranks + len(others)
+    who = f"all {n:,} ranks" if asks_all else _who(sorted({*range(node_ranks), *others}), n)
+    found.evidence = [
+        f"the same calls (send or receive, distance, tag, bytes; {longest:,} at most) on {who}, each run alone",
+        "the same calls of rank 0 whether it receives zeros or random numbers",
+    ]
+    return found
+
+
+def _how_many(longest: int, most_messages: int) -> int:
+    """How many ranks a sample has, of which each makes up to `longest` calls."""
+    few = min(_FEW, MOST_WITNESSED_CALLS // longest)
+    return max(2, few, min(MOST_WITNESSED_CALLS, most_messages) // longest)
+
+
+def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) -> list[int]:
+    """Ask about `count` ranks, those first that are most likely to differ, and return their numbers."""
+    n, seen = setting.world_size, Counter()
+    asked: dict[int, None] = {}
+
+    def go_on(ranks: list[int]) -> None:
+        for rank in ranks:
+            if len(asked) < count and setting.node_ranks <= rank < n and rank not in asked:
+                asked[rank] = None
+                compare(rank, _with_names(ask, compare, rank, seen) if len(asked) <= _MOST_NAMING else ask(rank))
+
+    drawn = np.random.default_rng([setting.seed, n]).permutation(n).tolist()
+    go_on([n - 1, drawn[0], n // 2, *_round_powers(n), n - setting.node_ranks])
+    go_on([rank + beside for rank, _ in seen.most_common(_MOST_NAMED) for beside in (0, 1, -1)])
+    go_on(drawn)
+    return list(asked)
+
+
+def _with_names(ask: Callable, compare: Callable, rank: int, seen: Counter) -> list[Call]:
+    """The calls of `rank`, which counts in `seen` the numbers that it compares its own with."""
+    try:
+        theirs = ask(rank, seen=seen)
+        compare(rank, theirs)
+        return theirs
+    except NotSymmetric:
+        return ask(rank)  # a rank that counts is not quite an int: only a plain one is evidence
+
+
+def _round_powers(n: int) -> tuple[int, int, int]:
+    """The largest power of two below `n`, and its neighbours."""
+    power = 2 ** int(math.log2(n - 1)) if n > 2 else 1
+    return power, power - 1, power + 1
+
+
+def _who(asked: list[int], n: int) -> str:
+    if len(asked) > _MOST_LISTED:
+        return f"{len(asked):,} of {n:,} ranks"
+    return f"ranks {', '.join(f'{rank:,}' for rank in asked)}"
+
+
+def _zeros(out: Any) -> None:
+    if isinstance(out, np.ndarray):
+        out.fill(0)
+    else:
+        out.detach().zero_()
+
+
+def _random_numbers(out: Any) -> None:
+    numbers = np.random.default_rng(0).integers(1, 100, out.shape)
+    if isinstance(out, np.ndarray):
+        out[...] = numbers
+    elif out.device.type != "meta":
+        import torch
+
+        out.detach().copy_(torch.from_numpy(numbers))
+
+
+@contextmanager
+def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]:
+    """Inside, `ask(rank)` is what `rank` calls alone. Each runs in a greenlet, where the watch may end it."""
+    world = WitnessWorld(setting.world_size, MOST_CALLS_OF_ONE)
+    own_state = OwnState(world, setting.seed, keeps_generators=True)
+
+    def ask(rank: int, fill: Callable[[Any], None] = _zeros, seen: Counter | None = None) -> list[Call]:
+        fabric = SimulatedFabric(world, rank)
+        if seen is not None:
+            fabric.rank = _ComparedRank(rank)
+            fabric.rank.seen = seen
+
+        args, kwargs = copy.deepcopy((call.args, call.kwargs))
+        world.begin(rank, fill)
+        try:
+            own_state.enter(rank)
+            greenlet(call.fn).switch(fabric, *args, **kwargs)
+        except (NotYet, NotSymmetric, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise _refused(rank, error, world, setting.timeout_s) from None
+        finally:
+            world.current = None
+            own_state.logs.clear()
+            own_state.buffers.clear()
+
+        world.asked += 1
+        return world.calls
+
+    with own_state.installed(call.fn, setting.timeout_s):
+        yield ask
+
+
+def _refused(rank: int, error: BaseException, world: WitnessWorld, timeout_s: float) -> Exception:
+    """What is made of an error of a rank that runs alone."""
+    if isinstance(error, _TooManyCalls):
+        return NotSymmetric(f"rank {rank:,} alone makes more than {MOST_CALLS_OF_ONE:,} calls: too many to compare")
+    if isinstance(error, Abandoned):
+        if isinstance(error.reason, TimeIsUp):
+            return RunTimedOut(f"after timeout_s={timeout_s:g} real s a simulation had {world.progress()}. Give it more time.")
+        error = error.reason
+    return NotSymmetric(f"rank {rank:,} alone, receiving zeros, fails with {type(error).__name__}: {error}")
+
+
+def _same_calls(one: list[Call], other: list[Call], rank: int, other_rank: int, call: Payload, n: int) -> None:
+    """Raises NotSymmetric at the first difference, and says what it is."""
+    if one == other:
+        return
+
+    for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
+        if a != b:
+            advice = _lengths(call, n) if a[:3] == b[:3] else ""
+            raise NotSymmetric(f"call {number} of rank {rank} is {_words(a)}, of rank {other_rank:,} {_words(b)}.{advice}")
+    raise NotSymmetric(f"rank {rank} makes {len(one):,} calls, rank {other_rank:,} {len(other):,}")
+
+
+def _words(call: Call) -> str:
+    what, distance, tag, amount = call
+    if what == "compute":
+        return f"{amount:g} s of work"
+    way = "to the rank +" if what == "send" else "from the rank -"
+    return f"{what} {way}{distance:,} (tag {tag}, {amount:,} bytes)"
+
+
+def _lengths(call: Payload, n: int) -> str:
+    """Whether an argument has a length that the world size does not divide, and the nearest that it does."""
+    for place, value in enumerate(call.args):
+        length = getattr(value, "shape", (0,))
+        if length and length[0] % n:
+            nearest = max(1, round(length[0] / n)) * n
+            return (
+                f" args[{place}] has {length[0]:,} elements, which {n:,} ranks do not divide evenly: take {nearest:,} and all "
+                f"parts are alike."
+            )
+    return ""
