@@ -19,10 +19,12 @@ from worldsize import failures
 from worldsize.checks import in_rank
 from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, of_rank
 from worldsize.links import Link
+from worldsize.simulate.early_ends import Abandoned, TooManyMessages, WaitsInBackward
 from worldsize.simulate.fabric import SimulatedFabric
+from worldsize.simulate.interleaving import Interleaving
 from worldsize.simulate.own_state import GeneratorsUsed, OwnState, TimeIsUp, WaitsOutside
 from worldsize.simulate.topology import Clocks
-from worldsize.simulate.world import Abandoned, Interleaving, TooManyMessages, WaitsInBackward, World
+from worldsize.simulate.world import World
 
 MOST_MESSAGES = 200_000
 STEP_S = 1e-6  # a message's own time, so that what a rank does has an order

@@ -16,7 +16,7 @@ from worldsize.checks.drivers import big_batch, killed_writer
 from worldsize.checks.in_one_process import LIMIT_S, NotPlayable, PlayedCase, play
 from worldsize.engines.cluster import Cluster
 from worldsize.links import Link
-from worldsize.simulate.world import Interleaving
+from worldsize.simulate.interleaving import Interleaving
 
 _NEEDS = {big_batch.stepped: "a process group", killed_writer.tried: "a process to kill"}
 

@@ -24,6 +24,7 @@ from worldsize.errors import NotYet
 from worldsize.launch.run import KernelLaunches
 from worldsize.links import Link
 from worldsize.simulate import replay, symmetry, witnesses
+from worldsize.simulate.early_ends import Abandoned, TooManyMessages
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.outcome import BrokenOff, Stood, notes_on, settle
 from worldsize.simulate.own_state import GeneratorsUsed, OwnState
@@ -31,7 +32,7 @@ from worldsize.simulate.simulated_run import SimulatedRun
 from worldsize.simulate.symmetry import NotSymmetric, SymmetricWorld
 from worldsize.simulate.topology import Clocks, Nodes
 from worldsize.simulate.witnesses import Witnesses
-from worldsize.simulate.world import Abandoned, TooManyMessages, World
+from worldsize.simulate.world import World
 from worldsize.trace import Span
 
 MOST_MESSAGES = 3_000_000

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from greenlet import getcurrent
 
-from worldsize.simulate.world import Abandoned
+from worldsize.simulate.early_ends import Abandoned
 
 _TICK_S = 0.5
 _SOON_S = 0.002

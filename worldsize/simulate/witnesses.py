@@ -21,11 +21,11 @@ from greenlet import greenlet
 
 from worldsize.engines.payload import Payload
 from worldsize.errors import NotYet, RunTimedOut
+from worldsize.simulate.early_ends import Abandoned
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.own_state import OwnState
 from worldsize.simulate.symmetry import Call, NotSymmetric
 from worldsize.simulate.watch import TimeIsUp
-from worldsize.simulate.world import Abandoned
 
 MOST_WITNESSED_CALLS = 400_000  # of a sample together
 MOST_CALLS_OF_ONE = 800_000

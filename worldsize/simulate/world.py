@@ -15,7 +15,7 @@ import random
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NoReturn
 
@@ -25,18 +25,12 @@ from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.fabric.interface import Handle
 from worldsize.failures import Failure, Frame, Standing, Wait, is_package
 from worldsize.simulate.columns import NEVER, MessageColumns
+from worldsize.simulate.early_ends import Abandoned, SimulatedFailure, TooManyMessages, WaitsInBackward
+from worldsize.simulate.interleaving import Interleaving
 from worldsize.simulate.topology import Clocks
 from worldsize.trace import Span
 
 ANYONE = None
-
-
-class Abandoned(BaseException):
-    """Ends a simulation from inside a rank; `reason` is what its caller is told. No student's `except Exception` gets it."""
-
-    def __init__(self, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
 
 
 class Sent(Handle):
@@ -65,18 +59,6 @@ class Sent(Handle):
     @property
     def waited(self) -> bool:
         return self._world is None
-
-
-@dataclass(frozen=True)
-class Interleaving:
-    """Another order of what happens at the same moment than by the numbers of the ranks, drawn from `seed`.
-
-    Each rank begins up to `late_s` seconds late. Which of several ranks has the next turn, and which of several messages is
-    received first from anyone, is drawn anew each time.
-    """
-
-    seed: int
-    late_s: float = 1e-4
 
 
 class World:
@@ -385,24 +367,6 @@ class World:
                 op, peer, tag = wait
                 found.append(Wait(rank, op, peer, tag, peer_ended=peer in self.ended))
         return tuple(found)
-
-
-class SimulatedFailure(RuntimeError):
-    """A rank has failed, as its failure rate had it drawn."""
-
-
-class TooManyMessages(ValueError):
-    """A simulation would have more messages than are simulated one by one."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"more than {limit:,} messages")
-
-
-class WaitsInBackward(RuntimeError):
-    """A rank waits for a message inside of backward, of which torch runs one at a time in a thread."""
-
-    def __init__(self) -> None:
-        super().__init__("a rank waits for a message inside of backward: autograd runs one at a time in a thread")
 
 
 def in_backward() -> bool:
