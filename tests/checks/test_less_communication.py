@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.support.answers import ANSWERS
-from tests.support.in_process import InProcessArena
 from worldsize.checks import run_check
 from worldsize.checks.kit.values import first_difference
 from worldsize.checks.less_communication import local_sgd, pays_below, power_sgd, sparse_steps, top_k
+from worldsize.checks.simulated_arena import SimulatedArena
 
 SEEDS = range(5)
 SMALL = [size for size in top_k.SIZES if size[1] < 1000]
@@ -66,7 +66,7 @@ def test_both_residuals_of_power_sgd_have_one_mean_and_so_one_average(size):
 def test_a_mistake_is_marked_at_its_cause_alone(exercise, name, held):
     answers = next(a for a in ANSWERS if a.exercise == exercise)
     fn = next(fn for fn, *_ in answers.wrong if fn.__name__ == name)
-    assert [p.passed for p in run_check(exercise, InProcessArena(0), fn).properties] == held
+    assert [p.passed for p in run_check(exercise, SimulatedArena(0), fn).properties] == held
 
 
 def test_what_is_not_in_the_average_is_orthogonal_to_it():

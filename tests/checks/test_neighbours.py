@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.answers import ANSWERS
-from tests.support.in_process import InProcessArena, NoProcesses
 from worldsize.checks import run_check
+from worldsize.checks.in_one_process import NotPlayable
+from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.lab.released import EXERCISES
 
 BY_EXERCISE = {answers.exercise: answers for answers in ANSWERS}
@@ -21,8 +22,8 @@ def test_a_neighbours_answer_earns_a_third_at_most(lab):
             if neighbour == exercise:
                 continue
             try:
-                verdict = run_check(exercise, InProcessArena(1), BY_EXERCISE[neighbour].right[0])
-            except NoProcesses:
+                verdict = run_check(exercise, SimulatedArena(1), BY_EXERCISE[neighbour].right[0])
+            except NotPlayable:
                 continue
             if verdict.points > verdict.possible / 3 + 1e-9:
                 rich.append(f"{neighbour} for {exercise}: {verdict.points:g} of {verdict.possible:g}")

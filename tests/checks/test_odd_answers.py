@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import random
+from collections.abc import Callable
 from importlib import import_module
 from inspect import getsource
 
 import numpy as np
-import pytest
-
 from worldsize.arrays import plain, tensors
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, of_rank
@@ -86,17 +86,23 @@ class _Answering:
         return self.ranks(fn, inputs)
 
 
-@pytest.mark.parametrize("exercise", ANSWERED)
-@pytest.mark.parametrize("odd", ODD)
-def test_an_odd_answer_fails_with_words(exercise, odd):
-    verdict = run_check(exercise, _Answering(ODD[odd]), lambda: None)
-    assert (verdict.state, bool(verdict.mismatch)) == ("fail", True)
+def without_words(arenas: dict[str, Callable[[], _Answering]]) -> list[tuple[str, str, str]]:
+    """(exercise, what its function returns, the verdict's state) where a check does not fail with words."""
+    found = []
+    for exercise in ANSWERED:
+        for odd, arena in arenas.items():
+            verdict = run_check(exercise, arena(), lambda: None)
+            if verdict.state != "fail" or not verdict.mismatch:
+                found.append((exercise, odd, verdict.state))
+    return found
 
 
-@pytest.mark.parametrize("exercise", ANSWERED)
-def test_emptying_what_was_given_fails_with_words(exercise):
-    verdict = run_check(exercise, _Answering(None, emptied=True), lambda: None)
-    assert (verdict.state, bool(verdict.mismatch)) == ("fail", True)
+def test_odd_answers_fail_with_words():
+    assert without_words({name: functools.partial(_Answering, odd) for name, odd in ODD.items()}) == []
+
+
+def test_emptying_what_was_given_fails_with_words():
+    assert without_words({"nothing": functools.partial(_Answering, None, emptied=True)}) == []
 
 
 def test_messages_of_a_rank_that_is_alone_have_words(monkeypatch):

@@ -11,13 +11,13 @@ import pytest
 
 from tests.checks.mutants import goodput as days
 from tests.checks.mutants import save_atomically as saves
-from tests.support.in_process import InProcessArena
 from worldsize.checks.drivers import killed_writer
 from worldsize.checks.resilience.exact_resume import PLANS, RESUMED
 from worldsize.checks.resilience.goodput import FIXED, RIGHT, Rules, _drawn, goodput, replayed
 from worldsize.checks.resilience.resumed_lesson import PARTS, State, drawn_lesson
 from worldsize.checks.resilience.save_atomically import NAME, save, scenario
 from worldsize.checks.resilience.shares_after_loss import shares_after_loss
+from worldsize.checks.simulated_arena import SimulatedArena
 
 WRONG = [
     *({"lost": lost} for lost in ("nothing", "all", "interval", "half")),
@@ -50,7 +50,7 @@ def test_a_wrong_rule_is_told_by_its_own_words(rules):
     def wrong(interval_s, save_s, restart_s, day_s, failures_at):
         return replayed(Day(interval_s, save_s, restart_s, day_s, tuple(failures_at)), Rules(**rules))
 
-    verdict = goodput(InProcessArena(1), wrong)
+    verdict = goodput(SimulatedArena(1), wrong)
     first = next(day for _, day in FIXED if abs(replayed(day, Rules(**rules)) - replayed(day)) > 1e-9)
     told = [words for words in _mistakes(first) if words in verdict.mismatch]
     assert verdict.state == "fail" and len(told) == 1, verdict.mismatch
@@ -110,4 +110,4 @@ def test_a_writer_dies_at_every_change_of_its_folder():
 def test_blocks_earn_no_more_than_half():
     from tests.checks.mutants.shares_after_loss import in_blocks
 
-    assert shares_after_loss(InProcessArena(3), in_blocks).points == 0.75
+    assert shares_after_loss(SimulatedArena(3), in_blocks).points == 0.75

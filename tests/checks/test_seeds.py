@@ -1,6 +1,6 @@
 """What a check draws at random turns no right answer into a wrong one, and leaves a wrong one its words: over many seeds.
 
-In one process, and right answers in launches too.
+In simulated time, also in another order of events, and right answers in launches too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import pytest
 
 from tests.checks.mutants import says
 from tests.support.answers import ANSWERS
-from tests.support.in_process import InProcessArena, NoProcesses
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
+from worldsize.checks.in_one_process import NotPlayable
+from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
 
 RIGHT = [pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}") for a in ANSWERS for fn in a.right]
 WRONG = [pytest.param(a.exercise, *row[:2], id=f"{a.exercise}-{row[0].__name__}") for a in ANSWERS for row in a.wrong]
@@ -20,47 +21,41 @@ DRAWS = 200  # of a wrong answer
 
 
 def missed(exercise, fn, seeds) -> list[str]:
-    """The verdicts that are no pass, with their seeds. Raises NoProcesses."""
+    """The verdicts that are no pass, with their seeds. Raises NotPlayable."""
     found = []
     for seed in seeds:
-        verdict = run_check(exercise, InProcessArena(seed), fn)
+        verdict = run_check(exercise, SimulatedArena(seed), fn)
         if verdict.state != "pass":
             found.append(f"seed {seed}: {verdict.mismatch}")
     return found
 
 
-# how a rank's own thread ends where there are no processes: its answer is then not tried
-in_one_process = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-
-@in_one_process
-def test_right_answers_pass_whatever_is_drawn():
-    tried, found = 0, []
-    for answers in ANSWERS:
+@pytest.mark.parametrize("exercise", [exercise for exercise in CHECKS if exercise not in NEEDS_PROCESSES])
+def test_right_answers_pass_in_another_order_of_events(exercise):
+    found = []
+    for fn in next(a.right for a in ANSWERS if a.exercise == exercise):
         try:
-            for fn in answers.right:
-                found += missed(answers.exercise, fn, range(1))
-                tried += 1
-        except NoProcesses:
+            verdict = run_check(exercise, SimulatedArena(1, interleaved=True), fn)
+        except NotPlayable:
             continue
+        if verdict.state != "pass":
+            found.append((fn.__name__, verdict.mismatch))
     assert found == []
-    assert tried > 50
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@in_one_process
 @pytest.mark.parametrize(("exercise", "fn"), RIGHT)
 def test_a_right_answer_passes_with_a_thousand_seeds(exercise, fn):
     try:
         assert missed(exercise, fn, range(1000)) == []
-    except NoProcesses as error:
+    except NotPlayable as error:
         pytest.skip(f"its check needs {error}")
 
 
 def unnamed(exercise, fn, words, seed) -> str:
-    """The verdict on a wrong answer, if it does not fail or leaves out some of the words. Raises NoProcesses."""
-    verdict = run_check(exercise, InProcessArena(seed), fn)
+    """The verdict on a wrong answer, if it does not fail or leaves out some of the words. Raises NotPlayable."""
+    verdict = run_check(exercise, SimulatedArena(seed), fn)
     if verdict.state != "fail":
         return f"seed {seed}: {verdict.state}"
     missing = [one for one in words if not says(verdict.mismatch, one)]
@@ -69,12 +64,11 @@ def unnamed(exercise, fn, words, seed) -> str:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@in_one_process
 @pytest.mark.parametrize(("exercise", "fn", "words"), WRONG)
 def test_a_wrong_answer_fails_with_its_words_whatever_is_drawn(exercise, fn, words):
     try:
         found = [said for said in (unnamed(exercise, fn, words, seed) for seed in range(DRAWS)) if said]
-    except NoProcesses as error:
+    except NotPlayable as error:
         pytest.skip(f"its check needs {error}")
     if len(found) == DRAWS:  # no matter of what is drawn, and `test_checks` looks for them in launches
         pytest.skip("its words are of processes: who waits for whom, or what a framework says")

@@ -3,15 +3,15 @@
 import pytest
 
 from tests.checks.mutants import stage_3
-from tests.support.in_process import InProcessArena
 from worldsize.checks import run_check
+from worldsize.checks.simulated_arena import SimulatedArena
 
 THREADED = "receives_in_a_thread"  # needs more than one process's greenlets
 RIGHT = [fn for fn in stage_3.answers.right if fn.__name__ != THREADED]
 
 
 def missed(fn, seeds):
-    verdicts = [run_check("stage_3", InProcessArena(seed, declared=True), fn) for seed in seeds]
+    verdicts = [run_check("stage_3", SimulatedArena(seed), fn) for seed in seeds]
     return [verdict.mismatch for verdict in verdicts if verdict.state != "pass"]
 
 

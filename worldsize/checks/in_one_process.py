@@ -18,6 +18,7 @@ from typing import Any
 from worldsize import failures
 from worldsize.checks import in_rank
 from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, of_rank
+from worldsize.engines.payload import fingerprint, reachable
 from worldsize.links import Link
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages, WaitsInBackward
 from worldsize.simulate.fabric import SimulatedFabric
@@ -54,10 +55,21 @@ def play(case: PlayedCase) -> ArenaResult:
     """Run a case in simulated time. Raises NotPlayable where it needs real processes."""
     if threading.current_thread() is not threading.main_thread():
         raise NotPlayable("a time limit: the system's alarm reaches the main thread alone")
+
+    before = _shared_by_ranks(case.fn)
     try:
-        return _attempt(case, keeps_generators=False)
+        ended = _attempt(case, keeps_generators=False)
     except GeneratorsUsed:
-        return _attempt(case, keeps_generators=True)
+        ended = _attempt(case, keeps_generators=True)
+    changed = [name for name, mark in _shared_by_ranks(case.fn).items() if before.get(name) != mark]
+    if changed:
+        raise NotPlayable(f"processes of its own: it changes `{changed[0]}`, of which each rank should have a copy")
+    return ended
+
+
+def _shared_by_ranks(fn: Callable) -> dict[str, Any]:
+    """A mark of every variable outside the function that it could change, by name."""
+    return {name: id(value) for name, value in reachable(fn).items()} | fingerprint(fn)
 
 
 def _attempt(case: PlayedCase, keeps_generators: bool) -> ArenaResult:

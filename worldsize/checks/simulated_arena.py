@@ -1,7 +1,7 @@
 """The arena in simulated time: every rank of a case takes its turns in this process, in an order that a seed chooses.
 
 The third implementation of `Arena`. It gives the verdict that real ranks give, in milliseconds; what needs real processes is
-refused with `NotPlayable`, and `PROCESSES` names the exercises whose checks always do.
+refused with `NotPlayable`, and `NEEDS_PROCESSES` names the exercises whose checks always are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ from worldsize.engines.cluster import Cluster
 from worldsize.links import Link
 from worldsize.simulate.interleaving import Interleaving
 
-_NEEDS = {big_batch.stepped: "a process group", killed_writer.tried: "a process to kill"}
+_GROUP, _TENSORFLOW, _THREAD = "a process group", "TensorFlow", "a thread"
+_BACKWARD = "a backward that waits for messages, which autograd runs one at a time in a process"
+NEEDS_PROCESSES = {
+    "average_tower_gradients": _TENSORFLOW, "between_graph": _TENSORFLOW, "mirrored_step": _TENSORFLOW,
+    "missing_devices": _TENSORFLOW, "replica_loss": _TENSORFLOW, "score": _TENSORFLOW, "train_through": _TENSORFLOW,
+    "tree_sum": _TENSORFLOW, "worker_share": _TENSORFLOW,
+    "big_batch_step": _GROUP, "exact_accuracy": _GROUP, "train_ddp": _GROUP,
+    "bucketed": _THREAD, "overlapped": _THREAD,
+    "parallel_mlp": _BACKWARD, "sequence_parallel": _BACKWARD,
+    "save_atomically": "a process to kill",
+}  # fmt: skip
+
+_NEEDS = {big_batch.stepped: _GROUP, killed_writer.tried: "a process to kill"}
 
 
 class SimulatedArena:
@@ -45,10 +57,10 @@ class SimulatedArena:
         return play(PlayedCase(fn, inputs, more, link, played, driver, interleaving, self._limit_s))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        raise NotPlayable("a process group")
+        raise NotPlayable(_GROUP)
 
     def tensorflow(
         self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
-        raise NotPlayable("TensorFlow")
+        raise NotPlayable(_TENSORFLOW)

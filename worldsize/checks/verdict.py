@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from worldsize.trace import Trace
-from worldsize.units import worth
+from worldsize.units import count, worth
 
 Complaint = str | None  # what is wrong, in words; None: nothing is
 
@@ -24,14 +24,37 @@ class Property:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """Where the cases of a check ran: `simulated` of them in simulated time, with `draws` draws of what is random.
+
+    `confirmed` has the world size of each case that ran again on real ranks. `reordered`: the case that failed did so in
+    an order of events that the real ranks did not show.
+    """
+
+    simulated: int
+    draws: int = 1
+    confirmed: tuple[int, ...] = ()
+    reordered: bool = False
+
+    def __str__(self) -> str:
+        if self.reordered:
+            return "Seen in simulated time, where messages came in another order than on the real ranks of this run."
+        where = ", ".join(count(world_size, "rank") for world_size in self.confirmed)
+        drawn = f", over {self.draws} draws," * (self.draws > 1)
+        again = f"again on real processes: {where}" if self.confirmed else "none of them again on real processes"
+        return f"Tried: {count(self.simulated, 'case')}{drawn} in simulated time, {again}."
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """The answer of a check."""
+    """The answer of a check. `tried` says where its cases ran; None where all of them were real processes."""
 
     exercise: str
     state: Literal["pass", "fail", "not yet"]
     properties: tuple[Property, ...]
     mismatch: Complaint = None
     trace: Trace | None = field(default=None, compare=False)
+    tried: Tried | None = field(default=None, compare=False)
 
     @property
     def points(self) -> float:
@@ -45,12 +68,13 @@ class Verdict:
 
     def __str__(self) -> str:
         head = f"{self.exercise}: {self.points:g} of {self.possible:g} points"
+        small_print = [str(self.tried)] if self.tried else []
         if self.state == "pass":
-            return f"✔ {head}"
+            return "\n".join([f"✔ {head}", *small_print])
         if self.state == "not yet":
             points = f"{self.possible:g} point{'s' * (self.possible != 1)}"
             return f"○ {self.exercise}: not yet ({points}). {self.mismatch or ''}".rstrip()
 
         marks = {True: "✔", False: "✘", None: "–"}
         rows = [f"  {marks[p.passed]} {p.name} ({worth(p.points)})" for p in self.properties]
-        return "\n".join([f"✘ {head}", *rows, self.mismatch or ""])
+        return "\n".join([f"✘ {head}", *rows, self.mismatch or "", *small_print])

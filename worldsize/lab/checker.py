@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from worldsize.checks import CHECKS, run_check
+from worldsize.checks import CHECKS
 from worldsize.checks.arena import Arena, LaunchArena
+from worldsize.checks.confirming_arena import confirmed_check
 from worldsize.checks.verdict import Verdict
 from worldsize.failures import UNTITLED
 from worldsize.lab import graded_cells
@@ -56,12 +57,13 @@ class Checker:
         title = title_of(EXERCISES.get(self._lab.number, {}).get(exercise, ""))
         titles = {name: title_of(line) for name, line in EXERCISES.get(self._lab.number, {}).items()}
         handed_in = [_as_handed_in(each, title, titles) for each in (fn, *more)]
-        arena: Arena = self._arena
-        if self._says:
-            arena = ToldArena(arena, self._says)
-        verdict = run_check(exercise, arena, *handed_in)
+        verdict = confirmed_check(exercise, *handed_in, launches=self._arena, told=self._told)
         self._lab.record(verdict)
         return verdict
+
+
+    def _told(self, arena: Arena) -> Arena:
+        return ToldArena(arena, self._says) if self._says else arena
 
 
 class ToldArena:

@@ -15,7 +15,7 @@ def verdict_html(verdict: Verdict) -> str:
     An exercise not yet written is a small chip with its name and points.
     """
     if verdict.state == "not yet":
-        return pages.render("verdict.html", head="", chip=_not_yet(verdict), properties=(), mismatch="", picture="")
+        return pages.render("verdict.html", head="", chip=_not_yet(verdict), properties=(), mismatch="", picture="", tried="")
 
     head, *_ = str(verdict).splitlines()
     return pages.render(
@@ -25,6 +25,7 @@ def verdict_html(verdict: Verdict) -> str:
         properties=verdict.properties,
         mismatch=(verdict.mismatch or "") if verdict.state == "fail" else "",
         picture=_messages(verdict),
+        tried=str(verdict.tried or ""),
     )
 
 

@@ -1,0 +1,130 @@
+"""The notebook's check: most cases in simulated time, some again on real ranks, and the verdict that real ranks would give."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+
+from tests.checks.mutants import ring_all_reduce, train_to_the_end
+from tests.support.answers import ANSWERS
+from worldsize.checks import run_check
+from worldsize.checks.arena import LaunchArena
+from worldsize.checks.confirming_arena import confirmed_check
+from worldsize.checks.simulated_arena import NEEDS_PROCESSES
+from worldsize.errors import NotYet
+
+SEED = 7
+
+
+class CountedLaunches:
+    """A `LaunchArena` that notes the world size of each launch over the fabric."""
+
+    def __init__(self) -> None:
+        self._arena = LaunchArena(seed=SEED)
+        self.draws = self._arena.draws
+        self.world_sizes: list[int] = []
+
+    def __getattr__(self, name: str):
+        return getattr(self._arena, name)
+
+    def ranks(self, fn, inputs, *more, **ways):
+        self.world_sizes.append(len(inputs))
+        return self._arena.ranks(fn, inputs, *more, **ways)
+
+
+def confirmed(fn, exercise="ring_all_reduce"):
+    launches = CountedLaunches()
+    return confirmed_check(exercise, fn, launches=launches), launches.world_sizes
+
+
+def test_a_right_answer_runs_on_real_ranks_twice_and_says_so():
+    verdict, world_sizes = confirmed(ring_all_reduce.the_usual_way)
+    assert (verdict.state, verdict.points, world_sizes) == ("pass", 1.5, [3, 3])
+    assert verdict.tried.confirmed == (3, 3) and verdict.tried.simulated >= 9
+    assert "in simulated time, again on real processes: 3 ranks, 3 ranks" in str(verdict)
+
+
+def test_a_mistake_that_the_first_case_shows_takes_one_launch():
+    verdict, world_sizes = confirmed(ring_all_reduce.whole_tensors_round_the_ring)
+    assert (verdict.state, world_sizes) == ("fail", [3])
+
+
+def wrong_with_nine_ranks(fabric, x):
+    ring_all_reduce.the_usual_way(fabric, x)
+    if fabric.world_size == 9:
+        x += 1
+
+
+def test_a_mistake_in_a_later_case_is_seen_on_real_ranks_before_it_is_told():
+    verdict, world_sizes = confirmed(wrong_with_nine_ranks)
+    assert world_sizes == [3, 9]
+    plain = run_check("ring_all_reduce", LaunchArena(seed=SEED), wrong_with_nine_ranks)
+    assert (verdict.state, verdict.points, verdict.mismatch) == (plain.state, plain.points, plain.mismatch)
+
+
+def kills_its_process_with_four_ranks(fabric, x):
+    ring_all_reduce.the_usual_way(fabric, x)
+    if fabric.world_size == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_ends_a_process_ends_no_notebook_and_is_told_as_on_real_ranks():
+    verdict, world_sizes = confirmed(kills_its_process_with_four_ranks)
+    assert verdict.state == "fail" and "SIGKILL" in verdict.mismatch
+    assert world_sizes == [3, 3, 4]  # it cannot be played, so every case is real
+
+
+def test_memory_of_a_ranks_own_is_left_to_real_ranks():
+    verdict, _ = confirmed(train_to_the_end.keeps_the_checkpoint_in_memory, "train_to_the_end")
+    assert verdict.state == "fail" and verdict.tried is None
+
+
+def adds_up_what_comes_first(fabric, x):
+    """Right where messages come in the order of the ranks: the last one to come is taken for the last rank's."""
+    arrived = torch.empty_like(x)
+    if fabric.rank != 0:
+        fabric.send(x, to=0)
+        fabric.recv(x, frm=0)
+        return x
+    own = x.clone()
+    for source in range(1, fabric.world_size):
+        if fabric.recv(arrived) != source:
+            arrived.zero_()
+        own += arrived
+    x.copy_(own)
+    for worker in range(1, fabric.world_size):
+        fabric.send(x, to=worker)
+    return x
+
+
+def test_a_race_is_found_by_a_seeded_order_of_events():
+    verdict, _ = confirmed(adds_up_what_comes_first, "parameter_server")
+    assert verdict.state == "fail"
+
+
+def stub(fabric, x):
+    raise NotYet("Exercise 6.5")
+
+
+def test_a_stub_is_not_yet_after_one_launch():
+    verdict, world_sizes = confirmed(stub)
+    assert (verdict.state, len(world_sizes)) == ("not yet", 1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("exercise", "fn"),
+    [
+        pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}")
+        for a in ANSWERS
+        if a.exercise not in NEEDS_PROCESSES
+        for fn in (*a.right, *(row[0] for row in a.wrong if row[0] not in a.chance))
+    ],
+)
+def test_a_notebooks_verdict_is_that_of_launches_alone(exercise, fn):
+    verdict, _ = confirmed(fn, exercise)
+    plain = run_check(exercise, LaunchArena(seed=SEED), fn)
+    assert (verdict.state, verdict.points) == (plain.state, plain.points), (verdict.mismatch, plain.mismatch)

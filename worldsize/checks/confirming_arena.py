@@ -1,0 +1,126 @@
+"""The notebook's arena: the first case runs on real ranks, the others in simulated time, and one of those again on real ranks.
+
+So a mistake that the first case shows is told as soon as ever. A case that fails in simulated time runs again on real ranks
+before it is told: a student sees what `launch` would show. Of a check that passes, the case with the largest messages does:
+there wires, buffers and waits are those of real processes. Where both disagree, every case that is left runs on real ranks.
+Left out: passes in simulated time (`simulated_check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from worldsize.checks import run_check
+from worldsize.checks.arena import NOBODY, Arena, ArenaResult, LaunchArena, PlayedRanks
+from worldsize.checks.simulated_arena import NEEDS_PROCESSES
+from worldsize.checks.simulated_check import SimulatedCheck, SimulatedPass, simulate_check
+from worldsize.checks.verdict import Tried, Verdict
+from worldsize.links import Link
+
+MOST_REAL_RANKS = 4  # more processes than cores only take longer
+
+
+def confirmed_check(
+    exercise: str, fn: Callable, *more: Callable, launches: LaunchArena, told: Callable[[Arena], Arena] = lambda arena: arena
+) -> Verdict:
+    """The verdict on `fn`: in simulated time where that can be, confirmed on real ranks.
+
+    `told(arena)` is an arena that tells a person what it runs. Raises ValueError for an exercise that is not there.
+    """
+    if exercise in NEEDS_PROCESSES:
+        return run_check(exercise, told(launches), fn, *more)
+
+    arena = ConfirmingArena(launches, exercise, (fn, *more))
+    try:
+        verdict = run_check(exercise, told(arena), fn, *more)
+    except OtherDraws:
+        arena.begin_again()
+        verdict = run_check(exercise, told(arena), fn, *more)
+    return arena.with_what_was_tried(verdict)
+
+
+class OtherDraws(BaseException):
+    """The verdict was found with other draws than the check began with: it is run again with those."""
+
+
+class ConfirmingArena:
+    """`launches`, but for the cases over the fabric that were played in simulated time and need no confirmation."""
+
+    def __init__(self, launches: LaunchArena, exercise: str, functions: tuple[Callable, ...]) -> None:
+        self.draws = launches.draws
+        self._launches = launches
+        self._exercise = exercise
+        self._functions = functions
+        self._began_with = launches.draws.getstate()
+        self._simulated: SimulatedCheck | None = None
+        self._asked = False
+        self._to_confirm: int | None = None
+        self._number = 0
+        self._confirmed: list[int] = []
+
+    def call(self, fn: Callable, *args: Any) -> ArenaResult:
+        return self._launches.call(fn, *args)
+
+    def ranks(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
+        driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
+        number, self._number = self._number, self._number + 1
+        one = self._told() if number or self._asked else None
+        if one is not None and number < len(one.results) and number != self._to_confirm:
+            return one.results[number]
+
+        ended = self._launches.ranks(fn, inputs, *more, link=link, played=played, driver=driver)
+        self._confirmed.append(len(inputs))
+        return ended
+
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
+        return self._launches.group(fn, inputs, *more, driver=driver)
+
+    def tensorflow(self, *args: Any, **ways: Any) -> ArenaResult:
+        return self._launches.tensorflow(*args, **ways)
+
+    def begin_again(self) -> None:
+        """Begin the check anew with the draws of the pass that is told."""
+        self._number = 0
+        self._launches.draws.setstate(self._simulated.told.draws)
+
+    def with_what_was_tried(self, verdict: Verdict) -> Verdict:
+        """The verdict with its small print. One that simulated time alone found, in another order of events, stays."""
+        found = self._simulated
+        if found is None or verdict.state == "not yet":
+            return verdict
+        if verdict.state == "pass" and found.told.reordered:
+            verdict = found.told.verdict
+            return replace(verdict, tried=Tried(found.cases, found.passes, tuple(self._confirmed), reordered=True))
+        return replace(verdict, tried=Tried(found.cases, found.passes, tuple(self._confirmed)))
+
+    def _told(self) -> SimulatedPass | None:
+        """The pass in simulated time; it is run when the first case has passed. Raises OtherDraws."""
+        if not self._asked:
+            self._asked = True
+            self._simulated = simulate_check(self._exercise, self._functions, self._began_with)
+            if self._simulated is None:
+                return None
+            self._to_confirm = _to_confirm(self._simulated.told)
+            if self._simulated.told.reordered:
+                raise OtherDraws
+        return self._simulated.told if self._simulated else None
+
+
+def _to_confirm(one: SimulatedPass) -> int:
+    """The number of the case that runs again: the last of a check that failed, else that of the largest messages.
+
+    A rank that is alone does in simulated time what it does in a process: 0, the first case, has run on real ranks already.
+    """
+    last = len(one.results) - 1
+    if one.verdict.state != "pass":
+        return last
+    few = [number for number in range(1, last + 1) if 1 < len(one.results[number].returned) <= MOST_REAL_RANKS]
+    return max(few, key=lambda number: _weight(one.results[number]), default=0)
+
+
+def _weight(ended: ArenaResult) -> tuple[int, int]:
+    return max((t.size_bytes for t in ended.trace.transfers), default=0), len(ended.returned)

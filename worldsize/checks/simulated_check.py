@@ -1,0 +1,117 @@
+"""Run a whole check in simulated time, in one process of its own: whatever the function does there, the notebook lives on.
+
+The first pass plays the cases in the natural order of events, as the notebook has drawn them. The next ones draw anew and
+let a seed choose the order, for as long as that takes less than the wait that it saves. Left out: which cases run again on
+real ranks (`confirming_arena`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from worldsize.checks import run_check
+from worldsize.checks.arena import ArenaResult
+from worldsize.checks.in_one_process import NotPlayable
+from worldsize.checks.simulated_arena import SimulatedArena
+from worldsize.checks.verdict import Verdict
+from worldsize.errors import LaunchError
+
+MOST_PASSES = 4
+MORE_PASSES_S = 0.05  # of a process's time: more draws only where they cost no wait that is felt
+CASE_LIMIT_S = 4.0
+CHECK_LIMIT_S = 10.0
+MOST_BYTES = 64_000_000  # of results that travel back
+
+
+@dataclass(frozen=True)
+class SimulatedPass:
+    """One pass of a check in simulated time: the draws that it began with, its verdict, and the results of `arena.ranks`."""
+
+    draws: Any  # a state of `random.Random`
+    verdict: Verdict
+    results: tuple[ArenaResult, ...]
+    reordered: bool
+
+
+@dataclass(frozen=True)
+class SimulatedCheck:
+    """A check in simulated time: `told` is its first pass, or the first that did not end in "pass"."""
+
+    told: SimulatedPass
+    passes: int
+    cases: int
+
+
+def simulate_check(exercise: str, functions: tuple[Callable, ...], draws: Any) -> SimulatedCheck | None:
+    """Run the check of `exercise` in a fresh process. Returns None where real processes are needed.
+
+    `draws` is the state of the arena's `random.Random` at the check's beginning.
+    """
+    from worldsize.launch import quiet_launch
+
+    try:
+        run = quiet_launch(_passes, 1, (exercise, functions, draws), timeout_s=CHECK_LIMIT_S, device="cpu")
+    except (LaunchError, ValueError):  # what broke off here is tried on real ranks, where it is told in full
+        return None
+    return run.results[0] if run.state == "done" else None
+
+
+def _passes(exercise: str, functions: tuple[Callable, ...], draws: Any) -> SimulatedCheck | None:
+    began_s = time.process_time()
+    told: SimulatedPass | None = None
+    cases = 0
+    for number in range(MOST_PASSES):
+        try:
+            one = _pass(exercise, functions, draws, number)
+        except NotPlayable:
+            return None if told is None else SimulatedCheck(told, number, cases)
+        cases += len(one.results)
+        if told is None and sum(map(_size_bytes, one.results)) > MOST_BYTES:
+            return None
+        if told is None or one.verdict.state != "pass":
+            told = one
+        if one.verdict.state != "pass" or time.process_time() - began_s > MORE_PASSES_S:
+            break
+    return SimulatedCheck(told, number + 1, cases)
+
+
+def _pass(exercise: str, functions: tuple[Callable, ...], draws: Any, number: int) -> SimulatedPass:
+    played = SimulatedArena(seed=number, interleaved=number > 0, limit_s=CASE_LIMIT_S)
+    played.draws.setstate(draws)
+    if number:
+        played.draws.seed(f"pass {number} {played.draws.random()}")
+
+    begins_with = played.draws.getstate()
+    kept = _Kept(played)
+    fn, *more = functions
+    verdict = run_check(exercise, kept, fn, *more)
+    return SimulatedPass(begins_with, verdict, tuple(kept.results), reordered=number > 0)
+
+
+class _Kept:
+    """The simulated arena, whose results over the fabric are kept."""
+
+    def __init__(self, arena: SimulatedArena) -> None:
+        self._arena = arena
+        self.results: list[ArenaResult] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._arena, name)
+
+    def ranks(self, *args: Any, **more: Any) -> ArenaResult:
+        ended = self._arena.ranks(*args, **more)
+        self.results.append(ended)
+        return ended
+
+
+def _size_bytes(value: Any) -> int:
+    if isinstance(value, ArenaResult):
+        return _size_bytes(value.returned) + _size_bytes(value.inputs)
+    if isinstance(value, (tuple, list)):
+        return sum(map(_size_bytes, value))
+    if isinstance(value, dict):
+        return sum(map(_size_bytes, value.values()))
+    return int(getattr(value, "nbytes", 0))
