@@ -9,6 +9,7 @@ from importlib import import_module
 from inspect import getsource
 
 import numpy as np
+
 from worldsize.arrays import plain, tensors
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, of_rank
