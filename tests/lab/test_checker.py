@@ -59,7 +59,7 @@ def test_a_cell_that_lost_its_title_is_checked_as_a_grade_would(said):
 
 
 def test_the_right_answer_with_an_import_of_its_own_raises_no_alarm(said):
-    assert said(f"{TITLE}\n{RIGHT}").strip() == "✔ pass_right: 4 of 4 points"
+    assert said(f"{TITLE}\n{RIGHT}").strip().splitlines()[0] == "✔ pass_right: 4 of 4 points"
 
 
 @pytest.mark.parametrize(("one", "other"), [("x * 2", "x * 3"), ("fabric.isend(x, 0)", "fabric.send(x, 0)")])
@@ -70,7 +70,7 @@ def test_a_function_that_differs_by_one_name_or_number_is_told_to_be_another(sai
 
 
 def test_the_same_function_run_again_elsewhere_is_no_other(said):
-    assert said(f"{TITLE}\n{RIGHT}", f"{RIGHT}   \n\n").strip() == "✔ pass_right: 4 of 4 points"
+    assert said(f"{TITLE}\n{RIGHT}", f"{RIGHT}   \n\n").strip().splitlines()[0] == "✔ pass_right: 4 of 4 points"
 
 
 def test_after_a_syntax_error_the_check_says_that_it_looks_at_the_last_version_that_ran(said):
@@ -84,12 +84,12 @@ HELPER = RIGHT.replace("pass_right", "exchange")
 
 
 def test_helpers_in_cells_of_one_s_own_count_as_they_would_in_a_grade(said):
-    assert said(HELPER, HELPED).strip() == "✔ pass_right: 4 of 4 points"
-    assert said(f"%%time\n{HELPER}\nprint(1)", HELPED).strip().endswith("✔ pass_right: 4 of 4 points")
+    assert said(HELPER, HELPED).strip().splitlines()[0] == "✔ pass_right: 4 of 4 points"
+    assert "✔ pass_right: 4 of 4 points" in said(f"%%time\n{HELPER}\nprint(1)", HELPED)
 
 
 def test_the_last_version_of_a_helper_counts(said):
-    assert said(HELPER.replace("return out", "return x"), HELPED, HELPER).strip() == "✔ pass_right: 4 of 4 points"
+    assert said(HELPER.replace("return out", "return x"), HELPED, HELPER).strip().splitlines()[0] == "✔ pass_right: 4 of 4 points"
 
 
 def test_a_place_in_a_helper_is_told(said):

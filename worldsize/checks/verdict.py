@@ -38,11 +38,11 @@ class Tried:
 
     def __str__(self) -> str:
         if self.reordered:
-            return "Seen in simulated time, where messages came in another order than on the real ranks of this run."
-        where = ", ".join(count(world_size, "rank") for world_size in self.confirmed)
-        drawn = f", over {self.draws} draws," * (self.draws > 1)
-        again = f"again on real processes: {where}" if self.confirmed else "none of them again on real processes"
-        return f"Tried: {count(self.simulated, 'case')}{drawn} in simulated time, {again}."
+            return "Seen in simulated time, in an order of events that the real processes of this check did not show."
+        drawn = f", over {self.draws} draws" * (self.draws > 1)
+        real = f"{len(self.confirmed) or 'none'} of them also on real processes"
+        ranks = ", ".join(count(world_size, "rank") for world_size in self.confirmed)
+        return f"{count(self.simulated, 'case')} in simulated time{drawn}; {real}{ranks and f' ({ranks})'}."
 
 
 @dataclass(frozen=True)
