@@ -25,7 +25,7 @@ from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 START_S = 120.0  # at most, for all ranks to enter their function: a slow import is not the function's time
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
-_ANSWER_S = 0.3  # for a rank to say where it stands
+_ANSWER_S = 1.0  # for a rank to say where it stands: one that can does so in milliseconds, on a busy machine later
 _EXIT_S = 2.0  # for a process to end whose channel has closed
 
 
