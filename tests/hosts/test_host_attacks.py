@@ -118,7 +118,10 @@ NOISE = {
 }
 
 
-@pytest.mark.parametrize("noise", [*(pytest.param(n, id=i, marks=[SOAK] if i != "random bytes" else []) for i, n in NOISE.items())])
+NOISES = [pytest.param(noise, id=name, marks=[] if name == "random bytes" else SOAK) for name, noise in NOISE.items()]
+
+
+@pytest.mark.parametrize("noise", NOISES)
 def test_noise_on_the_port_leaves_the_way_free_for_who_is_invited(engine: HostsEngine, noise: bytes) -> None:
     given = invited(engine)
     with socket.create_connection((given.address, given.port), timeout=LIMIT_S) as stranger:

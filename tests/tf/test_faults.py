@@ -13,7 +13,6 @@ from tests.support.tensorflow_work import COORDINATED, EXPECTED, PAIR, counter, 
 from worldsize.errors import EngineLost, Interrupted, RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
 
-
 SOAK = pytest.mark.soak
 
 
