@@ -79,14 +79,15 @@ def one_device(block):
     return lab().train(forward, {"weights": weights, "batches": pairs(TOKENS, WIDTH, WIDTH, 7), "rate": RATE})
 
 
-@pytest.fixture(scope="module", params=WORLDS)
+# they wait for messages inside of backward, and hold what a process holds: a rank needs a process of its own
+@pytest.fixture(scope="module", params=IN_PROCESSES)
 def mlp_run(request):
-    return simulate(train_mlp, request.param, args=(lab().parallel_mlp,))
+    return launch(train_mlp, request.param, args=(lab().parallel_mlp,), device="cpu")
 
 
-@pytest.fixture(scope="module", params=WORLDS)
+@pytest.fixture(scope="module", params=IN_PROCESSES)
 def block_run(request):
-    return simulate(train_block, request.param, args=(lab().sequence_parallel,))
+    return launch(train_block, request.param, args=(lab().sequence_parallel,), device="cpu")
 
 
 def test_an_mlp_of_shards_steps_as_one_device(mlp_run):
@@ -141,7 +142,6 @@ def held_of_an_mlp(fabric, parallel_mlp):
     return seen[0]
 
 
-# live bytes are those of a process, so here a rank needs one of its own
 @pytest.mark.parametrize("n", IN_PROCESSES)
 def test_a_rank_with_a_shard_of_an_mlp_holds_its_part_of_the_weights(n):
     width, hidden, tokens = 128, 2048, 4
