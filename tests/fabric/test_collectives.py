@@ -8,9 +8,6 @@ from worldsize.formulas import cost
 from worldsize.launch import launch
 from worldsize.simulate import simulate
 
-pytestmark = pytest.mark.quick
-
-
 LENGTHS = (8, 7, 2)
 
 

@@ -16,7 +16,6 @@ from worldsize.pytorch import models
 from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Span, Trace
 
-pytestmark = pytest.mark.quick
 WIDTHS = [6, 5, 4, 3, 7]
 
 
