@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import worldsize
+from tests.support.parts import PARTS
 from worldsize.authoring.notices import FILE, notices
 from worldsize.authoring.release import NAMED
 
@@ -152,6 +153,13 @@ def test_a_host_keeps_every_package_that_it_has() -> None:
 def test_an_action_is_pinned_by_commit_and_says_its_version() -> None:
     pinned = re.compile(r"(- )?uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*")
     assert [line for line in ACTIONS if not pinned.fullmatch(line)] == []
+
+
+def test_every_night_each_part_of_the_soak_runs_and_whoever_changes_a_room_finds_its_part() -> None:
+    (nightly,) = [path for path in WORKFLOWS if "matrix.part" in path.read_text()]
+    matrix = yaml.safe_load(nightly.read_text())["jobs"]["soak"]["strategy"]["matrix"]["part"]
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| part | its rooms |")[2].partition("\n\n")[0]
+    assert matrix == re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(PARTS)
 
 
 def test_the_workflow_may_only_read_unless_a_job_says_more() -> None:
