@@ -135,6 +135,7 @@ def test_a_pytorch_without_the_fake_group_is_named(monkeypatch):
         fake_rank(build, example, 4)
 
 
+@pytest.mark.soak
 def test_a_model_that_fails_is_told_by_its_own_error():
     def wrong():
         return nn.Linear(WIDTH, 2)(torch.ones(2, WIDTH + 1))

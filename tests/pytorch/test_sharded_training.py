@@ -142,13 +142,24 @@ def held_of_an_mlp(fabric, parallel_mlp):
     return seen[0]
 
 
-@pytest.mark.parametrize("n", IN_PROCESSES)
-def test_a_rank_with_a_shard_of_an_mlp_holds_its_part_of_the_weights(n):
+@pytest.fixture(scope="module", params=IN_PROCESSES)
+def held(request):
+    """The world size, and of each rank (live bytes of the MLP's shard, of stage 3 at each layer's work)."""
+    answers = (lab().parallel_mlp, lab().stage_3)
+    return request.param, launch(held_in_both, request.param, args=answers, device="cpu").results
+
+
+def held_in_both(fabric, parallel_mlp, stage_3):
+    return held_of_an_mlp(fabric, parallel_mlp), held_at_work(fabric, stage_3)
+
+
+def test_a_rank_with_a_shard_of_an_mlp_holds_its_part_of_the_weights(held):
+    n, by_rank = held
     width, hidden, tokens = 128, 2048, 4
     weights = 8 * (2 * width * hidden + hidden) / n + 8 * width
     activations = 8 * (2 * tokens * hidden / n + 4 * tokens * width)
-    for held in launch(held_of_an_mlp, n, args=(lab().parallel_mlp,), device="cpu").results:
-        assert held == pytest.approx(weights + activations, rel=0.1)
+    for held_bytes, _ in by_rank:
+        assert held_bytes == pytest.approx(weights + activations, rel=0.1)
 
 
 # ---- stage 3 ---------------------------------------------------------------------------------
@@ -210,13 +221,13 @@ def held_at_work(fabric, stage_3):
     return seen
 
 
-@pytest.mark.parametrize("n", IN_PROCESSES)
-def test_in_stage_3_a_working_rank_holds_its_parts_and_two_whole_layers(n):
+def test_in_stage_3_a_working_rank_holds_its_parts_and_two_whole_layers(held):
+    n, by_rank = held
     side, layers = 400, 6
     layer = 8.0 * side**2
     activations = 8 * 2 * side * (layers + 3)
     expected = layers * layer / n + sharding.whole_in_stage_3([layer] * layers) + activations
-    for seen in launch(held_at_work, n, args=(lab().stage_3,), device="cpu").results:
+    for _, seen in by_rank:
         assert max(seen) == pytest.approx(expected, rel=0.1)
 
 

@@ -27,7 +27,7 @@ class Sleeper:
 
     def compute(self, seconds: float) -> None:
         self.declared.append(seconds)
-        time.sleep(seconds)
+        time.sleep(seconds)  # as a fabric does that declares work
 
 
 @pytest.fixture
