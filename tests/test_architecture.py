@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,8 @@ FACES = re.compile(
 OF_NO_ROOM = {"browser", "gpu", "soak", "labs", "support", "hosts"}
 # What every process of a course may import, a kernel, a grader, a page of a report: there no framework is wanted.
 LIGHT = ["cli", "checks", "checks.arena", "fabric", "figures", "formulas", "launch", "links", "tf", "trace"]
+# Packages that would make every command wait.
+HEAVY = {"torch", "tensorflow", "numpy", "matplotlib", "IPython", "papermill", "nbgrader"}
 # Modules that only users of several machines, makers of the site, or instructors run, and so may import what these extras bring.
 FOR_CLUSTERS = ("worldsize/engines/hosts/ways/",)
 FOR_THE_SITE = ("worldsize/authoring/site/",)
@@ -53,10 +57,24 @@ def _python(code: str) -> str:
     return done.stdout
 
 
+@cache
+def _tree(program: Path) -> ast.Module:
+    return ast.parse(program.read_text())
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk the statements below `node`; their expressions, which are most of a tree and import nothing, are left out."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            yield child
+            yield from _statements(child)
+
+
+@cache
 def _modules_imported(program: Path) -> list[str]:
-    """The modules that a program may import, as far as its text tells: in `from a import b`, `a` and `a.b`."""
+    """Return the modules that a program may import, as far as its text tells: for `from a import b`, `a` and `a.b`."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(program.read_text())):
+    for node in _statements(_tree(program)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -81,42 +99,48 @@ def test_ruff_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_name)
-def test_a_module_is_read_in_one_sitting(module: Path) -> None:
-    assert len(module.read_text().splitlines()) <= MAX_LINES
+def test_a_module_is_read_in_one_sitting() -> None:
+    lines = {_name(module): len(module.read_text().splitlines()) for module in MODULES}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_name)
-def test_a_module_says_what_it_is(module: Path) -> None:
-    assert ast.get_docstring(ast.parse(module.read_text())), f"{_name(module)} has no docstring"
+def test_a_module_says_what_it_is() -> None:
+    assert [_name(module) for module in MODULES if not ast.get_docstring(_tree(module))] == []
+
+
+@cache
+def _allowed(*extras: str) -> set[str]:
+    """Return the distributions that the project's list names, and those of some extras."""
+    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
+    return {canonicalize_name(Requirement(text).name) for texts in lists for text in texts}
 
 
 def _undeclared(module: Path, *extras: str) -> list[str]:
-    """What a module imports that is not ours, not Python's, and in no list that it may use."""
-    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
-    allowed = {canonicalize_name(Requirement(text).name) for texts in lists for text in texts}
+    """Return what a module imports that is not ours, not Python's, and in no list that it may use: "file: name"."""
+    allowed = _allowed(*extras)
     names = _imported(module) - sys.stdlib_module_names - {"worldsize", *OURS}
     # a name that is not installed is one that a test makes for itself, or it fails by itself
     brought_by = {n: {canonicalize_name(found) for found in DISTRIBUTIONS[n]} for n in names if n in DISTRIBUTIONS}
-    return [name for name, found in brought_by.items() if not found & allowed]
+    return [f"{_name(module)}: {name}" for name, found in brought_by.items() if not found & allowed]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_name)
-def test_what_a_module_imports_is_a_dependency(module: Path) -> None:
+def _extras_of(module: Path) -> list[str]:
     extras = ["instructor"] if _name(module).startswith(FOR_INSTRUCTORS) else []
     extras += ["site"] if _name(module).startswith(FOR_THE_SITE) else []
     extras += ["cluster"] if _name(module).startswith(FOR_CLUSTERS) else []
-    assert _undeclared(module, *extras) == []
+    return extras
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=_name)
-def test_what_a_lab_imports_is_a_dependency(source: Path) -> None:
-    assert _undeclared(source) == []
+def test_what_a_module_imports_is_a_dependency() -> None:
+    assert [found for module in MODULES for found in _undeclared(module, *_extras_of(module))] == []
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=_name)
-def test_what_a_test_or_a_bench_imports_is_a_dependency(program: Path) -> None:
-    assert _undeclared(program, "cluster", "instructor", "dev") == []
+def test_what_a_lab_imports_is_a_dependency() -> None:
+    assert [found for source in SOURCES for found in _undeclared(source)] == []
+
+
+def test_what_a_test_or_a_bench_imports_is_a_dependency() -> None:
+    assert [found for program in PROGRAMS for found in _undeclared(program, "cluster", "instructor", "dev")] == []
 
 
 def test_no_room_is_crowded() -> None:
@@ -128,7 +152,7 @@ def test_no_room_is_crowded() -> None:
 def test_a_class_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in _statements(_tree(module)):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(_name(module))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
@@ -140,15 +164,16 @@ def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
     assert folders - OF_NO_ROOM <= rooms
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=_name)
-def test_no_test_imports_another(program: Path) -> None:
-    assert [name for name in _modules_imported(program) if name.rpartition(".")[2].startswith("test_")] == []
+def test_no_test_imports_another() -> None:
+    imported = [(program, name) for program in PROGRAMS for name in _modules_imported(program)]
+    tests = [f"{_name(program)}: {name}" for program, name in imported if name.rpartition(".")[2].startswith("test_")]
+    assert tests == []
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=_name)
-def test_a_lab_imports_faces_only(source: Path) -> None:
-    lines = re.findall(r"^ *(from worldsize[\w.]* import [\w*, ]+|import worldsize[\w.]*)", source.read_text(), re.MULTILINE)
-    assert [line for line in lines if not _of_a_face(line)] == []
+def test_a_lab_imports_faces_only() -> None:
+    pattern = re.compile(r"^ *(from worldsize[\w.]* import [\w*, ]+|import worldsize[\w.]*)", re.MULTILINE)
+    lines = [(source, line) for source in SOURCES for line in pattern.findall(source.read_text())]
+    assert [f"{_name(source)}: {line}" for source, line in lines if not _of_a_face(line)] == []
 
 
 def _of_a_face(line: str) -> bool:
@@ -172,13 +197,14 @@ def test_a_check_draws_from_what_its_arena_hands_in() -> None:
 
 
 def test_no_module_of_the_package_uses_pyplot() -> None:
-    using = [_name(module) for module in MODULES if "pyplot" in _code(module)]
+    using = [_name(module) for module in MODULES if "pyplot" in module.read_text() and "pyplot" in _code(module)]
     assert using == []
 
 
+@cache
 def _code(module: Path) -> str:
-    """The module's source without comments and docstrings, which may name what they forbid."""
-    tree = ast.parse(module.read_text())
+    """Return a module's source without comments and docstrings, which may name what they forbid."""
+    tree = ast.parse(module.read_text())  # of its own: it is changed
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value = ast.Constant(None)
@@ -190,23 +216,33 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert loaded.split() == ["worldsize"]
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_a_face_brings_no_framework_into_a_process(module: str) -> None:
-    loaded = _python(f"import sys, worldsize.{module}; print(*({{'torch', 'tensorflow'}} & set(sys.modules)))")
-    assert loaded.split() == []
+def _imported_with_a_framework(modules: list[str]) -> list[str]:
+    """Import modules one after the other in one fresh process; return the first that brought a framework."""
+    code = f"""if True:
+        import importlib, sys
+        for module in {modules!r}:
+            importlib.import_module(module)
+            found = {{'torch', 'tensorflow'}} & set(sys.modules)
+            if found:
+                sys.exit(print(module, *found))
+    """
+    return _python(code).split()
+
+
+def test_a_face_brings_no_framework_into_a_process() -> None:
+    assert _imported_with_a_framework([f"worldsize.{module}" for module in LIGHT]) == []
 
 
 def test_a_picture_a_formula_and_the_lab_bring_no_framework_into_a_process() -> None:
     rooms = ("figures", "formulas", "lab", "live")
     names = [".".join(module.relative_to(ROOT).with_suffix("").parts) for module in MODULES]
     modules = [name for name in names if name.startswith(tuple(f"worldsize.{room}." for room in rooms))]
-    loaded = _python(f"import sys, {', '.join(modules)}; print(*({{'torch', 'tensorflow'}} & set(sys.modules)))")
-    assert len(modules) > 30 and loaded.split() == []
+    assert len(modules) > 30 and _imported_with_a_framework(modules) == []
 
 
-@pytest.mark.parametrize("heavy", ["torch", "tensorflow", "numpy", "matplotlib", "IPython", "papermill", "nbgrader"])
-def test_the_command_line_starts_without(heavy: str) -> None:
-    assert _python(f"import sys, worldsize.cli; print({heavy!r} in sys.modules)").strip() == "False"
+def test_the_command_line_starts_without_a_heavy_package() -> None:
+    loaded = _python(f"import sys, worldsize.cli; print(*({HEAVY!r} & set(sys.modules)))")
+    assert loaded.split() == []
 
 
 def _files_of_the_repository() -> list[Path]:

@@ -1,4 +1,7 @@
-"""Each bench in its smallest form: it runs to its end, prints its ratios and draws its picture. No time is judged."""
+"""Each bench in its smallest form: it runs to its end, prints its ratios and draws its picture. No time is judged.
+
+The usual suite runs one of them, the soak all.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ import pytest
 from tests.support import namespaces
 from worldsize.formulas import measured_clusters
 
+SOAK = pytest.mark.soak
+IN_SUITE = "ring"
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = r"[0-9.e+-]+"
 RATIOS = {
@@ -26,7 +31,7 @@ RATIOS = {
 }
 
 
-@pytest.mark.parametrize("name", RATIOS)
+@pytest.mark.parametrize("name", [name if name == IN_SUITE else pytest.param(name, marks=SOAK) for name in RATIOS])
 def test_a_bench_prints_its_ratios_and_draws_them(name: str, tmp_path: Path) -> None:
     if name == "hosts" and (reason := namespaces.why_not()):
         pytest.skip(reason)
@@ -37,6 +42,7 @@ def test_a_bench_prints_its_ratios_and_draws_them(name: str, tmp_path: Path) -> 
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@SOAK
 def test_the_bench_of_grading_says_whether_its_cost_grows(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "bench" / "grading.py"), "--smoke", "--flat", "1", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
@@ -44,6 +50,7 @@ def test_the_bench_of_grading_says_whether_its_cost_grows(tmp_path: Path) -> Non
     assert re.search(rf"cost of the most / of the fewest at most 1.1: {NUMBER}, ", done.stdout), done.stdout
 
 
+@SOAK
 def test_the_bench_of_launch_compares_with_another_checkout(tmp_path: Path) -> None:
     words = ["--only", "worldsize", "--against", str(ROOT), "--smoke", "--out", str(tmp_path)]
     command = [sys.executable, str(ROOT / "bench" / "launch.py"), *words]
@@ -52,6 +59,7 @@ def test_the_bench_of_launch_compares_with_another_checkout(tmp_path: Path) -> N
     assert re.search(rf"this checkout / the other, 2 ranks, upper end at most 1.05: {NUMBER}, ", done.stdout), done.stdout
 
 
+@SOAK
 def test_the_table_of_the_fit_to_measured_clusters_has_a_line_for_every_term() -> None:
     command = [sys.executable, str(ROOT / "bench" / "clusters.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)

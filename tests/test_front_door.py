@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import worldsize
+from tests.support.parts import PARTS
 from worldsize.authoring.notices import FILE, notices
 from worldsize.authoring.release import NAMED
 
@@ -25,6 +26,7 @@ LINKS = [(page, link) for page in PAGES for link in sorted(set(re.findall(r"\]\(
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 ACTIONS = [line.strip() for path in WORKFLOWS for line in path.read_text().splitlines() if "uses:" in line]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+PROSE = [ROOT / "README.md", *sorted(ROOT.glob("labs/*.ipynb"))]
 # of what GitHub's filter lets through (html-pipeline's sanitization_filter.rb), the tags that prose here may use
 KEPT_BY_GITHUB = {"b", "br", "code", "details", "em", "i", "kbd", "sub", "summary", "sup"}
 INSTALL = [sys.executable, ROOT / "binder/install.py"]
@@ -45,29 +47,29 @@ def prose_of(path: Path) -> str:
     return re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("labs/*.ipynb"))], ids=lambda path: path.name)
-def test_github_shows_every_tag_of_the_prose(path: Path) -> None:
-    tags = re.findall(r"<(\w+)(?:\s[^>]*)?>", prose_of(path))
-    assert {tag.lower() for tag in tags} <= KEPT_BY_GITHUB
+def test_github_shows_every_tag_of_the_prose() -> None:
+    tags = {(path.name, tag.lower()) for path in PROSE for tag in re.findall(r"<(\w+)(?:\s[^>]*)?>", prose_of(path))}
+    assert sorted((name, tag) for name, tag in tags if tag not in KEPT_BY_GITHUB) == []
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("labs/*.ipynb"))], ids=lambda path: path.name)
-def test_a_picture_of_the_prose_lies_in_the_repository_and_needs_no_script(path: Path) -> None:
-    for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", prose_of(path)):
-        picture = path.parent / link
-        assert picture.exists()
-        if picture.suffix == ".svg":  # GitHub shows it as an image: nothing in it may run, nor come from elsewhere
-            assert re.findall(r"<script|<foreignObject|\shref=|@import|url\(", picture.read_text()) == []
+def test_a_picture_of_the_prose_lies_in_the_repository_and_needs_no_script() -> None:
+    pictures = {path.parent / link for path in PROSE for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", prose_of(path))}
+    assert [picture for picture in pictures if not picture.exists()] == []
+
+    # GitHub shows them as images: nothing in them may run, nor come from elsewhere
+    active = re.compile(r"<script|<foreignObject|\shref=|@import|url\(")
+    assert [(svg, found) for svg in pictures if svg.suffix == ".svg" for found in active.findall(svg.read_text())] == []
 
 
-@pytest.mark.parametrize(("page", "link"), LINKS, ids=lambda value: value.name if isinstance(value, Path) else value)
-def test_a_link_of_a_page_leads_to_a_file_and_a_heading_of_the_repository(page: Path, link: str) -> None:
-    if link.startswith(("http://", "https://")):
-        return
+def leads_nowhere(page: Path, link: str) -> bool:
     path, _, anchor = link.partition("#")
     target = (page.parent / path).resolve() if path else page
-    assert target.exists()
-    assert not anchor or anchor in anchors(target)
+    return not target.exists() or bool(anchor) and anchor not in anchors(target)
+
+
+def test_a_link_of_a_page_leads_to_a_file_and_a_heading_of_the_repository() -> None:
+    own = [(page, link) for page, link in LINKS if not link.startswith(("http://", "https://"))]
+    assert [(page.name, link) for page, link in own if leads_nowhere(page, link)] == []
 
 
 def test_the_citation_has_what_its_format_asks_for_and_this_version() -> None:
@@ -148,9 +150,16 @@ def test_a_host_keeps_every_package_that_it_has() -> None:
     assert listed("--keep-installed") == []
 
 
-@pytest.mark.parametrize("line", ACTIONS)
-def test_an_action_is_pinned_by_commit_and_says_its_version(line: str) -> None:
-    assert re.fullmatch(r"(- )?uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*", line)
+def test_an_action_is_pinned_by_commit_and_says_its_version() -> None:
+    pinned = re.compile(r"(- )?uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*")
+    assert [line for line in ACTIONS if not pinned.fullmatch(line)] == []
+
+
+def test_every_night_each_part_of_the_soak_runs_and_whoever_changes_a_room_finds_its_part() -> None:
+    (nightly,) = [path for path in WORKFLOWS if "matrix.part" in path.read_text()]
+    matrix = yaml.safe_load(nightly.read_text())["jobs"]["soak"]["strategy"]["matrix"]["part"]
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| part | its rooms |")[2].partition("\n\n")[0]
+    assert matrix == re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(PARTS)
 
 
 def test_the_workflow_may_only_read_unless_a_job_says_more() -> None:

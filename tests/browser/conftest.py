@@ -1,6 +1,6 @@
 """The browser, one server, and lab 06 run once: what the browser tests share.
 
-They are all in one module and end with it: a browser at work would disturb what other tests measure.
+The browser and the server are those of the whole folder, and end with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.lab06 import ADDED, write
 from tests.support.lab_page import LabTab, Tab, chromium
 from tests.support.lab_server import LabServer
 
-RUN_S = 150
+RUN_S = 250
 
 
 @dataclass
@@ -31,13 +31,13 @@ class Ran:
     seen_cards: dict[str, int]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     with chromium() as started:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def context(browser: Any) -> Iterator[Any]:
     made = browser.new_context(viewport={"width": 1300, "height": 1000})
     yield made
@@ -52,7 +52,7 @@ def plain_tab(context: Any) -> Iterator[Tab]:
     tab.page.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
     with LabServer(tmp_path_factory.mktemp("lab")) as started:
         yield started

@@ -85,7 +85,7 @@ class Shown:
             self.state.progressed(Progress(rank, 0.0, **rank_news))
 
 
-@pytest.mark.parametrize("world_size", [1, 4, 8, 16, 64])
+@pytest.mark.parametrize("world_size", [4, 64, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 8, 16))])
 def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, world_size):
     shown = Shown(plain_tab, world_size)
     before = shown.height()
@@ -223,6 +223,7 @@ def lab_tab(context, server):
     assert (tab.elsewhere, tab.errors) == ([], [])
 
 
+@pytest.mark.soak
 def test_the_picture_takes_the_views_place_with_no_jump(lab_tab):
     lab_tab.page.evaluate(WATCH_HEIGHTS, lab_tab.cell("computes"))
     lab_tab.run_cell("computes")
@@ -235,6 +236,7 @@ def test_the_picture_takes_the_views_place_with_no_jump(lab_tab):
     assert "none" not in kinds[kinds.index("picture") :] and least >= min(view, picture) - 1
 
 
+@pytest.mark.soak
 def test_the_latest_run_shows_its_picture_and_its_table_again(lab_tab):
     lab_tab.run_cell("again")
     lab_tab.wait_for_output("again", "4 ranks, done")

@@ -8,6 +8,7 @@ from worldsize.engines import agent_client
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.errors import EngineLost
 
+# it sleeps until it is ended: what hangs up may live on
 _HANGS_UP_AND_STAYS = "import os, sys, time; print('no more', flush=True); os.close(int(sys.argv[1])); time.sleep(100)"
 
 

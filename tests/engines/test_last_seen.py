@@ -93,7 +93,7 @@ def test_what_was_noted_outlives_the_writer(place, tmp_path):
     assert [frame.function for frame in last_seen(tmp_path / "rank0.last_seen.pkl")][:2] == ["<lambda>", "asked"]
 
 
-# garbage whose finalizer lets other threads run, and a main thread that never stays where it is
+# garbage whose finalizer lets other threads run (it sleeps for 0 s), and a main thread that never stays where it is
 RESTLESS = """\
 class Slow:
     def __init__(self):

@@ -199,6 +199,7 @@ def test_another_user_reaches_no_port_on_which_ranks_listen(tmp_path):
 
 
 @OTHER_USER
+@pytest.mark.soak
 def test_on_the_machines_network_another_user_reaches_them(monkeypatch, tmp_path):
     monkeypatch.setenv("WORLDSIZE_NETWORK", "shared")
     with beside(tmp_path, lambda folder: launch(listen, 2, args=(folder,)), 2) as ports:
@@ -207,6 +208,7 @@ def test_on_the_machines_network_another_user_reaches_them(monkeypatch, tmp_path
 
 @OWN
 @OTHER_USER
+@pytest.mark.soak
 def test_tasks_of_tensorflow_meet_and_another_user_does_not_reach_them(tmp_path):
     launched = []
 
@@ -251,8 +253,11 @@ def skip_where_refused(prefix: list[str]) -> None:
         pytest.skip(f"this machine cannot be made to refuse namespaces: {tried.stderr.strip()}")
 
 
+IN_SOAK = "one whose user it may not say"
+
+
 @OWN
-@pytest.mark.parametrize("how", REFUSING)
+@pytest.mark.parametrize("how", [pytest.param(how, marks=pytest.mark.soak) if how == IN_SOAK else how for how in REFUSING])
 def test_where_the_system_refuses_it_a_launch_works_on_the_machines_network_and_says_why(how, tmp_path):
     prefix, reason = REFUSING[how]
     skip_where_refused(prefix)
@@ -267,6 +272,7 @@ def test_where_the_system_refuses_it_a_launch_works_on_the_machines_network_and_
 
 
 @OWN
+@pytest.mark.soak
 def test_root_that_may_not_turn_on_loopback_gets_it_as_an_ordinary_user_does(tmp_path):
     prefix = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
     if os.geteuid():

@@ -1,5 +1,7 @@
 """Sums in the background: they are right, they keep their order, and they travel while the rank does something else."""
 
+import threading
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -27,13 +29,18 @@ def test_sums_begun_together_are_those_of_all_ranks(n):
 
 def test_messages_travel_while_the_rank_computes():
     def overlap(fabric):
-        work = Background(fabric).start(torch.ones(1000))
-        fabric.compute(0.1)
+        arrived = threading.Event()
+        work = Background(fabric).start_then(torch.ones(1000), lambda _: arrived.set())
+        fabric.compute(0.001)
+        while not arrived.is_set():  # for ever, if they travelled in `wait` only
+            fabric.compute(0.01)
+        fabric.compute(0.001)
         work.wait()
 
-    trace = launch(overlap, 2, link=Link("1 MB/s", "5 ms")).trace
-    works = {s.rank: s for s in trace.spans if s.kind == "compute"}
-    assert all(t.end_s < works[t.src].end_s for t in trace.transfers)
+    trace = launch(overlap, 2, link=Link("1 MB/s", "5 ms"), timeout_s=30).trace
+    ends_s = {rank: max(s.end_s for s in trace.spans if s.rank == rank and s.kind == "compute") for rank in range(2)}
+    assert len(trace.transfers) == 4
+    assert all(t.end_s < ends_s[t.dst] for t in trace.transfers)
 
 
 def test_what_goes_wrong_on_the_way_is_raised_where_the_sum_is_waited_for():

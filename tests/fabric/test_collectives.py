@@ -6,8 +6,13 @@ import torch
 from worldsize.fabric import collectives
 from worldsize.formulas import cost
 from worldsize.launch import launch
+from worldsize.simulate import simulate
 
-pytestmark = pytest.mark.quick
+LENGTHS = (8, 7, 2)
+
+
+def of_every_length(fabric):
+    return {length: all_three(fabric, length) for length in LENGTHS}
 
 
 def all_three(fabric, length):
@@ -20,16 +25,16 @@ def all_three(fabric, length):
     return x.clone(), part, whole, collectives.all_reduce(fabric, x.clone())
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-@pytest.mark.parametrize("length", [8, 7, 2])
-def test_a_reduce_scatter_and_an_all_gather_are_an_all_reduce(world_size, length):
-    run = launch(all_three, world_size, args=(length,))
-    total = sum(1000.0 * rank + torch.arange(length, dtype=torch.float64) for rank in range(world_size))
-    for rank, (x, part, gathered, reduced) in enumerate(run.results):
-        assert torch.equal(x, 1000.0 * rank + torch.arange(length, dtype=torch.float64))
-        assert torch.equal(part, total.tensor_split(world_size)[rank])
-        assert torch.equal(gathered, total)
-        assert torch.equal(reduced, total)
+@pytest.mark.parametrize("start", [simulate, launch])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
+def test_a_reduce_scatter_and_an_all_gather_are_an_all_reduce(world_size, start):
+    for rank, found in enumerate(start(of_every_length, world_size).results):
+        for length, (x, part, gathered, reduced) in found.items():
+            total = sum(1000.0 * r + torch.arange(length, dtype=torch.float64) for r in range(world_size))
+            assert torch.equal(x, 1000.0 * rank + torch.arange(length, dtype=torch.float64))
+            assert torch.equal(part, total.tensor_split(world_size)[rank])
+            assert torch.equal(gathered, total)
+            assert torch.equal(reduced, total)
 
 
 def moved(fabric, name):
@@ -38,7 +43,7 @@ def moved(fabric, name):
 
 @pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "all_reduce"])
 def test_each_rank_sends_what_its_formula_says(name):
-    run = launch(moved, 3, args=(name,))
+    run = simulate(moved, 3, args=(name,))
     formula = {"all_reduce": cost.bytes_ring_all_reduce}.get(name) or getattr(cost, f"bytes_{name}")
     assert [run.trace.sent_bytes(rank) for rank in range(3)] == [formula(3, 48)] * 3
 

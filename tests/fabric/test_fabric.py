@@ -6,15 +6,18 @@ import torch
 
 from tests.support.conformance import RUNS, SUITE
 from worldsize.errors import Deadlock
+from worldsize.fabric import collectives
 from worldsize.launch import launch
 from worldsize.links import Link
 
 FAST = Link("10 GB/s", "10 us")
-fabrics = pytest.mark.parametrize("link", [None, FAST], ids=["local", "shaped"])
+# on real processes each rule is tried at one size in the usual suite; in simulated time, which is cheap, at all
+SIZES = [pytest.param(None, 3, id="local-3"), pytest.param(FAST, 2, id="shaped-2")]
+SIZES += [pytest.param(None, n, id=f"local-{n}", marks=pytest.mark.soak) for n in (2, 4)]
+SIZES += [pytest.param(FAST, n, id=f"shaped-{n}", marks=pytest.mark.soak) for n in (3, 4)]
 
 
-@fabrics
-@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.quick), 3, 4])
+@pytest.mark.parametrize(("link", "world_size"), SIZES)
 @pytest.mark.parametrize("rule", [*SUITE, *RUNS], ids=lambda rule: rule.__name__)
 def test_conformance(rule, world_size, link):
     rule(lambda fn, n, *args: launch(fn, n, args=args, link=link, timeout_s=30), world_size)
@@ -79,8 +82,8 @@ def test_a_shaped_receiver_takes_one_message_after_the_other():
                 fabric.recv(torch.empty_like(MB))
 
     transfers = launch(fan_in, 4, link=SLOW).trace.transfers
-    last = max(t.end_s for t in transfers) - max(t.start_s for t in transfers)
-    assert last >= 2 * 1e6 / SLOW.bandwidth_bytes_per_s
+    took = max(t.end_s for t in transfers) - min(t.start_s for t in transfers)
+    assert took >= 3 * 1e6 / SLOW.bandwidth_bytes_per_s
 
 
 def test_a_shaped_sender_sends_one_message_after_the_other():
@@ -97,18 +100,19 @@ def test_a_shaped_sender_sends_one_message_after_the_other():
 
 
 def test_a_shaped_link_is_full_duplex():
-    """Both ways at once is far from twice the time of one way."""
+    """The two ways overlap, which on one wire they would not."""
 
     def both_ways(fabric):
+        collectives.all_reduce(fabric, torch.zeros(2))  # both are there, so that neither begins late
         out = torch.empty_like(MB)
         handle = fabric.isend(MB, 1 - fabric.rank)
         fabric.recv(out, 1 - fabric.rank)
         handle.wait()
 
     slow = Link("4 MB/s", 0)
-    transfers = launch(both_ways, 2, link=slow).trace.transfers
-    overlap_s = min(t.end_s for t in transfers) - max(t.start_s for t in transfers)
-    assert overlap_s > 0.5 * slow.seconds(1e6)
+    transfers = [t for t in launch(both_ways, 2, link=slow).trace.transfers if t.size_bytes == MB.nbytes]
+    assert len(transfers) == 2
+    assert min(t.end_s for t in transfers) > max(t.start_s for t in transfers)
 
 
 def test_a_long_message_that_outlives_its_sender_is_not_taken_for_a_deadlock():
@@ -132,4 +136,4 @@ def test_a_wait_that_never_ended_is_in_the_record_of_a_run_that_broke_off():
     with pytest.raises(Deadlock) as caught:
         launch(one_waits, 2)
     (wait,) = [span for span in caught.value.run.trace.spans if span.rank == 1 and span.kind == "wait"]
-    assert (wait.label, wait.ended) == ("recv from rank 0", False) and wait.end_s - wait.start_s > 0.1
+    assert (wait.label, wait.ended) == ("recv from rank 0", False) and wait.end_s > wait.start_s

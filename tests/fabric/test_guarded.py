@@ -34,7 +34,7 @@ def one_buffer_for_two_messages(fabric, length):
 
 @pytest.mark.parametrize("length", SIZES)
 @pytest.mark.parametrize("mistake", [into_what_is_being_sent, one_buffer_for_two_messages])
-@pytest.mark.parametrize("world_size", [3, 4])
+@pytest.mark.parametrize("world_size", [3, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_tensor_that_changes_while_it_is_sent_is_named_with_its_ranks(mistake, world_size, length):
     with pytest.raises(RankFailed, match=r"rank \d changed the tensor of its isend to rank \d before wait\(\)"):
         launch(mistake, world_size, args=(length,))

@@ -22,6 +22,7 @@ from worldsize.launch import launch
 from worldsize.pytorch import timed_network
 from worldsize.trace import merge
 
+SOAK = pytest.mark.soak
 MOST_RANKS = 4
 
 
@@ -41,7 +42,7 @@ def run_over_group(fn, world_size, *args):
     return SimpleNamespace(results=list(results), trace=merge(records, world_size))
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=SOAK), 3, pytest.param(4, marks=SOAK)])
 @pytest.mark.parametrize("rule", SUITE, ids=lambda rule: rule.__name__)
 def test_conformance(rule, world_size):
     rule(run_over_group, world_size)
@@ -105,7 +106,7 @@ def made_under_torchrun(tmp_path_factory):
     return {n: [by_rank[rank][str(n)] for rank in range(n)] for n in range(1, MOST_RANKS + 1)}
 
 
-@pytest.mark.parametrize("world_size", range(1, MOST_RANKS + 1))
+@pytest.mark.parametrize("world_size", [1, pytest.param(2, marks=SOAK), pytest.param(3, marks=SOAK), MOST_RANKS])
 def test_labs_functions_give_under_torchrun_what_they_give_in_the_notebook(made_under_torchrun, world_size):
     launched = launch(of_labs, world_size, timeout_s=30)
     assert made_under_torchrun[world_size] == json.loads(json.dumps(launched.results))

@@ -13,7 +13,8 @@ from worldsize.fabric.collectives import all_reduce, reduce_scatter
 from worldsize.fabric.watched import Watched
 from worldsize.figures import Bandwidth, MappedLab, tokens
 from worldsize.formulas import sharding
-from worldsize.launch import quiet_launch
+from worldsize.links import Link
+from worldsize.simulate import simulate
 from worldsize.units import size
 
 
@@ -76,6 +77,9 @@ def test_two_levels_refuse_what_is_no_ring_or_too_much_to_draw(nodes: int, per_n
         figures.two_level_rings(nodes, per_node)
 
 
+LINK = Link("1 GB/s", "10 us")
+
+
 def watched(fabric: Fabric, collective) -> list:
     x = torch.full((60,), 10.0**fabric.rank)
     watching = Watched(fabric, x)
@@ -85,7 +89,7 @@ def watched(fabric: Fabric, collective) -> list:
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_a_strip_shows_every_step_and_what_came_of_it(n: int) -> None:
-    run = quiet_launch(watched, n, args=(all_reduce,))
+    run = simulate(watched, n, args=(all_reduce,), link=LINK)
     picture = figures.collective_strip(run)
     steps = 2 * (n - 1)
     assert f"After {steps} steps every rank holds the whole sum of every chunk" in picture.alt
@@ -94,7 +98,7 @@ def test_a_strip_shows_every_step_and_what_came_of_it(n: int) -> None:
 
 
 def test_a_strip_of_half_a_collective_does_not_call_it_whole() -> None:
-    run = quiet_launch(watched, 3, args=(reduce_scatter,))
+    run = simulate(watched, 3, args=(reduce_scatter,), link=LINK)
     assert "After 2 steps 0 of 9 cells hold a whole sum" in figures.collective_strip(run).alt
 
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import warnings
+from functools import cache
 from types import SimpleNamespace
 
 import matplotlib
@@ -116,7 +117,14 @@ EVERY_KIND = {
     "empty": lambda: figures.messages(trace(4)),
 }
 every_kind = pytest.mark.parametrize("make", EVERY_KIND.values(), ids=EVERY_KIND)
-WORLDS = [1, 2, 3, 4, 8, 16]
+WORLDS = [1, 3, 16, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 4, 8))]
+
+
+@cache
+def drawn(make):
+    """Return the picture that `make` gives and its PNG; several tests look at one."""
+    shown = make()
+    return shown, shown.png()
 
 
 # how a picture is shown
@@ -124,7 +132,7 @@ WORLDS = [1, 2, 3, 4, 8, 16]
 
 @every_kind
 def test_a_picture_is_an_image_with_alt_text(make):
-    shown = make()
+    shown, _ = drawn(make)
     page = shown._repr_html_()
     found = re.search(r'<img alt="([^"]+)" [^>]*src="data:image/png;base64,([^"]+)">', page)
     assert html.unescape(found[1]) == shown.alt
@@ -144,7 +152,7 @@ def test_pictures_need_no_pyplot():
 
 @every_kind
 def test_a_picture_has_a_white_background(make):
-    image = PIL.Image.open(io.BytesIO(make().png())).convert("RGB")
+    image = PIL.Image.open(io.BytesIO(drawn(make)[1])).convert("RGB")
     assert image.getpixel((8, 8)) == (255, 255, 255)
 
 
@@ -177,7 +185,7 @@ CROWDED = {
 
 @pytest.mark.parametrize("make", CROWDED.values(), ids=CROWDED)
 def test_nothing_touches_the_edge(make):
-    image = np.asarray(PIL.Image.open(io.BytesIO(make().png())).convert("L"))
+    image = np.asarray(PIL.Image.open(io.BytesIO(drawn(make)[1])).convert("L"))
     assert min(image[:3].min(), image[-3:].min(), image[:, :3].min(), image[:, -3:].min()) == 255
 
 

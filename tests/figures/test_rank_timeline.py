@@ -12,8 +12,6 @@ from worldsize.figures import rank_timeline
 from worldsize.figures.rank_timeline import KINDS, LOOKS, covered_s
 from worldsize.trace import Collective, Span, Trace
 
-pytestmark = pytest.mark.quick
-
 
 def trace(*spans, collectives=(), world_size=2):
     return Trace(world_size, (), tuple(Span(*s) for s in spans), tuple(Collective(*c) for c in collectives))

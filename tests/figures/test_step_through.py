@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import json
 import math
 import re
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -50,7 +52,11 @@ def server(n):
 
 def data_of(shown):
     """What the page's script gets."""
-    return json.loads(re.search(r"\nshowAll\(\"steps\", \"\w+\", (.*)\);\n</script>$", shown._repr_html_())[1])
+    return data_in(shown._repr_html_())
+
+
+def data_in(page):
+    return json.loads(re.search(r"\nshowAll\(\"steps\", \"\w+\", (.*)\);\n</script>$", page)[1])
 
 
 def links(steps):
@@ -308,27 +314,29 @@ def binomial(n, chunks=0, width=stage.WIDTH):
     return stage.tree(n, chunks, 0, pairs, width)
 
 
-@pytest.mark.parametrize(
-    ("n", "chunks"),
-    [(n, chunks) for n in (1, 2, 3, 5, 8) for chunks in (0, 1, 4, 16)] + [(n, 0) for n in (9, 12, 15, 16)],
-)
-@pytest.mark.parametrize("place", [stage.ring, stage.star, stage.tree, binomial, stage.pipeline])
-@pytest.mark.parametrize("width", stage.WIDTHS)
-def test_no_box_touches_another_or_leaves_the_canvas(place, n, chunks, width):
-    where = place(n, chunks, width=width)
+SIZES = [(n, chunks) for n in (1, 2, 3, 5, 8) for chunks in (0, 1, 4, 16)] + [(n, 0) for n in (9, 12, 15, 16)]
+
+
+def fits(where):
+    """Return whether no box of a picture touches another or leaves the canvas."""
     found = boxes(where)
-    assert all(0 <= x0 and 0 <= y0 and x1 <= where.width and y1 <= where.height for x0, y0, x1, y1 in found)
+    within = all(0 <= x0 and 0 <= y0 and x1 <= where.width and y1 <= where.height for x0, y0, x1, y1 in found)
     pairs = [(a, b) for i, a in enumerate(found) for b in found[:i]]
-    assert not any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for a, b in pairs)
+    return within and not any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for a, b in pairs)
 
 
-@pytest.mark.parametrize("n", range(2, 9))
-@pytest.mark.parametrize("width", stage.WIDTHS)
-def test_what_goes_to_the_next_stage_passes_above_the_boxes(n, width):
-    where = stage.pipeline(n, width=width)
-    begin, via, end = where.arrow(0, 1)
-    middle_y = (begin[1] + 2 * via[1] + end[1]) / 4
-    assert middle_y + 10 < where.centres[0][1] - where.box[1] / 2
+@pytest.mark.parametrize("place", [stage.ring, stage.star, stage.tree, binomial, stage.pipeline])
+def test_no_box_touches_another_or_leaves_the_canvas(place):
+    drawn = {(n, chunks, width): place(n, chunks, width=width) for n, chunks in SIZES for width in stage.WIDTHS}
+    assert [size for size, where in drawn.items() if not fits(where)] == []
+
+
+def test_what_goes_to_the_next_stage_passes_above_the_boxes():
+    for n, width in itertools.product(range(2, 9), stage.WIDTHS):
+        where = stage.pipeline(n, width=width)
+        begin, via, end = where.arrow(0, 1)
+        middle_y = (begin[1] + 2 * via[1] + end[1]) / 4
+        assert middle_y + 10 < where.centres[0][1] - where.box[1] / 2, (n, width)
 
 
 def test_the_hub_of_a_star_stands_in_the_middle_of_the_others():
@@ -337,8 +345,7 @@ def test_the_hub_of_a_star_stands_in_the_middle_of_the_others():
     assert min(others) < where.centres[2][0] == stage.WIDTH / 2 < max(others)
 
 
-@pytest.mark.parametrize("n", range(4, 17))
-@pytest.mark.parametrize("width", stage.WIDTHS)
+@pytest.mark.parametrize(("n", "width"), [(n, width) for n in (4, 5, 9, 16) for width in stage.WIDTHS])
 def test_a_stars_ranks_stand_at_even_distances_and_alike_on_both_sides(n, width):
     hub, *others = stage.star(n, width=width).centres
     gaps = [math.dist(a, b) for a, b in zip(others, others[1:] + others[:1], strict=True)]
@@ -379,24 +386,31 @@ EVERY_LAYOUT = {
 every_layout = pytest.mark.parametrize("make", EVERY_LAYOUT.values(), ids=EVERY_LAYOUT)
 
 
+@cache
+def output(make):
+    """Return a step-through and its page; drawing one takes long, and several tests look at it."""
+    shown = make()
+    return shown, shown._repr_html_()
+
+
 @every_layout
 def test_the_output_holds_a_picture_with_alt_text(make):
-    shown = make()
-    found = re.search(r'<img alt="([^"]+)" [^>]*src="data:image/png;base64,([^"]+)">', shown._repr_html_())
+    shown, page = output(make)
+    found = re.search(r'<img alt="([^"]+)" [^>]*src="data:image/png;base64,([^"]+)">', page)
     assert html.unescape(found[1]) == shown.alt
     assert base64.b64decode(found[2]).startswith(b"\x89PNG")
 
 
 @every_layout
 def test_the_output_fetches_nothing(make):
-    page = re.sub(r'src="data:[^"]*"|http://www\.w3\.org/2000/svg', "", make()._repr_html_())
+    page = re.sub(r'src="data:[^"]*"|http://www\.w3\.org/2000/svg', "", output(make)[1])
     assert not re.search(r"https?:|src=|import |fetch\(|url\((?!#|\$)", page)
 
 
 @every_layout
 def test_the_output_ends_with_its_data(make):
-    shown = make()
-    data = data_of(shown)
+    shown, page = output(make)
+    data = data_in(page)
     assert data["title"].lower() in shown.alt.lower() and data["steps"]
 
 
@@ -407,12 +421,13 @@ def test_text_cannot_end_the_script(monkeypatch):
 
 
 def test_two_step_throughs_on_a_page_have_names_of_their_own():
-    names = [re.search(r'data-steps="(\w+)"', figures.steps(of)._repr_html_())[1] for of in (RING, server(4))]
+    pages = [output(EVERY_LAYOUT[name])[1] for name in ("ring", "server")]
+    names = [re.search(r'data-steps="(\w+)"', page)[1] for page in pages]
     assert names[0] != names[1]
 
 
 def test_lab_leaves_the_arrow_keys_to_it():
-    assert 'data-lm-suppress-shortcuts="true"' in figures.steps(RING)._repr_html_()
+    assert 'data-lm-suppress-shortcuts="true"' in output(EVERY_LAYOUT["ring"])[1]
 
 
 def test_the_still_picture_names_the_chunk_on_every_arrow():
@@ -440,9 +455,10 @@ CROWDED = trace(8, [Transfer(k % 7, 7, 10**6 + k, float(k), k + 1.0) for k in ra
 CROWDED = trace(8, CROWDED.transfers, [Span(r, "recv", 0.0, 1e3) for r in range(8)])
 
 
-@pytest.mark.parametrize(
-    "of", [CROWDED, ring(8, 25), ring(16, 12), server(16)], ids=["one a step", "8", "16", "server"]
-)
+IN_SOAK = [pytest.param(of, id=id, marks=pytest.mark.soak) for of, id in ((ring(8, 25), "8"), (server(16), "server"))]
+
+
+@pytest.mark.parametrize("of", [pytest.param(CROWDED, id="one a step"), pytest.param(ring(16, 12), id="16"), *IN_SOAK])
 def test_two_hundred_messages_stay_under_60_kB(of):
     assert len(figures.steps(of, "star" if of is CROWDED else "ring")._repr_html_().encode()) <= 60_000
 

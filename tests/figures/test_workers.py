@@ -79,6 +79,7 @@ def test_tallies_name_every_counter_of_every_run():
     assert alt == "Do they agree? 1 of 2 counters are off; iterations of a most, 2 too few. a: closures 9, iterations 7."
 
 
+@pytest.mark.soak  # it hangs on seconds
 def test_a_pause_in_a_graph_takes_its_time_once():
     assert 0.5 <= launch(_paused, args=(0.5,))[0] < 1.0
 

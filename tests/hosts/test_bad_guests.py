@@ -37,7 +37,7 @@ GREETINGS = {f"name {name[:24]!a}": hello(name=name) for name in ODD} | {
     "versions": hello(versions={"python": "\x1b[31m3.11"}),
     "another version": hello(versions={"python": "2.7"}),
 }
-IN_SUITE = ("name '../../x'", "user", "address")
+IN_SUITE = ("name '../../x'", "another version")
 FIRST = {
     **{what: messages.encode(words) for what, words in GREETINGS.items()},
     "nothing at all": b"",
@@ -111,7 +111,7 @@ HARM: dict[str, Callable[[BadGuest, int], None]] = {
         guest.send(b"\x94\xa8Answered\xa4echo\x01\xa0"), guest.hang_up()
     ),
 }  # fmt: skip
-QUICK_HARM = ("noise", "news of a rank that runs elsewhere", "another rank's result", "a message in parts", "a request to kill")
+QUICK_HARM = ("noise", "news of a rank that runs elsewhere", "a message in parts", "a request to kill")
 
 
 def with_guest(engine: HostsEngine, attack: Callable[[BadGuest, int], None], **words: Any) -> tuple[BadGuest, int]:

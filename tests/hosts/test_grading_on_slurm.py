@@ -68,6 +68,7 @@ def test_two_nodes_say_what_one_machine_says(in_slurm, tmp_path):
     assert not (tmp_path / "out" / "slurm" / "x").exists() and list((tmp_path / "out" / "leases").iterdir()) == []
 
 
+@pytest.mark.soak
 def test_a_sandbox_that_a_node_refuses_is_tried_on_the_other(in_slurm, tmp_path, monkeypatch):
     """The program bwrap of one node refuses: it is looked for in the job, and not where the job is submitted."""
     monkeypatch.setattr(grading, "_LEAST_ROWS", 2)
@@ -82,6 +83,7 @@ def test_a_sandbox_that_a_node_refuses_is_tried_on_the_other(in_slurm, tmp_path,
     assert done.unfinished == () and {row.host for row in done.folder.rows} == {"n2"} and done.tasks == 3
 
 
+@pytest.mark.soak
 def test_no_task_has_as_many_siblings_as_slurm_refuses(in_slurm, tmp_path, monkeypatch):
     assert grading._most_tasks() == 1000
     shards = [Selection(shard=Shard(k, 2500)) for k in range(1, 2501)]
@@ -89,6 +91,7 @@ def test_no_task_has_as_many_siblings_as_slurm_refuses(in_slurm, tmp_path, monke
     assert [len(chunk) for chunk in grading._chunks(calls, grading._most_tasks())] == [1000, 1000, 500]
 
 
+@pytest.mark.soak
 def test_a_folder_that_the_nodes_do_not_see_is_said_and_not_tried_again(in_slurm, tmp_path):
     end = grading.grade_shard(grading.ShardCall(tmp_path / "nowhere", tmp_path, ROOT, 1, SEED, Selection(), batch.NO_DATES))
     assert end.kind == "failed" and "has to be one that all nodes see" in end.why

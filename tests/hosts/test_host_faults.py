@@ -134,7 +134,7 @@ def provoke(lab: Lab, how: str, culprit: int) -> dict:
     def work() -> None:
         try:
             at_work(folder)
-            time.sleep(random.uniform(0, 0.3))  # the moment of the fault
+            time.sleep(random.uniform(0, 0.3))  # so that the fault comes at any moment of the run
             do_fault(lab, how, culprit, folder)
         except BaseException as error:
             troubles.append(error)
@@ -246,7 +246,7 @@ def _kill_a_kernel(lab: Lab, folder: Path) -> None:
                 guests.append(join(host, line, folder))
             at_work(folder)
             head = psutil.Process(process.pid).children()
-            time.sleep(random.uniform(0, 0.3))  # the moment of the fault
+            time.sleep(random.uniform(0, 0.3))  # so that the end comes at any moment of the run
         finally:
             process.kill()
     _gone(lambda: not any(host.pids() for host in lab.network.hosts), "nothing is left on any host")

@@ -116,10 +116,10 @@ def below(process: subprocess.Popen) -> list[psutil.Process]:
 
 
 def gone(processes: list[psutil.Process]) -> None:
-    until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes), 5, "all have ended")
+    until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes), LIMIT_S, "all have ended")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.soak)])
 def test_all_of_it_ends_with_the_command(head: HostsEngine, tmp_path: Path, number: int, code: int) -> None:
     process = start(invited(head), tmp_path)
     assert change(head).state == "joined"

@@ -420,6 +420,7 @@ TASK = """export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=$((2000
 exec "$0" "$1" """
 
 
+@pytest.mark.soak
 def test_a_function_of_an_exercise_runs_unedited_under_srun(in_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

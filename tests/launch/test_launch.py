@@ -4,18 +4,19 @@ import os
 import random
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
+from tests.support.kernels import seconds_until
+from tests.support.processes import LONG_S
 from worldsize.errors import NotYet, RankFailed
 from worldsize.launch import launch
 from worldsize.launch.run import Observer, observe, unobserved
 
-pytestmark = pytest.mark.quick
+QUICK = pytest.mark.quick
 SIZES = [1, 2, 3, 4]
 
 
@@ -26,6 +27,7 @@ def all_reduce():
     return x
 
 
+@QUICK
 @pytest.mark.parametrize("world_size", SIZES)
 def test_ranks_find_each_other_and_every_result_comes_back_by_rank(world_size):
     run = launch(all_reduce, world_size)
@@ -47,6 +49,7 @@ def test_keyword_arguments_arrive():
     assert launch(lambda x, y: x - y, 2, args=(5,), kwargs={"y": 2}).results == [3, 3]
 
 
+@QUICK
 def test_every_line_is_in_the_log_of_its_rank():
     def chatter():
         for number in range(2000):
@@ -184,6 +187,7 @@ def test_what_cannot_be_pickled_is_named_with_the_remedy():
         launch(work, 2)
 
 
+@QUICK
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -222,10 +226,11 @@ def test_torch_used_in_the_caller_first_does_no_harm():
     assert len(launch(all_reduce, 2).results) == 2
 
 
-def test_the_spawn_engine_gives_the_same_results(monkeypatch):
+@pytest.mark.parametrize("world_size", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_the_spawn_engine_gives_the_same_results(monkeypatch, world_size):
     monkeypatch.setenv("WORLDSIZE_START_METHOD", "spawn")
-    run = launch(all_reduce, 2)
-    assert torch.equal(run[0], torch.arange(5.0) * 2 + 1000)
+    run = launch(all_reduce, world_size)
+    assert torch.equal(run[0], torch.arange(5.0) * world_size + 1000 * sum(range(world_size)))
     assert "spawn" in run.setup
 
 
@@ -255,13 +260,10 @@ def test_the_folder_of_a_run_goes_with_the_run():
     assert folder.exists()
     launch(lambda: None, 1)  # `last_run` now holds this one
     del run
-    until_s = time.monotonic() + 5
-    while folder.exists() and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not folder.exists()
+    seconds_until(lambda: not folder.exists(), LONG_S)
 
 
-@pytest.mark.quick
+@QUICK
 def test_a_rank_need_not_import_what_the_first_backward_and_the_first_optimizer_want():
     def late():
         before = set(sys.modules)

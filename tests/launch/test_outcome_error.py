@@ -13,7 +13,7 @@ from worldsize import data
 from worldsize.errors import RankFailed
 from worldsize.launch import launch
 
-pytestmark = [pytest.mark.quick, pytest.mark.skipif(bool(own_network.why_not()), reason=own_network.why_not())]
+pytestmark = pytest.mark.skipif(bool(own_network.why_not()), reason=own_network.why_not())
 
 SAID = re.compile(r"ranks on this machine have a network of their own.*`(import os; .+)` in a cell and launch again")
 NOWHERE = "192.0.2.1"  # an address that is nobody's (RFC 5737)
@@ -43,7 +43,10 @@ def fetch_as_requests_does(folder):
     data.fetch(file, [folder], stall_s=5)
 
 
-@pytest.mark.parametrize("work", [look_up, connect, open_a_page, as_torchvision, fetch_as_requests_does])
+OTHER_WAYS = [pytest.param(work, marks=pytest.mark.soak) for work in (connect, open_a_page, fetch_as_requests_does)]
+
+
+@pytest.mark.parametrize("work", [look_up, as_torchvision, *OTHER_WAYS])
 def test_a_rank_that_misses_the_network_is_told_that_it_has_one_of_its_own(work, tmp_path):
     with pytest.raises(RankFailed) as caught:
         launch(work, 1, args=(tmp_path,) if work is fetch_as_requests_does else ())

@@ -33,7 +33,7 @@ def run(engine, launches):
     return execute(engine, Payload(len, ("ab",), {}), Job(world_size=1, timeout_s=60, **callers_state(1)), launches)
 
 
-@pytest.mark.parametrize("who", ["a student's launch", "a check"])
+@pytest.mark.parametrize("who", ["a student's launch", pytest.param("a check", marks=pytest.mark.soak)])
 def test_a_launch_on_a_cold_engine_says_at_once_that_it_warms_and_then_that_it_is_ready(cold, who):
     with unobserved():
         heard = Heard()

@@ -72,6 +72,7 @@ def test_the_next_cell_begins_anew(cell):
     assert cell.after(0.5) == "at work for 1 s"
 
 
+# the second one is longer than a cell may be silent
 CELLS = [
     "import threading\nfrom worldsize.notebook import *\nfrom worldsize.launch import unobserved",
     "def waits(event=None):\n    import time\n    time.sleep(1.5)\nwith unobserved():\n    launch(waits, 3)",

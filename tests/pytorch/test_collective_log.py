@@ -9,8 +9,6 @@ from torch.distributed import all_reduce as imported_by_name
 
 from worldsize.launch import launch
 
-pytestmark = pytest.mark.quick
-
 
 def several():
     dist.init_process_group("gloo")

@@ -11,8 +11,6 @@ from worldsize.pytorch.data_parallel import Cards, Emulated, RecordedCopies, dat
 from worldsize.pytorch.models import mlp
 from worldsize.pytorch.resnet import resnet
 
-pytestmark = pytest.mark.quick
-
 SIZES, IMAGES = [6, 5, 3], 10
 WEIGHTS = sum(4 * p.numel() for p in mlp(SIZES).parameters())
 

@@ -39,6 +39,11 @@ def rank_37():
 
 
 @pytest.fixture(scope="module")
+def tensor_parallel_8():
+    return fake_rank(build, example, 8, 3, plan=tensor_parallel, mesh={"data": 1, "tensor": 8})
+
+
+@pytest.fixture(scope="module")
 def on_4():
     return fake_rank(build, example, 4, 1)
 
@@ -54,6 +59,7 @@ print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 """
 
 
+@pytest.mark.soak
 def test_a_rank_of_10000_takes_less_than_20_seconds_of_a_core_and_2_gb():
     ended = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
@@ -73,6 +79,7 @@ def test_it_holds_more_than_an_even_share_where_rows_are_fewer_than_ranks(rank_3
     assert rank_37.elements > 10 * even
 
 
+@pytest.mark.soak
 def test_a_rank_beyond_the_last_row_holds_nothing():
     assert fake_rank(build, example, RANKS, RANKS - 1).elements == 0
 
@@ -99,18 +106,17 @@ def test_a_whole_layer_is_on_the_rank_at_the_peak(on_4):
     assert on_4.peak_bytes > on_4.parameter_bytes + 4 * WIDTH * 4 * WIDTH
 
 
-def test_tensor_parallel_cuts_columns_then_rows():
-    found = fake_rank(build, example, 8, 3, plan=tensor_parallel, mesh={"data": 1, "tensor": 8})
-    assert [held.local for held in found.parameters] == [
+def test_tensor_parallel_cuts_columns_then_rows(tensor_parallel_8):
+    assert [held.local for held in tensor_parallel_8.parameters] == [
         (WIDTH // 2, WIDTH), (WIDTH // 2,), (WIDTH, WIDTH // 2), (WIDTH,),
     ]  # fmt: skip
 
 
-def test_tensor_parallel_adds_up_an_activation_forwards():
-    found = fake_rank(build, example, 8, 3, plan=tensor_parallel, mesh={"data": 1, "tensor": 8})
-    assert [(c.op, c.input_bytes) for c in found.collectives] == [("all_reduce", example().nbytes)]
+def test_tensor_parallel_adds_up_an_activation_forwards(tensor_parallel_8):
+    assert [(c.op, c.input_bytes) for c in tensor_parallel_8.collectives] == [("all_reduce", example().nbytes)]
 
 
+@pytest.mark.soak
 def test_tensor_parallel_and_fully_shard_go_together_at_10000():
     found = fake_rank(build, example, RANKS, 5, plan=both, mesh={"data": RANKS // 8, "tensor": 8})
     assert found.parameters[0].whole == (4 * WIDTH, WIDTH)
@@ -129,12 +135,13 @@ def test_a_pytorch_without_the_fake_group_is_named(monkeypatch):
         fake_rank(build, example, 4)
 
 
+@pytest.mark.soak
 def test_a_model_that_fails_is_told_by_its_own_error():
     def wrong():
-        return torch.ones(2, WIDTH + 1)
+        return nn.Linear(WIDTH, 2)(torch.ones(2, WIDTH + 1))
 
     with pytest.raises(RuntimeError, match="rank 1 of 4 failed: RuntimeError: mat1 and mat2"):
-        fake_rank(build, wrong, 4, 1)
+        fake_rank(wrong, example, 4, 1)
 
 
 def test_a_rank_outside_the_world_is_refused():

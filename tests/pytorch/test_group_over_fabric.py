@@ -8,7 +8,7 @@ from torch import nn
 from worldsize.launch import launch
 from worldsize.pytorch.group_over_fabric import use_fabric
 
-WORLDS = (1, 2, 3, 4)
+WORLDS = [1, pytest.param(2, marks=pytest.mark.soak), 3, pytest.param(4, marks=pytest.mark.soak)]
 
 
 def every_collective(fabric):

@@ -1,11 +1,8 @@
 """The meter of live bytes counts what is there: what is made, not what is freed or emptied, each storage once."""
 
-import pytest
 import torch
 
 from worldsize.pytorch.live_bytes import LiveBytes, SavedBytes
-
-pytestmark = pytest.mark.quick
 
 
 def test_what_is_made_counts_until_it_is_freed():

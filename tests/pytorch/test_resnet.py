@@ -5,8 +5,6 @@ import torch
 
 from worldsize.pytorch.resnet import resnet
 
-pytestmark = pytest.mark.quick
-
 TORCHVISION = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}
 
 

@@ -7,8 +7,6 @@ import torch
 
 from worldsize.pytorch.timed_network import Network, batch, loss, network, task, train
 
-pytestmark = pytest.mark.quick
-
 
 class Rank:
     """A rank that notes what work it was told to do."""

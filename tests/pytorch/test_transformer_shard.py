@@ -8,7 +8,7 @@ from worldsize.launch import launch
 from worldsize.pytorch.live_bytes import SavedBytes
 from worldsize.pytorch.transformer_shard import TransformerShard
 
-WORLDS = (1, 2, 3, 4)
+WORLDS = [1, pytest.param(2, marks=pytest.mark.soak), 3, pytest.param(4, marks=pytest.mark.soak)]
 TOKENS, BATCH, WIDTH, HEADS = 12, 2, 24, 12
 
 
@@ -36,10 +36,14 @@ def gathered(results, name, sequence):
     return parts[-1]
 
 
+@pytest.fixture(scope="module")
+def alone():
+    return launch(step, 1, args=(False,), device="cpu")[0]
+
+
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("n", WORLDS)
-def test_output_and_all_gradients_are_those_of_one_device(n, sequence):
-    alone = launch(step, 1, args=(False,), device="cpu")[0]
+def test_output_and_all_gradients_are_those_of_one_device(alone, n, sequence):
     results = launch(step, n, args=(sequence,), device="cpu").results
     for name, expected in alone.items():
         assert torch.allclose(gathered(results, name, sequence), expected, rtol=0, atol=1e-9), name
@@ -54,7 +58,8 @@ def kept(fabric, sequence):
     return saved.total
 
 
-CUTS = [(1, "whole"), *((n, cut) for cut in ("tensor", "tensor and sequence") for n in (2, 4))]
+TWO_CUTS = ("tensor", "tensor and sequence")
+CUTS = [(1, "whole"), *((2, cut) for cut in TWO_CUTS), *(pytest.param(4, cut, marks=pytest.mark.soak) for cut in TWO_CUTS)]
 
 
 @pytest.mark.parametrize(("n", "cut"), CUTS)

@@ -144,7 +144,7 @@ def at_rest(measure: Callable[[], dict]) -> dict:
     """What `measure` says as soon as it says the same twice: a run's store and folder go a moment after the run."""
     before, now = None, measure()
     while now != before:
-        time.sleep(0.3)
+        time.sleep(0.3)  # between two looks
         before, now = now, measure()
     return now
 
@@ -166,6 +166,7 @@ def what_it_holds(kernel: Kernel) -> dict[str, float]:
 
 
 def test_the_first_launch_five_seconds_after_the_front_was_imported(open_kernel, say):
+    # the sleep is a student who reads before the first cell
     taken_s = []
     for _ in range(5):
         with open_kernel() as kernel:
@@ -196,10 +197,10 @@ def test_stops_at_any_moment_leave_a_kernel_that_launches_rightly(kernel, say):
     draw, names, taken_s, agents = random.Random(seed), [], [], set()
     for _ in range(100):
         cell = kernel.begin("launch(all_reduce, 3)\nPath('over').write_text('x')\ntime.sleep(1000)")
-        time.sleep(draw.uniform(0, 0.3))
+        time.sleep(draw.uniform(0, 0.3))  # so that the stop comes at any moment
         for _ in range(draw.choice([1, 1, 2, 3])):
             kernel.manager.interrupt_kernel()
-            time.sleep(draw.uniform(0, 0.05))
+            time.sleep(draw.uniform(0, 0.05))  # and so the next one
         began_s = time.monotonic()
         names.append(kernel.finish(cell, timeout_s=10).name)
         taken_s.append(time.monotonic() - began_s)
@@ -228,7 +229,7 @@ def test_five_kernels_killed_at_any_moment_of_the_warm_up_leave_nothing(open_ker
     for number in range(5):
         with open_kernel() as kernel:
             kernel.run(SETUP)
-            time.sleep(0.6 * number)
+            time.sleep(0.6 * number)  # so that the kill comes at another moment of the warm-up each time
             psutil.Process(kernel.pid).kill()
             taken_s.append(kernel.nothing_left())
     say(f"kernel killed during the warm-up, until nothing is left: {spread(taken_s)}")

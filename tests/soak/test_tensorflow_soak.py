@@ -58,7 +58,7 @@ def interrupt():
     try:
         stop.start()
         launch(work.coordinate, (20_000,), cluster=work.COORDINATED)
-        time.sleep(2)  # it was done before
+        time.sleep(2)  # the launch was done before: the interrupt comes here
     except KeyboardInterrupt:
         pass
     stop.join()

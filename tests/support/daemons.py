@@ -22,7 +22,7 @@ def until(done: Callable[[], bool], limit_s: float, what: str) -> None:
     while not done():
         if time.monotonic() > end_s:
             raise TimeoutError(f"waited {limit_s} s for this: {what}")
-        time.sleep(_PAUSE_S)
+        time.sleep(_PAUSE_S)  # between two looks
 
 
 def program(pid: int) -> str:

@@ -21,7 +21,7 @@ from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec
 
-from tests.support.processes import agents
+from tests.support.processes import LONG_S, agents
 
 _MARK = "WORLDSIZE_TEST_KERNEL"
 _START_S = 60.0
@@ -150,7 +150,7 @@ class Kernel:
         """The agents that the kernel started."""
         return agents(self.pid)
 
-    def nothing_left(self, timeout_s: float = 5) -> float:
+    def nothing_left(self, timeout_s: float = LONG_S) -> float:
         """How long it took until every process and file was gone. Raises AssertionError with those that are not."""
         with suppress(TimeoutError):
             return seconds_until(lambda: not self.processes() and not self.files(), timeout_s)
@@ -193,7 +193,7 @@ def seconds_until(ready: Callable[[], object], timeout_s: float) -> float:
     while not ready():
         if time.monotonic() - began_s > timeout_s:
             raise TimeoutError(f"not so after {timeout_s:g} s")
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # between two looks
     return time.monotonic() - began_s
 
 

@@ -20,7 +20,7 @@ def train(seconds=2.5):
         step += 1
         print("step", step)
         report(step=step, loss=1 / step)
-        time.sleep(0.02)
+        time.sleep(0.02)  # a step's work
 run = launch(train, 4)"""
 LONG = "def sleep_long():\n    print('asleep')\n    time.sleep(1000)\nlaunch(sleep_long, 2, timeout_s=1000)"
 ADDED = {"browser-live": LIVE, "browser-after": "print('the kernel answers', 6 * 7)"}

@@ -88,7 +88,7 @@ def between_graphs(task):
         if task.index == 0:
             session.run(initialize)
         while len(session.run(missing)):
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks
         for _ in range(10):
             session.run(add)
         session.run(say_done)
@@ -148,5 +148,5 @@ def wait_for_a_peer(task, note=None):
         with open(f"{note}{task.index}", "w") as file:
             file.write(str(os.getpid()))
     if task.index == 1:
-        time.sleep(1000)
+        time.sleep(1000)  # for ever, as a peer that does not come
     tf.distribute.MultiWorkerMirroredStrategy()

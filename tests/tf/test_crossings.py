@@ -1,6 +1,6 @@
 """What a traced step moves between devices, from graphs that TensorFlow ran: each strategy as it is known to do it.
 
-One process for each strategy, of four logical CPUs; a model of one variable of 12 floats, so 48 bytes.
+One process of four logical CPUs, in which each strategy has three of them; a model of one variable of 12 floats, so 48 bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from worldsize.tf.crossings import device
 
 SIZE_BYTES = 48
 WEIGHTS_AFTER = [-3.0] * 12  # from zeros, a gradient of 1 from each of three replicas, rate 1
+
+
+MAKES = ("ReductionToOneDevice", "CentralStorage", "default", "HierarchicalCopyAllReduce")
+
+
+def step_of_each(n: int) -> dict[str, dict[str, Any]]:
+    return {make: step_of(make, n) for make in MAKES}
 
 
 def step_of(make: str, n: int) -> dict[str, Any]:
@@ -50,15 +57,9 @@ def step_of(make: str, n: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def step() -> Callable[[str, int], dict]:
-    known: dict[tuple[str, int], dict] = {}
-
-    def once(make: str, n: int) -> dict:
-        if (make, n) not in known:
-            known[make, n] = launch(step_of, args=(make, n), logical_devices=4)[0]
-        return known[make, n]
-
-    return once
+def step() -> Callable[[str], dict]:
+    found = launch(step_of_each, args=(3,), logical_devices=4)[0]
+    return found.__getitem__
 
 
 def ends(moved: dict, n: int) -> list[tuple[int, int]]:
@@ -68,15 +69,15 @@ def ends(moved: dict, n: int) -> list[tuple[int, int]]:
 
 
 def test_mirrored_holds_a_copy_on_every_device(step):
-    assert step("ReductionToOneDevice", 3)["holds"] == dict.fromkeys(["CPU:0", "CPU:1", "CPU:2"], SIZE_BYTES)
+    assert step("ReductionToOneDevice")["holds"] == dict.fromkeys(["CPU:0", "CPU:1", "CPU:2"], SIZE_BYTES)
 
 
 def test_reduction_to_one_device_is_a_star(step):
-    assert ends(step("ReductionToOneDevice", 3), 3) == [(2, 2), (1, 1), (1, 1)]
+    assert ends(step("ReductionToOneDevice"), 3) == [(2, 2), (1, 1), (1, 1)]
 
 
 def test_central_storage_holds_one_copy_and_sends_weights_out_and_gradients_in(step):
-    moved = step("CentralStorage", 3)
+    moved = step("CentralStorage")
     assert moved["holds"] == {"CPU:0": SIZE_BYTES}
     assert {(s["kind"], s["src"] == "CPU:0") for s in moved["sends"] if s["bytes"] > 8} == {
         ("weights", True), ("gradients", False),
@@ -84,21 +85,21 @@ def test_central_storage_holds_one_copy_and_sends_weights_out_and_gradients_in(s
 
 
 def test_the_default_on_cpus_is_a_collective_op_and_sends_no_gradients(step):
-    moved = step("default", 3)
+    moved = step("default")
     assert moved["collectives"] == dict.fromkeys(["CPU:0", "CPU:1", "CPU:2"], SIZE_BYTES)
     assert ends(moved, 3) == [(0, 0)] * 3
 
 
 def test_hierarchical_copy_of_three_leaves_the_last_replica_out(step):
     """TensorFlow 2.21: two groups of n // 2. The lab shows it; when this fails, it is mended, and the lab must say so."""
-    moved = step("HierarchicalCopyAllReduce", 3)
+    moved = step("HierarchicalCopyAllReduce")
     assert ends(moved, 3)[2] == (1, 0)
     assert moved["weights"] == [-2.0] * 12
 
 
 @pytest.mark.parametrize("make", ["ReductionToOneDevice", "default", "CentralStorage"])
 def test_the_others_take_the_step_of_all_replicas(step, make):
-    assert step(make, 3)["weights"] == WEIGHTS_AFTER
+    assert step(make)["weights"] == WEIGHTS_AFTER
 
 
 def test_a_devices_short_name_is_its_kind_and_number():

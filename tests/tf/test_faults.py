@@ -13,6 +13,8 @@ from tests.support.tensorflow_work import COORDINATED, EXPECTED, PAIR, counter, 
 from worldsize.errors import EngineLost, Interrupted, RankFailed, RunTimedOut
 from worldsize.tf import Cluster, launch
 
+SOAK = pytest.mark.soak
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
@@ -23,8 +25,11 @@ def nothing_is_left():
 # ---- failures --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("culprit", [0, 1])
-@pytest.mark.parametrize("how", EXPECTED)
+IN_SUITE = [("raise", 0), ("kill", 1)]
+EVERY = [(how, culprit) for how in EXPECTED for culprit in (0, 1)]
+
+
+@pytest.mark.parametrize(("how", "culprit"), [c if c in IN_SUITE else pytest.param(*c, marks=SOAK) for c in EVERY])
 def test_the_task_that_fails_first_is_named_while_the_other_waits_for_it(how, culprit):
     with pytest.raises(RankFailed) as caught:
         launch(die, (how, culprit), cluster=PAIR, timeout_s=60)
@@ -35,14 +40,15 @@ def test_the_task_that_fails_first_is_named_while_the_other_waits_for_it(how, cu
 
 def test_a_parameter_server_that_dies_by_itself_is_a_failure_by_its_name():
     def kill_the_server(task):
-        seconds_until(other_ranks, 30)  # the chief may be there first
+        seconds_until(other_ranks, LONG_S)  # the chief may be there first
         max(other_ranks(), key=lambda p: p.pid).kill()
-        time.sleep(100)
+        time.sleep(1000)  # until the server's death ends the run
 
     with pytest.raises(RankFailed, match="ps 0 was killed by SIGKILL"):
         launch(kill_the_server, cluster=Cluster(chief=1, ps=1), timeout_s=60)
 
 
+@SOAK
 def test_a_chief_that_fails_ends_its_servers():
     def fail(task):
         raise KeyError(task.type)
@@ -51,6 +57,7 @@ def test_a_chief_that_fails_ends_its_servers():
         launch(fail, cluster=COORDINATED)
 
 
+@SOAK
 def test_a_server_that_does_not_heed_sigterm_is_killed():
     def stop_the_server():
         seconds_until(lambda: other_ranks() and all(listens(p.pid) for p in other_ranks()), 30)
@@ -65,11 +72,9 @@ def test_a_server_that_does_not_heed_sigterm_is_killed():
 
 
 def test_a_missing_peer_ends_at_the_time_limit_and_says_who_waits_where():
-    began_s = time.monotonic()
     with pytest.raises(RunTimedOut) as caught:
-        launch(wait_for_a_peer, cluster=PAIR, timeout_s=2)
+        launch(wait_for_a_peer, cluster=PAIR, timeout_s=4)
     message = str(caught.value)
-    assert time.monotonic() - began_s < LONG_S
     assert "these of 2 tasks were not done" in message and "every task that TF_CONFIG names" in message
     assert "worker 0" in message and "tf.distribute.MultiWorkerMirroredStrategy()" in message
 
@@ -98,19 +103,13 @@ def when_there(paths, act):
 
 def test_an_interrupt_ends_tasks_that_wait_inside_tensorflow(tmp_path):
     notes = [tmp_path / f"pid{rank}" for rank in range(2)]
-    sent_s = []
-
-    def interrupt():
-        sent_s.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = when_there(notes, interrupt)
+    thread = when_there(notes, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted, match="worker 0 .*MultiWorkerMirroredStrategy"):
         launch(wait_for_a_peer, (str(tmp_path / "pid"),), cluster=PAIR)
     thread.join()
-    assert time.monotonic() - sent_s[0] < LONG_S
 
 
+@SOAK
 def test_an_agent_that_dies_takes_its_tasks_along_and_the_next_launch_starts_a_new_one(tmp_path):
     notes = [tmp_path / f"pid{rank}" for rank in range(2)]
     thread = when_there(notes, lambda: [agent.kill() for agent in agents()])
@@ -131,7 +130,7 @@ def wait_for_a_peer(task):
     with open(f"rank{task.index}", "w") as file:
         file.write(str(os.getpid()))
     if task.index == 1:
-        time.sleep(1000)
+        time.sleep(1000)  # the peer waits in vain
     tf.distribute.MultiWorkerMirroredStrategy()
 """
 
@@ -181,6 +180,7 @@ def lose_the_server(task):
             continue  # the server is there, but the worker's channel waits before it looks again: gRPC's back-off
 
 
+@SOAK
 def test_a_parameter_server_that_was_killed_comes_back_and_is_restored_from_the_shared_folder():
     run = launch(lose_the_server, cluster=Cluster(chief=1, worker=1, ps=1), timeout_s=60)
     assert run["chief:0"] == ("UnavailableError", 6.0)
@@ -195,7 +195,7 @@ def test_a_restarted_task_runs_the_function_again_at_the_same_address_and_knows_
             return "restarted it"
         print("attempt", task.attempt)
         (task.dir / ("first", "second")[task.attempt]).write_text("")
-        return task.attempt, task.cluster["worker"][1] if task.attempt else time.sleep(1000)
+        return task.attempt, task.cluster["worker"][1] if task.attempt else time.sleep(1000)  # until it is restarted
 
     run = launch(turn, cluster=PAIR, timeout_s=60)
     assert run[0] == "restarted it" and run[1][0] == 1
@@ -205,7 +205,7 @@ def test_a_restarted_task_runs_the_function_again_at_the_same_address_and_knows_
 def test_a_task_that_was_killed_and_did_not_come_back_returns_nothing():
     def turn(task):
         if task.index == 1:
-            time.sleep(1000)
+            time.sleep(1000)  # until it is killed
         task.kill("worker", 1)
         return "alone"
 

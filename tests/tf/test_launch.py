@@ -21,8 +21,10 @@ from worldsize.live.text import Screenful
 from worldsize.report import report
 from worldsize.tf import Cluster, launch
 
+SOAK = pytest.mark.soak
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=SOAK), 3, pytest.param(4, marks=SOAK)])
 def test_mirrored_replicas_run_on_as_many_logical_devices_as_asked_for(n):
     assert launch(mirrored, logical_devices=n).results == [[n * (n + 1) / 2] * n]
 
@@ -33,6 +35,7 @@ def test_workers_find_each_other_and_results_come_by_rank_and_by_task():
     assert run.results == [12.0, 12.0] and run["worker:1"] == run[1] == 12.0
 
 
+@SOAK
 def test_a_chief_and_a_worker_mirror_too():
     assert launch(multi_worker, cluster=Cluster(chief=1, worker=1)).results == [12.0, 12.0]
 

@@ -14,7 +14,7 @@ def _late_worker(task):
     import tensorflow.compat.v1 as tf
 
     chief = task.index == 0
-    time.sleep(0.5 * chief)
+    time.sleep(0.5 * chief)  # the lateness that the others have to bear
     came_s = time.time()
     server = tf.train.Server(task.cluster, "worker", task.index)
     with tf.Graph().as_default(), tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
@@ -24,7 +24,7 @@ def _late_worker(task):
             began_s = time.time()
             for _ in range(3):
                 session.run(train)
-            time.sleep(0.5 * chief)
+            time.sleep(0.5 * chief)  # and here too
             ended_s = time.time()
     return {"came": came_s, "began": began_s, "ended": ended_s, "left": time.time()}
 
@@ -37,7 +37,7 @@ def _no_chief(task):
     done = task.dir / "done"
     if task.index == 0:
         while not done.exists():
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks
         return ""
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         tf.train.get_or_create_global_step()
@@ -93,7 +93,10 @@ def test_who_waits_in_vain_says_for_what():
 
 @pytest.mark.parametrize(
     ("grace", "said"),
-    [({}, "Give MonitoredTrainingSession stop_grace_period_secs=2."), ({"stop_grace_period_secs": 0.1}, "")],
+    [
+        ({}, "Give MonitoredTrainingSession stop_grace_period_secs=2."),
+        pytest.param({"stop_grace_period_secs": 0.1}, "", marks=pytest.mark.soak),
+    ],
     ids=["not told", "told"],
 )
 def test_a_session_that_would_hang_at_its_end_says_what_to_do(grace, said):

@@ -25,7 +25,7 @@ def sum_over_replicas(counted):
     return strategy.num_replicas_in_sync, [copy.device[-5:] for copy in copies], [float(s) for s in sums]
 
 
-@pytest.mark.parametrize("each", [1, 2, 3])
+@pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.soak), 2, pytest.param(3, marks=pytest.mark.soak)])
 def test_every_logical_cpu_of_every_worker_is_a_replica_and_all_of_them_reduce_together(each):
     n = 2 * each
     found = (n, [f"CPU:{k}" for k in range(each)], [n * (n + 1) / 2] * each)

@@ -192,7 +192,7 @@ class LocalEngine:
     """
 
     plain_results = False
-    stops_within_s = 2.0  # an agent whose run was told to stop and has not is killed
+    stops_within_s = 2.5  # an agent whose run was told to stop and has not is killed
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework

@@ -22,9 +22,10 @@ from worldsize.engines.placement import place
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 
+START_S = 120.0  # at most, for all ranks to enter their function: a slow import is not the function's time
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
-_ANSWER_S = 0.3  # for a rank to say where it stands
+_ANSWER_S = 1.0  # for a rank to say where it stands: one that can does so in milliseconds, on a busy machine later
 _EXIT_S = 2.0  # for a process to end whose channel has closed
 
 
@@ -65,7 +66,6 @@ class Session:
 
     def run(self) -> None:
         """Start, follow, end. The kernel gets a Setup first and an Outcome last."""
-        deadline_s = time.monotonic() + self.job.timeout_s
         try:
             setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
         except ValueError as error:
@@ -81,7 +81,7 @@ class Session:
                 host.begin(self.job)
             self._start(setup)
 
-            status, waits = self._follow(deadline_s)
+            status, waits = self._follow()
             if status != "done":
                 standings = self._ask_standings()
             else:
@@ -154,10 +154,19 @@ class Session:
 
     # ---- listening -------------------------------------------------------------------------------
 
-    def _follow(self, deadline_s: float) -> tuple[Status, tuple[Wait, ...]]:
-        """Listen until the run is decided: (status, who waits for whom)."""
+    def _follow(self) -> tuple[Status, tuple[Wait, ...]]:
+        """Listen until the run is decided: (status, who waits for whom).
+
+        The job's time limit is that of its function: it begins when every rank that is left has entered it.
+        """
+        deadline_s = time.monotonic() + START_S + self.job.timeout_s
+        all_entered = False
         while self._awaited() - set(self.returned):
             self._listen(deadline_s - time.monotonic())
+
+            if not all_entered and self._live() <= self.entered_s.keys():
+                all_entered = True
+                deadline_s = time.monotonic() + self.job.timeout_s
 
             if self.stopped:
                 return "stopped", ()

@@ -48,7 +48,7 @@ def launch(
     """The call that students use: run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and get the `Run`.
 
     Returns their `Run`. A first parameter named `fabric` gets the rank's `Fabric`; `link` shapes it. `seed` replays a
-    run's random numbers.
+    run's random numbers. `timeout_s` is the function's: it counts from when every rank has entered it.
     `device`: "auto" (a GPU a rank where there are enough, else the CPU), "cpu" or "cuda".
     Raises ValueError for a wrong argument or one that cannot travel, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".

@@ -12,6 +12,7 @@ from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.job import Job
 from worldsize.engines.payload import Payload
+from worldsize.engines.session import START_S
 from worldsize.failures import Failure, Outcome
 from worldsize.launch.run import Run
 
@@ -71,7 +72,9 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
 
     if outcome.status == "timeout":
         these = f"these of {job.world_size} {'tasks' if run.tasks else 'ranks'} were not done"
-        rows = [f"after timeout_s={job.timeout_s:g} s {these}:", *where]
+        late = sorted(set(range(job.world_size)) - outcome.entered_s.keys() - outcome.returned.keys())
+        start = f"{START_S:g} s for their start and " if late else ""
+        rows = [f"after {start}timeout_s={job.timeout_s:g} s {these}:", *where]
         if run.tasks:
             rows.append(_WAITING)
         return errors.RunTimedOut("\n".join(rows), run, hint)

@@ -43,6 +43,7 @@ from worldsize.engines.hosts.messages import (
 )
 from worldsize.engines.job import Framework, Job, Progress
 from worldsize.engines.ranks.rank_failure import failure_of
+from worldsize.engines.session import START_S
 from worldsize.engines.torch_services import TorchServices
 from worldsize.failures import Failure
 
@@ -184,7 +185,7 @@ class HostAgent:
 
     def _begin(self, job: Job, offset_s: float) -> None:
         self.offset_s = offset_s
-        self.until_s = time.monotonic() + job.timeout_s + _SPARE_S
+        self.until_s = time.monotonic() + START_S + job.timeout_s + _SPARE_S
         self.shipped.clear()
         home = self.home
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.folder))
