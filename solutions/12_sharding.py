@@ -33,7 +33,9 @@ width = 64
 batches = [16, 64, 256, 1024]
 images_count = 512
 steps = 8
-stack_width, stack_layers, work_ms = 384, 10, 14
+stack_width = 384
+stack_layers = 10
+work_ms = 14
 
 # %%
 lab, check = open_lab("12")

@@ -34,8 +34,10 @@ from worldsize.pytorch.sync_batch_norm import torch_synced_norm
 ranks = 2
 images_count = 8192
 epochs = 8
-small, large = 32, 1024
-base_rate, bold_rate = 0.005, 0.06
+small = 32
+large = 1024
+base_rate = 0.005
+bold_rate = 0.06
 warmups = [0, 4]
 wrong_labels = 0.4
 seeds = [0, 1, 2]
@@ -44,7 +46,8 @@ rates = [0.2, 0.4, 0.8, 1.6]
 goal = 30
 most_steps = 800
 part = 256
-noise_ranks, noise_rate = 4, 0.8
+noise_ranks = 4
+noise_rate = 0.8
 norm_rows = [2, 4, 8, 32, 128]
 
 # %%
