@@ -193,7 +193,7 @@ def seconds_until(ready: Callable[[], object], timeout_s: float) -> float:
     while not ready():
         if time.monotonic() - began_s > timeout_s:
             raise TimeoutError(f"not so after {timeout_s:g} s")
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # until it looks again
     return time.monotonic() - began_s
 
 
