@@ -55,7 +55,7 @@ def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -
                 continue
             if kind == "solution" or (kind == "lab" and lab not in SHIPPED):
                 marks.append(pytest.mark.soak)
-            elif lab == "00":
+            elif kind == "quick" and lab == "00":
                 marks.append(pytest.mark.quick)
             rows.append(pytest.param(source, kind, id=f"{source.stem}-{kind}", marks=marks))
     return pytest.mark.parametrize(("source", "kind"), rows, scope=scope)
