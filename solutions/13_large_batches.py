@@ -33,6 +33,7 @@ from worldsize.pytorch.sync_batch_norm import torch_synced_norm
 # %% tags=["parameters"]
 ranks = 2
 images_count = 8192
+test_count = 10_000
 epochs = 8
 small = 32
 large = 1024
@@ -61,7 +62,7 @@ lab, check = open_lab("13")
 # takes no longer, training is 32 times as fast. So data parallelism promises. Do so few steps teach as much?
 
 # %%
-images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count)
+images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count, test_count)
 images, test_images = F.avg_pool2d(images, 2), F.avg_pool2d(test_images, 2)  # 14 x 14, so that many trainings take seconds
 usual = images.mean(0)
 images, test_images = images - usual, test_images - usual  # what all images share teaches nothing
