@@ -33,6 +33,7 @@ steps = 8  # timed on each number of ranks
 elements = 512_000
 machines = 60  # that are made up
 seed = 16
+far_ranks = [2, 4, 8, 16, 64, 256, 1024, 10_240]
 race_ranks = [16, 64, 256, 1024, 10_240]
 plan_gpus = 1_024
 plan_batch = 1_536
@@ -204,8 +205,6 @@ figures.intervals(
 lab.predict("far", "The same ring on 10,240 ranks over these links: how many seconds for one step?", "s")
 
 # %%
-many = [2, 4, 8, 16, 64, 256, 1024, 10_240]
-
 def by_formula(n, on_two, on_four):
     """T(n) in seconds, when a step takes `on_two` and `on_four` seconds on two and four ranks."""
     latency_s = (on_four - 1.5 * on_two) / 3
@@ -222,14 +221,14 @@ def simulated_s(n, all_reduce, elements, *more, **links):
 
 # %%
 means, simulated = [float(np.mean(measured[n])) for n in (2, 4)], []
-for n in many:
+for n in far_ranks:
     simulated.append((n, simulated_s(n, ring_all_reduce, elements, link=link)))
     print(f"{n:6,} simulated ranks: {simulated[-1][1]:.3f} s", flush=True)
 lab.measure("far", simulated[-1][1])
 dots = [(n, float(np.mean(measured[n]))) for n in (2, 4, 8)]
 figures.curves(
     [
-        figures.Curve("real ranks (dashed: formula)", dots, [(n, by_formula(n, *means)) for n in many]),
+        figures.Curve("real ranks (dashed: formula)", dots, [(n, by_formula(n, *means)) for n in far_ranks]),
         figures.Curve("simulated ranks", simulated=simulated),
     ],
     "From 2 real ranks to 10,240 simulated ones: does the formula from 2 and 4 ranks part from the simulation?",
