@@ -32,7 +32,7 @@ FORGET = "get_ipython().reset(new_session=True)"
 def client(tmp_path_factory):
     """One kernel for all: to start it, with PyTorch and the helper that starts ranks, takes longer than a check."""
     folder = tmp_path_factory.mktemp("kernel")
-    made = NotebookClient(_notebook(), timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}})
+    made = NotebookClient(_notebook(), timeout=100, allow_errors=True, resources={"metadata": {"path": str(folder)}})
     with made.setup_kernel():
         yield made
 
