@@ -83,7 +83,7 @@ soak: $(VENV)/.dev
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
 
-# build/site, from the notebooks that `make test` executed; a lab that it did not is run now
+# build/site, from the full runs that `make soak PART=labs` left; a lab without one is run now
 site: $(VENV)/.dev
 	@$(RUN) worldsize site $(ARGS)
 

@@ -219,7 +219,7 @@ def one_rank_calls_another_collective(fabric):
     except RuntimeError as error:
         return str(error).partition("Collectives differ")[2]
 
-for rank, said in enumerate(launch(one_rank_calls_another_collective, 3, timeout_s=10).results):
+for rank, said in enumerate(launch(one_rank_calls_another_collective, 3).results):
     print(f"rank {rank}: Collectives differ{said}")
 
 # %% [markdown]

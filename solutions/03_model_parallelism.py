@@ -27,7 +27,8 @@ from worldsize.pytorch.stages import build, cut
 
 # %% tags=["parameters"]
 stages = 4
-forward_s, backward_s = 0.03, 0.06
+forward_s = 0.03
+backward_s = 0.06
 micro_batches = [4, 8, 32]
 rows = 16
 

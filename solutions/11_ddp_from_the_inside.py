@@ -32,6 +32,7 @@ from worldsize.pytorch.timed_network import network, task, train
 ranks = 2
 layers = 32
 width = 160
+wide_width = 512
 layer_ms = 5
 steps = 3
 long_steps = 12
@@ -610,7 +611,7 @@ def competing(fabric, task):
     return {name: middle_of(values) for name, values in seconds.items()}
 
 # %%
-wide = {"sizes": [512] * 9, "rate": 1e-4, "steps": 24, "examples": 64}
+wide = {"sizes": [wide_width] * 9, "rate": 1e-4, "steps": 24, "examples": 64}
 works = {"declared work": task(**wide, backward_s=layer_ms / 1000), "real work": task(**wide)}
 taken = {kind: launch(competing, ranks, args=(given,))[0] for kind, given in works.items()}
 lab.measure("cores", taken["real work"]["beside sums"] / taken["real work"]["alone"])

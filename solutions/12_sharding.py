@@ -31,9 +31,12 @@ from worldsize.pytorch.transformer_shard import TransformerShard, TwoWays, gathe
 ranks = 4
 width = 64
 batches = [16, 64, 256, 1024]
+sequence_length = 256
 images_count = 512
 steps = 8
-stack_width, stack_layers, work_ms = 384, 10, 14
+stack_width = 384
+stack_layers = 10
+work_ms = 14
 
 # %%
 lab, check = open_lab("12")
@@ -405,7 +408,7 @@ figures.messages(tokens_run)
 # these too.
 
 # %%
-s, b, h, a = 256, 2, 256, 8
+s, b, h, a = sequence_length, 2, 256, 8
 asks = f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: how many times less with sequence parallelism than with f and g?"
 lab.predict("kept", asks, "times")
 

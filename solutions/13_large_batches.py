@@ -33,9 +33,12 @@ from worldsize.pytorch.sync_batch_norm import torch_synced_norm
 # %% tags=["parameters"]
 ranks = 2
 images_count = 8192
+test_count = 10_000
 epochs = 8
-small, large = 32, 1024
-base_rate, bold_rate = 0.005, 0.06
+small = 32
+large = 1024
+base_rate = 0.005
+bold_rate = 0.06
 warmups = [0, 4]
 wrong_labels = 0.4
 seeds = [0, 1, 2]
@@ -44,7 +47,8 @@ rates = [0.2, 0.4, 0.8, 1.6]
 goal = 30
 most_steps = 800
 part = 256
-noise_ranks, noise_rate = 4, 0.8
+noise_ranks = 4
+noise_rate = 0.8
 norm_rows = [2, 4, 8, 32, 128]
 
 # %%
@@ -58,7 +62,7 @@ lab, check = open_lab("13")
 # takes no longer, training is 32 times as fast. So data parallelism promises. Do so few steps teach as much?
 
 # %%
-images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count)
+images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count, test_count)
 images, test_images = F.avg_pool2d(images, 2), F.avg_pool2d(test_images, 2)  # 14 x 14, so that many trainings take seconds
 usual = images.mean(0)
 images, test_images = images - usual, test_images - usual  # what all images share teaches nothing

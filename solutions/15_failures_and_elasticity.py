@@ -42,7 +42,9 @@ from worldsize.pytorch.models import mlp, tensors
 
 # %% tags=["parameters"]
 kills = 1000
-steps, every, dies_at = 24, 5, 13
+steps = 24
+every = 5
+dies_at = 13
 day_s = 24.0
 cluster = 8
 save_minutes = 2.0

@@ -33,13 +33,16 @@ steps = 8  # timed on each number of ranks
 elements = 512_000
 machines = 60  # that are made up
 seed = 16
+far_ranks = [2, 4, 8, 16, 64, 256, 1024, 10_240]
 race_ranks = [16, 64, 256, 1024, 10_240]
+knob_ranks = [16, 128, 1024]
 plan_gpus = 1_024
 plan_batch = 1_536
 large_gpus = 10_240
 large_batch = 2_560
 dollars_an_hour = 2.0  # for one GPU: a price that you set
 sharded_over = 10_000
+held_width = 10_000
 
 # %%
 lab, check = open_lab("16")
@@ -204,8 +207,6 @@ figures.intervals(
 lab.predict("far", "The same ring on 10,240 ranks over these links: how many seconds for one step?", "s")
 
 # %%
-many = [2, 4, 8, 16, 64, 256, 1024, 10_240]
-
 def by_formula(n, on_two, on_four):
     """T(n) in seconds, when a step takes `on_two` and `on_four` seconds on two and four ranks."""
     latency_s = (on_four - 1.5 * on_two) / 3
@@ -222,14 +223,14 @@ def simulated_s(n, all_reduce, elements, *more, **links):
 
 # %%
 means, simulated = [float(np.mean(measured[n])) for n in (2, 4)], []
-for n in many:
+for n in far_ranks:
     simulated.append((n, simulated_s(n, ring_all_reduce, elements, link=link)))
     print(f"{n:6,} simulated ranks: {simulated[-1][1]:.3f} s", flush=True)
 lab.measure("far", simulated[-1][1])
 dots = [(n, float(np.mean(measured[n]))) for n in (2, 4, 8)]
 figures.curves(
     [
-        figures.Curve("real ranks (dashed: formula)", dots, [(n, by_formula(n, *means)) for n in many]),
+        figures.Curve("real ranks (dashed: formula)", dots, [(n, by_formula(n, *means)) for n in far_ranks]),
         figures.Curve("simulated ranks", simulated=simulated),
     ],
     "From 2 real ranks to 10,240 simulated ones: does the formula from 2 and 4 ranks part from the simulation?",
@@ -392,7 +393,7 @@ for n, times in zip(race_ranks, ratio):
 # in switches is in neither. Turn the knobs: when does the ring keep up?
 
 # %%
-def levels(ranks=1024, megabytes=102.4, latency="10 us"):
+def levels(ranks=knob_ranks[-1], megabytes=102.4, latency="10 us"):
     shape = Nodes(8, inside=Link("300 GB/s", "3 us"), between=Link("100 GB/s", latency))
     count = max(1, round(megabytes * 250_000 / ranks)) * ranks
     bars = [
@@ -401,7 +402,7 @@ def levels(ranks=1024, megabytes=102.4, latency="10 us"):
     ]
     return figures.race(bars, f"{ranks:,} ranks, {megabytes:g} MB, {latency}: who is ahead?", simulated=True)
 
-knobs(levels, ranks=[16, 128, 1024], megabytes=[0.1, 102.4, 1024.0], latency=["1 us", "10 us", "100 us"])
+knobs(levels, ranks=knob_ranks, megabytes=[0.1, 102.4, 1024.0], latency=["1 us", "10 us", "100 us"])
 
 # %% [markdown]
 # ## 109 runs of real clusters
@@ -881,8 +882,8 @@ from torch import nn
 from worldsize.pytorch.fake_world import fake_rank
 
 def build():
-    wide = [nn.Linear(1_000, 10_000), nn.GELU(), nn.Linear(10_000, 1_000), nn.GELU()]
-    return nn.Sequential(*wide, nn.Linear(1_000, 10_000), nn.GELU(), nn.Linear(10_000, 1_000))
+    wide = [nn.Linear(1_000, held_width), nn.GELU(), nn.Linear(held_width, 1_000), nn.GELU()]
+    return nn.Sequential(*wide, nn.Linear(1_000, held_width), nn.GELU(), nn.Linear(held_width, 1_000))
 
 def example():
     return torch.ones(2, 1_000)

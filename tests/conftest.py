@@ -45,12 +45,13 @@ def notebook_runs(
     request: pytest.FixtureRequest, _own_home_for_jupyter: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NotebookRuns]:
     """The runs of the notebooks that tests of this session ask for: begun now, and looked at last."""
-    asked = [item.callspec.params["source"] for item in request.session.items if "execute" in item.fixturenames]
+    looking = [item.callspec.params for item in request.session.items if "execute" in item.fixturenames]
+    asked = [(params["source"], params["kind"]) for params in looking]
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if worker else folder) / "notebooks"
     folder.mkdir(exist_ok=True)
-    runs = NotebookRuns(dict.fromkeys(asked), folder)
+    runs = NotebookRuns(asked, folder)
     if worker in ("", "gw0"):
         runs.begin()
     yield runs

@@ -24,20 +24,39 @@ RAISES = "def pass_right(fabric, x):\n    return x[99]"
 PLACE = "Exercise 0.1 (cell In[{}]), line {}, in pass_right"
 
 
+# the next student's notebook in the same kernel: no names, no cells, and In[1] comes next
+FORGET = "get_ipython().reset(new_session=True)"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """One kernel for all: to start it, with PyTorch and the helper that starts ranks, takes longer than a check."""
+    folder = tmp_path_factory.mktemp("kernel")
+    made = NotebookClient(_notebook(), timeout=100, allow_errors=True, resources={"metadata": {"path": str(folder)}})
+    with made.setup_kernel():
+        yield made
+
+
 @pytest.fixture
-def said(tmp_path):
+def said(client):
     def said_by(*cells):
-        """What the last of `cells`, the check, says in a kernel that ran the lab's set-up and all of them."""
-        sources = [SETUP, OPEN, *cells, CHECK]
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-        client = NotebookClient(notebook, timeout=60, allow_errors=True, resources={"metadata": {"path": str(tmp_path)}})
-        client.execute()
-        outputs = notebook.cells[-1].outputs
+        """What the last of `cells`, the check, says in a notebook that ran the lab's set-up and all of them."""
+        client.nb = _notebook(FORGET)
+        client.execute_cell(client.nb.cells[0], 0, store_history=False)
+        client.nb = _notebook(SETUP, OPEN, *cells, CHECK)
+        client.reset_execution_trackers()
+        for index, cell in enumerate(client.nb.cells):
+            client.execute_cell(cell, index)
+        outputs = client.nb.cells[-1].outputs
         texts = [out.get("text", "") or out.get("data", {}).get("text/plain", "") for out in outputs]
         slow_machine = ("the helper that starts ranks is ready", "took ")
         return "\n".join(text for text in texts if not text.startswith(slow_machine))
 
     return said_by
+
+
+def _notebook(*sources):
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
 
 
 def test_a_place_is_told_by_exercise_and_line(said):

@@ -7,7 +7,7 @@ import pytest
 from tests.support.notebook_runs import Execute, NotebookRuns
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def execute(notebook_runs: NotebookRuns) -> Execute:
-    """Runs a lab's "solution" or "lab" once for all; a run that failed fails every test of it."""
+    """Execute a lab's "quick", "solution" or "lab" once for all; a run that failed fails every test of it."""
     return notebook_runs.result

@@ -1,8 +1,11 @@
-"""Every picture of every executed lab as a page shows it: light, dark, narrow, sanitised, and for who cannot see it."""
+"""Every picture of an executed lab as a page shows it: light, dark, narrow, sanitised, and for who cannot see it.
+
+The usual run looks at small runs of a few labs that have most kinds of pictures; the soak at all labs in full size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,13 @@ from axe_playwright_python.sync_playwright import Axe
 from nbconvert import HTMLExporter
 
 from tests.support.lab_page import chromium
-from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, Execute
+from tests.support.notebook_runs import RUN_TIMEOUT_S, Execute, each_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)]
 
-every_lab = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+RICH = ("06", "09", "12")
+# one lab after the other, each with its page open once for all tests
+every_lab = each_run("quick", "solution", labs=RICH, scope="module")
 WIDTHS_PX = [1440, 1100, 700]
 OUTPUT = ".jp-OutputArea-output"
 # Pairs of words that cover each other by more than a fifth of the smaller one, in any picture of the page.
@@ -54,6 +59,9 @@ SHOWN = """kind => [...document.querySelectorAll(".worldsize-picture " + kind)]
   .map(picture => picture.getBoundingClientRect().width > 50)"""
 
 
+OPEN = "() => document.querySelectorAll('details').forEach((part) => part.open = true)"
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as started:
@@ -61,62 +69,59 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def pages() -> dict[tuple[str, str], Path]:
-    """A lab's page in a theme, once it was made."""
-    return {}
+def opened(
+    source: Path, kind: str, browser: Any, execute: Execute, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Any]]:
+    """Opens the lab's executed solution as a page by itself, with no network, in a theme."""
+    context = browser.new_context()
+    context.route("http*://**", lambda route: route.abort())
+    pages: dict[str, Any] = {}
 
-
-@pytest.fixture
-def page_of(browser: Any, execute: Execute, pages: dict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Opens a lab's executed solution as a page by itself, with no network, in a theme and a width."""
-    contexts = []
-
-    def opened(source: Path, theme: str = "light", width: int = 1100) -> Any:
-        notebook = execute(source, "solution").out
-        if (source.stem, theme) not in pages:
-            html, _ = HTMLExporter(theme=theme).from_notebook_node(nbformat.read(notebook, as_version=4))
+    def page_in(theme: str) -> Any:
+        if theme not in pages:
+            notebook = nbformat.read(execute(source, kind).out, as_version=4)
+            html, _ = HTMLExporter(theme=theme).from_notebook_node(notebook)
             path = tmp_path_factory.mktemp("page") / "lab.html"
             path.write_text(html)
-            pages[source.stem, theme] = path
-        context = browser.new_context(viewport={"width": width, "height": 1000})
-        contexts.append(context)
-        context.route("http*://**", lambda route: route.abort())
-        page = context.new_page()
-        page.goto(pages[source.stem, theme].as_uri(), wait_until="domcontentloaded")
-        page.evaluate("() => document.querySelectorAll('details').forEach((part) => part.open = true)")
-        return page
+            pages[theme] = context.new_page()
+            pages[theme].goto(path.as_uri(), wait_until="domcontentloaded")
+            pages[theme].evaluate(OPEN)
+        pages[theme].set_viewport_size({"width": 1100, "height": 1000})
+        return pages[theme]
 
-    yield opened
-    for context in contexts:
-        context.close()
+    yield page_in
+    context.close()
 
 
 @every_lab
-def test_no_words_of_a_picture_lie_on_others_or_are_cut_off(source: Path, page_of: Any) -> None:
-    page = page_of(source)
+def test_no_words_of_a_picture_lie_on_others_or_are_cut_off(opened: Any) -> None:
+    page = opened("light")
     assert page.evaluate(OVERLAPS) == []
     assert page.evaluate(CUT) == []
 
 
 @every_lab
-@pytest.mark.parametrize("width", WIDTHS_PX)
-def test_no_picture_is_wider_than_the_page(source: Path, width: int, page_of: Any) -> None:
-    assert page_of(source, width=width).evaluate(WIDE) == []
-
-
-@every_lab
-def test_a_picture_is_drawn_once_and_survives_a_sanitiser(source: Path, page_of: Any) -> None:
-    page = page_of(source)
-    drawn = page.evaluate(SHOWN, "svg")
-    assert drawn and all(drawn) and not any(page.evaluate(SHOWN, "img"))
-    page.evaluate(SANITISE)
-    assert all(page.evaluate(SHOWN, "img"))
+def test_no_picture_is_wider_than_the_page(opened: Any) -> None:
+    page, wide = opened("light"), {}
+    for width in WIDTHS_PX:
+        page.set_viewport_size({"width": width, "height": 1000})
+        wide[width] = page.evaluate(WIDE)
+    assert wide == {width: [] for width in WIDTHS_PX}
 
 
 @every_lab
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_no_serious_fault_in_the_outputs(source: Path, theme: str, page_of: Any) -> None:
-    page = page_of(source, theme)
-    found = Axe().run(page, context={"include": [[OUTPUT]]})
+def test_axe_finds_no_serious_fault_in_the_outputs(theme: str, opened: Any) -> None:
+    found = Axe().run(opened(theme), context={"include": [[OUTPUT]]})
     serious = [rule for rule in found.response["violations"] if rule["impact"] in ("serious", "critical")]
     assert [(rule["id"], node["html"][:200]) for rule in serious for node in rule["nodes"][:3]] == []
+
+
+# the last one, because it takes the pictures out of the page
+@every_lab
+def test_a_picture_is_drawn_once_and_survives_a_sanitiser(opened: Any) -> None:
+    page = opened("light")
+    drawn = page.evaluate(SHOWN, "svg")
+    assert drawn and all(drawn) and not any(page.evaluate(SHOWN, "img"))
+    page.evaluate(SANITISE)
+    assert all(page.evaluate(SHOWN, "img"))

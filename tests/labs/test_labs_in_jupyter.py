@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.lab_page import LabTab, Tab, chromium
 from tests.support.lab_server import LabServer
-from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, Execute, built
+from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, Execute, built, each_run
 from tests.support.step_through import missing_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)]
@@ -63,10 +63,10 @@ def opened(tab: Tab, url: str) -> None:
     tab.page.wait_for_function(f"() => ({PICTURES})() > 0")
 
 
-@every_lab
-def test_an_executed_lab_shows_every_picture(source: Path, execute: Execute, server: LabServer, tab: Tab) -> None:
+@each_run("solution")
+def test_an_executed_lab_shows_every_picture(source: Path, kind: str, execute: Execute, server: LabServer, tab: Tab) -> None:
     name = f"solutions/{source.stem}.ipynb"
-    shutil.copy(execute(source, "solution").out, server.work / name)
+    shutil.copy(execute(source, kind).out, server.work / name)
 
     opened(tab, server.notebook_url(name))  # not trusted: somebody else ran it
     assert missing_pictures(tab.page, NOTEBOOK) == []

@@ -1,10 +1,12 @@
 """The rules of `notebook_rules` and a run from top to bottom, for every lab that has a source.
 
-Each notebook is built from its source and executed once (`notebook_runs`); all tests of a lab share that run.
+Each notebook is built from its source and executed once (`notebook_runs`); all tests of a run share it. The usual run executes
+every solution with the lab's small parameters, and a few labs as shipped; the soak all of both at full size.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from nbformat import NotebookNode
 
 from tests.support import notebook_rules as rules
-from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, built
+from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, built, each_run
 from worldsize.authoring.headless import HeadlessRun
 from worldsize.authoring.source import answer_lines, given_lines, points
 from worldsize.lab.lab import LABS
@@ -21,22 +23,24 @@ from worldsize.lab.lab import LABS
 MAX_EXECUTED_BYTES = 2_000_000
 
 every_lab = pytest.mark.parametrize("source", [pytest.param(s, id=s.stem, marks=pytest.mark.quick) for s in SOURCES])
-every_run = pytest.mark.parametrize(
-    "source",
-    [pytest.param(s, id=s.stem, marks=[pytest.mark.quick] * s.stem.startswith("00")) for s in SOURCES],
-)
+every_solution = each_run("quick", "solution")
+every_shipped_lab = each_run("lab")
+every_run = each_run("quick", "solution", "lab")
 # a test may find the one before under way
 a_whole_run = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 
 
+@functools.cache
 def solution_of(source: Path) -> NotebookNode:
     return nbformat.reads(built(source)[0], as_version=nbformat.NO_CONVERT)
 
 
+@functools.cache
 def lab_of(source: Path) -> NotebookNode:
     return nbformat.reads(built(source)[1], as_version=nbformat.NO_CONVERT)
 
 
+@functools.cache
 def executed(done: HeadlessRun) -> NotebookNode:
     return nbformat.read(done.out, as_version=4)
 
@@ -101,57 +105,52 @@ def test_no_trace_of_a_run_is_committed(source, folder, root):
 # ---- as a student's file runs, and as the solution does --------------------------------------
 
 
-@every_run
+@every_solution
 @a_whole_run
-def test_a_solution_earns_every_point(source, execute):
-    done = execute(source, "solution")
+def test_a_solution_earns_every_point(source, kind, execute):
+    done = execute(source, kind)
     # a lab without points keeps none
     assert (done.points or 0, done.possible or 0) == (points(source), points(source))
 
 
-@every_run
+@every_shipped_lab
 @a_whole_run
-def test_a_lab_as_shipped_earns_nothing_of_what_there_is(source, execute):
-    done = execute(source, "lab")
+def test_a_lab_as_shipped_earns_nothing_of_what_there_is(source, kind, execute):
+    done = execute(source, kind)
     assert (done.points or 0, done.possible or 0) == (0, points(source))
 
 
-@every_run
+@every_shipped_lab
 @a_whole_run
-def test_a_lab_as_shipped_says_not_yet_at_every_check(source, execute):
-    assert rules.silent_stubs(executed(execute(source, "lab"))) == []
+def test_a_lab_as_shipped_says_not_yet_at_every_check(source, kind, execute):
+    assert rules.silent_stubs(executed(execute(source, kind))) == []
 
 
 @every_run
 @a_whole_run
-@pytest.mark.parametrize("kind", ["solution", "lab"])
 def test_a_run_shows_no_error(source, kind, execute):
     assert rules.errors(executed(execute(source, kind))) == []
 
 
 @every_run
 @a_whole_run
-@pytest.mark.parametrize("kind", ["solution", "lab"])
 def test_a_run_ends_with_the_points_in_its_summary(source, kind, execute):
     assert "points: " in execute(source, kind).summary_text
 
 
 @every_run
 @a_whole_run
-@pytest.mark.parametrize("kind", ["solution", "lab"])
 def test_every_picture_has_alt_text(source, kind, execute):
     assert rules.missing_alt(executed(execute(source, kind))) == []
 
 
 @every_run
 @a_whole_run
-@pytest.mark.parametrize("kind", ["solution", "lab"])
 def test_an_executed_notebook_is_small(source, kind, execute):
     assert execute(source, kind).out.stat().st_size <= MAX_EXECUTED_BYTES
 
 
 @every_run
 @a_whole_run
-@pytest.mark.parametrize("kind", ["solution", "lab"])
 def test_an_executed_notebook_stores_no_widget_state(source, kind, execute):
     assert rules.widget_state(executed(execute(source, kind))) == []

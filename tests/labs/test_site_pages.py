@@ -1,4 +1,4 @@
-"""Pages of the site, made from the run of each lab that the tests have made: no answer can be read on them."""
+"""Pages of the site, made from runs that the tests have made: no answer can be read on them. Full runs are the soak's."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import nbformat
 import pytest
 
 from tests.support import notebook_rules as rules
-from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES, built
+from tests.support.notebook_runs import RUN_TIMEOUT_S, built, each_run
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.source import answer_lines, given_lines
 
 pytestmark = pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
-every_lab = pytest.mark.parametrize("source", [pytest.param(source, id=source.stem) for source in SOURCES])
+every_lab = each_run("quick", "solution", scope="module")
 
 
-@pytest.fixture
-def page(source, execute):
-    run = nbformat.read(execute(source, "solution").out, as_version=4)
+@pytest.fixture(scope="module")
+def page(source, kind, execute):
+    run = nbformat.read(execute(source, kind).out, as_version=4)
     return lab_page(nbformat.reads(built(source)[1], as_version=4), run)
 
 

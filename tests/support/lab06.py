@@ -8,10 +8,11 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell
 
+from tests.labs.quick_parameters import QUICK
 from worldsize.authoring import build
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = "ranks = 4\nworlds = [2, 4]\nlarge_bytes = 400_000\nsmall_bytes = 1_000\nbare_bytes = 1_000_000"
+# the sleep paces the reports, so that the live view draws many of them while its ranks run
 LIVE = """\
 def train(seconds=2.5):
     end = time.monotonic() + seconds
@@ -22,6 +23,7 @@ def train(seconds=2.5):
         report(step=step, loss=1 / step)
         time.sleep(0.02)  # a step's work
 run = launch(train, 4)"""
+# its ranks have no end of their own: the tests interrupt them
 LONG = "def sleep_long():\n    print('asleep')\n    time.sleep(1000)\nlaunch(sleep_long, 2, timeout_s=1000)"
 ADDED = {"browser-live": LIVE, "browser-after": "print('the kernel answers', 6 * 7)"}
 
@@ -31,7 +33,7 @@ def write(path: Path, added: dict[str, str], labs_cells: int | None = None) -> N
     notebook = nbformat.reads(build.notebooks(ROOT / "solutions" / "06_ring_all_reduce.py")[0], as_version=4)
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", ()):
-            cell.source = SMALL
+            cell.source += "".join(f"\n{name} = {value!r}" for name, value in QUICK["06"].items())
     if labs_cells is not None:
         notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"][:labs_cells]
     notebook.cells += [new_code_cell(source, id=id) for id, source in added.items()]

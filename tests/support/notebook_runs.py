@@ -1,13 +1,14 @@
-"""Every lab's two notebooks, executed once for all the tests that look at them, while other tests run.
+"""Executed notebooks of the labs: each once for all the tests that look at it, while other tests run.
 
-Workers of one test run share a folder: a lock for each notebook, and what came of it. One of them executes one notebook
-after the other from the first test on; a test that wants one that nobody has begun executes it itself. Left out: what is
-looked at (`test_notebooks`).
+The workers of one test run share a folder, with a lock and a result for each notebook. One worker executes one notebook after
+the other from the first test on; a test whose notebook nobody has begun executes it itself, and a test whose notebook is under
+way waits for the lock, however long that takes. Left out: what is looked at (`test_notebooks`).
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import shutil
 import threading
@@ -16,29 +17,56 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import pytest
 from filelock import FileLock, Timeout
 
+from tests.labs.quick_parameters import QUICK
 from worldsize.authoring import build
 from worldsize.authoring.headless import HeadlessRun, run
 
-# for one notebook: several times the minute or two that it may take on an idle machine of 2 cores
+# ends a run that hangs: many times what it takes at full size on an idle machine of 2 cores
 RUN_TIMEOUT_S = 400
-KINDS = ("solution", "lab")
+# the solution with the lab's small parameters, with its own, and the lab as students get it
+KINDS = ("quick", "solution", "lab")
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "solutions").glob("*.py"))
-EXECUTED = ROOT / "build" / "executed"  # for `worldsize site`
+EXECUTED = ROOT / "build" / "executed"  # full runs, for `worldsize site`
 
+Asked = tuple[Path, str]  # a source and a kind
 Execute = Callable[[Path, str], HeadlessRun]
+
+# as shipped in `make test`: one of the first hour, one of PyTorch, one of TensorFlow
+SHIPPED = ("00", "12", "08")
 
 built = functools.cache(build.notebooks)  # half a second each, and every test asks
 
 
-class NotebookRuns:
-    """Runs of notebooks of `sources`, in the folder that all workers share."""
+def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -> pytest.MarkDecorator:
+    """Parametrize a test with `source` and `kind`, one item for each run of these kinds.
 
-    def __init__(self, sources: Iterable[Path], folder: Path) -> None:
+    Full solutions are the soak's, and so are labs as shipped but for a few. `labs`: the numbers of those whose quick runs are
+    looked at, else all.
+    """
+    rows = []
+    for kind in kinds:
+        for source in SOURCES:
+            lab, marks = source.stem[:2], []
+            if kind == "quick" and labs and lab not in labs:
+                continue
+            if kind == "solution" or (kind == "lab" and lab not in SHIPPED):
+                marks.append(pytest.mark.soak)
+            elif kind == "quick" and lab == "00":
+                marks.append(pytest.mark.quick)
+            rows.append(pytest.param(source, kind, id=f"{source.stem}-{kind}", marks=marks))
+    return pytest.mark.parametrize(("source", "kind"), rows, scope=scope)
+
+
+class NotebookRuns:
+    """The runs that the tests have `asked` for, in the folder that all workers share."""
+
+    def __init__(self, asked: Iterable[Asked], folder: Path) -> None:
         self._folder = folder
-        self._all = [(source, kind) for source in sources for kind in KINDS]
+        self._asked = list(dict.fromkeys(asked))
         self._pool = ProcessPoolExecutor(max_workers=2, mp_context=get_context("spawn"))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._in_turn, daemon=True)
@@ -48,8 +76,9 @@ class NotebookRuns:
         self._thread.start()
 
     def result(self, source: Path, kind: str) -> HeadlessRun:
-        """Executes it, or waits for whoever does. Raises what went wrong in the run."""
+        """Execute it, or wait for the worker that does. Raises what went wrong in the run."""
         kept = self._kept(source, kind)
+        # the lock of a worker that died is free again
         with FileLock(kept.with_suffix(".lock")):
             if not kept.exists():
                 self._execute(source, kind, kept)
@@ -69,7 +98,7 @@ class NotebookRuns:
         return self._folder / f"{source.stem}-{kind}.pickle"
 
     def _in_turn(self) -> None:
-        for source, kind in self._all:
+        for source, kind in self._asked:
             if self._over.is_set():
                 return
             kept = self._kept(source, kind)
@@ -83,13 +112,24 @@ class NotebookRuns:
     def _execute(self, source: Path, kind: str, kept: Path) -> None:
         try:
             folder = kept.with_suffix("")
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that died
             folder.mkdir()
             path = folder / f"{source.stem}.ipynb"
-            path.write_text(built(source)[KINDS.index(kind)], encoding="utf-8")
-            came = self._pool.submit(run, path, folder / "executed.ipynb", timeout_s=RUN_TIMEOUT_S).result()
-            if kind == "solution":
-                EXECUTED.mkdir(parents=True, exist_ok=True)
-                shutil.copy(came.out, EXECUTED / path.name)
+            path.write_text(built(source)[kind == "lab"], encoding="utf-8")
+            given = QUICK[source.stem[:2]] if kind == "quick" else {}
+            out = folder / "executed.ipynb"
+            came = self._pool.submit(run, path, out, parameters=given, timeout_s=RUN_TIMEOUT_S).result()
+            if kind != "lab" and not given:
+                _keep_for_site(came.out, path.name)
         except Exception as error:  # for every test that asks
             came = error
-        kept.write_bytes(pickle.dumps(came))
+        new = kept.with_suffix(".new")
+        new.write_bytes(pickle.dumps(came))
+        new.replace(kept)
+
+
+def _keep_for_site(executed: Path, name: str) -> None:
+    EXECUTED.mkdir(parents=True, exist_ok=True)
+    new = EXECUTED / f"{name}.{os.getpid()}"
+    shutil.copy(executed, new)
+    new.replace(EXECUTED / name)

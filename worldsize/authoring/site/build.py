@@ -1,7 +1,7 @@
 """The site as a folder of HTML: what Sphinx is given, and Sphinx. Needs the extra `site`.
 
-Executed notebooks are taken from `build/executed/`, where the tests leave them; a lab that has none, or one of another
-source, is run first. Nothing is fetched. Left out: publishing, which the workflow does.
+Executed notebooks are taken from `build/executed/`, where the soak leaves full runs; a lab that has none, or one of another
+source or with other parameters, is run first. Nothing is fetched. Left out: publishing, which the workflow does.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
 
 
 def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """What a run is of, but for the cell that papermill adds."""
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [(cell.id, cell.source) for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
+    """Return each code cell's id and source; a run with other parameters has a cell more, which papermill put in."""
+    return [(cell.id, cell.source) for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None) -> list[Path]:

@@ -1,0 +1,45 @@
+"""Which runs the site shows: those of the source as it is, with the lab's own parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell
+
+from tests.support.sample_source import RING, course
+from worldsize.authoring.build import notebooks
+from worldsize.authoring.site.build import executed
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return course(tmp_path)
+
+
+def keep(source: Path, *more: nbformat.NotebookNode) -> None:
+    """Leave a run of the `source` where the site looks for one, with `more` cells after the parameters."""
+    run = nbformat.reads(notebooks(source)[0], as_version=4)
+    run.cells[2:2] = more
+    kept = source.parents[1] / "build" / "executed" / f"{source.stem}.ipynb"
+    kept.parent.mkdir(parents=True)
+    nbformat.write(run, kept)
+
+
+def test_a_run_of_the_source_as_it_is_is_taken(source: Path) -> None:
+    keep(source)
+    assert executed(source.parents[1], source, run=False) is not None
+
+
+def test_a_run_of_another_source_is_not_taken(source: Path) -> None:
+    keep(source)
+    source.write_text(RING.replace("secret = x + 1", "secret = x + 2"))
+    assert executed(source.parents[1], source, run=False) is None
+
+
+def test_a_run_with_other_parameters_is_not_taken(source: Path) -> None:
+    keep(source, new_code_cell("# Parameters\nranks = 2", metadata={"tags": ["injected-parameters"]}))
+    assert executed(source.parents[1], source, run=False) is None
