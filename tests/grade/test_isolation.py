@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import worldsize.checks
-from tests.support.graded_arena import arena_of
-from worldsize.grade.host.arena import Submitted
+from tests.support import graded_arena
+from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap, seccomp
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
+
+LIMITS = Limits(case_s=60)  # a bound against a hang
 
 # name: its arguments in C; FILE is a file that all ranks can read, opened
 CALLS = {
@@ -85,6 +87,10 @@ def tries(calls):
 """
 
 
+def arena_of(box: Sandbox, source: str) -> SandboxArena:
+    return graded_arena.arena_of(box, source, limits=LIMITS)
+
+
 def _number(name: str) -> int:
     return seccomp.library().resolve_syscall(seccomp.library().Arch.NATIVE, name)
 
@@ -98,7 +104,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     if request.param == "own":  # as the session's is
         yield request.getfixturevalue("sandbox")
         return
-    with_limits = Sandbox(request.param, Limits(case_s=20))
+    with_limits = Sandbox(request.param, LIMITS)
     yield with_limits
     with_limits.close()
 
