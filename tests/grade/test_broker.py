@@ -138,8 +138,9 @@ def cost_of_a_frame(many: int) -> float:
 
 
 def test_a_frame_costs_the_grader_the_same_however_many_messages_wait():
+    """Processor time of this thread, whatever else runs: a search among eight times as many would take eight times as long."""
     few, lots = (min(cost_of_a_frame(many) for _ in range(3)) for many in (500, 4000))
-    assert lots < 2.5 * few
+    assert lots < 4 * few
 
 
 def test_declared_work_takes_its_time_by_the_graders_clock(sandbox):

@@ -208,7 +208,7 @@ WORK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 def joins(many):
     done = []
     def work(_):
-        time.sleep(0.002)
+        time.sleep(0.002)  # it runs still when somebody begins to wait for its end
         done.append(1)
     work = WORK(work)
     for _ in range(many):

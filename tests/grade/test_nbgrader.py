@@ -22,11 +22,12 @@ from typer.testing import CliRunner
 
 from tests.support.gradebook import LABS, RING, ROOT, START, enter, row
 from tests.support.kernels import seconds_until
-from tests.support.processes import LONG_S
 from worldsize import cli
 from worldsize.grade.marking.rows import GradeRow, write
 from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.nbgrader import database, notebooks
+
+_HANG_S = 300  # a bound against a hang
 
 
 @pytest.fixture
@@ -279,7 +280,7 @@ def test_killed_in_the_midst_nothing_is_written_and_the_next_time_all_is(path):
     enter(path, row("anna"))
     before = dump(path)
     command = [sys.executable, "-c", KILLED, str(path), str(ROOT)]
-    assert subprocess.run(command, timeout=100).returncode == -signal.SIGKILL
+    assert subprocess.run(command, timeout=_HANG_S).returncode == -signal.SIGKILL
     assert dump(path) == before
     assert enter(path, row("anna", 9), row("ben"), row("carla")).changed == 15
 
@@ -299,7 +300,7 @@ def test_what_a_killed_program_half_wrote_into_the_file_is_undone_first(path):
     enter(path, row("anna"))
     before = dump(path)
     size = path.stat().st_size
-    subprocess.run([sys.executable, "-c", HALF_WRITTEN, str(path)], timeout=60)
+    subprocess.run([sys.executable, "-c", HALF_WRITTEN, str(path)], timeout=_HANG_S)
     assert path.stat().st_size > size and path.with_name("gradebook.db-journal").stat().st_size > 0
     backup = enter(path, row("ben")).backup
     assert dump(backup) == before and set(before) < set(dump(path))
@@ -380,15 +381,15 @@ def formgrader(empty_gradebook: Path, tmp_path_factory: pytest.TempPathFactory) 
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(f"{url()}/formgrader/{place}", body, method="PUT" if data else "GET")
         request.add_header("Authorization", "token secret")
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=_HANG_S) as answer:
             return answer.read().decode()
 
     try:
-        seconds_until(answers, 90)
+        seconds_until(answers, _HANG_S)
         yield ask, path
     finally:
         server.terminate()
-        server.wait(LONG_S)
+        server.wait(_HANG_S)
 
 
 def test_formgrader_lists_the_assignment_and_its_scores(formgrader):

@@ -67,7 +67,7 @@ def dense(x):
 def fails(x):
     if x == 1:
         raise KeyError("mine")
-    time.sleep(100)
+    time.sleep(100)  # its neighbour fails meanwhile
 
 def stub(x):
     from worldsize.errors import NotYet
@@ -76,7 +76,7 @@ def stub(x):
 def waits(x):
     import tensorflow as tf
     if os.environ["RANK"] == "1":
-        time.sleep(1000)
+        time.sleep(1000)  # far longer than its limit
     tf.distribute.MultiWorkerMirroredStrategy()
 
 def hoards(x):
@@ -158,7 +158,7 @@ def squats(x):
         squatter.bind(("", int(address.rpartition(":")[2])))
         squatter.listen()
         taken.append(squatter)
-    time.sleep(1000)
+    time.sleep(1000)  # and keeps them, longer than its limit
 """.replace("LEFT_BEHIND", LEFT_BEHIND)
 
 

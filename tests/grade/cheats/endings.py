@@ -1,4 +1,7 @@
-"""Code that never ends, leaves, crashes, or takes all there is: it costs its own points and nothing else."""
+"""Code that never ends, leaves, crashes, or takes all there is: it costs its own points and nothing else.
+
+What sleeps here stays longer than its limit, so that it is the grader who ends it.
+"""
 
 import os
 
