@@ -118,7 +118,8 @@ def each(are: Callable[[Case], bool]) -> pytest.MarkDecorator:
         for name in names
         if are(BY_NAME[name])
     ]
-    return pytest.mark.parametrize(("graded", "name"), rows, indirect=["graded"])
+    # one batch for all of them, whatever the name
+    return pytest.mark.parametrize(("graded", "name"), rows, indirect=["graded"], scope="module")
 
 
 BROKEN = re.compile(r"\b(AttributeError|ImportError|ModuleNotFoundError|TypeError|KeyError|AssertionError)\b|is not defined")
