@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.graded_arena import arena_of
 from worldsize.checks.arena import ByRank
@@ -113,8 +114,6 @@ def arena(sandbox):
 
 
 def answers_with_three_times(fabric, x):
-    import torch
-
     asked = torch.empty_like(x)
     fabric.recv(asked, frm=0)
     fabric.send(3 * asked, to=0)

@@ -87,8 +87,8 @@ def tries(calls):
 """
 
 
-def arena_of(box: Sandbox, source: str) -> SandboxArena:
-    return graded_arena.arena_of(box, source, limits=LIMITS)
+def arena_of(box: Sandbox, *sources: str) -> SandboxArena:
+    return graded_arena.arena_of(box, *sources, limits=LIMITS)
 
 
 def _number(name: str) -> int:
@@ -310,7 +310,7 @@ def group(x):
         assert np.array_equal(got, sum(inputs)) and refused == 3
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("together", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_rank_holds_nothing_but_its_line(box, together):
     """Its standard streams go nowhere; of the grader it has two pipes, which carry no descriptors."""
     held = """
