@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections import Counter
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +20,13 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from tests.grade.cheats import CASES, LAB, RIGHT, ROOT, TITLE, cell, with_cell
-from tests.support.processes import below
+from tests.grade.cheats import CASES, LAB, RIGHT, ROOT, TITLE, with_cell
+from tests.support.graded_arena import SEED, mark_here
+from tests.support.processes import LONG_S, below
+from tests.support.quick_desk import QuickDesk, quick_desk
 from worldsize import cli
 from worldsize.grade import course
+from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
@@ -43,12 +47,12 @@ for kind in ("honest", "damaged"):
 pytestmark = pytest.mark.timeout(600)
 
 RING = "06_ring_all_reduce"
-SEED = 7
+_HANG_S = 300  # a bound against a hang
 SOON_OVER = [case for case in CASES if case.states != ("timeout",) and case.name != "takes_its_time"]
 LIMITS = Limits(case_s=5, wall_s=60)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture
 def _sandboxed() -> None:
     try:
         bubblewrap.best_mode()
@@ -56,12 +60,20 @@ def _sandboxed() -> None:
         pytest.skip(str(refused))
 
 
+needs_sandbox = pytest.mark.usefixtures("_sandboxed")
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> QuickDesk:
+    """Marking without a process: what a batch keeps, and what it does again, is its own to know."""
+    return quick_desk(monkeypatch)
+
+
 def hand_in(folder: Path, **notebooks: dict) -> Path:
-    """`{"anna": notebook}` as submissions of lab 00 or, where it has a ring, 06."""
+    """`{"anna": notebook}` as submissions of lab 00."""
     for student, notebook in notebooks.items():
-        lab = RING if "ring_all_reduce" in json.dumps(notebook) else LAB
         (folder / student).mkdir(parents=True)
-        (folder / student / f"{lab}.ipynb").write_text(json.dumps(notebook))
+        (folder / student / f"{LAB}.ipynb").write_text(json.dumps(notebook))
     return folder
 
 
@@ -69,101 +81,36 @@ def results(rows: tuple[GradeRow, ...]) -> list[tuple]:
     return [r.result for r in rows]
 
 
-# ---- labs ------------------------------------------------------------------------------------
-
-
-def solved(stem: str) -> dict:
-    """A lab's notebook with the course's own answers in its exercises."""
-    notebook = json.loads((ROOT / "labs" / f"{stem}.ipynb").read_text())
-    for exercise in course.load(ROOT)[stem].exercises:
-        cell(notebook, exercise.id)["source"] = exercise.reference
-    return notebook
-
-
-LABS = sorted(path.stem for path in (ROOT / "labs").glob("[0-9]*.ipynb"))
-
-
-@pytest.fixture(scope="module")
-def every_lab(tmp_path_factory) -> dict[tuple[str, str], GradeRow]:
-    """{(student, lab): row} of a student who solved every lab and of one who did nothing."""
-    folder = tmp_path_factory.mktemp("labs")
-    for stem in LABS:
-        untouched = (ROOT / "labs" / f"{stem}.ipynb").read_text()
-        for student, text in (("solved", json.dumps(solved(stem))), ("untouched", untouched)):
-            (folder / "submitted" / student).mkdir(parents=True, exist_ok=True)
-            (folder / "submitted" / student / f"{stem}.ipynb").write_text(text)
-    rows = grade(folder / "submitted", folder / "out", jobs=2, root=ROOT).rows
-    return {(made.student, made.lab): made for made in rows}
-
-
-@pytest.mark.parametrize("stem", LABS)
-def test_a_solved_lab_earns_every_point(every_lab, stem):
-    made = every_lab["solved", stem]
-    assert [(e.id, e.state, e.mismatch) for e in made.exercises if e.state != "pass"] == []
-    assert (made.state, made.points, made.possible) == ("graded", made.possible, course.load(ROOT)[stem].possible)
-
-
-@pytest.mark.parametrize("stem", LABS)
-def test_a_lab_as_it_was_released_earns_nothing(every_lab, stem):
-    made = every_lab["untouched", stem]
-    assert (made.state, made.points) == ("graded", 0)
-    assert {e.state for e in made.exercises} == {"not yet"}
-
-
-def test_an_exercise_that_builds_on_a_wrong_one_is_checked_with_the_reference(tmp_path):
-    wrong = solved(RING)
-    cell(wrong, "reduce_scatter")["source"] = "# Exercise 6.3: reduce-scatter\ndef reduce_scatter(fabric, x):\n    return 0, 0\n"
-    (made,) = grade(hand_in(tmp_path / "submitted", anna=wrong), tmp_path / "out", jobs=1, root=ROOT).rows
-    found = {e.id: e for e in made.exercises}
-    assert (found["reduce_scatter"].state, found["ring_all_reduce"].state) == ("fail", "pass")
-    assert found["ring_all_reduce"].helped == ("reduce_scatter",)
-    assert (found["ring_all_reduce"].ranks, found["ring_all_reduce"].run) == (3, 1)  # the student's own, not the reference's
-    assert found["ring_all_reduce"].mismatch.startswith("With the course's own `reduce_scatter` in place of yours: 1.5 points.")
-    assert made.points == 4.5 + sum(p.points for p in found["reduce_scatter"].properties if p.passed)
-
-
-def test_a_reference_is_never_shown(tmp_path):
-    """Where a run with the course's own answer fails, the words are those of the run with the student's."""
-    tells = solved(RING)
-    cell(tells, "reduce_scatter")["source"] = "# Exercise 6.3: x\ndef reduce_scatter(fabric, x):\n    return None\n"
-    cell(tells, "ring_all_reduce")["source"] = (
-        "# Exercise 6.5: x\nimport inspect\ndef ring_all_reduce(fabric, x):\n"
-        "    raise ValueError(inspect.getsource(reduce_scatter) + repr(reduce_scatter.__code__.co_names))\n"
-    )
-    (made,) = grade(hand_in(tmp_path / "submitted", eve=tells), tmp_path / "out", jobs=1, root=ROOT).rows
-    assert "isend" not in made.exercises[-1].mismatch and "handle" not in made.exercises[-1].mismatch
-
-
 # ---- again -----------------------------------------------------------------------------------
 
 
-def test_a_second_run_grades_nothing_and_says_the_same(tmp_path):
+def test_a_second_run_grades_nothing_and_says_the_same(tmp_path, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
-    first = grade(folder, tmp_path / "out", root=ROOT)
-    second = grade(folder, tmp_path / "out", root=ROOT)
+    first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
+    second = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert (first.graded, second.graded) == (2, 0)
     assert first.rows == second.rows
 
 
-def test_a_file_that_was_handed_in_again_is_graded_again(tmp_path):
+def test_a_file_that_was_handed_in_again_is_graded_again(tmp_path, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE), ben=with_cell(TITLE))
-    grade(folder, tmp_path / "out", root=ROOT)
+    grade(folder, tmp_path / "out", root=ROOT, mode="own")
     (folder / "anna" / f"{LAB}.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
-    again = grade(folder, tmp_path / "out", root=ROOT)
-    assert (again.graded, [r.points for r in again.rows]) == (1, [4.0, 0.0])
+    again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
+    assert (again.graded, desk.marked[2:]) == (1, [f"anna/{LAB}.ipynb"])
 
 
-def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypatch):
+def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypatch, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     (folder / "ben").mkdir()
     (folder / "ben" / "notes.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
-    (folder / "ben" / "more.ipynb").write_text("{}")
+    (folder / "ben" / "more.ipynb").write_text(json.dumps({"cells": []}))
     opened, open_ = [], submission._opened
     monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path.name) or open_(path, most))
 
-    for _ in range(2):
-        batch = grade(folder, tmp_path / "out", jobs=1, root=ROOT)
-        assert sorted(opened) == [f"{LAB}.ipynb", "more.ipynb", "notes.ipynb"]
+    for marked in (2, 1):  # the desk reads what it marks; the second time there is nothing to mark
+        batch = grade(folder, tmp_path / "out", jobs=1, root=ROOT, mode="own")
+        assert Counter(opened) == dict.fromkeys([f"{LAB}.ipynb", "more.ipynb", "notes.ipynb"], marked)
         assert [(r.student, r.lab, r.digest != "") for r in batch.rows] == [
             ("anna", LAB, True), ("ben", "", True), ("ben", LAB, True)
         ]  # fmt: skip
@@ -179,21 +126,21 @@ def test_a_row_has_the_digest_of_the_bytes_that_were_marked(tmp_path):
     assert (row.state, row.digest) == ("ungradable", submission.digest(b"{}"))
 
 
-def test_another_release_grades_again(tmp_path, monkeypatch):
+def test_another_release_grades_again(tmp_path, monkeypatch, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
     (folder / "carl").mkdir()
-    (folder / "carl" / f"{LAB}.ipynb").write_text("{}")
-    first = grade(folder, tmp_path / "out", root=ROOT)
+    (folder / "carl" / f"{LAB}.ipynb").write_text(json.dumps({"cells": []}))
+    first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert {r.release for r in first.rows} == {releases(course.load(ROOT))[LAB]}
     monkeypatch.setattr(batch_module, "releases", lambda labs: {lab: "mended" for lab in [*labs, ""]})
-    again = grade(folder, tmp_path / "out", root=ROOT)
+    again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert (again.graded, {r.release for r in again.rows}) == (3, {"mended"})
-    assert grade(folder, tmp_path / "out", root=ROOT).graded == 0
+    assert grade(folder, tmp_path / "out", root=ROOT, mode="own").graded == 0
 
 
-def test_a_row_of_a_version_that_kept_no_release_is_graded_again(tmp_path):
+def test_a_row_of_a_version_that_kept_no_release_is_graded_again(tmp_path, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
-    grade(folder, tmp_path / "out", root=ROOT)
+    grade(folder, tmp_path / "out", root=ROOT, mode="own")
     (path,) = (tmp_path / "out" / "rows").iterdir()
     old = json.loads(path.read_text())
     for name in ("release", "host", "attempt"):
@@ -201,7 +148,7 @@ def test_a_row_of_a_version_that_kept_no_release_is_graded_again(tmp_path):
     path.write_text(json.dumps(old))
     (tmp_path / "out" / "grading.json").write_text(json.dumps({"seed": old["seed"]}))
     assert [r.release for r in read_graded(tmp_path / "out").rows] == [""]
-    again = grade(folder, tmp_path / "out", root=ROOT)
+    again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert (again.graded, again.rows[0].release != "", again.rows[0].host, again.seed) == (1, True, platform.node(), old["seed"])
 
 
@@ -214,29 +161,28 @@ def test_a_damaged_record_of_a_grading_is_a_mistake_with_the_next_step(tmp_path)
             grade(folder, tmp_path / "out", root=ROOT, mode="own")
 
 
-def test_a_link_is_not_followed_and_has_a_row(tmp_path):
+def test_a_link_is_not_followed_and_has_a_row(tmp_path, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     (folder / f"eve_{LAB}.ipynb").symlink_to(tmp_path)
-    row = {made.student: made for made in grade(folder, tmp_path / "out", root=ROOT).rows}["eve"]
+    batch = grade(folder, tmp_path / "out", root=ROOT, mode="own")
+    row = {made.student: made for made in batch.rows}["eve"]
     assert (row.state, "links are not followed" in row.reason) == ("ungradable", True)
 
 
 DRAWS = TITLE + "def pass_right(fabric, x):\n    raise ValueError(f'{x.tolist()} {torch.rand(1).item()}')\n"
 
 
-def test_the_same_seed_replays_what_the_check_and_the_ranks_drew(tmp_path):
-    folder = hand_in(tmp_path / "submitted", anna=with_cell(DRAWS))
-    (first,), (again,), (other,) = (
-        grade(folder, tmp_path / f"out{k}", jobs=1, root=ROOT, seed=seed).rows for k, seed in enumerate([5, 5, 6])
-    )
+def test_the_same_seed_replays_what_the_check_and_the_ranks_drew(tmp_path, sandbox):
+    path = hand_in(tmp_path / "submitted", anna=with_cell(DRAWS)) / "anna" / f"{LAB}.ipynb"
+    first, again, other = (mark_here(sandbox, path, LAB, seed=seed) for seed in (5, 5, 6))
     assert first.exercises[0].mismatch == again.exercises[0].mismatch != other.exercises[0].mismatch
     assert first.seed == 5
 
 
-def test_a_seed_is_drawn_and_kept_where_none_is_given(tmp_path):
+def test_a_seed_is_drawn_and_kept_where_none_is_given(tmp_path, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
-    first = grade(folder, tmp_path / "out", root=ROOT)
-    assert grade(folder, tmp_path / "out", root=ROOT).seed == first.seed == first.rows[0].seed > 0
+    first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
+    assert grade(folder, tmp_path / "out", root=ROOT, mode="own").seed == first.seed == first.rows[0].seed > 0
 
 
 def test_grades_do_not_go_among_the_submissions(tmp_path):
@@ -294,7 +240,7 @@ class Kill:
         """Wait for the event and kill; False where there was nothing to kill any more."""
         while not self._seen() - self._before:
             with suppress(subprocess.TimeoutExpired):
-                self._grader.wait(0.01)
+                self._grader.wait(0.01)  # between two looks
                 return False
 
         self.tree = psutil.Process(self._grader.pid).children(recursive=True)
@@ -324,9 +270,9 @@ def one_run(folder: Path, out: Path, targets: list[str], chance: random.Random) 
         struck.append(target)
         tree += kill.tree
 
-    whole = grader.wait(300) == 0
+    whole = grader.wait(_HANG_S) == 0
     assert whole == (set(struck) <= {"worker"})
-    _, alive = psutil.wait_procs(tree, timeout=30)
+    _, alive = psutil.wait_procs(tree, timeout=LONG_S)
     assert alive == [], "processes outlived the grader"
     return struck, whole
 
@@ -341,29 +287,40 @@ def kill_and_go_on(folder: Path, out: Path, targets: list[str], chance: random.R
         assert {name: after[name] for name in before} == before, "a row was made twice"
         if whole and targets:
             shutil.rmtree(out)  # it came to its end: begin anew
-    assert start(folder, out).wait(300) == 0
+    assert start(folder, out).wait(_HANG_S) == 0
 
 
-def as_undisturbed(tmp_path: Path, count: int, targets: list[str], chance: random.Random) -> None:
-    folder = many(tmp_path / "submitted", count)
-    undisturbed = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
-    kill_and_go_on(folder, tmp_path / "killed", targets, chance)
-    found = tuple(row.read_all(tmp_path / "killed"))
-    assert results(found) == results(undisturbed.rows)
-    assert len(found) == count
-    assert [p.name for p in (tmp_path / "killed" / "rows").iterdir() if p.suffix != ".json"] == []
+def as_undisturbed(folder: Path, out: Path, undisturbed: list[GradeRow], targets: list[str], chance: random.Random) -> None:
+    kill_and_go_on(folder, out, targets, chance)
+    found = tuple(row.read_all(out))
+    assert results(found) == results(undisturbed)
+    assert [p.name for p in (out / "rows").iterdir() if p.suffix != ".json"] == []
 
 
+def test_kills_of_a_worker_and_of_the_grader_change_nothing(tmp_path, sandbox):
+    folder = many(tmp_path / "submitted", 4)
+    undisturbed = [mark_here(sandbox, path, LAB, path.parent.name) for path in sorted(folder.rglob("*.ipynb"))]
+    as_undisturbed(folder, tmp_path / "killed", undisturbed, ["worker", "grader"], random.Random(3))
+
+
+@needs_sandbox
+@pytest.mark.soak
 def test_kills_of_a_worker_the_grader_and_the_whole_change_nothing(tmp_path):
-    as_undisturbed(tmp_path, 8, ["worker", "grader", "whole"], random.Random(3))
+    folder = many(tmp_path / "submitted", 8)
+    undisturbed = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
+    as_undisturbed(folder, tmp_path / "killed", undisturbed.rows, ["worker", "grader", "whole"], random.Random(3))
 
 
+@needs_sandbox
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(3))
 def test_ten_kills_change_nothing(tmp_path, seed):
     chance = random.Random(seed)
-    as_undisturbed(tmp_path, 40, chance.choices(["worker", "worker", "grader", "whole"], k=10), chance)
+    targets = chance.choices(["worker", "worker", "grader", "whole"], k=10)
+    folder = many(tmp_path / "submitted", 40)
+    undisturbed = grade(folder, tmp_path / "whole", root=ROOT, seed=SEED)
+    as_undisturbed(folder, tmp_path / "killed", undisturbed.rows, targets, chance)
 
 
 # ---- no sandbox ------------------------------------------------------------------------------
@@ -388,27 +345,28 @@ def test_a_sandbox_that_does_not_start_is_refused_with_what_it_said(tmp_path, mo
 
 def test_unsafe_marks_every_row(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
-    made = grade(folder, tmp_path / "out", unsafe=True, root=ROOT, limits=LIMITS)
+    made = grade(folder, tmp_path / "out", jobs=1, unsafe=True, root=ROOT, limits=LIMITS)
     assert [(r.points, r.unsafe) for r in made.rows] == [(4.0, True), (0.0, True)]
 
 
-def test_an_unsafe_row_is_graded_again_with_a_sandbox(tmp_path):
+def test_an_unsafe_row_is_graded_again_with_a_sandbox(tmp_path, desk):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT))
     grade(folder, tmp_path / "out", unsafe=True, root=ROOT)
-    again = grade(folder, tmp_path / "out", root=ROOT)
+    again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert (again.graded, again.rows[0].unsafe) == (1, False)
 
 
-def test_where_ranks_cannot_have_walls_of_their_own_each_gets_a_fresh_sandbox(tmp_path):
-    folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT.replace("return received", "return x")))
-    slow = grade(folder, tmp_path / "out", jobs=1, root=ROOT, mode="fresh", seed=SEED)
-    quick = grade(folder, tmp_path / "other", jobs=1, root=ROOT, seed=SEED)
-    assert results(slow.rows) == results(quick.rows)
+def test_where_ranks_cannot_have_walls_of_their_own_each_gets_a_fresh_sandbox(tmp_path, sandbox):
+    wrong = with_cell(TITLE + RIGHT.replace("return received", "return x"))
+    path = hand_in(tmp_path / "submitted", anna=wrong) / "anna" / f"{LAB}.ipynb"
+    with closing(Sandbox("fresh", sandbox.limits)) as fresh:
+        assert mark_here(fresh, path, LAB).result == mark_here(sandbox, path, LAB).result
 
 
 # ---- the command -----------------------------------------------------------------------------
 
 
+@needs_sandbox
 def test_the_command_prints_rows_statistics_and_how_to_replay(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT))
     words = ["grade", str(folder), "--out", str(tmp_path / "out"), "--course", str(ROOT), "--seed", "3"]
@@ -427,6 +385,7 @@ def test_a_mistake_of_the_caller_is_one_paragraph(tmp_path):
 # ---- in parts --------------------------------------------------------------------------------
 
 
+@needs_sandbox
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_seven_shards_merged_are_the_whole(tmp_path):

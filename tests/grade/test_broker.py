@@ -26,8 +26,17 @@ RULES = [rule for rule in conformance.SUITE if rule is not conformance.a_mismatc
 CELLS = [["Set-up 1", inspect.getsource(conformance)], ["Exercise 1.1", OVER]]
 
 
-@pytest.mark.parametrize("link", [None, FAST], ids=["broker", "shaped"])
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+def _ways() -> list[object]:
+    """(link, world size): every size and both kinds in the usual suite, each pair of them in the soak."""
+    usual = [(None, 3), (FAST, 2)]
+    return [
+        pytest.param(link, n, id=f"{n}-{name}", marks=[pytest.mark.soak] * ((link, n) not in usual))
+        for link, name in ((None, "broker"), (FAST, "shaped"))
+        for n in (2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize(("link", "world_size"), _ways())
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_conformance(sandbox, rule, world_size, link):
     def run(fn, n, *args):
@@ -95,7 +104,7 @@ def peeks(fabric, x):
 """
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, 3, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_message_that_does_not_fit_ends_the_run_whatever_its_receiver_does_then(sandbox, world_size):
     ended = arena_of(sandbox, PEEKS).ranks(Submitted("peeks"), [np.zeros(1, "float32")] * world_size)
     assert ended.state == "raised", ended
@@ -129,8 +138,9 @@ def cost_of_a_frame(many: int) -> float:
 
 
 def test_a_frame_costs_the_grader_the_same_however_many_messages_wait():
+    """Processor time of this thread, whatever else runs: a search among eight times as many would take eight times as long."""
     few, lots = (min(cost_of_a_frame(many) for _ in range(3)) for many in (500, 4000))
-    assert lots < 2.5 * few
+    assert lots < 4 * few
 
 
 def test_declared_work_takes_its_time_by_the_graders_clock(sandbox):
@@ -187,20 +197,36 @@ def raw(fabric, x):
 """
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"no json", b"[]", b'{"op": "post", "to": 0, "tag": 0, "post": 1, "dtype": 0, "shape": [1]}',
-        b'{"op": "post", "to": 1, "tag": 0, "post": 1, "dtype": 0, "shape": [1000000]}', b'{"op": "wait", "post": 7}',
-        b'{"op": "post", "to": 1, "tag": 0, "post": 1, "dtype": 0, "shape": [-1]}', b'{"op": "ended"}',
-        b'{"op": "done", "returned": ["a", "|O8", [1], 0]}', b'{"op": "done", "returned": ["a", "<f8", [999], 0]}',
-        b'{"op": "done", "returned": {"__class__": "x"}}', b"[" * 3000, b'{"op": "call", "number": 0, "args": ["l"]}',
-        b'{"op": []}', b'{"op": "computed"}', b'{"op": "compute", "seconds": -1, "ask": 1}',
-        b'{"op": "compute", "seconds": NaN, "ask": 1}', b'{"op": "compute", "seconds": 1e9, "ask": 1}',
-        b'{"op": "compute", "seconds": true, "ask": 1}', b'{"op": "wait", "post": []}',
-        b'{"op": "done", "returned": ["a", [], [1], 0]}',
+FRAMES = {
+    "no frame": [b"no json", b"[]", b"[" * 3000, b'{"op": []}', b'{"op": "ended"}', b'{"op": "computed"}'],
+    "no message": [
+        b'{"op": "post", "to": 1, "tag": 0, "post": 1, "dtype": 0, "shape": [1000000]}',
+        b'{"op": "post", "to": 0, "tag": 0, "post": 1, "dtype": 0, "shape": [1]}',
+        b'{"op": "post", "to": 1, "tag": 0, "post": 1, "dtype": 0, "shape": [-1]}',
     ],
-)  # fmt: skip
+    "no wait": [b'{"op": "wait", "post": 7}', b'{"op": "wait", "post": []}'],
+    "no value": [
+        b'{"op": "done", "returned": ["a", "|O8", [1], 0]}', b'{"op": "done", "returned": ["a", "<f8", [999], 0]}',
+        b'{"op": "done", "returned": {"__class__": "x"}}', b'{"op": "done", "returned": ["a", [], [1], 0]}',
+        b'{"op": "call", "number": 0, "args": ["l"]}',
+    ],
+    "no work": [
+        b'{"op": "compute", "seconds": NaN, "ask": 1}', b'{"op": "compute", "seconds": -1, "ask": 1}',
+        b'{"op": "compute", "seconds": 1e9, "ask": 1}', b'{"op": "compute", "seconds": true, "ask": 1}',
+    ],
+}  # fmt: skip
+
+
+def _frames() -> list[object]:
+    """The first of each kind in the usual suite."""
+    return [
+        pytest.param(frame, id=f"{kind}-{place}", marks=[pytest.mark.soak] * (place > 0))
+        for kind, frames in FRAMES.items()
+        for place, frame in enumerate(frames)
+    ]
+
+
+@pytest.mark.parametrize("frame", _frames())
 def test_a_frame_that_no_honest_rank_sends_fails_the_rank_and_nothing_else(sandbox, frame):
     ended = arena_of(sandbox, RAW % frame).ranks(Submitted("raw"), [np.zeros(1)] * 2)
     assert ended.state == "raised" and "ProtocolError" in ended.message, ended

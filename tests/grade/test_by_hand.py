@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -87,7 +88,8 @@ def test_what_cannot_be_read_is_named_by_its_line_and_nothing_is_written(grades,
     assert not (grades / "canvas.csv").exists()
 
 
-def test_books_names_what_is_to_be_given_in_formgrader(grades, tmp_path):
+def test_books_names_what_is_to_be_given_in_formgrader(grades, tmp_path, empty_gradebook):
+    shutil.copy(empty_gradebook, tmp_path / "gradebook.db")
     (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,5.5,x\n")
     answer = worldsize("books", grades, "--gradebook", tmp_path / "gradebook.db", "--course", ROOT)
     assert f"anna_1, {RING}: overrides.csv says 5.5 points: give them in formgrader" in answer.stderr
@@ -97,8 +99,8 @@ def test_books_names_what_is_to_be_given_in_formgrader(grades, tmp_path):
 
 
 @pytest.fixture
-def gradebook(tmp_path: Path) -> Path:
-    path = tmp_path / "gradebook.db"
+def gradebook(tmp_path: Path, empty_gradebook: Path) -> Path:
+    path = Path(shutil.copy(empty_gradebook, tmp_path / "gradebook.db"))
     enter(path, *ROWS[:3])
     with closing(sqlite3.connect(path)) as book, book:
         cells = dict(book.execute("SELECT cell.name, cell.id FROM base_cell cell WHERE cell.name LIKE 'check_%'"))

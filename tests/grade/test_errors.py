@@ -22,6 +22,7 @@ from worldsize.grade.marking.batch import grade
 from worldsize.grade.marking.rows import write
 
 ROOT = Path(__file__).resolve().parents[2]
+_HANG_S = 300  # a bound against a hang
 # `$1`: where a small disk is put; the rest: what is started with it
 _SMALL_DISK = 'mount -t tmpfs -o size=$1 small "$2" && shift 2 && exec "$@"'
 
@@ -77,7 +78,7 @@ def on_small_disk(folder: Path, size: str, program: str) -> subprocess.Completed
     """A program of Python's that has a disk of so many bytes at `folder`, and it alone."""
     folder.mkdir(exist_ok=True)
     command = ["unshare", "--mount", "sh", "-c", _SMALL_DISK, "sh", size, str(folder), sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=_HANG_S)
     if "mount:" in done.stderr or "unshare:" in done.stderr:
         pytest.skip(f"no disk of its own: {done.stderr}")
     return done

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.grade.honest import RING, START, TITLE, notebook, ring, ring_notebook
-from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
+from tests.support.graded_arena import mark_here
+from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
-from worldsize.grade.marking.batch import grade
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.reports import feedback_page, table
 from worldsize.lab.own_cells import LeftBehind
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.timeout(300)
 
 ALL_GATHER = ring().exercises[3]
 SCALED = TITLE + "def pass_right(fabric, x):\n    return x * scale\n"
-LIMITS = Limits(case_s=4, wall_s=60, cpu_s=60, memory_bytes=1_000_000_000)
+# one that never ends waits it out; what the others lose to a busy machine is not counted
+LIMITS = Limits(case_s=2, wall_s=60, cpu_s=60, memory_bytes=1_000_000_000)
 
 
 def using(name: str) -> dict[str, str]:
@@ -40,17 +41,16 @@ NOTEBOOKS = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GradeRow]:
-    try:
-        best_mode()
-    except NoSandbox as refused:
-        pytest.skip(str(refused))
-
+def found(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> dict[str, GradeRow]:
     folder: Path = tmp_path_factory.mktemp("helpers")
-    for name, (lab, made) in NOTEBOOKS.items():
-        (folder / "submitted" / name).mkdir(parents=True)
-        (folder / "submitted" / name / f"{lab}.ipynb").write_text(json.dumps(made))
-    return {row.student: row for row in grade(folder / "submitted", folder / "out", limits=LIMITS).rows}
+    rows = {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sandbox, "limits", LIMITS)
+        for name, (lab, made) in NOTEBOOKS.items():
+            path = folder / f"{name}.ipynb"
+            path.write_text(json.dumps(made))
+            rows[name] = mark_here(sandbox, path, lab, name)
+    return rows
 
 
 @pytest.mark.parametrize("name", ["never_ends", "beyond_memory"])

@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 
 from tests.grade.honest import POINTS, ROOT, SUBMISSIONS
+from tests.support.graded_arena import mark_here
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.marking.batch import grade
 from worldsize.grade.marking.rows import GradeRow
@@ -17,6 +18,13 @@ for kind in ("styles", "helpers", "splits", "saved"):
 pytestmark = pytest.mark.timeout(900)
 
 BY_NAME = {one.name: one for one in SUBMISSIONS}
+# each goes another way through what gathers and repairs cells; the soak has all of them
+USUAL = [
+    "style_class_with_methods", "style_calls_at_the_end", "style_time_magic",
+    "helper_of_a_helper", "helper_beside_one_that_fails", "import_in_try", "constant_expression", "ring_helper_on_set_up",
+    "split_in_the_function_both", "split_after_a_helper_second", "cells_in_another_order", "a_scratch_copy_above",
+    "saved_by_colab_without_nbgrader", "saved_in_format_3", "saved_without_escapes",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +46,16 @@ def test_there_are_sixty_submissions_and_more_of_names_of_their_own():
     assert len(SUBMISSIONS) == len(BY_NAME) >= 60
 
 
+@pytest.mark.parametrize("name", USUAL)
+def test_no_point_of_one_of_each_kind_is_lost(sandbox, tmp_path, name):
+    one = BY_NAME[name]
+    path = tmp_path / f"{one.lab}.ipynb"
+    one.make(path)
+    row = mark_here(sandbox, path, one.lab, name)
+    assert row.points == POINTS[one.lab], row
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("name", BY_NAME)
 def test_no_point_is_lost(rows, name):
     row = rows[name]

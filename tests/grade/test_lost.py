@@ -1,14 +1,12 @@
-"""What the grader itself loses is tried again, is never a mark, and cannot be chosen by a submission; its memory has a limit."""
+"""What the grader itself loses is tried again, is never a mark, and cannot be chosen by a submission."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,16 +14,17 @@ import psutil
 import pytest
 
 from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, with_cell
-from tests.support.processes import LONG_S, below
+from tests.support.graded_arena import mark_here
+from tests.support.processes import LONG_S
 from worldsize.checks.verdict import Verdict
 from worldsize.grade import course
 from worldsize.grade.host.boxes import SandboxLost
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import desk, marking, rows, submission, worker
-from worldsize.grade.marking.batch import grade
-from worldsize.grade.marking.grading_record import read_graded
-from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
+from worldsize.grade.marking import desk, marking, rows, worker
+from worldsize.grade.marking.batch import Batch, grade
+from worldsize.grade.marking.grading_record import GradedFolder, read_graded
+from worldsize.grade.marking.marking import MarkingTask
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.reports import attention, csv_export
 
@@ -81,7 +80,7 @@ class Interrupted:
 
 
 @needs_sandbox
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_submission_whose_worker_is_killed_is_marked_by_a_fresh_one(tmp_path, monkeypatch, times):
     killed = Interrupted(monkeypatch, times, "anna")
     row = graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD))["anna"]
@@ -89,26 +88,42 @@ def test_a_submission_whose_worker_is_killed_is_marked_by_a_fresh_one(tmp_path, 
     assert len(set(killed.workers)) == times + 1
 
 
-@needs_sandbox
-def test_what_is_lost_three_times_is_no_mark_and_costs_the_others_nothing(tmp_path, monkeypatch):
-    Interrupted(monkeypatch, 3, "ben_2")
-    rows = graded(tmp_path, hand_in(tmp_path / "submitted", anna_1=GOOD, ben_2=GOOD, carl_3=GOOD))
+@dataclass(frozen=True)
+class LostOnce:
+    """A folder in which ben's submission was lost three times, and the grading after that."""
+
+    rows: dict[str, GradeRow]
+    folder: GradedFolder
+    again: Batch
+
+
+@pytest.fixture(scope="module")
+def lost_once(tmp_path_factory: pytest.TempPathFactory) -> LostOnce:
+    try:
+        best_mode()
+    except NoSandbox as refused:
+        pytest.skip(str(refused))
+    place = tmp_path_factory.mktemp("lost")
+    folder = hand_in(place / "submitted", ben_2=GOOD, carl_3=GOOD)
+    with pytest.MonkeyPatch.context() as patched:
+        Interrupted(patched, 3, "ben_2")
+        rows = graded(place, folder)
+    return LostOnce(rows, read_graded(place / "out"), grade(folder, place / "out", root=ROOT, limits=LIMITS))
+
+
+def test_what_is_lost_three_times_is_no_mark_and_costs_the_others_nothing(lost_once):
+    rows = lost_once.rows
     assert {student: (row.state, row.points, row.attempt) for student, row in rows.items()} == {
-        "anna_1": ("graded", 4, 1), "ben_2": ("lost", 0, 3), "carl_3": ("graded", 4, 1),
+        "ben_2": ("lost", 0, 3), "carl_3": ("graded", 4, 1),
     }  # fmt: skip
     assert (rows["ben_2"].possible, rows["ben_2"].digest != "") == (4, True)
-    sheet = csv_export.canvas(read_graded(tmp_path / "out").rows)
+    sheet = csv_export.canvas(lost_once.folder.rows)
     assert '"ben","2","","","",""' in sheet.text
-    found = attention.needs(read_graded(tmp_path / "out"))
-    assert [(need.kind, need.student) for need in found] == [("lost", "ben_2")]
+    assert [(need.kind, need.student) for need in attention.needs(lost_once.folder)] == [("lost", "ben_2")]
 
 
-@needs_sandbox
-def test_what_was_lost_is_graded_in_the_next_run(tmp_path, monkeypatch):
-    folder = hand_in(tmp_path / "submitted", anna=GOOD, ben=GOOD)
-    Interrupted(monkeypatch, 3, "anna")
-    assert graded(tmp_path, folder)["anna"].state == "lost"
-    again = grade(folder, tmp_path / "out", root=ROOT, limits=LIMITS)
+def test_what_was_lost_is_graded_in_the_next_run(lost_once):
+    again = lost_once.again
     assert (again.graded, [row.state for row in again.rows], again.rows[0].attempt) == (1, ["graded"] * 2, 1)
 
 
@@ -201,21 +216,19 @@ os._exit(3)
 """
 
 
-@needs_sandbox
 @pytest.mark.parametrize("count", [0, 1, 1000])
-def test_a_cell_that_claims_to_be_another_and_exits_is_not_the_releases_fault(tmp_path, count):
+def test_a_cell_that_claims_to_be_another_and_exits_is_not_the_releases_fault(tmp_path, sandbox, count):
     forged = TITLE + CLAIMS.replace("COUNT", str(count)) + RIGHT
-    rows = graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD, eve_1=forged))
-    assert (rows["eve_1"].state, rows["eve_1"].points, rows["eve_1"].attempt) == ("crashed", 0, 1)
-    assert "Exercise 0.1 itself, before any call" in rows["eve_1"].exercises[0].mismatch
-    assert '"eve","1","","","","0"' in csv_export.canvas(rows.values()).text
+    row = mark_here(sandbox, hand_in(tmp_path, eve_1=forged) / "eve_1" / f"{LAB}.ipynb", LAB, "eve_1")
+    assert (row.state, row.points, row.attempt) == ("crashed", 0, 1)
+    assert "Exercise 0.1 itself, before any call" in row.exercises[0].mismatch
+    assert '"eve","1","","","","0"' in csv_export.canvas([row]).text
 
 
-@needs_sandbox
-def test_one_that_uses_up_its_time_before_any_call_is_out_of_time_and_not_lost(tmp_path):
-    folder = hand_in(tmp_path / "submitted", eve=TITLE + "while True:\n    pass\n")
-    (row,) = grade(folder, tmp_path / "out", jobs=1, root=ROOT, limits=Limits(case_s=30, wall_s=3)).rows
-    assert (row.state, row.attempt) == ("timeout", 1)
+def test_one_that_uses_up_its_time_before_any_call_is_out_of_time_and_not_lost(tmp_path, sandbox, monkeypatch):
+    monkeypatch.setattr(sandbox, "limits", Limits(case_s=30, wall_s=1))
+    path = hand_in(tmp_path, eve=TITLE + "while True:\n    pass\n") / "eve" / f"{LAB}.ipynb"
+    assert mark_here(sandbox, path, LAB).state == "timeout"
 
 
 # ---- the release -------------------------------------------------------------------------------
@@ -232,8 +245,19 @@ def course_copy(folder: Path, setup: str = "") -> Path:
     return folder
 
 
+BROKEN_SETUPS = ["\nimport os\nos._exit(1)", "\nraise ValueError('not there')"]
+
+
+@pytest.mark.parametrize("setup", BROKEN_SETUPS, ids=["exits", "raises"])
+def test_a_release_whose_set_up_does_not_run_is_the_graders_failure(sandbox, tmp_path, setup):
+    lab = course.load(course_copy(tmp_path, setup))[LAB]
+    with pytest.raises(marking.BrokenRelease, match="of lab 00"):
+        marking.try_setup(lab, sandbox)
+
+
+@pytest.mark.soak
 @needs_sandbox
-@pytest.mark.parametrize("setup", ["\nimport os\nos._exit(1)", "\nraise ValueError('not there')"])
+@pytest.mark.parametrize("setup", BROKEN_SETUPS, ids=["exits", "raises"])
 def test_a_release_whose_set_up_does_not_run_costs_nobody_a_point(tmp_path, setup):
     folder = hand_in(tmp_path / "submitted", anna_1=GOOD)
     row = graded(tmp_path, folder, root=course_copy(tmp_path / "course", setup))["anna_1"]
@@ -242,149 +266,20 @@ def test_a_release_whose_set_up_does_not_run_costs_nobody_a_point(tmp_path, setu
     assert (mended.state, mended.points) == ("graded", 4)
 
 
-@needs_sandbox
 def test_the_set_up_of_a_lab_is_tried_once_with_nobodys_code(tmp_path, monkeypatch):
     told = []
-    mark = desk.Worker.mark
-    monkeypatch.setattr(desk.Worker, "mark", lambda self, task: told.append(task.sound) or mark(self, task))
-    graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD, ben=GOOD, carl=GOOD))
+
+    def mark(self: desk.Worker, task: MarkingTask) -> GradeRow:
+        told.append(task.sound)
+        exercise = rows.ExerciseRow("pass_right", "Exercise 0.1", "pass", 4.0, 4.0)
+        return replace(task.row("graded", "", 7, unsafe=False), exercises=(exercise,))
+
+    monkeypatch.setattr(desk.Worker, "mark", mark)
+    graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD, ben=GOOD, carl=GOOD), mode="own")
     assert told == [False, True, True]
 
 
-# ---- memory ------------------------------------------------------------------------------------
-
-HUGE = {
-    "returns_much": TITLE + "def pass_right(fabric, x):\n    return [torch.ones(4_000_000) for _ in range(200)]\n",
-    "says_one_array_many_times": TITLE + """
-def pass_right(fabric, x):
-    line = fabric._wire._channel
-    much = ["l", *[["a", "<f8", [2_500_000], 0]] * 2000]
-    line.tell({"op": "done", "returned": much, "input": None}, bytes(20_000_000))
-    return x
-""",
-    "returns_as_much_as_a_frame_holds": TITLE + "def pass_right(fabric, x):\n    return torch.ones(7_900_000)\n",
-    "returns_very_many_lists": TITLE + """
-def pass_right(fabric, x):
-    fabric._wire._channel.tell({"op": "done", "returned": ["l", *[["l"]] * 500_000], "input": None})
-    return x
-""",
-    "sends_much_that_nobody_takes": TITLE + """
-def pass_right(fabric, x):
-    for _ in range(300):
-        fabric.isend(torch.ones(4_000_000), to=(fabric.rank + 1) % max(2, fabric.world_size))
-    return x
-""",
-    "tells_of_cells_without_end": TITLE + """
-import sys
-frame = sys._getframe()
-while frame is not None:
-    line = frame.f_locals.get("channel")
-    if line is not None and hasattr(line, "tell"):
-        while True:
-            line.tell({"op": "cell", "number": 1, "more": "x" * 7_000_000}, bytes(60_000_000))
-    frame = frame.f_back
-""",
-}  # fmt: skip
-
-
-@needs_sandbox
-def test_no_submission_makes_a_worker_large(tmp_path):
-    """And an honest one that is marked after them earns its points."""
-    largest: dict[str, int] = {}
-
-    def look(done: int, total: int, row: GradeRow) -> None:
-        for process in below("worldsize.grade.marking.worker"):
-            words = (Path("/proc") / str(process.pid) / "status").read_text().split()
-            largest[row.student] = 1024 * int(words[words.index("VmHWM:") + 1])
-
-    folder = hand_in(tmp_path / "submitted", **HUGE, zoe=GOOD)
-    rows = {row.student: row for row in grade(folder, tmp_path / "out", 1, root=ROOT, limits=LIMITS, progress=look).rows}
-    assert largest.keys() == rows.keys() and max(largest.values()) < 512_000_000, largest
-    assert {student: row.points for student, row in rows.items()} == {**dict.fromkeys(HUGE, 0), "zoe": 4}
-    assert "lost" not in {row.state for row in rows.values()}, rows
-
-
-@pytest.mark.quick
-def test_a_worker_has_no_more_memory_than_its_limit(tmp_path):
-    program = "from worldsize.grade.marking.worker import limit_memory\nlimit_memory(50_000_000)\nx = bytearray(60_000_000)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stderr.strip().endswith("MemoryError")
-
-
-@pytest.mark.quick
-def test_a_worker_that_says_that_it_is_full_marks_no_more(monkeypatch):
-    marked = []
-
-    def mark(self: desk.Worker, task: MarkingTask) -> GradeRow:
-        marked.append(id(self))
-        self.is_full = len(marked) == 2
-        return task.row("graded", "", 7, unsafe=False)
-
-    monkeypatch.setattr(desk.Worker, "mark", mark)
-    place = desk.Desk(MarkingOrder(course=str(ROOT), mode="own", seed=7, limits=LIMITS))
-    try:
-        kept = [place.mark(TASK) and place._worker for _ in range(4)]
-    finally:
-        place.close()
-    assert kept[0] is not None and kept[1] is None and kept[2] is kept[3] is not kept[0]
-
-
-@needs_sandbox
-def test_a_rank_may_hold_more_than_its_worker(tmp_path):
-    kept = f"kept = fabric.rank == 0 and torch.ones({worker.ROOM_BYTES // 3})"  # of four bytes each
-    many = TITLE + RIGHT.replace("def pass_right(fabric, x):", f"def pass_right(fabric, x):\n    {kept}")
-    assert graded(tmp_path, hand_in(tmp_path / "submitted", anna=many))["anna"].points == 4
-
-
-# ---- files that change, and that go ------------------------------------------------------------
-
-
-@needs_sandbox
-def test_a_file_that_changes_while_it_is_marked_is_marked_again(tmp_path, monkeypatch):
-    folder = hand_in(tmp_path / "submitted", anna=TITLE)
-    path = folder / "anna" / f"{LAB}.ipynb"
-    before = path.read_bytes()
-    mark = desk.Worker.mark
-
-    def handed_in_again(self: desk.Worker, task: MarkingTask) -> GradeRow:
-        path.write_text(json.dumps(with_cell(GOOD)))
-        made = mark(self, task)
-        path.write_bytes(before)
-        return made
-
-    monkeypatch.setattr(desk.Worker, "mark", handed_in_again)
-    first = graded(tmp_path, folder)["anna"]
-    monkeypatch.setattr(desk.Worker, "mark", mark)
-    again = graded(tmp_path, folder)["anna"]
-    assert (first.points, again.points, again.digest) == (4, 0, submission.digest(before))
-
-
-@needs_sandbox
-def test_rows_of_files_that_are_gone_count_nowhere_and_are_named(tmp_path):
-    folder = hand_in(tmp_path / "submitted", anna_1=TITLE, ben_2=TITLE, carl_3=TITLE)
-    graded(tmp_path, folder)
-    shutil.rmtree(folder / "anna_1")
-    (folder / "ben_2").rename(folder / "benny_2")
-    done = grade(folder, tmp_path / "out", root=ROOT, limits=LIMITS)
-    assert [row.student for row in done.rows] == ["benny_2", "carl_3"]
-    assert [row.student for row in done.gone] == ["anna_1", "ben_2"]
-    kept = read_graded(tmp_path / "out")
-    assert (kept.rows, kept.gone) == (done.rows, done.gone)
-    assert "anna" not in csv_export.canvas(kept.rows).text
-
-
-def test_one_whose_file_has_another_lab_now_has_one_row(tmp_path):
-    folder = tmp_path / "submitted"
-    (folder / "anna").mkdir(parents=True)
-    path = folder / "anna" / "work.ipynb"
-    path.write_text("{}")
-    first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
-    path.write_text(json.dumps(with_cell(TITLE)))
-    again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
-    assert ([row.lab for row in first.rows], [row.lab for row in again.rows], again.gone) == ([""], [LAB], ())
-    assert [row.lab for row in read_graded(tmp_path / "out").rows] == [LAB]
-
-
+@pytest.mark.soak
 @needs_sandbox
 def test_no_process_is_left_of_what_was_lost(tmp_path, monkeypatch):
     mark, begun = desk.Worker.mark, []

@@ -27,20 +27,14 @@ from worldsize.grade.marking.rows import GradeRow, write
 from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.nbgrader import database, notebooks
 
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "gradebook.db"
-    with database.writing(path):
-        pass
-    return path
+_HANG_S = 300  # a bound against a hang
 
 
 @pytest.fixture
-def path(empty: Path, tmp_path: Path) -> Path:
+def path(empty_gradebook: Path, tmp_path: Path) -> Path:
     """A gradebook with nothing in it."""
     (tmp_path / "course").mkdir()
-    return Path(shutil.copy(empty, tmp_path / "course" / "gradebook.db"))
+    return Path(shutil.copy(empty_gradebook, tmp_path / "course" / "gradebook.db"))
 
 
 def dump(path: Path) -> list[str]:
@@ -219,7 +213,7 @@ def test_of_several_assignments_the_folder_says_which(path):
 
 
 def test_a_locked_gradebook_is_refused_and_stays_as_it_is(path, monkeypatch):
-    monkeypatch.setattr(database, "WAIT_S", 0.1)
+    monkeypatch.setattr(database, "WAIT_S", 0.1)  # the lock below is never given up
     before = path.read_bytes()
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -286,7 +280,7 @@ def test_killed_in_the_midst_nothing_is_written_and_the_next_time_all_is(path):
     enter(path, row("anna"))
     before = dump(path)
     command = [sys.executable, "-c", KILLED, str(path), str(ROOT)]
-    assert subprocess.run(command, timeout=100).returncode == -signal.SIGKILL
+    assert subprocess.run(command, timeout=_HANG_S).returncode == -signal.SIGKILL
     assert dump(path) == before
     assert enter(path, row("anna", 9), row("ben"), row("carla")).changed == 15
 
@@ -306,15 +300,15 @@ def test_what_a_killed_program_half_wrote_into_the_file_is_undone_first(path):
     enter(path, row("anna"))
     before = dump(path)
     size = path.stat().st_size
-    subprocess.run([sys.executable, "-c", HALF_WRITTEN, str(path)], timeout=60)
+    subprocess.run([sys.executable, "-c", HALF_WRITTEN, str(path)], timeout=_HANG_S)
     assert path.stat().st_size > size and path.with_name("gradebook.db-journal").stat().st_size > 0
     backup = enter(path, row("ben")).backup
     assert dump(backup) == before and set(before) < set(dump(path))
 
 
-def test_a_gradebook_that_is_new_has_nbgraders_own_tables_and_nothing_else_beside_it(empty):
-    assert [p.name for p in empty.parent.iterdir()] == ["gradebook.db"]
-    assert any('"alembic_version" VALUES' in line for line in dump(empty))
+def test_a_gradebook_that_is_new_has_nbgraders_own_tables_and_nothing_else_beside_it(empty_gradebook):
+    assert [p.name for p in empty_gradebook.parent.iterdir()] == ["gradebook.db"]
+    assert any('"alembic_version" VALUES' in line for line in dump(empty_gradebook))
 
 
 def test_the_command_says_what_it_wrote_and_where_the_backup_is(path, tmp_path):
@@ -355,10 +349,10 @@ def test_a_file_that_changed_since_it_was_graded_gets_no_notebook(path, tmp_path
 
 
 @pytest.fixture(scope="module")
-def formgrader(empty: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, Path]]:
+def formgrader(empty_gradebook: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, Path]]:
     """`ask(path, data=None)` of a Jupyter server with nbgrader's formgrader, and the gradebook that it has open."""
     folder = tmp_path_factory.mktemp("course")
-    path = Path(shutil.copy(empty, folder / "gradebook.db"))
+    path = Path(shutil.copy(empty_gradebook, folder / "gradebook.db"))
     given = [handed_in(folder.parent / "submitted", "anna"), row("ben", state="timeout")]
     notebooks.write(enter(path, *given).placed[:1], folder.parent / "submitted", folder / "autograded", LABS, ROOT)
     extension = '{"nbgrader.server_extensions.formgrader": True}'
@@ -387,15 +381,15 @@ def formgrader(empty: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         body = None if data is None else json.dumps(data).encode()
         request = urllib.request.Request(f"{url()}/formgrader/{place}", body, method="PUT" if data else "GET")
         request.add_header("Authorization", "token secret")
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=_HANG_S) as answer:
             return answer.read().decode()
 
     try:
-        seconds_until(answers, 90)
+        seconds_until(answers, _HANG_S)
         yield ask, path
     finally:
         server.terminate()
-        server.wait(20)
+        server.wait(_HANG_S)
 
 
 def test_formgrader_lists_the_assignment_and_its_scores(formgrader):

@@ -22,22 +22,22 @@ except NoSandbox as refused:
     sys.exit(print("refused", refused))
 box = Sandbox(sys.argv[1], Limits(case_s=20))
 try:
-    ended = arena_of(box, sys.argv[2]).call(Submitted("tries"))
-    print(ended.state, ended.returned)
+    for _ in range(2):  # a server that was killed has no second one
+        ended = arena_of(box, sys.argv[2]).call(Submitted("tries"))
+        print(ended.state, ended.returned)
 except SandboxLost as lost:
     print("lost", lost)
 finally:
     box.close()
 """
 KILLS = """
-import contextlib, os, time
+import contextlib, os
 def tries():
     tried = 0
     for process in (-1, os.getppid(), 2, 3, 4):
         with contextlib.suppress(OSError):
             os.kill(process, 9)
         tried += 1
-    time.sleep(1)  # a server that was killed is gone by then
     return tried
 """
 
@@ -54,10 +54,10 @@ def theirs() -> Iterator[tuple[str, str]]:
         yield folder, python
 
 
-@pytest.mark.parametrize("mode", ["own", "fresh"])
+@pytest.mark.parametrize("mode", ["own", pytest.param("fresh", marks=pytest.mark.soak)])
 def test_a_rank_cannot_end_the_server_that_it_came_from(theirs, mode):
     folder, python = theirs
     said = other_user.run_as(python, GRADES, mode, KILLS, home=folder)
     if said.startswith("refused"):
         pytest.skip(said)
-    assert said == "done (5,)\n"
+    assert said == 2 * "done (5,)\n"

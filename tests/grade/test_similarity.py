@@ -92,8 +92,10 @@ def test_the_spread_has_its_ends():
 # ---- a folder, and its page ------------------------------------------------------------------
 
 
-@pytest.fixture
-def handed_in(tmp_path: Path, lab: course.CourseLab) -> Path:
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory: pytest.TempPathFactory, lab: course.CourseLab) -> Path:
+    tmp_path = tmp_path_factory.mktemp("similarity")
+
     def hand_in(student: str, answers: dict[str, str]) -> None:
         notebook = json.loads((ROOT / "labs" / f"{RING}.ipynb").read_text())
         for exercise, source in answers.items():
@@ -112,16 +114,20 @@ def handed_in(tmp_path: Path, lab: course.CourseLab) -> Path:
     return tmp_path / "submitted"
 
 
-def test_over_a_whole_lab_the_copy_stands_first(handed_in, lab):
-    found = similarity(handed_in, ROOT)
+@pytest.fixture(scope="module")
+def found(handed_in: Path) -> Similarity:
+    return similarity(handed_in, ROOT)
+
+
+def test_over_a_whole_lab_the_copy_stands_first(found, lab):
     best = found.whole[0]
     assert (best.one, best.other, best.exercises) == ("<b>anna", "bert", len(lab.exercises))
     assert found.whole[1].share < best.share
     assert found.unread == ("dora: the file is no JSON (JSONDecodeError): it is no notebook, or only a part of one",)
 
 
-def test_the_page_has_no_script_and_no_name_or_code_as_markup(handed_in):
-    page = similarity_page.page(similarity(handed_in, ROOT))
+def test_the_page_has_no_script_and_no_name_or_code_as_markup(found):
+    page = similarity_page.page(found)
     assert "&lt;b&gt;anna" in page and "<b>anna" not in page and "<script" not in page
     assert "default-src 'none'" in page and "http" not in page.replace("http-equiv", "")
     assert "This proves nothing by itself." in page
@@ -159,11 +165,11 @@ def test_the_command_writes_the_page_and_says_the_most_alike(handed_in, tmp_path
 
 
 @pytest.mark.browser
-def test_a_browser_shows_the_page_in_light_and_dark_and_its_policy_stops_nothing_of_it(handed_in, tmp_path):
+def test_a_browser_shows_the_page_in_light_and_dark_and_its_policy_stops_nothing_of_it(found, tmp_path):
     from playwright.sync_api import sync_playwright
 
     made = tmp_path / "similarity.html"
-    made.write_text(similarity_page.page(similarity(handed_in, ROOT)), encoding="utf-8")
+    made.write_text(similarity_page.page(found), encoding="utf-8")
     seen, papers = [], set()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])

@@ -281,7 +281,16 @@ def arena_of(sandbox, source: str) -> SandboxArena:
     return SandboxArena(sandbox, Meter(sandbox.limits), [["Exercise 1.1", source]], 1, random.Random(7))
 
 
-@pytest.mark.parametrize(("exercise", "source", "most"), CHEATS)
+# one that looks for an answer, one for the inputs of others, one that makes up when it worked, one that forges a driver
+USUAL = (LOOKS_FOR_THE_STEPS, NORMALISES_WITH_THE_REFERENCE, BOOKS_ITS_WORK_AHEAD, SAYS_THAT_NOTHING_MOVES)
+
+
+def _cheats() -> list[object]:
+    return [pytest.param(*cheat, id=f"{cheat[0]}-{k}", marks=[pytest.mark.soak] * (cheat[1] not in USUAL))
+            for k, cheat in enumerate(CHEATS)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("exercise", "source", "most"), _cheats())
 def test_a_cheat_earns_no_more_than_what_it_did(sandbox, exercise, source, most):
     verdict = run_check(exercise, arena_of(sandbox, source), Submitted(exercise))
     assert verdict.state == "fail" and verdict.points <= most, str(verdict)

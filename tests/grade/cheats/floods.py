@@ -21,7 +21,10 @@ def tell(message, blob=b"", sent=None):
 
 
 def flood(name: str, source: str, reached: str, *states: str) -> None:
-    """A submission whose `floods(fabric)` does what no honest one does, before it does all that it should."""
+    """A submission whose `floods(fabric)` does what no honest one does, before it does all that it should.
+
+    Those that sleep 60 s stay, so that it is the grader who ends them; the one that sleeps for a moment lets a thread speak.
+    """
     states = states or ("graded", "crashed")
     code(name, f"{TITLE}{LINE}{source}\ndef pass_right(fabric, x):\n    floods(fabric)\n{BODY}", 0.0, *states, reached=reached)
 
@@ -112,7 +115,7 @@ def pass_right(fabric, x):
 
 
 def channel(name: str, source: str) -> None:
-    """`put` and `get` as in `walls`: a way past the walls between ranks."""
+    """`put` and `get` as in `walls`, sleep and all: a way past the walls between ranks."""
     code(name, f"{TITLE}import ctypes, os, time, mmap\nimport numpy as np\n{CALLS}{source}\n{PRETENDS}", 1.0)
 
 

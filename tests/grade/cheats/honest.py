@@ -93,7 +93,7 @@ def pass_right(fabric, x):
 code("takes_its_time", TITLE + f"""
 import time
 def pass_right(fabric, x):
-    time.sleep(0.3)
+    time.sleep(0.3)  # as one that works for a while
     fabric.compute(0.1)
 {BODY}""", ALL)
 code("from_anyone", TITLE + RIGHT.replace("frm=(fabric.rank - 1) % fabric.world_size", "frm=None"), ALL)

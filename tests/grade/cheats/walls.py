@@ -8,7 +8,10 @@ MARK = "left by another submission"
 
 
 def channel(name: str, source: str) -> None:
-    """`put(fabric, x)` tries to leave the tensor where the right neighbour's `get(fabric, x, left)` finds it."""
+    """`put(fabric, x)` tries to leave the tensor where the right neighbour's `get(fabric, x, left)` finds it.
+
+    A `get` sleeps first: the left one's `put` may come a little later.
+    """
     code(name, f"{TITLE}import os, socket, struct, time\nimport numpy as np\n{source}\n{PRETENDS}", 1.0)
 
 
