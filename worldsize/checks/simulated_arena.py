@@ -18,7 +18,7 @@ from worldsize.engines.cluster import Cluster
 from worldsize.links import Link
 from worldsize.simulate.interleaving import Interleaving
 
-_NEEDS = {big_batch.stepped: "a process group", killed_writer.tried: "a process to kill"}
+NEEDS = {big_batch.stepped: "a process group", killed_writer.tried: "a process to kill"}
 
 
 class SimulatedArena:
@@ -39,8 +39,8 @@ class SimulatedArena:
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
-        if driver in _NEEDS:
-            raise NotPlayable(_NEEDS[driver])
+        if driver in NEEDS:
+            raise NotPlayable(NEEDS[driver])
         interleaving = Interleaving(self._orders.getrandbits(62)) if self._orders else None
         return play(PlayedCase(fn, inputs, more, link, played, driver, interleaving, self._limit_s))
 

@@ -1,14 +1,28 @@
 """Simulated time: `simulate(fn, world_size=1000, link=…)` runs a function over the fabric on as many ranks as you like.
 
 The function is the same that `launch` takes, unedited; seconds are a clock's that only messages and declared work move.
+The face is imported when a name of it is asked for: whoever plays the cases of a check needs the world and no launch.
 Left out: real processes (`launch`).
 """
 
 from __future__ import annotations
 
-from worldsize.simulate.api import MOST_RANKS, simulate
-from worldsize.simulate.run import MOST_MESSAGES
-from worldsize.simulate.simulated_run import SimulatedRun
-from worldsize.simulate.topology import Nodes
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from worldsize.simulate.api import MOST_RANKS, simulate
+    from worldsize.simulate.run import MOST_MESSAGES
+    from worldsize.simulate.simulated_run import SimulatedRun
+    from worldsize.simulate.topology import Nodes
 
 __all__ = ["MOST_MESSAGES", "MOST_RANKS", "Nodes", "SimulatedRun", "simulate"]
+_PLACES = {
+    "MOST_MESSAGES": "run", "MOST_RANKS": "api", "Nodes": "topology", "SimulatedRun": "simulated_run", "simulate": "api",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
