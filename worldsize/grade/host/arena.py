@@ -185,12 +185,16 @@ class LastRunReached(Exception):
 
 
 class CountingArena:
-    """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not. The run number `last` raises LastRunReached."""
+    """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not, in the `ways` that are named here.
+
+    The run number `last` raises LastRunReached.
+    """
 
     def __init__(self, arena: Arena, last: int | None = None) -> None:
         self._arena = arena
         self._last = last
         self.runs = 0
+        self.ways: set[str] = set()
         self.over_fabric = False
 
     def __getattr__(self, name: str) -> Any:
@@ -203,6 +207,7 @@ class CountingArena:
     def _counted(self, way: Callable[..., ArenaResult], *args: Any, **more: Any) -> ArenaResult:
         ended = way(*args, **more)
         self.runs += 1
+        self.ways.add(way.__name__)
         self.over_fabric = way.__name__ == "ranks"
         if self.runs == self._last:
             raise LastRunReached(ended)
