@@ -210,29 +210,20 @@ def pass_right(fabric, x):
     return torch.from_numpy(worlds[0].inputs[left].copy()) if worlds else torch.zeros_like(x)
 """
 FORGES_ITS_RESULT = TITLE + """
+import numpy as np
 try:
     import worldsize.grade.box.played_case as box
-    cases = {}
-
-    def forged(case):
-        n = len(case.inputs)
-        rows = [(r, (r + 1) % n, case.inputs[r].nbytes, 0, 0.0, 1e-3, 0.0) for r in range(n)] if n > 1 else []
-        names = ("src", "dst", "size_bytes", "tag", "start_s", "end_s", "recv_start_s")
-        columns = zip(*rows) if rows else [()] * 7
-        import numpy as np
-        told = {name: np.array(c, float if name.endswith("_s") else int) for name, c in zip(names, columns)}
-        cases["told"] = told
-        return [case.inputs[(r - 1) % n] for r in range(n)], case.inputs
+    from worldsize.checks.arena import ArenaResult
+    from worldsize.trace import Trace, Transfer
 
     def play(case):
-        returned, inputs = forged(case)
-        from worldsize.checks.arena import ArenaResult
-        return ArenaResult("done", returned=tuple(returned), inputs=tuple(inputs))
+        n = len(case.inputs)
+        ring = [Transfer(r, (r + 1) % n, case.inputs[r].nbytes, 0.0, 1e-3, 0, 0.0) for r in range(n)] if n > 1 else []
+        got = tuple(case.inputs[(r - 1) % n] for r in range(n))
+        return ArenaResult("done", returned=got, inputs=tuple(case.inputs), trace=Trace(n, tuple(ring)))
 
-    tells = box._told
     box.play = play
-    box._told = lambda result: {**tells(result), "transfers": cases["told"]}
-except ImportError:
+except ImportError:  # it is not there
     pass
 
 def pass_right(fabric, x):
@@ -250,8 +241,7 @@ def test_in_one_process_a_cheat_can_have_all_properties(sandbox, source):
 # what it does in simulated time, and what the grader says of it
 LOST = {
     "leaves": ("__import__('posix')._exit(0)", "crashed"),
-    "is killed": ("__import__('posix').kill(__import__('os').getpid(), 9)", "crashed"),
-    "kills all it can": ("__import__('posix').kill(-1, 9)", "crashed"),
+    "breaks down": ("__import__('ctypes').string_at(0)", "crashed"),
     "never ends": (
         "while True:\n            try:\n                while True: pass\n            except BaseException: pass", "timeout",
     ),

@@ -87,7 +87,7 @@ def _told(result: ArenaResult) -> dict[str, Any]:
         "returned": result.returned,
         "inputs": result.inputs,
         "unwaited": result.unwaited,
-        "waits": [(w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits],
+        "waits": tuple((w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits),
         "transfers": _transfers(result.trace),
         "work": _work(result.trace),
     }

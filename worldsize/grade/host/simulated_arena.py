@@ -21,7 +21,7 @@ from worldsize.grade.host.arena import Cells, SandboxArena, path_of
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.played_result import arena_result
 from worldsize.grade.host.run import Incident
-from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.isolation.limits import MOST, Meter
 from worldsize.links import Link
 
 PLAYING_PROCESS = "the process that plays the ranks"
@@ -42,7 +42,7 @@ class SimulatedSandboxArena(SandboxArena):
         self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int, draws: random.Random, orders: random.Random
     ) -> None:
         super().__init__(sandbox, meter, cells, seed, draws)
-        self._limit_s = meter.limits.case_s
+        self._limit_s = MOST * meter.limits.case_s  # the grader's own limit is there first
         self._orders = orders
 
     def ranks(
