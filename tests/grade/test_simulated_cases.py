@@ -210,23 +210,24 @@ def pass_right(fabric, x):
     return torch.from_numpy(worlds[0].inputs[left].copy()) if worlds else torch.zeros_like(x)
 """
 FORGES_ITS_RESULT = TITLE + """
-import numpy as np
-try:
-    import worldsize.grade.box.played_case as box
-    from worldsize.checks.arena import ArenaResult
-    from worldsize.trace import Trace, Transfer
+import gc
+import worldsize.grade.box.played_case as box
+from worldsize.checks.arena import ArenaResult
+from worldsize.trace import Trace, Transfer
 
-    def play(case):
-        n = len(case.inputs)
-        ring = [Transfer(r, (r + 1) % n, case.inputs[r].nbytes, 0.0, 1e-3, 0, 0.0) for r in range(n)] if n > 1 else []
-        got = tuple(case.inputs[(r - 1) % n] for r in range(n))
-        return ArenaResult("done", returned=got, inputs=tuple(case.inputs), trace=Trace(n, tuple(ring)))
+def forged(inputs):
+    n = len(inputs)
+    ring = [Transfer(r, (r + 1) % n, inputs[r].nbytes, 0.0, 1e-3, 0, 0.0) for r in range(n)] if n > 1 else []
+    got = tuple(inputs[(r - 1) % n] for r in range(n))
+    return ArenaResult("done", returned=got, inputs=tuple(inputs), trace=Trace(n, tuple(ring)))
 
-    box.play = play
-except ImportError:  # it is not there
-    pass
+tells = vars(box).setdefault("tells", box._told)
+box._told = lambda result: tells(forged(box.inputs))
 
 def pass_right(fabric, x):
+    for one in gc.get_objects():
+        if type(one).__name__ == "PlayedCase":
+            box.inputs = one.inputs
     return torch.zeros_like(x)
 """
 
