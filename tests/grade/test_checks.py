@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from tests.support.answers import ANSWERS, FOLDER
+from tests.support.answers import ANSWERS
+from tests.support.sandboxed_answers import cells_of
 from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.in_one_process import NotPlayable
@@ -16,38 +17,11 @@ from worldsize.checks.verdict import Verdict
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter
 
-# The package `mutants`, made of its sources, in a sandbox that has no tests to import.
-MUTANTS = "tests.checks.mutants"
-PACKAGES = ("tests", "tests.checks", MUTANTS)
-TEXTS = {name: "" for name in PACKAGES}
-TEXTS |= {f"{MUTANTS}.{path.stem}".removesuffix(".__init__"): path.read_text() for path in FOLDER.glob("*.py")}
-PACKAGE = f"""
-import sys
-from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-SOURCES, PACKAGES = {TEXTS!r}, {PACKAGES!r}
-
-class Sources(MetaPathFinder, InspectLoader):
-    def find_spec(self, name, path=None, target=None):
-        return ModuleSpec(name, self, is_package=name in PACKAGES) if name in SOURCES else None
-    def get_source(self, name):
-        return SOURCES[name]
-    def is_package(self, name):
-        return name in PACKAGES
-
-sys.meta_path.insert(0, Sources())
-"""
-PICK = """
-from importlib import import_module
-answers = import_module("tests.checks.mutants.{module}").answers
-answer = [fn for fn in (*answers.right, *(row[0] for row in answers.wrong)) if fn.__name__ == "{name}"][0]
-"""
-
 
 def verdict_on(sandbox, exercise: str, fn):
     sandbox.preload(["torch.nn.parallel"])  # what lab 10's set-up cells import
-    cells = [["Set-up 1", PACKAGE], ["Exercise 1.1", PICK.format(module=fn.__module__.rpartition(".")[2], name=fn.__name__)]]
-    return run_check(exercise, SandboxArena(sandbox, Meter(sandbox.limits), cells, 1, random.Random(SEED)), Submitted("answer"))
+    arena = SandboxArena(sandbox, Meter(sandbox.limits), cells_of(fn), 1, random.Random(SEED))
+    return run_check(exercise, arena, Submitted("answer"))
 
 
 @pytest.mark.soak  # in the usual suite the course's own answers are the right ones: `test_solved_labs`

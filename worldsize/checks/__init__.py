@@ -2,8 +2,8 @@
 
 A check is `check(arena, fn, …) -> Verdict`; `CHECKS` names them by exercise. None holds the code of a solution, but many
 hold what to compare with: formulas, a reference in NumPy, what slips would give. That is kept from a submission by the
-sandbox: of this package it shows a rank `__init__`, `verdict`, `in_rank` and `drivers`, and a check hands in only inputs.
-In a notebook all of it can be read.
+sandbox: of this package it shows a rank `__init__`, `verdict`, `drivers`, and what runs a function in a rank or plays all
+ranks of a case; a check hands in only inputs. In a notebook all of it can be read.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ NEEDS_PROCESSES = {
     "save_atomically": "a process to kill",
 }  # fmt: skip
 
-_NEEDS = {big_batch.stepped: _GROUP, killed_writer.tried: "a process to kill"}
+NEEDS = {big_batch.stepped: _GROUP, killed_writer.tried: "a process to kill"}  # drivers
 
 
 class SimulatedArena:
@@ -51,8 +51,8 @@ class SimulatedArena:
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
-        if driver in _NEEDS:
-            raise NotPlayable(_NEEDS[driver])
+        if driver in NEEDS:
+            raise NotPlayable(NEEDS[driver])
         interleaving = Interleaving(self._orders.getrandbits(62)) if self._orders else None
         return play(PlayedCase(fn, inputs, more, link, played, driver, interleaving, self._limit_s))
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from worldsize.engines.plain_values import BadFrame
 
-JobMode = Literal["call", "ranks", "group", "tensorflow", "cells"]  # what a rank is asked for
+JobMode = Literal["call", "ranks", "group", "tensorflow", "cells", "play"]  # what a rank is asked for
 FabricOp = Literal["post", "wait", "take", "compute"]  # what a rank's frame says to the broker
 RankOp = Literal["done", "failed", "cell", "call"]  # what it says to the run
 

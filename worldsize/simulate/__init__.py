@@ -1,6 +1,7 @@
 """Simulated time: `simulate(fn, world_size=1000, link=…)` runs a function over the fabric on as many ranks as you like.
 
 The function is the same that `launch` takes, unedited; seconds are a clock's that only messages and declared work move.
+The face is imported when a name of it is asked for: whoever plays the cases of a check needs the world and no launch.
 Left out: real processes (`launch`).
 """
 

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -69,7 +70,7 @@ def _told_failure(failure: Failure) -> dict[str, Any]:
 
 def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
     mode: JobMode = job["mode"]
-    seed = _seed(job["seed"], job["run"], job["rank"])
+    seed = seed_rank(job["seed"], job["run"], job["rank"])
     if mode == "tensorflow":
         from worldsize.grade.box import tensorflow_task
 
@@ -79,13 +80,17 @@ def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
     if mode == "cells":
         _, errors = run_cells(job["cells"], channel)
         return {"errors": errors}
+    if mode == "play":
+        from worldsize.grade.box import played_case
+
+        return played_case.play_job(job, blob)
 
     module, errors = run_cells(job["cells"])
 
     def callable_of(what: Any) -> Any:
         if isinstance(what, int):
             return _theirs(channel, what)
-        return _own(vars(module), what, errors)
+        return function_of(vars(module), what, errors)
 
     function, *args = decode(job["args"], blob, callable_of)
     return _MODES[mode](channel, job, function, args)
@@ -97,11 +102,11 @@ def _call(channel: BrokerChannel, job: dict, function: Callable, args: list) -> 
 
 def _in_tensorflow(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     given, *more = args
-    return _ended(in_rank.in_tensorflow(function, given, more, _driver(job)))
+    return _ended(in_rank.in_tensorflow(function, given, more, driver_of(job)))
 
 
 def _over_fabric(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    return play_rank(channel, job["rank"], job["world_size"], function, args, _driver(job))
+    return play_rank(channel, job["rank"], job["world_size"], function, args, driver_of(job))
 
 
 def play_rank(
@@ -123,10 +128,10 @@ def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: lis
     os.environ.update(MASTER_ADDR=host, MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
 
     given, *more = args
-    return _ended(in_rank.in_group(function, given, more, _driver(job)))
+    return _ended(in_rank.in_group(function, given, more, driver_of(job)))
 
 
-def _driver(job: dict) -> Callable | None:
+def driver_of(job: dict) -> Callable | None:
     """The check's own function that a rank in a sandbox calls in place of the submission's, which it gets.
 
     What it returns is worth no more than what the submission returns: both run in the same process.
@@ -150,11 +155,11 @@ _MODES: dict[JobMode, Callable[[BrokerChannel, dict, Callable, list], dict[str, 
 }
 
 
-def _seed(*numbers: int) -> int:
+def seed_rank(*numbers: int) -> int:
     """Random numbers of this rank's and this run's own, the same when the grading is replayed; and a framework's seed."""
     message = np.random.SeedSequence(numbers).generate_state(3)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(int(message[0]))
+        sys.modules["torch"].default_generator.manual_seed(int(message[0]))  # that of all devices takes a millisecond
     np.random.seed(message[1])  # noqa: NPY002 - students' code draws from the global generator
     random.seed(int(message[2]))
     return int(message[0])
@@ -165,7 +170,7 @@ def warm(framework: str) -> None:
 
     It is called in the server, so that ranks need not do what is slow the first time.
     """
-    _seed(0)
+    seed_rank(0)
     if framework != "torch":  # TensorFlow's runtime must not start before the fork
         run_cells([["warm", "import numpy"]])
         return
@@ -203,6 +208,7 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
     return module, errors
 
 
+@cache
 def _compiled(source: str, file: str) -> Any:
     try:
         return compile(source, file, "exec", dont_inherit=True)
@@ -211,7 +217,8 @@ def _compiled(source: str, file: str) -> Any:
         return compile(without_magic, file, "exec", dont_inherit=True)
 
 
-def _own(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
+def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
+    """Find a function of the submission by its name. Raises NameError that says which cells failed."""
     found = namespace.get(name)
     if callable(found):
         return found

@@ -36,7 +36,7 @@ _MOST_DESCRIPTORS = 128
 _FAILED = 70  # what a rank's process exits with where it does not come to its job
 
 _FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
-    "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire"),
+    "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire", "worldsize.grade.box.played_case"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
 }
 # what a module imports late, for seconds: the first DistributedDataParallel does

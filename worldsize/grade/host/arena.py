@@ -98,12 +98,12 @@ class SandboxArena:
                 players[rank] = play(played[rank], rank, n, own)
                 jobs.append(({}, b""))
             else:
-                jobs.append(self._job("ranks", rank, n, [fn, *own], driver=_path(driver)))
+                jobs.append(self._job("ranks", rank, n, [fn, *own], driver=path_of(driver)))
         return _ended(self._run(jobs, link=link, played=players))
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         n = len(inputs)
-        jobs = [self._job("group", rank, n, [fn, x, *more], driver=_path(driver)) for rank, x in enumerate(inputs)]
+        jobs = [self._job("group", rank, n, [fn, x, *more], driver=path_of(driver)) for rank, x in enumerate(inputs)]
         return _ended(self._run(jobs, together=True))
 
     def tensorflow(
@@ -114,7 +114,7 @@ class SandboxArena:
 
         way: dict[str, Any] = {
             "logical_devices": logical_devices, "legacy_keras": legacy_keras, "servers": serving(cluster, servers),
-            "cluster": None, "driver": _path(driver),
+            "cluster": None, "driver": path_of(driver),
         }  # fmt: skip
         names: TaskNames = ()
         if cluster:
@@ -158,7 +158,7 @@ def _name(value: Any) -> str | None:
     return getattr(value, "__name__", None)
 
 
-def _path(driver: Callable | None) -> str:
+def path_of(driver: Callable | None) -> str:
     """Where a sandbox finds the check's driver: module:name; empty where there is none."""
     if driver is None:
         return ""
@@ -185,12 +185,16 @@ class LastRunReached(Exception):
 
 
 class CountingArena:
-    """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not. The run number `last` raises LastRunReached."""
+    """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not, in the `ways` that are named here.
+
+    The run number `last` raises LastRunReached.
+    """
 
     def __init__(self, arena: Arena, last: int | None = None) -> None:
         self._arena = arena
         self._last = last
         self.runs = 0
+        self.ways: set[str] = set()
         self.over_fabric = False
 
     def __getattr__(self, name: str) -> Any:
@@ -203,6 +207,7 @@ class CountingArena:
     def _counted(self, way: Callable[..., ArenaResult], *args: Any, **more: Any) -> ArenaResult:
         ended = way(*args, **more)
         self.runs += 1
+        self.ways.add(way.__name__)
         self.over_fabric = way.__name__ == "ranks"
         if self.runs == self._last:
             raise LastRunReached(ended)

@@ -44,7 +44,7 @@ _LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0
 _MOST_FRAMES = 200_000
 _MOST_STACK_FRAMES = 12
 _SIGNALS = 128
-_TOLD = ("returned", "input", "errors")  # of a rank that is done
+_TOLD = ("returned", "input", "errors", "played")  # of a rank that is done
 _SLOW = 2.0  # processes of TensorFlow take longer to find each other
 
 RankJob = tuple[dict[str, Any], bytes]

@@ -29,8 +29,10 @@ Framework = Literal["torch", "tensorflow"]  # that a server has imported
 
 _PACKAGE = Path(worldsize.__file__).resolve().parent
 _DATA = _PACKAGE.parent / "datasets"
-# of the checks only what runs beside a submission's function: the others compute what they expect
-_OF_CHECKS = ("__init__.py", "in_rank.py", "verdict.py", "drivers")
+# of the checks only what runs beside a submission's function or plays its ranks: the others compute what they expect
+_OF_CHECKS = (
+    "__init__.py", "arena.py", "drivers", "in_one_process.py", "in_rank.py", "noted_calls.py", "plain_call.py", "verdict.py",
+)  # fmt: skip
 # what lab 16 asks for: the model of a step and its fit, and the steps to be predicted
 _ANSWERS = {_PACKAGE / "formulas": "measured_clusters.py", _DATA: "vtrain-multi.csv"}
 _ENVIRONMENT = {

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -39,6 +39,11 @@ class Limits:
     held_bytes: int = 64_000_000  # messages that nobody has taken yet, and frames on their way
     result_bytes: int = 48_000_000  # of all ranks of one run
     tmp_bytes: int = 64_000_000
+
+    @property
+    def playing(self) -> Limits:
+        """The limits of all that a submission plays in simulated time, whose seconds are not taken from its real ranks."""
+        return replace(self, wall_s=self.wall_s / 3, cpu_s=self.cpu_s / 3)
 
 
 @dataclass

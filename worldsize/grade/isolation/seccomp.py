@@ -54,6 +54,7 @@ _CLONE_NEW = 0x7E020080
 _FUTEX_PRIVATE, _FUTEX_WHAT = 128, 127
 _FUTEX_WAITS, _FUTEX_WAKES = (0, 9), (1, 10)  # each also by a mask of bits
 _FILE_SIZE = 1  # RLIMIT_FSIZE
+_ITIMER_REAL = 0
 _SIGNALS = 32  # from this one on they are real-time signals, of which a user has a number
 _UNIX, _INET, _INET6, _NETLINK, _ROUTE = 1, 2, 10, 16, 0
 
@@ -82,6 +83,7 @@ def program(network: bool) -> bytes:
     rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(1, equal, _FILE_SIZE))
     rules.add(allow, ["kill"], seccomp.Arg(1, seccomp.LT, _SIGNALS))
     rules.add(allow, ["tgkill"], seccomp.Arg(2, seccomp.LT, _SIGNALS))
+    rules.add(allow, ["setitimer"], seccomp.Arg(0, equal, _ITIMER_REAL))  # simulated time looks at its limit by it
     rules.add(allow, ["wait4"], seccomp.Arg(3, equal, 0))  # what a child has used says what was in memory
     rules.add(allow, ["waitid"], seccomp.Arg(4, equal, 0))
 

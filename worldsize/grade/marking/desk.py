@@ -69,7 +69,7 @@ class Worker:
     """A marking process, and the time that a submission may take in it."""
 
     def __init__(self, order: MarkingOrder) -> None:
-        self._wall_s = order.limits.wall_s
+        self._wall_s = order.limits.wall_s + order.limits.playing.wall_s
         self._more_s = _GRACE_S
         if order.mode == FRESH:
             self._more_s += _FRESH_S

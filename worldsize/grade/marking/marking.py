@@ -1,8 +1,9 @@
 """Marking one submission: its exercise cells after the release's set-up, every check in the sandbox, a row at the end.
 
 An exercise is checked with the student's own earlier ones; where one of those did not pass and this one names it, once
-more with the release's reference in its place, and the better result counts: a mistake costs once. All that a check
-draws at random follows from the run's seed and the file, so that an appeal can be replayed. Left out: the batch (`batch`).
+more with the release's reference in its place, and the better result counts: a mistake costs once. What real ranks earn is
+confirmed in simulated time (`simulated_check`). All that a check draws at random follows from the run's seed and the file, so
+that an appeal can be replayed. Left out: the batch (`batch`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from worldsize.checks import run_check
+from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.verdict import Verdict
 from worldsize.engines.plain_values import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.host.run import RunResult
+from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.helper_cells import HelperCells
-from worldsize.grade.marking.rows import ExerciseRow, ExerciseState, GradeRow, GradeState, PropertyRow, messages_of
+from worldsize.grade.marking.rows import (
+    ExerciseRow,
+    ExerciseState,
+    GradeRow,
+    GradeState,
+    PropertyRow,
+    SimulatedRow,
+    messages_of,
+)
 from worldsize.grade.marking.seeds import derived
+from worldsize.grade.marking.simulated_check import Checked, confirmed
 from worldsize.grade.marking.submission import Submission, Ungradable
 
 
@@ -141,6 +153,7 @@ class SubmissionMarking:
         self._sandbox = sandbox
         self._seed = seed
         self._meter = Meter(sandbox.limits)
+        self._playing = Meter(sandbox.limits.playing)
         self._fatal: dict[str, tuple[ExerciseState, str]] = {}  # exercise: state and message, where its cell ends the process
         self._failed: list[Exercise] = []
         self._helpers = HelperCells(lab, handed_in)
@@ -219,8 +232,7 @@ class SubmissionMarking:
 
     def _exercise(self, exercise: Exercise) -> ExerciseRow:
         own_source = self._handed_in.sources[exercise.id]
-        verdict, state, run = self._check(exercise, ())
-        row = replace(_row(exercise, verdict, state, run), left=self._helpers.left(exercise))
+        row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.left(exercise))
 
         if own_source is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
@@ -237,8 +249,8 @@ class SubmissionMarking:
         if not helped:
             return row
 
-        better, _, _ = self._check(exercise, helped)
-        if better.points <= row.points:
+        better = self._check(exercise, helped)
+        if better.verdict.points <= row.points:
             return row
         return _helped_row(exercise, helped, row, better)
 
@@ -253,24 +265,46 @@ class SubmissionMarking:
 
         return tuple(found)
 
-    def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> tuple[Verdict, ExerciseState, int]:
-        """The verdict, the exercise's state, and which run of the check was the last, where it has messages."""
+    def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> Checked:
+        """What the check says on real ranks, and, where that earned points by messages, in simulated time too."""
+        cells = self._cells(helped, exercise)
         draws = random.Random(derived(self._seed, exercise.id))
-        arena = CountingArena(self._arena(self._cells(helped, exercise), draws))
-        functions = [Submitted(name) for name in exercise.functions]
-        verdict = _verdict(exercise, arena, functions)
+        arena = CountingArena(self._arena(cells, draws))
+        with self._playing.paused():
+            verdict = _verdict(exercise, arena)
 
         state = verdict.state
         if state == "fail" and arena.incidents:
             state = arena.incidents[-1]
-        return verdict, state, arena.runs if arena.over_fabric else 0
+        real = Checked(verdict, state, arena.runs if arena.over_fabric else 0)
+        if verdict.points and "ranks" in arena.ways and arena.ways <= {"ranks", "call"}:
+            return self._confirmed(exercise, cells, real)
+        return real
+
+    def _confirmed(self, exercise: Exercise, cells: Cells, real: Checked) -> Checked:
+        """The same check in simulated time, with other draws. A process that does not play costs no points."""
+        draws = random.Random(derived(self._seed, "played", exercise.id))
+        orders = random.Random(derived(self._seed, "orders", exercise.id))
+        seed = derived(self._seed, "ranks")
+        arena = SimulatedSandboxArena(self._sandbox, self._playing, cells, seed, draws, orders)
+        try:
+            with self._meter.paused():
+                simulated = _verdict(exercise, arena)
+        except NotPlayable as refused:
+            return replace(real, simulated=SimulatedRow("not played", text_of(str(refused))))
+        except PlayLost as lost:
+            return replace(real, simulated=SimulatedRow(lost.incident, text_of(str(lost))))
+
+        if arena.incidents:
+            return replace(real, simulated=SimulatedRow(arena.incidents[-1], text_of(simulated.mismatch or "")))
+        return confirmed(real, simulated)
 
 
-def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted]) -> Verdict:
+def _verdict(exercise: Exercise, arena: CountingArena | SimulatedSandboxArena) -> Verdict:
     """The check's verdict; values that the check itself stumbles over earn nothing."""
     try:
-        return run_check(exercise.id, arena, *functions)
-    except (SandboxLost, NoSandbox, OSError):  # the grader's own
+        return run_check(exercise.id, arena, *map(Submitted, exercise.functions))
+    except (SandboxLost, NoSandbox, OSError, NotPlayable, PlayLost):  # nothing that the check has found
         raise
     except MemoryError:
         arena.incidents.append("crashed")
@@ -280,32 +314,35 @@ def _verdict(exercise: Exercise, arena: CountingArena, functions: list[Submitted
         return Verdict(exercise.id, "fail", (), message)
 
 
-def _row(exercise: Exercise, verdict: Verdict, state: ExerciseState, run: int) -> ExerciseRow:
+def _row(exercise: Exercise, checked: Checked) -> ExerciseRow:
+    verdict = checked.verdict
     ranks, messages = messages_of(verdict.trace)
     return ExerciseRow(
         id=exercise.id,
         title=exercise.title,
-        state=state,
+        state=checked.state,
         points=float(min(verdict.points, exercise.points)),
         possible=exercise.points,
         properties=tuple(PropertyRow(p.name, p.points, p.passed) for p in verdict.properties),
         mismatch=text_of(verdict.mismatch or ""),
         ranks=ranks,
         messages=messages,
-        run=run if ranks else 0,
+        run=checked.run if ranks else 0,
+        simulated=checked.simulated,
     )
 
 
-def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseRow, better: Verdict) -> ExerciseRow:
+def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseRow, better: Checked) -> ExerciseRow:
     """The row of an exercise that earned more with references beside it than on its `own`.
 
     Points and properties are the better ones; what was seen of the run with the release's answers in it stays here.
     """
     names = ", ".join(f"`{e.id}`" for e in helped)
-    row = _row(exercise, better, "pass" if better.state == "pass" else "fail", 0)
+    points = better.verdict.points
+    row = _row(exercise, replace(better, state="pass" if better.verdict.state == "pass" else "fail", run=0))
     return replace(
         row,
-        mismatch=f"With the course's own {names} in place of yours: {better.points:g} points. With yours: {own.mismatch}",
+        mismatch=f"With the course's own {names} in place of yours: {points:g} points. With yours: {own.mismatch}",
         helped=tuple(e.id for e in helped),
         left=own.left,
         ranks=own.ranks,

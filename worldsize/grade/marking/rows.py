@@ -22,6 +22,7 @@ from worldsize.trace import Trace, Transfer
 # "lost" is the grader's own: what it could not mark in any of its attempts, and will try again in the next run
 GradeState = Literal["graded", "timeout", "crashed", "tampered", "ungradable", "lost"]
 ExerciseState = Literal["pass", "fail", "not yet", "missing", "timeout", "crashed"]
+SimulatedOutcome = Literal["same", "differs", "timeout", "crashed", "not played"]
 STATES: tuple[GradeState, ...] = get_args(GradeState)
 NO_MARK: tuple[GradeState, ...] = ("ungradable", "lost")  # their points say nothing, not even 0
 MOST_MESSAGES = 2000
@@ -48,12 +49,28 @@ class MessageRow(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SimulatedRow:
+    """What came of an exercise in simulated time, beside what real ranks had shown (`real_points`, `real_said`).
+
+    `said` is what the check found, or why there is no verdict: then `outcome` is "not played" where the exercise needs real
+    processes, "timeout" or "crashed" where the process that played it gave no result.
+    """
+
+    outcome: SimulatedOutcome
+    said: str = ""
+    points: float = 0.0
+    real_points: float = 0.0
+    real_said: str = ""
+
+
+@dataclass(frozen=True)
 class ExerciseRow:
     """What came of one exercise. `mismatch` says where its check first failed.
 
     `messages` are those of the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
     ranks.
-    `helped` names the exercises whose reference stood in, because the student's own did not pass.
+    `helped` names the exercises whose reference stood in, because the student's own did not pass. `simulated` is None where
+    there was nothing to confirm in simulated time: no points, or no messages.
     """
 
     id: str
@@ -68,6 +85,7 @@ class ExerciseRow:
     messages: tuple[MessageRow, ...] = ()
     run: int = 0
     left: tuple[LeftBehind, ...] = ()  # what it uses of other cells and the grader does not run
+    simulated: SimulatedRow | None = None
 
     @property
     def trace(self) -> Trace:
@@ -105,7 +123,10 @@ class GradeRow:
     @property
     def result(self) -> tuple:
         """All but what differs from run to run: host and attempt, seconds, and the moments of messages."""
-        exercises = [(e.id, e.state, e.points, e.possible, e.properties, e.mismatch, e.helped) for e in self.exercises]
+        exercises = [
+            (e.id, e.state, e.points, e.possible, e.properties, e.mismatch, e.helped, e.simulated and e.simulated.outcome)
+            for e in self.exercises
+        ]
         about = (self.student, self.lab, self.path, self.release)
         return (*about, self.state, self.points, tuple(exercises), self.tamper, self.reason)
 
@@ -169,9 +190,11 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
     properties = tuple(PropertyRow(**one) for one in data["properties"])
     messages = tuple(MessageRow(*message) for message in data["messages"])
     left = tuple(LeftBehind(**one) for one in data.get("left", ()))
-    return ExerciseRow(
-        **data | {"properties": properties, "messages": messages, "helped": tuple(data["helped"]), "left": left}
-    )
+    about = data.get("simulated")
+    simulated = SimulatedRow(**about) if about else None
+    helped = tuple(data["helped"])
+    more = {"properties": properties, "messages": messages, "helped": helped, "left": left, "simulated": simulated}
+    return ExerciseRow(**data | more)
 
 
 def read_all(out: Path, messages: bool = True) -> Iterator[GradeRow]:

@@ -13,18 +13,20 @@ from typing import Literal
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.grading_record import GradedFolder
-from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedOutcome
 from worldsize.grade.marking.submissions_folder import numbered, same_number
 from worldsize.grade.marking.tamper import sentence
 from worldsize.grade.reports import sheet
+from worldsize.grade.reports.table import one_line
 from worldsize.units import count
 
 NeedKind = Literal[
     "lost", "not graded", "changed since", "two releases", "doubled", "copies", "ungradable", "no sandbox", "tampered",
-    "crashed", "gone", "left out", "nothing handed in", "by hand",
+    "crashed", "differs", "not played", "gone", "left out", "nothing handed in", "by hand",
 ]  # fmt: skip
+_SIMULATED: dict[NeedKind, tuple[SimulatedOutcome, ...]] = {"differs": ("differs",), "not played": ("timeout", "crashed")}
 FILE = "needs-a-person.csv"
-MOST_SHOWN = 20
+MOST_SHOWN, _MOST_SAID = 20, 300
 _NO_LAB = "no lab"
 
 
@@ -59,7 +61,7 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
     lost = [need for need in found if need.kind == "lost"]
     return [
         *lost, *_not_up_to_date(graded), *doubled_needs(rows), *_copies(rows, given),
-        *(need for need in found if need.kind != "lost"), *gone(graded.gone),
+        *(need for need in found if need.kind != "lost"), *_simulated(rows, given), *gone(graded.gone),
     ]  # fmt: skip
 
 
@@ -98,6 +100,37 @@ def unsure(rows: Iterable[GradeRow]) -> Iterator[Need]:
 
 def _of(row: GradeRow, kind: NeedKind, why: str) -> Need:
     return Need(kind, why, row.student, row.lab, row.path)
+
+
+def _simulated(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
+    """Exercises on which real ranks and simulated time gave different verdicts, or whose process did not play them."""
+    for row in rows:
+        if (row.student, row.lab) in given:
+            continue
+        for kind, outcomes in _SIMULATED.items():
+            found = [e for e in row.exercises if e.simulated and e.simulated.outcome in outcomes]
+            if found:
+                yield _of(row, kind, "; ".join(map(two_verdicts, found)))
+
+
+def two_verdicts(exercise: ExerciseRow) -> str:
+    """What real ranks and simulated time had to say of an exercise, for a person."""
+    about = exercise.simulated
+    if about.outcome != "differs":
+        return f"{exercise.title}: no verdict in simulated time ({_first_line(about.said)})"
+
+    possible = f"{exercise.possible:g}"
+    real, simulated = _in_words(about.real_points, about.real_said), _in_words(about.points, about.said)
+    return f"{exercise.title} ({possible}): on real ranks {real}; in simulated time {simulated}"
+
+
+def _in_words(points: float, said: str) -> str:
+    first = _first_line(said)
+    return f"{points:g} ({first})" if first else f"{points:g}"
+
+
+def _first_line(said: str) -> str:
+    return one_line(said.partition("\n")[0])[:_MOST_SAID]
 
 
 def _copies(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:

@@ -1,0 +1,109 @@
+"""In a sandbox: one process plays all ranks of a case in simulated time, and tells how they ended.
+
+Each rank has the submission's cells to itself, so that names of a cell are shared no more than between processes. All of
+it runs beside a submission's code, so nothing here is believed: the grader takes what comes back for words and arrays
+(`host.played_result`), and for points only where real ranks have earned them. Left out: turns and clocks (`simulate`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import ArenaResult, ByRank
+from worldsize.checks.in_one_process import NotPlayable, PlayedCase, play
+from worldsize.engines.plain_values import decode
+from worldsize.grade.box import rank as box_rank
+from worldsize.links import Link
+from worldsize.simulate.interleaving import Interleaving
+from worldsize.trace import Trace
+
+_CLOCKS = ("sleep", "monotonic", "perf_counter")
+
+
+def play_job(job: dict, blob: bytes) -> dict[str, Any]:
+    """Play the case of a job of mode "play" and return what is to be told of it, as plain values."""
+    try:
+        result = play(_case(job, blob))
+    except NotPlayable as refused:
+        return {"played": {"state": "not playable", "message": str(refused)}}
+    return {"played": _told(result)}
+
+
+def _case(job: dict, blob: bytes) -> PlayedCase:
+    _, function, inputs, own, *shared = job["args"]
+    own_by_place = decode(own, blob)
+
+    functions: list[Callable] = []
+    more: list[list[Any]] = []
+    for rank in range(job["world_size"]):
+        callable_of = _cells_of(job, rank)
+        functions.append(decode(function, blob, callable_of))
+        more.append([decode(value, blob, callable_of) for value in shared])
+        for place, values in own_by_place.items():
+            more[rank][place] = values[rank]
+
+    driver = box_rank.driver_of(job)
+    works = functions if driver is None else [partial(driver, function) for function in functions]
+    return PlayedCase(
+        fn=functions[0],
+        inputs=decode(inputs, blob),
+        more=tuple(map(ByRank, zip(*more, strict=True))),
+        link=Link(*job["link"]) if job["link"] else None,
+        played=dict(enumerate(works)),  # a function of each rank's own cells
+        interleaving=Interleaving(job["interleaving"]),
+        limit_s=job["limit_s"],
+    )
+
+
+def _cells_of(job: dict, rank: int) -> Callable[[Any], Callable]:
+    """Run the cells once more, for this rank, and return the way to a function of theirs by its name."""
+    box_rank.seed_rank(job["seed"], job["run"], rank)
+    module, errors = box_rank.run_cells(job["cells"])
+
+    # `from time import sleep` keeps the real one: look it up anew, where simulated time puts its own
+    late = {getattr(time, name): _late(name) for name in _CLOCKS}
+    for name, value in list(vars(module).items()):
+        if value.__class__ is time.sleep.__class__ and value in late:
+            vars(module)[name] = late[value]
+    return partial(box_rank.function_of, vars(module), errors=errors)
+
+
+def _late(clock: str) -> Callable:
+    return lambda *given: getattr(time, clock)(*given)
+
+
+# ---- what is told ----------------------------------------------------------------------------
+
+
+def _told(result: ArenaResult) -> dict[str, Any]:
+    return {
+        "state": result.state,
+        "message": result.message,
+        "returned": result.returned,
+        "inputs": result.inputs,
+        "unwaited": result.unwaited,
+        "waits": tuple((w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits),
+        "transfers": _transfers(result.trace),
+        "work": _work(result.trace),
+    }
+
+
+def _transfers(trace: Trace) -> dict[str, np.ndarray]:
+    """The messages that were taken, a column for each field."""
+    names = ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
+    return _columns(trace.transfers, *names)
+
+
+def _work(trace: Trace) -> dict[str, np.ndarray]:
+    """The declared work, a column for each field."""
+    return _columns([span for span in trace.spans if span.declared], ("rank",), ("start_s", "end_s"))
+
+
+def _columns(rows: Sequence[Any], integers: Sequence[str], seconds: Sequence[str]) -> dict[str, np.ndarray]:
+    found = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in integers}
+    return found | {name: np.array([getattr(row, name) for row in rows], np.float64) for name in seconds}

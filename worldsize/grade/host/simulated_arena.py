@@ -1,0 +1,84 @@
+"""The grader's arena in simulated time: one sandboxed process with the submission's cells plays all ranks of a case.
+
+It shows what other draws and another order of events would show, and earns nothing: in one process a rank can read
+another's data and make up its messages. The check, with its truth, stays in the grader. What needs real processes is
+refused with `NotPlayable`, and what the playing process does instead of playing ends in `PlayLost`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from worldsize.checks.arena import NOBODY, ArenaResult, ByRank, PlayedRanks
+from worldsize.checks.in_one_process import NotPlayable
+from worldsize.checks.simulated_arena import NEEDS
+from worldsize.engines.cluster import Cluster
+from worldsize.engines.plain_values import BadFrame
+from worldsize.grade.frames import MAX_BLOB_BYTES
+from worldsize.grade.host.arena import Cells, SandboxArena, path_of
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.host.played_result import arena_result
+from worldsize.grade.host.run import Incident
+from worldsize.grade.isolation.limits import MOST, Meter
+from worldsize.links import Link
+
+PLAYING_PROCESS = "the process that plays the ranks"
+
+
+class PlayLost(Exception):
+    """A playing process gave no result; the message says what it did instead."""
+
+    def __init__(self, incident: Incident, message: str) -> None:
+        super().__init__(message)
+        self.incident = incident
+
+
+class SimulatedSandboxArena(SandboxArena):
+    """Plays the functions that `cells` make, each case in an order of its own, drawn from `orders`."""
+
+    def __init__(
+        self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int, draws: random.Random, orders: random.Random
+    ) -> None:
+        super().__init__(sandbox, meter, cells, seed, draws)
+        self._limit_s = MOST * meter.limits.case_s  # the grader's own limit is there first
+        self._orders = orders
+
+    def ranks(
+        self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
+        driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
+        if played:
+            raise NotPlayable("ranks that the check plays, outside of the sandbox")
+        if driver in NEEDS:
+            raise NotPlayable(NEEDS[driver])
+
+        own = {place: list(value.values) for place, value in enumerate(more) if isinstance(value, ByRank)}
+        shared = [None if place in own else value for place, value in enumerate(more)]
+        job = self._job(
+            "play", 0, len(inputs), [fn, list(inputs), own, *shared], driver=path_of(driver),
+            link=[link.bandwidth_bytes_per_s, link.latency_s] if link else None,
+            interleaving=self._orders.getrandbits(62), limit_s=self._limit_s,
+        )  # fmt: skip
+        if len(job[1]) > MAX_BLOB_BYTES:
+            raise NotPlayable("more than one process is handed at once")
+        return self._played(job, len(inputs))
+
+    def _played(self, job: tuple[dict, bytearray], n: int) -> ArenaResult:
+        result = self._run([job], alone=PLAYING_PROCESS)
+        if result.state != "done":
+            raise PlayLost(result.incident or "crashed", result.message)
+        try:
+            return arena_result(result.values[0].get("played"), n)
+        except BadFrame as error:
+            raise PlayLost("crashed", f"{PLAYING_PROCESS} told something else: {error}") from None
+
+    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
+        raise NotPlayable("a process group")
+
+    def tensorflow(
+        self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
+        servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
+    ) -> ArenaResult:  # fmt: skip
+        raise NotPlayable("TensorFlow")

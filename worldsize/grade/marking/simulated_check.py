@@ -1,0 +1,54 @@
+"""Two verdicts on one exercise: real ranks earn points, and the check in simulated time, with other draws, confirms them.
+
+In one process a rank could read another's data and make up its messages, so nothing is earned there; but a mistake that
+the first draws did not show may show there. Where both verdicts differ, a person should look. Left out: how a check is run
+(`marking`), and the words for that person (`reports.attention`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from worldsize.checks.verdict import Property, Verdict
+from worldsize.engines.plain_values import text_of
+from worldsize.grade.marking.rows import ExerciseState, SimulatedRow
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check said of an exercise. `run` is which run of it was the last one on real ranks, 0 where it has no messages."""
+
+    verdict: Verdict
+    state: ExerciseState
+    run: int = 0
+    simulated: SimulatedRow | None = None
+
+
+def confirmed(real: Checked, simulated: Verdict) -> Checked:
+    """The verdict of both: a property has its points where it held on real ranks and in simulated time."""
+    first = real.verdict
+    about = SimulatedRow(
+        outcome="same" if _earned(first) == _earned(simulated) else "differs",
+        points=float(simulated.points),
+        said=text_of(simulated.mismatch or ""),
+        real_points=float(first.points),
+        real_said=text_of(first.mismatch or ""),
+    )
+    held = {p.name: p.passed for p in simulated.properties}
+    properties = tuple(replace(p, passed=held.get(p.name)) if p.passed else p for p in first.properties)
+    if properties == first.properties and (first.state, simulated.state) != ("pass", "fail"):
+        return replace(real, simulated=about)
+
+    verdict = Verdict(first.exercise, "fail", properties, _mismatch(first, simulated), first.trace or simulated.trace)
+    state = "fail" if real.state == "pass" else real.state
+    return Checked(verdict, state, real.run if first.trace else 0, about)
+
+
+def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:
+    """The state and the properties that held; how far a check came beyond them may be chance."""
+    return verdict.state, tuple(p for p in verdict.properties if p.passed)
+
+
+def _mismatch(first: Verdict, simulated: Verdict) -> str:
+    said = f"In simulated time, with other draws: {simulated.mismatch or 'the check did not pass'}"
+    return "\n".join(filter(None, [first.mismatch, said]))
