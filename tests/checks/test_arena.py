@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import secrets
 import signal
@@ -149,6 +150,32 @@ def test_somebody_elses_alarm_goes_on_after_a_plain_call(arena):
     finally:
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, *left)
+
+
+SLOW_IMPORT = """
+import time
+time.sleep(1.5)  # a library that takes longer to import than the call may take
+whole = True
+"""
+
+
+def test_the_import_of_a_library_is_not_broken_off_and_takes_no_time_of_a_call(tmp_path, monkeypatch):
+    (tmp_path / "slow_library.py").write_text(SLOW_IMPORT)
+    monkeypatch.syspath_prepend(tmp_path)
+    ended = LaunchArena(timeout_s=1.0).call(lambda: importlib.import_module("slow_library").whole)
+    assert (ended.state, ended.returned) == ("done", (True,))
+
+
+def test_a_function_that_goes_on_for_ever_after_an_import_is_ended(tmp_path, monkeypatch):
+    (tmp_path / "quick_library.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def never_ends():
+        importlib.import_module("quick_library")
+        while True:
+            pass
+
+    assert LaunchArena(timeout_s=0.5).call(never_ends).state == "timeout"
 
 
 def test_a_plain_function_that_leaves_has_failed(arena):

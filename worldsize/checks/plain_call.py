@@ -6,6 +6,7 @@ So it ends as it would in a grade, where every call has a process of its own.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,9 @@ import numpy as np
 
 from worldsize.arrays import plain
 
-_AGAIN_S = 0.5  # a bare `except:` may have caught the first one
+_LOOK_S = 0.25  # and once more so long after a bare `except:` has caught the first one
+MOST_IMPORT_S = 120.0  # what imports for longer is taken for a module that never ends
+_IMPORTS = "<frozen importlib._bootstrap>"
 
 
 class TimeUp(BaseException):
@@ -67,23 +70,30 @@ def _from_afar(theirs: Callable) -> Callable:
 
 @contextmanager
 def limited(limit_s: float) -> Iterator[None]:
-    """End what runs inside with TimeUp after `limit_s`.
+    """End what runs inside with TimeUp after `limit_s`, in which the first import of a library does not count.
 
-    The system tells the main thread alone that time is up; in another thread there is no limit.
+    An import is not broken off either: half of a library would spoil every later call in this process. The system tells the
+    main thread alone that time is up; in another thread there is no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     over = False
+    outside = sys._getframe(2)  # beyond this generator and the context manager made of it
+    began_s = looked_s = time.monotonic()
+    ends_s = began_s + limit_s
 
-    def time_up(number: int, frame: FrameType | None) -> None:
-        if not over:
+    def look(number: int, frame: FrameType | None) -> None:
+        nonlocal looked_s, ends_s
+        since_s, looked_s = looked_s, time.monotonic()
+        if looked_s - began_s < MOST_IMPORT_S and _imports(frame, outside):
+            ends_s += looked_s - since_s
+        elif looked_s >= ends_s and not over:
             raise TimeUp
 
-    began_s = time.monotonic()
-    handler = signal.signal(signal.SIGALRM, time_up)
-    before_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
+    handler = signal.signal(signal.SIGALRM, look)
+    before_s, every_s = signal.setitimer(signal.ITIMER_REAL, min(limit_s, _LOOK_S), _LOOK_S)
     try:
         try:
             yield
@@ -95,3 +105,12 @@ def limited(limit_s: float) -> Iterator[None]:
         if before_s:  # somebody else's alarm goes on where it was
             left_s = before_s - (time.monotonic() - began_s)
             signal.setitimer(signal.ITIMER_REAL, max(left_s, 1e-6), every_s)
+
+
+def _imports(frame: FrameType | None, outside: FrameType) -> bool:
+    """Whether the code of `frame` runs because a module is being imported by what `outside` has called."""
+    while frame is not None and frame is not outside:
+        if frame.f_code.co_filename == _IMPORTS:
+            return True
+        frame = frame.f_back
+    return False

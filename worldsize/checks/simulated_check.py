@@ -85,13 +85,13 @@ def _pass(exercise: str, functions: tuple[Callable, ...], draws: Any, number: in
         played.draws.seed(f"pass {number} {played.draws.random()}")
 
     begins_with = played.draws.getstate()
-    kept = _Kept(played)
+    kept = KeptResults(played)
     fn, *more = functions
     verdict = run_check(exercise, kept, fn, *more)
     return SimulatedPass(begins_with, verdict, tuple(kept.results), reordered=number > 0)
 
 
-class _Kept:
+class KeptResults:
     """The simulated arena, whose results over the fabric are kept."""
 
     def __init__(self, arena: SimulatedArena) -> None:
