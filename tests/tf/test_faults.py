@@ -135,6 +135,7 @@ def wait_for_a_peer(task):
 """
 
 
+@SOAK
 def test_a_kernel_that_is_killed_leaves_no_process_and_no_file(tmp_path):
     with Kernel(tmp_path) as kernel:
         printed(kernel.run(CELL))
