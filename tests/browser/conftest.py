@@ -18,7 +18,7 @@ from tests.support.lab06 import ADDED, write
 from tests.support.lab_page import LabTab, Tab, chromium
 from tests.support.lab_server import LabServer
 
-RUN_S = 250
+RUN_S = 500  # a bound against a hang
 
 
 @dataclass

@@ -11,10 +11,10 @@ from tests.support.lab06 import ADDED, LONG, outputs, write
 from tests.support.lab_page import LabTab, Tab
 from tests.support.step_through import StepThrough, cells_that_show_nothing, live_hosts, missing_pictures
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 SOAK = pytest.mark.soak
-RUN_S = 250
+RUN_S = 500
 OUTPUT = ".jp-OutputArea-output"
 ERRORS = ", ".join(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.{kind}']" for kind in ("error", "stderr"))
 COMPLAINTS = ("Error displaying widget", "Javascript Error", "Traceback")
