@@ -16,7 +16,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "02": {"worlds": [2, 4], "tensor_bytes": 100_000, "tries": 2, "bare_largest": 8_000_000},
     "03": {"forward_s": 0.01, "backward_s": 0.02, "micro_batches": [4, 8, 16], "rows": 4},
     "04": {"epochs": 3, "images_count": 317, "sweep": [6, 96, 384]},
-    "05": {"workers": 4, "worlds": [1, 2, 4], "pool": 6, "work_s": 0.01},
+    "05": {"workers": 4, "worlds": [1, 2, 4], "pool": 6, "work_s": 0.01, "trainings": 3},
     "06": {"worlds": [2, 4], "large_bytes": 400_000, "bare_bytes": 1_000_000, "simulated_worlds": [2, 4, 16, 64]},
     "07": {"steps": 12, "updates": 24, "work_s": 0.01},
     "08": {"per_replica": 4, "mobile_steps": 2, "mobile_epochs": 1},
