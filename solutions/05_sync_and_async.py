@@ -5,7 +5,7 @@
 # to say how old a gradient is when it is applied, and what its age does; and to compare ways of training fairly: by
 # seconds, each at its own best learning rate, over several seeds.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
 
 # %% [markdown]
 # ![Timeline of 9 ranks over 1.49 s: rank 1 computes 4.3 times as long as the others; rank 0 waits …](../labs/covers/05.png)
@@ -883,7 +883,8 @@ def raced(name, pace):
     """(rate, [seconds of fresh seeds]) of a server at its best; None where an exercise is not yet written."""
     rates = [0.025, 0.05, 0.1, 0.2]
     try:
-        return time_at_best_rate(training(name, pace), goal, rates, seeds=range(1, 1 + trainings), fresh=range(11, 11 + trainings))
+        fresh = range(11, 11 + trainings)
+        return time_at_best_rate(training(name, pace), goal, rates, seeds=range(1, 1 + trainings), fresh=fresh)
     except NotYet:
         return None
 
