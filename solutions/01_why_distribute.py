@@ -43,6 +43,8 @@ allowed = 0.2
 most_images = 1024
 team = 8
 target = 0.75
+alone_steps = 300
+team_steps = 120
 
 # %%
 lab, check = open_lab("01")
@@ -861,7 +863,7 @@ knobs(
 # the same learning rate. Every few steps they look at the test images.
 
 # %%
-plans = [(32, 300, 20), (32 * team, 120, 10)]  # images a step, steps, steps between two looks
+plans = [(32, alone_steps, 20), (32 * team, team_steps, 10)]  # images a step, steps, steps between two looks
 
 def learn(fabric):
     """(step, accuracy) at every look, and what the model says of the test images at each."""

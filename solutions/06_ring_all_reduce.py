@@ -27,6 +27,7 @@ worlds = [2, 4, 8]
 large_bytes = 4_000_000
 small_bytes = 1_000
 bare_bytes = 16_000_000
+simulated_worlds = [2, 4, 8, 16, 64, 256, 1024]
 
 # %%
 lab, check = open_lab("06")
@@ -634,7 +635,6 @@ lab.measure("busbw", busbw.get((max(worlds), "your ring")))
 
 # %%
 elements = 51_200  # a multiple of 1024, so that all chunks are alike
-many = [2, 4, 8, 16, 64, 256, 1024]
 in_simulation = {"one server": parameter_server, "your ring": ring_all_reduce}
 
 def simulated_s(all_reduce, n, link):
@@ -645,14 +645,14 @@ def simulated_s(all_reduce, n, link):
 # %%
 lab.predict(
     "thousand",
-    f"{many[-1]:,} ranks, {4 * elements / 1e3:.0f} kB: how many times as long as your ring does one server take?",
+    f"{simulated_worlds[-1]:,} ranks, {4 * elements / 1e3:.0f} kB: how many times as long as your ring does one server take?",
     "times",
 )
 
 # %%
 real = {n: race(n, [4 * elements], slow, in_simulation) for n in worlds}
 print("real runs are done; now simulated ones", flush=True)
-simulated = {name: [(n, simulated_s(fn, n, slow)) for n in many] for name, fn in in_simulation.items()}
+simulated = {name: [(n, simulated_s(fn, n, slow)) for n in simulated_worlds] for name, fn in in_simulation.items()}
 lab.measure("thousand", times(simulated["one server"][-1][1], simulated["your ring"][-1][1]))
 for name, points in simulated.items():
     for n, seconds in points[: len(worlds)]:
@@ -662,7 +662,7 @@ for name, points in simulated.items():
 # %%
 figures.curves(
     [figures.Curve(name, [(n, real[n][name][0]) for n in worlds], simulated=simulated[name]) for name in in_simulation],
-    f"Do real and simulated ranks agree, and what becomes of the ring's lead at {many[-1]:,} ranks?",
+    f"Do real and simulated ranks agree, and what becomes of the ring's lead at {simulated_worlds[-1]:,} ranks?",
     x="ranks", y="time of an all-reduce (s)", log=True,
 )
 
@@ -674,7 +674,7 @@ figures.curves(
 # %%
 def thousand(largest_world=1024, bandwidth="20 MB/s", latency="100 us"):
     link = Link(bandwidth, latency)
-    ladder = [n for n in many if n <= largest_world]
+    ladder = [n for n in simulated_worlds if n <= largest_world]
     rows = {name: [(n, simulated_s(fn, n, link)) for n in ladder] for name, fn in in_simulation.items()}
     return figures.curves(
         [figures.Curve(name, simulated=points) for name, points in rows.items()],

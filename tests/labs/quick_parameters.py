@@ -10,15 +10,17 @@ from typing import Any
 
 QUICK: dict[str, dict[str, Any]] = {
     "00": {},
-    "01": {"rounds": 4, "most_workers": 8, "most_images": 256},
+    "01": {
+        "batch": 128, "rounds": 4, "most_workers": 8, "most_images": 256, "target": 0.5, "alone_steps": 80, "team_steps": 30,
+    },
     "02": {"worlds": [2, 4], "tensor_bytes": 100_000, "tries": 2, "bare_largest": 8_000_000},
     "03": {"forward_s": 0.01, "backward_s": 0.02, "micro_batches": [4, 8, 16], "rows": 4},
     "04": {"epochs": 3, "images_count": 317, "sweep": [6, 96, 384]},
-    "05": {"workers": 4, "worlds": [1, 2, 4], "pool": 6, "work_s": 0.01},
-    "06": {"worlds": [2, 4], "large_bytes": 400_000, "bare_bytes": 1_000_000},
+    "05": {"workers": 4, "worlds": [1, 2, 4], "pool": 6, "work_s": 0.01, "trainings": 3},
+    "06": {"worlds": [2, 4], "large_bytes": 400_000, "bare_bytes": 1_000_000, "simulated_worlds": [2, 4, 16, 64]},
     "07": {"steps": 12, "updates": 24, "work_s": 0.01},
     "08": {"per_replica": 4, "mobile_steps": 2, "mobile_epochs": 1},
-    "09": {"closures": 40, "updates": 60},
+    "09": {"closures": 40, "updates": 60, "launches": 1},
     "10": {"images_count": 128, "batch": 32, "steps": 1, "epochs": 3},
     "11": {"layers": 8, "width": 64, "wide_width": 128, "long_steps": 4, "bucket_counts": [1, 2, 4, 8]},
     "12": {

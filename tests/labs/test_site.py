@@ -99,6 +99,7 @@ def seen(browser: Any, site: tuple) -> Seen:
         for size, scheme in ON_BOTH if site[2] is SOME else [*ON_BOTH, *SWAPPED]:
             said, page, context = looked_at(browser, site, name, size, scheme)
             beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            said = list(said)  # before axe, which asks for style sheets by itself
             faults = [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in ("serious", "critical")]
             context.close()
             serious = [(fault["id"], fault["nodes"][0]["target"]) for fault in faults]
