@@ -22,8 +22,9 @@ from worldsize.links import Link
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages, WaitsInBackward
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.interleaving import Interleaving
-from worldsize.simulate.own_state import GeneratorsUsed, OwnState, TimeIsUp, WaitsOutside
+from worldsize.simulate.own_state import GeneratorsUsed, OwnState
 from worldsize.simulate.topology import Clocks
+from worldsize.simulate.watch import TimeIsUp, WaitsOutside
 from worldsize.simulate.world import World
 
 MOST_MESSAGES = 200_000
