@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 from worldsize.grade import course
@@ -10,6 +11,7 @@ from worldsize.grade.host.arena import SandboxArena
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking.marking import MarkingTask, mark
+from worldsize.grade.marking.releases import releases
 from worldsize.grade.marking.rows import GradeRow
 
 SEED = 7
@@ -21,10 +23,16 @@ def arena_of(sandbox: Sandbox, *sources: str, limits: Limits | None = None) -> S
 
 
 @functools.cache
+def _releases() -> dict[str, str]:
+    return releases(_labs())
+
+
+@functools.cache
 def _labs() -> dict[str, course.CourseLab]:
     return course.load(Path(__file__).resolve().parents[2])
 
 
 def mark_here(sandbox: Sandbox, path: Path, lab: str, student: str = "anna", seed: int = SEED) -> GradeRow:
-    """Mark a file as a worker of a batch does, but in this process: no worker has to start."""
-    return mark(MarkingTask(student, lab, str(path), f"{student}/{path.name}"), _labs(), sandbox, seed)
+    """Mark a file as a batch does, but in this process: no worker has to start."""
+    row = mark(MarkingTask(student, lab, str(path), f"{student}/{path.name}"), _labs(), sandbox, seed)
+    return replace(row, release=_releases()[lab])
