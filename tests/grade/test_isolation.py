@@ -57,6 +57,7 @@ MORE = {
     "a signal that is counted": ("kill", "1, 40"),
     "a signal that is counted, to a thread": ("tgkill", "1, 1, 40"),
     "a limit set": ("prlimit64", "0, 7, ROOM, 0"),
+    "a timer of its processor time": ("setitimer", "1, ROOM, 0"),
     "others' limits": ("prlimit64", "2, 7, 0, ROOM"),
     "dumps of its memory": ("prctl", "4, 1, 0, 0, 0"),
     "a terminal's input": ("ioctl", "1, 21522, ROOM"),
