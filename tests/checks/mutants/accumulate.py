@@ -86,15 +86,15 @@ answers.twin("divides_the_sum_of_the_gradients_at_the_end", {
 }, of=asks_for_each_loss_and_packs_them_all)
 # Right values: a mean of what is a mean already changes nothing.
 answers.mistake("averages_after_every_part", {
-    "loss.backward()": """
-        (loss / task["parts"]).backward()
-        for p_ in learning(model):
-            p_.grad = all_reduce(fabric, gradient(p_)) / fabric.world_size
-    """,
     """
         for p in learning(model):
             p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)
     """: "",
+    "loss.backward()": """
+        (loss / task["parts"]).backward()
+        for p in learning(model):
+            p.grad = all_reduce(fabric, gradient(p)) / fabric.world_size
+    """,
 }, "the gradients travel 4 times a step, after every micro-batch")
 answers.mistake("forgets_the_parts", {'(task["parts"] * fabric.world_size)': "fabric.world_size"},
     "The step is 4 times the mean gradient", "micro-batches' gradients add up")

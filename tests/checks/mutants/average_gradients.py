@@ -138,8 +138,14 @@ answers.mistake("puts_the_means_into_the_list", {
 }, "the numbers are right, but another tensor was put into the list in its place", "Write into it")
 answers.mistake("gives_them_other_data", {"gradient.nan_to_num_()": "gradient.data = gradient.nan_to_num()"},
     "the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
-answers.mistake("binds_the_name_anew", {"gradient.nan_to_num_()": "gradient = gradient.nan_to_num()"},
-    "The mean was returned, but the gradient itself is as it was: work in place")
+answers.mistake("binds_the_name_anew", {
+    "for gradient in gradients:": "found = []\nfor gradient in gradients:",
+    "gradient.nan_to_num_()": "gradient = gradient.nan_to_num()",
+    "    all_reduce(fabric, gradient)": """
+            found.append(all_reduce(fabric, gradient))
+        return found
+    """,
+}, "The mean was returned, but the gradient itself is as it was: work in place")
 answers.mistake("through_float32", {
     "gradient.nan_to_num_()": "weighed = gradient.float().nan_to_num_()",
     "all_reduce(fabric, gradient)": "gradient.copy_(all_reduce(fabric, weighed))",

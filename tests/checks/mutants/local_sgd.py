@@ -154,8 +154,11 @@ answers.mistake("counts_from_1", {"range(rounds)": "range(1, rounds + 1)"},
     "train_locally: expected a round from 0 to 2, got 3")
 answers.mistake("leaves_out_the_last_round", {"range(rounds)": "range(rounds - 1)"},
     "3 ranks, 6 weights", "These are the weights of the round before: the last outer step is missing")
-answers.mistake("returns_the_last_ends", {"return weights": "return mean(fabric, end)"},
-    "rate 0.", "the ranks' ends in the last round, averaged: its outer step was not taken")
+answers.mistake("returns_the_last_ends", {
+    "end = train_locally(weights.clone(), number)": "end = mean(fabric, train_locally(weights.clone(), number))",
+    "weights - mean(fabric, end)": "weights - end",
+    "return weights": "return end",
+}, "rate 0.", "the ranks' ends in the last round, averaged: its outer step was not taken")
 answers.mistake("averages_the_buffer_too",
     {"buffer = momentum * buffer + gradient": "buffer = mean(fabric, momentum * buffer + gradient)"},
     "the weights are right, but all ranks together sent", "2 x", "Two all-reduces a round")

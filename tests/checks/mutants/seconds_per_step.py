@@ -126,11 +126,9 @@ answers.mistake("reads_the_start_once", {
     """
         synchronize()
         before = clock()
-        step()
     """: """
         if len(seconds) <= warm_up:
             before = clock()
-        step()
     """,
 }, "The clock was read once before all steps: read it again before each")
 answers.mistake("takes_the_total", {"statistics.median": "sum"}, "This is the sum of the steps")
@@ -139,11 +137,14 @@ answers.mistake("reads_twice_after_the_step", {
         synchronize()
         before = clock()
         step()
+    """: "step()",
+    """
         synchronize()
+        seconds
     """: """
-        step()
         synchronize()
         before = clock()
+        seconds
     """,
 }, "No time passed between the two readings: call step() between them")
 answers.mistake("returns_all_of_them", {"statistics.median(seconds[warm_up:])": "seconds[warm_up:]"}, "got 5 values")
@@ -154,28 +155,11 @@ answers.mistake("returns_nothing", {"return statistics": "statistics"}, "got Non
 LAUNCH = "This is how long it takes to launch a step: step() came back, and its work went on."
 
 
-answers.mistake("never_synchronizes", {
-    """
-        synchronize()
-        before = clock()
-        step()
-        synchronize()
-    """: """
-        before = clock()
-        step()
-    """,
-}, LAUNCH, "synchronize() was never called")
+answers.mistake("never_synchronizes", {"synchronize()\nbefore": "before", "step()\nsynchronize()": "step()"},
+    LAUNCH, "synchronize() was never called")
 answers.mistake("names_it_and_does_not_call_it", {
-    """
-        synchronize()
-        before = clock()
-        step()
-        synchronize()
-    """: """
-        before = clock()
-        step()
-        synchronize
-    """,
+    "synchronize()\nbefore": "before",
+    "step()\nsynchronize()": "step()\nsynchronize",
 }, LAUNCH, "synchronize() was never called")
 answers.mistake("synchronizes_before_the_step_alone", {"step()\nsynchronize()": "step()"},
     LAUNCH, "Synchronize between step() and the reading that ends it")
@@ -183,25 +167,17 @@ answers.mistake("reads_the_clock_and_then_synchronizes", {
     """
         step()
         synchronize()
-        seconds.append(clock() - before)
     """: """
         step()
         after = clock()
         synchronize()
-        seconds.append(after - before)
     """,
+    "clock() - before": "after - before",
 }, LAUNCH, "Synchronize between step() and the reading that ends it")
 answers.mistake("synchronizes_after_all_steps", {
-    """
-        synchronize()
-        before = clock()
-        step()
-        synchronize()
-    """: """
-        before = clock()
-        step()
-    """,
-    "return statistics": "synchronize()\nreturn statistics",
+    "synchronize()\nbefore": "before",
+    "step()\nsynchronize()": "step()",
+    "return": "synchronize()\nreturn",
 }, LAUNCH)
 
 

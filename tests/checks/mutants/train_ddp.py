@@ -27,30 +27,6 @@ def my_device():
     return torch.device("cpu")
 
 
-def train(
-    data, epochs, batch_size, rate, build, loss, wrap=DistributedDataParallel, new_order=True, forget=True, scale=1.0,
-    move_batches=True, **ways,
-):  # fmt: skip
-    device = my_device()
-    dataset = TensorDataset(data["x"], data["y"])
-    sampler = DistributedSampler(dataset, **ways)
-    loader = DataLoader(dataset, batch_size, sampler=sampler)
-    model, history = wrap(build(data).to(device)), []
-    optimizer = torch.optim.SGD(model.parameters(), rate)
-    for epoch in range(epochs):
-        if new_order:
-            sampler.set_epoch(epoch)
-        for x, y in loader:
-            if forget:
-                optimizer.zero_grad()
-            if move_batches:
-                x, y = x.to(device), y.to(device)
-            (scale * loss(model(x), y)).backward()
-            optimizer.step()
-        history.append(flat([*model.parameters()]))
-    return history
-
-
 @answers.is_right
 def plain(data, epochs, batch_size, rate, build=line, loss=mse_loss):
     device = my_device()
@@ -181,13 +157,8 @@ answers.mistake("averages_at_the_end_of_an_epoch_only", {
 }, "ranks 0 and 1 end with different weights", "Its forward arms the hooks", "no_sync() disarms them")
 answers.mistake("forgets_the_epoch_and_the_zeros", {"sampler.set_epoch(epoch)": "", "optimizer.zero_grad()": ""},
     "the order of the first one, and the gradients of earlier steps are still there")
-
-
-@answers.is_wrong("Each rank took batch_size // 2 examples in a step: batch_size counts one rank's own")
-def divides_the_batch(data, epochs, batch_size, rate, build=line, loss=mse_loss):
-    return train(data, epochs, batch_size // dist.get_world_size(), rate, build, loss)
-
-
+answers.mistake("divides_the_batch", {"batch_size, sampler": "batch_size // dist.get_world_size(), sampler"},
+    "Each rank took batch_size // 2 examples in a step: batch_size counts one rank's own")
 answers.mistake("drops_the_last_batch", {"sampler=sampler": "sampler=sampler, drop_last=True"},
     "The smaller batch at the end of a share was left out")
 answers.mistake("shuffles_in_the_loader", {"sampler=sampler": "shuffle=True"},

@@ -92,28 +92,10 @@ answers.mistake("saves_on_every_rank", {
 }, "rank 1, 3 epochs, no file yet", "rank 1 saved: the ranks would write into one file at once")
 answers.mistake("never_waits", {"barrier()": ""},
     "rank 1", "It read the file before rank 0 had written it for certain: all wait at barrier() after save")
-answers.mistake("rank_0_waits_alone", {
-    """
-        if rank == 0:
-            save(at)
-        barrier()
-    """: """
-        if rank == 0:
-            save(at)
-            barrier()
-    """,
-}, "rank 1", "rank 0 waits at barrier() while rank 1 trains epoch 1: both would wait for ever")
-answers.mistake("waits_before_it_saves", {
-    """
-        if rank == 0:
-            save(at)
-        barrier()
-    """: """
-        barrier()
-        if rank == 0:
-            save(at)
-    """,
-}, "rank 1", "before rank 0 had written it for certain")
+answers.mistake("rank_0_waits_alone", {"barrier()": "", "save(at)": "save(at)\nbarrier()"},
+    "rank 1", "rank 0 waits at barrier() while rank 1 trains epoch 1: both would wait for ever")
+answers.mistake("waits_before_it_saves", {"barrier()": "", "if rank == 0:": "barrier()\nif rank == 0:"},
+    "rank 1", "before rank 0 had written it for certain")
 answers.mistake("loads_on_rank_0_alone",
     {"begin(model, optimizer, load)": "begin(model, optimizer, load if rank == 0 else lambda: None)"},
     "rank 1, 5 epochs, a file with 2 epochs", "it began anew, although load() gave a checkpoint of 2 epochs")
@@ -143,17 +125,9 @@ answers.mistake("saves_at_the_end", {
     """,
 }, "rank 0 saved 1 time, expected 3: after every epoch")
 answers.mistake("saves_before_the_epoch", {
-    """
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-        barrier()
-    """: """
-        if rank == 0:
-            save({**at, "epoch": epoch + 1})
-        barrier()
-        at = after(at, train_epoch, epoch)
-    """,
+    "at = after(at, train_epoch, epoch)": "",
+    "save(at)": 'save({**at, "epoch": epoch + 1})',
+    "barrier()": "barrier()\nat = after(at, train_epoch, epoch)",
 }, "is not what train_epoch returned. This is what it was before the epoch: save after it")
 answers.mistake("returns_nothing", {"return load()": ""},
     "rank 0: expected the last checkpoint, as load() gives it, got None (does the function return it?)")
@@ -177,15 +151,6 @@ answers.mistake("trains_so_many_more", {'range(at["epoch"], epochs)': 'range(at[
     "a file with 2 epochs", "trained the epochs [2, 3, 4, 5, 6], expected [2, 3, 4]")
 # The barrier stands at the head of an epoch: nobody waits for the last save.
 answers.mistake("waits_once_before_the_training_ends", {
-    """
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-        barrier()
-    """: """
-        barrier()
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-    """,
+    "barrier()": "",
+    "at = after(at, train_epoch, epoch)": "barrier()\nat = after(at, train_epoch, epoch)",
 }, "rank 1", "It read the file before rank 0 had written it for certain")

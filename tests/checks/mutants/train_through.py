@@ -198,15 +198,8 @@ def tries_the_join_alone(start, steps, every, folder):
 
 
 answers.mistake("joins_after_each_step", {
-    """
-        for _ in range(min(every, steps - int(state["step"]))):
-            coordinator.schedule(step)
-        coordinator.join()
-    """: """
-        for _ in range(min(every, steps - int(state["step"]))):
-            coordinator.schedule(step)
-            coordinator.join()
-    """,
+    "coordinator.join()": "",
+    "coordinator.schedule(step)": "coordinator.schedule(step)\ncoordinator.join()",
 }, "each step was joined by itself", "then join once")
 answers.mistake("schedules_again_on_the_old_coordinator", {
     """
