@@ -84,6 +84,7 @@ answers.twin("divides_the_sum_of_the_gradients_at_the_end", {
     """: "list(map(torch.Tensor.backward, losses))",
     "fabric.world_size": 'fabric.world_size * task["parts"]',
 }, of=asks_for_each_loss_and_packs_them_all)
+
 # Right values: a mean of what is a mean already changes nothing.
 answers.mistake("averages_after_every_part", {
     """

@@ -182,6 +182,8 @@ answers.mistake("one_buffer_for_all_sends", {
             handle.wait()
     """,
 }, "changed the tensor of its isend to rank", "before wait()")
+
+
 # ---- wrong values ----------------------------------------------------------------------------
 answers.mistake("forgets_its_own_block", {"return out": "out[me] = 0\nreturn out"},
     "rank 0, row 0: expected rank 0's block 0", "A rank's own block does not travel: copy it")

@@ -67,6 +67,7 @@ answers.twin("a_line_in_one_over_m", {
     "slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds)":
         "alpha, slope = np.polyfit(1 / sizes, seconds / sizes, 1, w=sizes / seconds)",
 })
+
 answers.mistake("errors_in_seconds", {", w=1 / seconds": ""},
     "left out", "Your line misses the small sizes most", "what makes it care for large ones more?")
 answers.mistake("errors_over_the_square_of_the_size", {"w=1 / seconds": "w=1 / sizes**2"},

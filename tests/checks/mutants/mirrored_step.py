@@ -94,6 +94,7 @@ answers.twin("the_optimizers_other_name", {
     "optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))":
         "optimizer.apply(slopes, model.trainable_variables)",
 })
+
 answers.mistake("means_of_its_own",
     {"tf.reduce_sum(per_example(model, x, y)) / count": "tf.reduce_mean(per_example(model, x, y))"},
     "The step is 2 times", "either each replica takes the mean over its own examples")

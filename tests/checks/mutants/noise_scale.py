@@ -92,6 +92,7 @@ def with_tensors_in_their_own_dtype(steps):
 
 # Unbiased too; only that it varies more.
 answers.twin("from_one_rank_alone", {"small, big)": "squared(gradients[-1]), big)"})
+
 answers.mistake("averages_the_ratios",
     {"sum(noises) / sum(signals)": "np.mean([noise / signal for signal, noise in zip(signals, noises, strict=True)])"},
     "It was divided step by step, and the ratios averaged", "divide once")

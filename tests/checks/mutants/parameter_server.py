@@ -107,6 +107,7 @@ answers.twin("receives_beside_what_it_sends", {
         return total
     """,
 })
+
 answers.mistake("server_forgets_its_own", {"x.clone()": "torch.zeros_like(x) if fabric.world_size > 1 else x.clone()"},
     "Rank 0's own values were never added")
 answers.mistake("workers_return_their_own", {"fabric.recv(x, 0)": "fabric.recv(x.clone(), 0)"},

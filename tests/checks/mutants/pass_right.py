@@ -71,6 +71,7 @@ answers.twin("keeps_it_in_x_once_it_was_taken", {
     "handle.wait()": "handle.wait()\nx.copy_(received)",
     "return received": "return x",
 })
+
 answers.mistake("returns_its_own_tensor", {"return received": "return x"},
     "the rank's own tensor: return the one that was received")
 answers.mistake("passes_to_the_left", {

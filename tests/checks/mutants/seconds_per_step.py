@@ -11,10 +11,6 @@ from tests.checks.mutants import Answers
 answers = Answers("seconds_per_step")
 
 
-def nothing():
-    """In the place of synchronize: what a timer for a CPU does."""
-
-
 @answers.is_right
 def plain(step, clock, synchronize, warm_up, steps):
     seconds = []
@@ -68,32 +64,36 @@ def makes_a_clock_that_waits(step, clock, synchronize, warm_up, steps):
     return statistics.median(seconds)
 
 
-@answers.is_right
-def makes_a_step_that_waits(step, clock, synchronize, warm_up, steps):
-    seconds = []
-    for _ in range(warm_up + steps):
-        nothing()
-        before = clock()
+answers.twin("makes_a_step_that_waits", {
+    "synchronize()\nbefore": "before",
+    "step()\nsynchronize()": "finished_step()",
+    "seconds = []": """
+        def finished_step():
+            step()
+            synchronize()
+
+        seconds = []
+    """,
+})
+answers.twin("synchronizes_more_often_than_it_must", {
+    """
+        synchronize()
+        before
+    """: """
+        synchronize()
+        synchronize()
+        before
+    """,
+    """
         step()
         synchronize()
-        nothing()
-        seconds.append(clock() - before)
-    return statistics.median(seconds[warm_up:])
-
-
-@answers.is_right
-def synchronizes_more_often_than_it_must(step, clock, synchronize, warm_up, steps):
-    synchronize()
-    every = []
-    for _ in range(warm_up + steps):
-        (synchronize(), synchronize())
-        before = clock()
+    """: """
         step()
-        (synchronize(), synchronize())
-        every.append(clock() - before)
-    synchronize()
-    return statistics.median_high(every[warm_up:])
-
+        synchronize()
+        synchronize()
+    """,
+    "median(": "median_high(",
+})
 
 # ---- on every device -------------------------------------------------------------------------
 answers.mistake("counts_the_warm_up", {"seconds[warm_up:]": "seconds"},

@@ -58,43 +58,30 @@ def adds_up_all_shared_gradients_at_once(fabric, task):
     return train(forward, task)
 
 
-@answers.is_right
-def with_hooks_on_the_weights(fabric, task):
-    for k in (0, 1, 5):
-        task["weights"][k].requires_grad_().register_hook(lambda grad: all_reduce(fabric, grad.clone()))
-    scale, shift, up, up_bias, down, down_bias = task["weights"]
+answers.twin("with_hooks_on_the_weights", {
+    'scale, shift, up, up_bias, down, down_bias = task["weights"]': """
+        for k in (0, 1, 5):
+            task["weights"][k].requires_grad_().register_hook(lambda grad: all_reduce(fabric, grad.clone()))
+        scale, shift, up, up_bias, down, down_bias = task["weights"]
+    """,
+    "shared(fabric, scale), shared(fabric, shift)": "scale, shift",
+    "shared(fabric, down_bias)": "down_bias",
+})
+answers.twin("with_a_class_that_gathers_in_autograd", {
+    "def forward(x):": """
+        class Tokens(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return gathered(fabric, x)
 
-    def forward(x):
-        normed = F.layer_norm(x, x.shape[-1:], scale, shift)
-        y = scatter(fabric, F.linear(F.linear(gather(fabric, normed), up, up_bias).relu(), down)) + down_bias
-        return y + x
+            @staticmethod
+            def backward(ctx, grad):
+                return scattered(fabric, grad)
 
-    return train(forward, task)
-
-
-@answers.is_right
-def with_a_class_that_gathers_in_autograd(fabric, task):
-
-    class Tokens(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return gathered(fabric, x)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return scattered(fabric, grad)
-
-    scale, shift, up, up_bias, down, down_bias = task["weights"]
-
-    def forward_(x):
-        normed = F.layer_norm(x, x.shape[-1:], shared(fabric, scale), shared(fabric, shift))
-        y = scatter(fabric, F.linear(F.linear(Tokens.apply(normed), up, up_bias).relu(), down)) + shared(
-            fabric, down_bias
-        )
-        return y + x
-
-    return train(forward_, task)
-
+        def forward(x):
+    """,
+    "gather(fabric, normed)": "Tokens.apply(normed)",
+})
 
 answers.mistake("lets_all_ranks_drift_apart", {
     "shared(fabric, scale), shared(fabric, shift)": "scale, shift",

@@ -111,6 +111,8 @@ answers.mistake("drops_the_latency_of_small_tensors", {
         transfer_s = 2
     """,
 }, "small tensors: latency is nearly all")
+
+
 # ---- wrong: the decision -----------------------------------------------------------------------
 answers.mistake("takes_the_share_of_compute", {"(transfer_s + step_s(batch))": "step_s(batch)"},
     "This keeps communication to that share of the compute; the step is both")

@@ -172,6 +172,8 @@ answers.mistake("who_has_nothing_stays_away", {
             slopes = [torch.zeros_like(slope) for slope in slopes]
     """,
 }, "deadlock")
+
+
 # ---- what travels ----------------------------------------------------------------------------
 answers.mistake("sends_the_weights_at_every_step",
     {"average(fabric, slopes, counts)": "from_rank_0(fabric, weights)\naverage(fabric, slopes, counts)"},
@@ -191,6 +193,8 @@ answers.mistake("tells_rank_0_the_examples", {
                 fabric.recv(share[other], frm=other)
     """,
 }, "the weights are right, but the ranks sent", "Examples and weights stay where they are")
+
+
 # ---- epochs and shares -----------------------------------------------------------------------
 answers.mistake("takes_the_same_order_in_every_epoch", {"batch_size, epoch, rank, n)": "batch_size, 0, rank, n)"},
     "epoch 1 has the batches of epoch 0: give shards another seed in every epoch")
@@ -227,6 +231,8 @@ answers.mistake("one_rank_does_the_work", {
 answers.mistake("leaves_one_example_to_the_last",
     {"shards(len(x), batch_size, epoch, rank, n)": "uneven(len(x), batch_size, epoch, rank, n)"},
     "the ranks took 6, 1 examples: shares differ by one at most")
+
+
 # ---- what is returned ------------------------------------------------------------------------
 answers.mistake("keeps_views", {"return torch.stack(history)": "return flat(weights).expand(len(history), 2)"},
     "All rows are alike: keep a copy of the weights after every step, they change in place")

@@ -107,6 +107,8 @@ answers.mistake("has_no_optimizer", {
         return found
     """,
 }, 'the dict has no "optimizer"')
+
+
 # ---- more of both ------------------------------------------------------------------------------
 answers.mistake("takes_no_optimizer_for_not_given",
     {"kept, weight_bytes, optimizer_bytes": "kept, weight_bytes, optimizer_bytes or 8"},
