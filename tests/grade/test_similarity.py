@@ -32,8 +32,9 @@ def lab() -> course.CourseLab:
 def honest(exercise: str) -> dict[str, str]:
     """The right answers in odd styles that the checks are tested with, but for those that call a helper elsewhere."""
     right = import_module(f"tests.checks.mutants.{exercise}").answers.right
-    sources = {fn.__name__: inspect.getsource(fn).partition("\n")[2] for fn in right}
-    return {name: text for name, text in sources.items() if text.count("\n") > 3}
+    sources = {fn.__name__: inspect.getsource(fn).partition("\n") for fn in right}
+    written_out = {name: text for name, (first, _, text) in sources.items() if first.startswith("@")}  # no edit of another
+    return {name: text for name, text in written_out.items() if text.count("\n") > 3}
 
 
 def disguised(source: str) -> str:

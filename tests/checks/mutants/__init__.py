@@ -1,21 +1,29 @@
 """Solutions known to be wrong, each with words that its verdict must say, and right ones in odd but honest styles.
 
-One module an exercise. `@wrong("words", …)` and `@right` fill that module's lists; the functions are what a student
-might hand in, so they are plain and need nothing but torch.
+One module an exercise. Its functions are what a student might hand in, so they are plain and need nothing but torch.
+`@answers.is_right` and `@answers.is_wrong("words", …)` fill the module's lists with functions that are written out;
+`answers.mistake` adds a wrong one as an edit of a right one: what is replaced by what.
 """
 
 from __future__ import annotations
 
+import inspect
+import linecache
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.abc import InspectLoader
+from textwrap import dedent, indent
 
 Words = str | tuple[str, ...]  # a verdict says it, or one of these
+Edits = dict[str, str]  # what stands once in a function's source, and what replaces it
 
 IN_FLOAT32 = tuple(range(2, 9))  # world sizes at which a mistake with dtypes is harmless, where all inputs are float32
 
 
 def says(mismatch: str, words: Words) -> bool:
-    """Whether a verdict's text holds the words."""
+    """Return whether a verdict's text holds the words."""
     either = (words,) if isinstance(words, str) else words
     return any(one in mismatch for one in either)
 
@@ -32,7 +40,7 @@ class Answers:
     def is_wrong(
         self, *words: Words, harmless_at: tuple[int, ...] = (), chance: bool = False
     ) -> Callable[[Callable], Callable]:
-        """`chance`: what it does differs from run to run, and so do the numbers in its verdict."""
+        """Note a wrong answer. `chance`: its behaviour differs from run to run, and so do the numbers in its verdict."""
 
         def note(fn: Callable) -> Callable:
             self.wrong.append((fn, words, harmless_at))
@@ -45,3 +53,91 @@ class Answers:
     def is_right(self, fn: Callable) -> Callable:
         self.right.append(fn)
         return fn
+
+    def mistake(
+        self, name: str, edits: Edits, *words: Words, of: Callable | None = None, harmless_at: tuple[int, ...] = (),
+        chance: bool = False,
+    ) -> None:  # fmt: skip
+        """Note a wrong answer that is `of`, else the first right answer, with these edits; see `edited`."""
+        fn = edited(of or self.right[0], name, edits)
+        self.is_wrong(*words, harmless_at=harmless_at, chance=chance)(fn)
+
+    def twin(self, name: str, edits: Edits, of: Callable | None = None) -> None:
+        """Note a right answer in the same way."""
+        self.is_right(edited(of or self.right[0], name, edits))
+
+
+def edited(base: Callable, name: str, edits: Edits) -> Callable:
+    """Return the function that `base`'s source defines after the edits, as an attribute of `base`'s module.
+
+    The edits are made one after the other. A text of several lines begins with a line break and is indented like the place
+    where it stands; a line of which nothing is left goes.
+    """
+    source = _source(base)
+    for old, new in edits.items():
+        try:
+            source = _replaced(source, old, new)
+        except ValueError as error:
+            raise ValueError(f"{name}, an edit of {base.__name__}: {error}") from None
+    source = re.sub(r"^def \w+", f"def {name}", source, count=1)
+
+    module = base.__globals__
+    if name in module:
+        raise ValueError(f"{name}, an edit of {base.__name__}: {base.__module__} has this name already")
+    file = _file_of(base.__module__, name)
+    exec(compile(source, file, "exec"), module)
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)  # for tracebacks and inspect.getsource
+    return module[name]
+
+
+def _file_of(module: str, name: str) -> str:
+    """Return the name of a file for an edited function's source, the same in every process that imports its module."""
+    return f"<{module}.{name}>"
+
+
+def _source(fn: Callable) -> str:
+    """Return a function's source without its decorators, wherever its module's loader has it from."""
+    file = fn.__code__.co_filename
+    if file == _file_of(fn.__module__, fn.__name__):
+        lines = linecache.cache[file][2]
+    else:
+        lines = _lines_of(fn.__globals__["__spec__"].loader, fn.__module__)
+    block = inspect.getblock(lines[fn.__code__.co_firstlineno - 1 :])
+    first = next(number for number, line in enumerate(block) if line.startswith("def "))
+    return "".join(block[first:])
+
+
+@lru_cache
+def _lines_of(loader: InspectLoader, module: str) -> list[str]:
+    return loader.get_source(module).splitlines(keepends=True)
+
+
+def _replaced(source: str, old: str, new: str) -> str:
+    old, new = _without_margin(old), _without_margin(new)
+    if old == new:
+        raise ValueError(f"replaces {old!r} by itself")
+
+    places = [match.start() for match in re.finditer(re.escape(old.partition("\n")[0]), source)]
+    places = [place for place in places if source.startswith(_set_in(old, source, place), place)]
+    if len(places) != 1:
+        raise ValueError(f"expected once in its source, found {len(places)} times: {old!r}")
+
+    (start,) = places
+    end = start + len(_set_in(old, source, start))
+    text = _set_in(new, source, start)
+    line_start = source.rfind("\n", 0, start) + 1
+    if not new and not source[line_start:start].strip() and source[end : end + 1] == "\n":
+        start, end = line_start, end + 1
+    return source[:start] + text + source[end:]
+
+
+def _without_margin(text: str) -> str:
+    return dedent(text).strip("\n").rstrip(" ") if text.startswith("\n") else text
+
+
+def _set_in(text: str, source: str, place: int) -> str:
+    """Return the text with its later lines indented like the line of this place, or as far as the place."""
+    before = source[source.rfind("\n", 0, place) + 1 : place]
+    line = before + source[place:].partition("\n")[0]
+    margin = before[: len(line) - len(line.lstrip(" "))]
+    return indent(text, margin).removeprefix(margin)

@@ -19,108 +19,18 @@ def learning(model):
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def in_parts(fabric, task, start=broadcast, divisor=None, pick=learning, each=None):
-    model = network(fabric, task)
-    start(fabric, model.parameters())
-    by = divisor or (lambda parts, n: parts * n)
-
-    def gradients(losses):
-        for loss in losses:
-            loss.backward()
-            if each:
-                each(model)
-        for p in pick(model):
-            p.grad = all_reduce(fabric, gradient(p)) / by(task["parts"], fabric.world_size)
-
-    return train(fabric, task, model, gradients)
-
-
-@answers.is_wrong("the gradients travel 4 times a step, after every micro-batch")
-def averages_after_every_part(fabric, task):
-    """Right values: a mean of what is a mean already changes nothing."""
-
-    def each(model):
-        for p in learning(model):
-            p.grad = all_reduce(fabric, gradient(p)) / fabric.world_size
-
-    model = network(fabric, task)
-    broadcast(fabric, model.parameters())
-
-    def gradients(losses):
-        for loss in losses:
-            (loss / task["parts"]).backward()
-            each(model)
-
-    return train(fabric, task, model, gradients)
-
-
-@answers.is_wrong("The step is 4 times the mean gradient", "micro-batches' gradients add up")
-def forgets_the_parts(fabric, task):
-    return in_parts(fabric, task, divisor=lambda parts, n: n)
-
-
-@answers.is_wrong("The step is 12 times the mean gradient", "nothing was divided")
-def divides_by_nothing(fabric, task):
-    return in_parts(fabric, task, divisor=lambda parts, n: 1)
-
-
-@answers.is_wrong("The step is 0.333 times the mean gradient", "divided twice")
-def divides_twice(fabric, task):
-    return in_parts(fabric, task, divisor=lambda parts, n: parts * n * n)
-
-
-@answers.is_wrong("4 micro-batches count alike: is a gradient zeroed")
-def keeps_the_last_part_alone(fabric, task):
-    model = network(fabric, task)
-    broadcast(fabric, model.parameters())
-
-    def gradients(losses):
-        for loss in losses:
-            model.zero_grad()
-            loss.backward()
-        for p in learning(model):
-            p.grad = all_reduce(fabric, gradient(p)) / fabric.world_size
-
-    return train(fabric, task, model, gradients)
-
-
-@answers.is_wrong("each from random weights of its own")
-def forgets_the_broadcast(fabric, task):
-    return in_parts(fabric, task, start=lambda f, p: None)
-
-
-@answers.is_wrong("steps by its own gradient alone")
-def averages_the_weights(fabric, task):
-    model = network(fabric, task)
-    broadcast(fabric, model.parameters())
-
-    def gradients(losses):
-        for loss in losses:
-            (loss / task["parts"]).backward()
-        for p in model.parameters():
-            all_reduce(fabric, p.data).div_(fabric.world_size)
-
-    return train(fabric, task, model, gradients)
-
-
-@answers.is_wrong("rank 1 does not use layer 2", "it counts as zeros")
-def ignores_unused(fabric, task):
-    return in_parts(fabric, task, pick=lambda model: [p for p in model.parameters() if p.grad is not None])
-
-
-@answers.is_wrong("layers 1 and 2 are tied", "share one tensor")
-def divides_tied_twice(fabric, task):
-    return in_parts(fabric, task, pick=lambda model: [w for w in model.weights if w.requires_grad])
-
-
-@answers.is_wrong("layer 1 is frozen", "frozen tensors are added up")
-def sends_zeros_for_frozen(fabric, task):
-    return in_parts(fabric, task, pick=lambda model: list(model.parameters()))
-
-
 @answers.is_right
 def plain(fabric, task):
-    return in_parts(fabric, task)
+    model = network(fabric, task)
+    broadcast(fabric, model.parameters())
+
+    def gradients(losses):
+        for loss in losses:
+            loss.backward()
+        for p in learning(model):
+            p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)
+
+    return train(fabric, task, model, gradients)
 
 
 @answers.is_right
@@ -131,7 +41,11 @@ def asks_for_each_loss_and_packs_them_all(fabric, task):
     def gradients(losses):
         for _ in range(task["parts"]):
             (next(losses) / task["parts"]).backward()
-        flatten(fabric, model)
+        members = learning(model)
+        flat = torch.cat([gradient(p).flatten() for p in members])
+        all_reduce(fabric, flat).div_(fabric.world_size)
+        for p, part in zip(members, flat.split([p.numel() for p in members]), strict=True):
+            p.grad = part.view_as(p)
 
     return train(fabric, task, model, gradients)
 
@@ -163,84 +77,98 @@ def adds_up_by_itself_in_a_buffer(fabric, task):
     return train(fabric, task, model, gradients)
 
 
-@answers.is_right
-def divides_the_sum_of_the_gradients_at_the_end(fabric, task):
-    model = network(fabric, task)
-    broadcast(fabric, model.parameters())
+answers.twin("divides_the_sum_of_the_gradients_at_the_end", {
+    """
+        for _ in range(task["parts"]):
+            (next(losses) / task["parts"]).backward()
+    """: "list(map(torch.Tensor.backward, losses))",
+    "fabric.world_size": 'fabric.world_size * task["parts"]',
+}, of=asks_for_each_loss_and_packs_them_all)
 
-    def gradients(losses):
-        list(map(torch.Tensor.backward, losses))
-        flatten(fabric, model, by=task["parts"])
-
-    return train(fabric, task, model, gradients)
-
-
-# ---- all graphs at once ----------------------------------------------------------------------
-
+# Right values: a mean of what is a mean already changes nothing.
+answers.mistake("averages_after_every_part", {
+    """
+        for p in learning(model):
+            p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)
+    """: "",
+    "loss.backward()": """
+        (loss / task["parts"]).backward()
+        for p in learning(model):
+            p.grad = all_reduce(fabric, gradient(p)) / fabric.world_size
+    """,
+}, "the gradients travel 4 times a step, after every micro-batch")
+answers.mistake("forgets_the_parts", {'(task["parts"] * fabric.world_size)': "fabric.world_size"},
+    "The step is 4 times the mean gradient", "micro-batches' gradients add up")
+answers.mistake("divides_by_nothing", {' / (task["parts"] * fabric.world_size)': ""},
+    "The step is 12 times the mean gradient", "nothing was divided")
+answers.mistake("divides_twice", {'task["parts"] * fabric.world_size': 'task["parts"] * fabric.world_size**2'},
+    "The step is 0.333 times the mean gradient", "divided twice")
+answers.mistake("keeps_the_last_part_alone", {
+    "loss.backward()": "model.zero_grad()\nloss.backward()",
+    'task["parts"] * fabric.world_size': "fabric.world_size",
+}, "4 micro-batches count alike: is a gradient zeroed")
+answers.mistake("forgets_the_broadcast", {"broadcast(fabric, model.parameters())": ""},
+    "each from random weights of its own")
+answers.mistake("averages_the_weights", {
+    "loss.backward": '(loss / task["parts"]).backward',
+    "learning(model)": "model.parameters()",
+    'p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)':
+        "all_reduce(fabric, p.data).div_(fabric.world_size)",
+}, "steps by its own gradient alone")
+answers.mistake("ignores_unused", {"learning(model)": "[p for p in model.parameters() if p.grad is not None]"},
+    "rank 1 does not use layer 2", "it counts as zeros")
+answers.mistake("divides_tied_twice", {"learning(model)": "[w for w in model.weights if w.requires_grad]"},
+    "layers 1 and 2 are tied", "share one tensor")
+answers.mistake("sends_zeros_for_frozen", {"learning(model)": "list(model.parameters())"},
+    "layer 1 is frozen", "frozen tensors are added up")
 
 AT_ONCE = ("forward and backward: the weights are right, but on rank 0", "of 4 micro-batches were in memory at once")
 
 
-def at_once(fabric, task, back):
-    model = network(fabric, task)
-    broadcast(fabric, model.parameters())
-
-    def gradients(losses):
-        back(losses)
-        flatten(fabric, model)
-
-    return train(fabric, task, model, gradients)
-
-
-@answers.is_wrong(*AT_ONCE)
-def one_backward_of_the_sum_of_all_losses(fabric, task):
-    return at_once(fabric, task, lambda losses: (sum(losses) / task["parts"]).backward())
-
-
-@answers.is_wrong(*AT_ONCE)
-def one_loss_of_all_parts(fabric, task):
-    return at_once(fabric, task, lambda losses: torch.stack(list(losses)).mean().backward())
-
-
-@answers.is_wrong(*AT_ONCE)
-def a_list_of_losses_first(fabric, task):
-    def back(losses):
-        for loss in list(losses):
-            (loss / task["parts"]).backward()
-
-    return at_once(fabric, task, back)
-
-
-@answers.is_wrong(*AT_ONCE)
-def a_running_total_that_goes_back_once(fabric, task):
-    def back(losses):
+answers.mistake("one_backward_of_the_sum_of_all_losses", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: "sum(losses).backward()",
+}, *AT_ONCE)
+answers.mistake("one_loss_of_all_parts", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: "torch.stack(list(losses)).sum().backward()",
+}, *AT_ONCE)
+answers.mistake("a_list_of_losses_first", {"for loss in losses:": "for loss in list(losses):"}, *AT_ONCE)
+answers.mistake("a_running_total_that_goes_back_once", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
         total = 0.0
         for loss in losses:
-            total = total + loss / task["parts"]
+            total = total + loss
         total.backward()
-
-    return at_once(fabric, task, back)
-
-
-@answers.is_wrong("on rank 0", "of 2 micro-batches were in memory at once")
-def always_one_loss_ahead(fabric, task):
-    def back(losses):
+    """,
+}, *AT_ONCE)
+answers.mistake("always_one_loss_ahead", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
         before = next(losses)
         for loss in losses:
-            (before / task["parts"]).backward()
+            before.backward()
             before = loss
-        (before / task["parts"]).backward()
-
-    return at_once(fabric, task, back)
-
-
-@answers.is_wrong("4 micro-batches count alike")
-def leaves_the_last_part_out(fabric, task):
-    """One too few: the last one is asked for and never goes back."""
-
-    def back(losses):
+        before.backward()
+    """,
+}, "on rank 0", "of 2 micro-batches were in memory at once")
+# One too few: the last one is asked for and never goes back.
+answers.mistake("leaves_the_last_part_out", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
         for number, loss in enumerate(losses):
             if number < task["parts"] - 1:
-                (loss / task["parts"]).backward()
-
-    return at_once(fabric, task, back)
+                loss.backward()
+    """,
+}, "4 micro-batches count alike")

@@ -19,38 +19,83 @@ def gather(fabric, x, bounds, way=1, steps=None):
         handle.wait()
 
 
-@answers.is_wrong("which rank 1 owns", "These are still rank 0's own: rank 1's slice never arrived", "Is the last one missing?")
-def leaves_out_the_last_step(fabric, x, bounds):
-    gather(fabric, x, bounds, steps=max(fabric.world_size - 2, 0))
-
-
-@answers.is_wrong("which does not own them: a rank passed on a slice that it had not received yet", harmless_at=(2,))
-def always_sends_its_own_guess(fabric, x, bounds):
+@answers.is_right
+def the_usual_way(fabric, x, bounds):
+    """In step s, rank r passes on the slice of rank r - s."""
     n, rank = fabric.world_size, fabric.rank
-    start = x.clone()
     for step in range(n - 1):
-        handle = fabric.isend(start[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
         fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
         handle.wait()
 
 
-@answers.is_wrong("never arrived")
-def gathers_into_a_copy(fabric, x, bounds):
-    whole = x.clone()
-    gather(fabric, whole, bounds)
-    return whole
-
-
-@answers.is_wrong("Values of several ranks were added up here: an all-gather copies what arrives")
-def adds_instead_of_copying(fabric, x, bounds):
+@answers.is_right
+def to_the_left(fabric, x, bounds):
     n, rank = fabric.world_size, fabric.rank
     for step in range(n - 1):
-        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+        handle = fabric.isend(x[slice(*bounds[(rank + step) % n])], (rank - 1) % n)
+        fabric.recv(x[slice(*bounds[(rank + step + 1) % n])], (rank + 1) % n)
+        handle.wait()
+    return x
+
+
+@answers.is_right
+def waits_for_all_handles_at_the_end(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    handles = []
+    for step in range(n - 1):
+        handles.append(fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n, tag=step))
+        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n, tag=step)
+    for handle in handles:
+        handle.wait()
+
+
+@answers.is_right
+def rank_0_receives_first(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n - 1):
+        out, into = x[slice(*bounds[(rank - step) % n])], x[slice(*bounds[(rank - step - 1) % n])]
+        if rank:
+            fabric.send(out, (rank + 1) % n)
+        fabric.recv(into, (rank - 1) % n)
+        if not rank:
+            fabric.send(out, (rank + 1) % n)
+
+
+@answers.is_right
+def copies_what_has_landed(fabric, x, bounds):
+    n, rank = fabric.world_size, fabric.rank
+    carried = x[slice(*bounds[rank])].clone()
+    for step in range(n - 1):
+        start, stop = bounds[(rank - step - 1) % n]
+        landing = x.new_empty(stop - start)
+        handle = fabric.isend(carried, (rank + 1) % n)
+        fabric.recv(landing)
+        handle.wait()
+        x[start:stop] = carried = landing
+
+
+answers.mistake("leaves_out_the_last_step", {"range(n - 1)": "range(n - 2)"},
+    "which rank 1 owns", "These are still rank 0's own: rank 1's slice never arrived", "Is the last one missing?")
+answers.mistake("always_sends_its_own_guess", {
+    "for step": "start = x.clone()\nfor step",
+    "fabric.isend(x[": "fabric.isend(start[",
+}, "which does not own them: a rank passed on a slice that it had not received yet", harmless_at=(2,))
+answers.mistake("gathers_into_a_copy", {
+    "n, rank = fabric.world_size, fabric.rank": "n, rank, x = fabric.world_size, fabric.rank, x.clone()",
+    "    handle.wait()": """
+            handle.wait()
+        return x
+    """,
+}, "never arrived")
+answers.mistake("adds_instead_of_copying", {
+    "fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)": """
         into = x[slice(*bounds[(rank - step - 1) % n])]
         landing = torch.empty_like(into)
         fabric.recv(landing, (rank - 1) % n)
         into += landing
-        handle.wait()
+    """,
+}, "Values of several ranks were added up here: an all-gather copies what arrives")
 
 
 @answers.is_wrong("messages hold the whole tensor: rank 0 sends 2 x the tensor, where 0.67 x is enough")
@@ -92,21 +137,15 @@ def gathers_and_broadcasts(fabric, x, bounds):
                 fabric.recv(x[slice(*part)], 0)
 
 
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send)", "Receive before you wait")
-def sends_first_everywhere(fabric, x, bounds):
-    n, rank = fabric.world_size, fabric.rank
-    for step in range(n - 1):
-        fabric.send(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
-        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
-
-
-@answers.is_wrong("failed", "ValueError: recv on rank", "Receive into a tensor like the one")
-def takes_all_chunks_for_equal(fabric, x, bounds):
-    n, rank = fabric.world_size, fabric.rank
-    size = bounds[rank][1] - bounds[rank][0]
-    equal = [(start, start + size) for start, _ in bounds]
-    if n > 1:
-        gather(fabric, x, equal)
+answers.mistake("sends_first_everywhere", {"handle = fabric.isend": "fabric.send", "handle.wait()": ""},
+    "deadlock: rank 0 waits for 1 (send)", "Receive before you wait")
+answers.mistake("takes_all_chunks_for_equal", {
+    "n, rank = fabric.world_size, fabric.rank": """
+        n, rank = fabric.world_size, fabric.rank
+        size = bounds[rank][1] - bounds[rank][0]
+        bounds = [(start, start + size) for start, _ in bounds]
+    """,
+}, "failed", "ValueError: recv on rank", "Receive into a tensor like the one")
 
 
 @answers.is_wrong("no process group is here")
@@ -114,28 +153,6 @@ def leaves_it_to_the_framework(fabric, x, bounds):
     dist.init_process_group("gloo")
     for owner, part in enumerate(bounds):
         dist.broadcast(x[slice(*part)], owner)
-
-
-@answers.is_right
-def the_usual_way(fabric, x, bounds):
-    gather(fabric, x, bounds)
-
-
-@answers.is_right
-def to_the_left(fabric, x, bounds):
-    gather(fabric, x, bounds, way=-1)
-    return x
-
-
-@answers.is_right
-def waits_for_all_handles_at_the_end(fabric, x, bounds):
-    n, rank = fabric.world_size, fabric.rank
-    handles = []
-    for step in range(n - 1):
-        handles.append(fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n, tag=step))
-        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n, tag=step)
-    for handle in handles:
-        handle.wait()
 
 
 @answers.is_wrong("the values are right, but it takes 15 rounds of messages where 8 are enough", harmless_at=(2, 3, 4))
@@ -175,12 +192,8 @@ def a_slice_goes_all_the_way_before_the_next_starts(fabric, x, bounds):
                 fabric.recv(x[slice(*part)], sender)
 
 
-@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
-def forgets_to_wait(fabric, x, bounds):
-    n, rank = fabric.world_size, fabric.rank
-    for step in range(n - 1):
-        fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
-        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
+answers.mistake("forgets_to_wait", {"handle = fabric": "fabric", "handle.wait()": ""},
+    "ended with an isend that nobody waited for: call its wait()")
 
 
 @answers.is_wrong("changed the tensor of its isend to rank", "before wait()")
@@ -198,51 +211,21 @@ def receives_into_what_it_sends(fabric, x, bounds):
         x[start:stop] = room[: stop - start]
 
 
-@answers.is_wrong(
-    "3 ranks, 7 elements of float64", "expected float32[", "Receive into a tensor like the one",
-    harmless_at=IN_FLOAT32,
-)
-def buffers_are_float32(fabric, x, bounds):
-    n, rank = fabric.world_size, fabric.rank
-    for step in range(n - 1):
-        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
+answers.mistake("buffers_are_float32", {
+    "fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)": """
         start, stop = bounds[(rank - step - 1) % n]
         landing = torch.empty(stop - start)
         fabric.recv(landing, (rank - 1) % n)
         x[start:stop] = landing
-        handle.wait()
+    """,
+}, "3 ranks, 7 elements of float64", "expected float32[", "Receive into a tensor like the one", harmless_at=IN_FLOAT32)
 
 
 @answers.is_wrong("of float64", "which rank", "owns: expected", harmless_at=IN_FLOAT32)
 def sends_as_float32(fabric, x, bounds):
     whole = x.float()
-    gather(fabric, whole, bounds)
+    the_usual_way(fabric, whole, bounds)
     start, stop = bounds[fabric.rank]
     own = x[start:stop].clone()
     x.copy_(whole)
     x[start:stop] = own
-
-
-@answers.is_right
-def rank_0_receives_first(fabric, x, bounds):
-    n, rank = fabric.world_size, fabric.rank
-    for step in range(n - 1):
-        out, into = x[slice(*bounds[(rank - step) % n])], x[slice(*bounds[(rank - step - 1) % n])]
-        if rank:
-            fabric.send(out, (rank + 1) % n)
-        fabric.recv(into, (rank - 1) % n)
-        if not rank:
-            fabric.send(out, (rank + 1) % n)
-
-
-@answers.is_right
-def copies_what_has_landed(fabric, x, bounds):
-    n, rank = fabric.world_size, fabric.rank
-    carried = x[slice(*bounds[rank])].clone()
-    for step in range(n - 1):
-        start, stop = bounds[(rank - step - 1) % n]
-        landing = x.new_empty(stop - start)
-        handle = fabric.isend(carried, (rank + 1) % n)
-        fabric.recv(landing)
-        handle.wait()
-        x[start:stop] = carried = landing

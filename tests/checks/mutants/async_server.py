@@ -10,253 +10,20 @@ from tests.checks.mutants._letters import STOP, dismiss, letter, opened
 answers = Answers("async_server")
 
 
-def begin(fabric, weights):
-    """Sends the first weights; returns the workers and a letter to receive into."""
-    workers = range(1, fabric.world_size)
-    for worker in workers:
-        fabric.send(letter(0, weights), to=worker)
-    return workers, letter(0, weights)
-
-
-@answers.is_wrong("the server waits for a gradient, and rank", "There is no barrier here")
-def waits_for_all_of_them(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness, senders = [], []
-    for version in range(updates):
-        senders.append(fabric.recv(box))
-        base, gradient = opened(box)
-        weights -= rate * gradient
-        staleness.append(version - base)
-        if len(set(senders)) == len(workers):
-            for worker in senders:
-                fabric.send(letter(version + 1, weights), to=worker)
-            senders = []
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-@answers.is_wrong("after 0 gradients the server waits for rank", "receive from anyone")
-def takes_the_workers_in_turn(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates):
-        worker = workers[-1 - version % len(workers)]
-        fabric.recv(box, frm=worker)
-        base, gradient = opened(box)
-        weights -= rate * gradient
-        staleness.append(version - base)
-        fabric.send(letter(version + 1, weights), to=worker)
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-@answers.is_wrong("got the weights of version 0 in a letter that says version 1")
-def answers_before_it_updates(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates):
-        worker = fabric.recv(box)
-        fabric.send(letter(version + 1, weights), to=worker)
-        base, gradient = opened(box)
-        weights -= rate * gradient
-        staleness.append(version - base)
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-@answers.is_wrong("got the versions [0, 0", "first update, then answer")
-def numbers_the_letter_before_the_update(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates):
-        worker = fabric.recv(box)
-        base, gradient = opened(box)
-        weights -= rate * gradient
-        staleness.append(version - base)
-        fabric.send(letter(version, weights), to=worker)
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-@answers.is_wrong("the server sends to rank", "answer only who waits")
-def tells_everybody_of_every_update(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates):
-        fabric.recv(box)
-        base, gradient = opened(box)
-        weights -= rate * gradient
-        staleness.append(version - base)
-        for worker in workers:
-            fabric.send(letter(version + 1, weights), to=worker)
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-def serve(fabric, weights, updates, step, age=lambda version, base: version - base, busy=None):
-    """A right server but for its `step(weights, gradient, age)`, its `age` and who it takes for `busy`."""
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates):
-        worker = fabric.recv(box)
-        base, gradient = opened(box)
-        staleness.append(age(version, base))
-        step(weights, gradient, version - base)
-        fabric.send(letter(version + 1, weights), to=worker)
-    dismiss(fabric, weights, workers if busy is None else busy)
-    return weights, staleness
-
-
-def descend(rate, scaled):
-    def step(weights, gradient, age):
-        weights -= (rate / max(1, age) if scaled else rate) * gradient
-
-    return step
-
-
-@answers.is_wrong("every gradient counts 1/2. There is no mean here")
-def averages_over_the_workers(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate / (fabric.world_size - 1), scaled))
-
-
-@answers.is_wrong("the staleness of gradient 1 of 6", "is 0, got 1")
-def counts_its_own_update_as_staleness(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, scaled), lambda version, base: version + 1 - base)
-
-
-@answers.is_wrong("the staleness of gradient", "it was computed on version", "applied to version")
-def returns_the_versions(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, scaled), lambda version, base: version)
-
-
-@answers.is_wrong("every gradient was added", "weights -= …")
-def climbs(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(-rate, scaled))
-
-
-@answers.is_wrong("3 workers, scaled=True", "expected 0.", "with scaled=True the rate of this update is divided by that")
-def never_scales(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, False))
-
-
-@answers.is_wrong("expected 1 times", "and the whole rate holds")
-def always_scales(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, True))
-
-
-@answers.is_wrong("3 workers, scaled=True", "a gradient of the newest weights has staleness 0")
-def divides_by_the_staleness_and_one(fabric, weights, updates, rate, scaled=False):
-    def step(weights, gradient, age):
-        weights -= (rate / (age + 1) if scaled else rate) * gradient
-
-    return serve(fabric, weights, updates, step)
-
-
-@answers.is_wrong("tells rank 1 to stop, which computes: take its gradient first")
-def stops_workers_that_compute(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, scaled), busy=[])
-
-
-@answers.is_wrong("had a gradient under way when the 6 updates were done", "It only has to be received")
-def applies_what_comes_after_the_end(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates + len(workers)):
-        worker = fabric.recv(box)
-        base, gradient = opened(box)
-        staleness.append(version - base)
-        descend(rate, scaled)(weights, gradient, version - base)
-        fabric.send(letter(version + 1 if version < updates else STOP, weights), to=worker)
-    return weights, staleness[:updates]
-
-
-@answers.is_wrong("the server has ended, and a worker still waits for it")
-def leaves_without_a_word(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates):
-        worker = fabric.recv(box)
-        base, gradient = opened(box)
-        weights -= rate * gradient
-        staleness.append(version - base)
-        fabric.send(letter(version + 1, weights), to=worker)
-    return weights, staleness
-
-
-@answers.is_wrong("expected two values, the weights and what the contract asks besides, got a tensor")
-def returns_the_weights_alone(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, scaled))[0]
-
-
-@answers.is_wrong("expected float32[9], which is what `out` is, got float32[8]")
-def sends_weights_without_a_version(fabric, weights, updates, rate, scaled=False):
-    workers = range(1, fabric.world_size)
-    for worker in workers:
-        fabric.send(weights, to=worker)
-    box, sent, staleness = letter(0, weights), dict.fromkeys(workers, 0), []
-    for version in range(updates):
-        worker = fabric.recv(box)
-        weights -= rate * opened(box)[1]
-        staleness.append(version - sent[worker])
-        sent[worker] = version + 1
-        fabric.send(weights, to=worker)
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-@answers.is_wrong("rank 0 changed the tensor of its isend to rank")
-def writes_into_the_letter_that_is_still_being_sent(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    out, staleness, under_way = letter(0, weights), [], []
-    for version in range(updates):
-        worker = fabric.recv(box)
-        base, gradient = opened(box)
-        staleness.append(version - base)
-        descend(rate, scaled)(weights, gradient, version - base)
-        out.copy_(letter(version + 1, weights))
-        under_way.append(fabric.isend(out, to=worker))
-    for handle in under_way:
-        handle.wait()
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-@answers.is_wrong("rank 0 ended with an isend that nobody waited for")
-def never_waits_for_its_answers(fabric, weights, updates, rate, scaled=False):
-    workers, box = begin(fabric, weights)
-    staleness = []
-    for version in range(updates):
-        worker = fabric.recv(box)
-        base, gradient = opened(box)
-        staleness.append(version - base)
-        descend(rate, scaled)(weights, gradient, version - base)
-        fabric.isend(letter(version + 1, weights), to=worker)
-    dismiss(fabric, weights, workers)
-    return weights, staleness
-
-
-@answers.is_wrong("3 workers, scaled=True", "ZeroDivisionError")
-def divides_by_a_staleness_of_nought(fabric, weights, updates, rate, scaled=False):
-    def step(weights, gradient, age):
-        weights -= (rate / age if scaled else rate) * gradient
-
-    return serve(fabric, weights, updates, step)
-
-
-@answers.is_wrong("counts 0 times, expected 1 times", "It was received and never applied")
-def returns_the_weights_that_it_was_given(fabric, weights, updates, rate, scaled=False):
-    newest = weights.clone()
-    return weights, serve(fabric, newest, updates, descend(rate, scaled))[1]
-
-
-@answers.is_wrong("the staleness of gradient", "it was computed on version", "applied to version")
-def takes_the_last_letter_to_anybody_for_the_base(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, scaled), lambda version, base: 0)
-
-
 @answers.is_right
 def plain(fabric, weights, updates, rate, scaled=False):
-    return serve(fabric, weights, updates, descend(rate, scaled))
+    workers, box, staleness = range(1, fabric.world_size), letter(0, weights), []
+    for worker in workers:
+        fabric.send(letter(0, weights), to=worker)
+    for version in range(updates):
+        worker = fabric.recv(box)
+        base, gradient = opened(box)
+        age = version - base
+        weights -= (rate / max(1, age) if scaled else rate) * gradient
+        staleness.append(age)
+        fabric.send(letter(version + 1, weights), to=worker)
+    dismiss(fabric, weights, workers)
+    return weights, staleness
 
 
 @answers.is_right
@@ -320,3 +87,97 @@ def serves_by_a_function_of_its_own(fabric, weights, updates, rate, scaled=False
     ages = list(map(one_update, range(updates)))
     dismiss(fabric, weights, workers)
     return weights, ages
+
+
+answers.mistake("waits_for_all_of_them", {
+    "for version in range(updates):": "senders = []\nfor version in range(updates):",
+    "worker = fabric.recv(box)": "senders.append(fabric.recv(box))",
+    "fabric.send(letter(version + 1, weights), to=worker)": """
+        if len(set(senders)) == len(workers):
+            for worker in senders:
+                fabric.send(letter(version + 1, weights), to=worker)
+            senders = []
+    """,
+}, "the server waits for a gradient, and rank", "There is no barrier here")
+answers.mistake("takes_the_workers_in_turn",
+    {"worker = fabric.recv(box)": "worker = workers[-1 - version % len(workers)]\nfabric.recv(box, frm=worker)"},
+    "after 0 gradients the server waits for rank", "receive from anyone")
+answers.mistake("answers_before_it_updates", {
+    "worker = fabric.recv(box)": "worker = fabric.recv(box)\nfabric.send(letter(version + 1, weights), to=worker)",
+    "staleness.append(age)\nfabric.send(letter(version + 1, weights), to=worker)": "staleness.append(age)",
+}, "got the weights of version 0 in a letter that says version 1")
+answers.mistake("numbers_the_letter_before_the_update", {"letter(version + 1, weights)": "letter(version, weights)"},
+    "got the versions [0, 0", "first update, then answer")
+answers.mistake("tells_everybody_of_every_update", {
+    "fabric.send(letter(version + 1, weights), to=worker)": """
+        for worker in workers:
+            fabric.send(letter(version + 1, weights), to=worker)
+    """,
+}, "the server sends to rank", "answer only who waits")
+answers.mistake("averages_over_the_workers",
+    {"(rate / max(1, age) if scaled else rate)": "(rate / max(1, age) if scaled else rate) / len(workers)"},
+    "every gradient counts 1/2. There is no mean here")
+answers.mistake("counts_its_own_update_as_staleness", {"staleness.append(age)": "staleness.append(age + 1)"},
+    "the staleness of gradient 1 of 6", "is 0, got 1")
+answers.mistake("returns_the_versions", {"staleness.append(age)": "staleness.append(version)"},
+    "the staleness of gradient", "it was computed on version", "applied to version")
+answers.mistake("climbs", {"weights -=": "weights +="}, "every gradient was added", "weights -= …")
+answers.mistake("never_scales", {"(rate / max(1, age) if scaled else rate)": "rate"},
+    "3 workers, scaled=True", "expected 0.", "with scaled=True the rate of this update is divided by that")
+answers.mistake("always_scales", {"(rate / max(1, age) if scaled else rate)": "rate / max(1, age)"},
+    "expected 1 times", "and the whole rate holds")
+answers.mistake("divides_by_the_staleness_and_one", {"max(1, age)": "(age + 1)"},
+    "3 workers, scaled=True", "a gradient of the newest weights has staleness 0")
+answers.mistake("stops_workers_that_compute", {"dismiss(fabric, weights, workers)": "dismiss(fabric, weights, [])"},
+    "tells rank 1 to stop, which computes: take its gradient first")
+answers.mistake("applies_what_comes_after_the_end", {
+    "range(updates)": "range(updates + len(workers))",
+    "letter(version + 1, weights)": "letter(version + 1 if version < updates else STOP, weights)",
+    "dismiss(fabric, weights, workers)": "",
+    "return weights, staleness": "return weights, staleness[:updates]",
+}, "had a gradient under way when the 6 updates were done", "It only has to be received")
+answers.mistake("leaves_without_a_word", {"dismiss(fabric, weights, workers)": ""},
+    "the server has ended, and a worker still waits for it")
+answers.mistake("returns_the_weights_alone", {"return weights, staleness": "return weights"},
+    "expected two values, the weights and what the contract asks besides, got a tensor")
+
+
+@answers.is_wrong("expected float32[9], which is what `out` is, got float32[8]")
+def sends_weights_without_a_version(fabric, weights, updates, rate, scaled=False):
+    workers = range(1, fabric.world_size)
+    for worker in workers:
+        fabric.send(weights, to=worker)
+    box, sent, staleness = letter(0, weights), dict.fromkeys(workers, 0), []
+    for version in range(updates):
+        worker = fabric.recv(box)
+        weights -= rate * opened(box)[1]
+        staleness.append(version - sent[worker])
+        sent[worker] = version + 1
+        fabric.send(weights, to=worker)
+    dismiss(fabric, weights, workers)
+    return weights, staleness
+
+
+answers.mistake("writes_into_the_letter_that_is_still_being_sent", {
+    "for version in range(updates):": "out, under_way = letter(0, weights), []\nfor version in range(updates):",
+    "fabric.send(letter(version + 1, weights), to=worker)": """
+        out.copy_(letter(version + 1, weights))
+        under_way.append(fabric.isend(out, to=worker))
+    """,
+    "dismiss(fabric, weights, workers)": """
+        for handle in under_way:
+            handle.wait()
+        dismiss(fabric, weights, workers)
+    """,
+}, "rank 0 changed the tensor of its isend to rank")
+answers.mistake("never_waits_for_its_answers",
+    {"fabric.send(letter(version + 1, weights), to=worker)": "fabric.isend(letter(version + 1, weights), to=worker)"},
+    "rank 0 ended with an isend that nobody waited for")
+answers.mistake("divides_by_a_staleness_of_nought", {"max(1, age)": "age"},
+    "3 workers, scaled=True", "ZeroDivisionError")
+answers.mistake("returns_the_weights_that_it_was_given", {
+    "workers, box, staleness =": "given, weights = weights, weights.clone()\nworkers, box, staleness =",
+    "return weights, staleness": "return given, staleness",
+}, "counts 0 times, expected 1 times", "It was received and never applied")
+answers.mistake("takes_the_last_letter_to_anybody_for_the_base", {"staleness.append(age)": "staleness.append(0)"},
+    "the staleness of gradient", "it was computed on version", "applied to version")

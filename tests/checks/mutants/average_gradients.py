@@ -10,137 +10,11 @@ from worldsize.fabric.collectives import all_reduce
 answers = Answers("average_gradients")
 
 
-@answers.is_wrong("These are the gradients added up: n times the mean. Nobody divided")
-def adds_up(fabric, gradients, counts):
+@answers.is_right
+def plain(fabric, gradients, counts):
     for gradient in gradients:
+        gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))
         all_reduce(fabric, gradient)
-
-
-@answers.is_wrong("This is the mean of the ranks' means", "Weigh each rank by its count")
-def means_of_means(fabric, gradients, counts):
-    for gradient in gradients:
-        gradient.copy_(all_reduce(fabric, gradient) / fabric.world_size)
-
-
-@answers.is_wrong("This is the sum over all examples: divide by how many there are")
-def weighs_and_does_not_divide(fabric, gradients, counts):
-    for gradient in gradients:
-        gradient.mul_(counts[fabric.rank])
-        all_reduce(fabric, gradient)
-
-
-@answers.is_wrong("added up and divided by the number of examples: they are means already")
-def divides_means_by_the_examples(fabric, gradients, counts):
-    for gradient in gradients:
-        all_reduce(fabric, gradient).div_(sum(counts))
-
-
-@answers.is_wrong("Weighed by the counts, but divided by the number of ranks, not of examples")
-def weighs_and_divides_by_the_ranks(fabric, gradients, counts):
-    for gradient in gradients:
-        gradient.mul_(counts[fabric.rank])
-        all_reduce(fabric, gradient).div_(fabric.world_size)
-
-
-@answers.is_wrong("The mean was returned, but the gradient itself is as it was: work in place")
-def averages_copies(fabric, gradients, counts):
-    share = counts[fabric.rank] / sum(counts)
-    return [all_reduce(fabric, share * gradient) for gradient in gradients]
-
-
-@answers.is_wrong("Rank 3 has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out")
-def multiplies_nothing_by_zero(fabric, gradients, counts):
-    for gradient in gradients:
-        gradient *= counts[fabric.rank] / sum(counts)
-        all_reduce(fabric, gradient)
-
-
-@answers.is_wrong("the values are right, but all ranks together sent 6 x the gradients", "one all-reduce needs 4 x")
-def everybody_tells_everybody(fabric, gradients, counts):
-    n, rank = fabric.world_size, fabric.rank
-    for gradient in gradients:
-        own = gradient.nan_to_num() * counts[rank] / sum(counts)
-        handles = [fabric.isend(own, to=(rank + k) % n) for k in range(1, n)]
-        gradient.copy_(own)
-        landing = torch.empty_like(own)
-        for k in range(1, n):
-            fabric.recv(landing, frm=(rank - k) % n)
-            gradient += landing
-        for handle in handles:
-            handle.wait()
-
-
-@answers.is_wrong("tensor 1 of the list", "This is still rank 0's own gradient")
-def averages_the_first_alone(fabric, gradients, counts):
-    gradients[0].nan_to_num_().mul_(counts[fabric.rank] / sum(counts))
-    all_reduce(fabric, gradients[0])
-
-
-@answers.is_wrong("deadlock", harmless_at=(1, 2))
-def who_has_nothing_stays_away(fabric, gradients, counts):
-    if counts[fabric.rank] == 0:
-        return
-    for gradient in gradients:
-        gradient *= counts[fabric.rank] / sum(counts)
-        all_reduce(fabric, gradient)
-
-
-def mean(fabric, gradient, counts):
-    mine = counts[fabric.rank]
-    weighed = gradient * (mine / sum(counts)) if mine else torch.zeros_like(gradient)
-    return all_reduce(fabric, weighed)
-
-
-@answers.is_wrong("the numbers are right, but another tensor was put into the list in its place", "Write into it")
-def puts_the_means_into_the_list(fabric, gradients, counts):
-    for k, gradient in enumerate(gradients):
-        gradients[k] = mean(fabric, gradient, counts)
-
-
-@answers.is_wrong("the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
-def gives_them_other_data(fabric, gradients, counts):
-    for gradient in gradients:
-        gradient.data = mean(fabric, gradient, counts)
-
-
-@answers.is_wrong("The mean was returned, but the gradient itself is as it was: work in place")
-def binds_the_name_anew(fabric, gradients, counts):
-    found = []
-    for gradient in gradients:
-        gradient = mean(fabric, gradient, counts)  # noqa: PLW2901 - what is wrong
-        found.append(gradient)
-    return found
-
-
-@answers.is_wrong("These are the right numbers with half of their digits")
-def through_float32(fabric, gradients, counts):
-    for gradient in gradients:
-        gradient.copy_(mean(fabric, gradient.float(), counts))
-
-
-@answers.is_wrong("2 ranks with 0, 3 examples", "gradient is the mean over 0 of 3 examples")
-def weighs_an_empty_share_by_one(fabric, gradients, counts):
-    """Right where the last rank has none, and too long where rank 0 has none: `or 1` in the wrong place."""
-    total = sum(counts) if counts[0] else sum(counts) + 1
-    for gradient in gradients:
-        all_reduce(fabric, gradient.nan_to_num_().mul_(counts[fabric.rank] / total))
-
-
-@answers.is_wrong("ended with an isend that nobody waited for")
-def forgets_to_wait(fabric, gradients, counts):
-    n, rank = fabric.world_size, fabric.rank
-    for gradient in gradients:
-        gradient.nan_to_num_().mul_(counts[rank] / sum(counts))
-        if rank:
-            fabric.isend(gradient.clone(), to=0)
-            fabric.recv(gradient, frm=0)
-            continue
-        landing = torch.empty_like(gradient)
-        for r in range(1, n):
-            fabric.recv(landing, frm=r)
-            gradient += landing
-        for r in range(1, n):
-            fabric.send(gradient, to=r)
 
 
 @answers.is_right
@@ -196,3 +70,103 @@ def counts_travel_along(fabric, gradients, counts):
         flat = torch.cat([weighed, gradient.new_tensor([mine])])
         all_reduce(fabric, flat)
         gradient[:] = (flat[:-1] / flat[-1]).reshape(gradient.shape)
+
+
+answers.mistake("adds_up", {"gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": ""},
+    "These are the gradients added up: n times the mean. Nobody divided")
+answers.mistake("means_of_means", {
+    "gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": "",
+    "all_reduce(fabric, gradient)": "all_reduce(fabric, gradient).div_(fabric.world_size)",
+}, "This is the mean of the ranks' means", "Weigh each rank by its count")
+answers.mistake("weighs_and_does_not_divide",
+    {"gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": "gradient.mul_(counts[fabric.rank])"},
+    "This is the sum over all examples: divide by how many there are")
+answers.mistake("divides_means_by_the_examples", {
+    "gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": "",
+    "all_reduce(fabric, gradient)": "all_reduce(fabric, gradient).div_(sum(counts))",
+}, "added up and divided by the number of examples: they are means already")
+answers.mistake("weighs_and_divides_by_the_ranks", {
+    "gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))":
+        "gradient.mul_(counts[fabric.rank] / fabric.world_size)",
+}, "Weighed by the counts, but divided by the number of ranks, not of examples")
+answers.mistake("averages_copies", {
+    "for gradient in": "gradients = [gradient.clone() for gradient in gradients]\nfor gradient in",
+    "    all_reduce(fabric, gradient)": """
+            all_reduce(fabric, gradient)
+        return gradients
+    """,
+}, "The mean was returned, but the gradient itself is as it was: work in place")
+answers.mistake("multiplies_nothing_by_zero", {".nan_to_num_()": ""},
+    "Rank 3 has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out")
+
+
+@answers.is_wrong("the values are right, but all ranks together sent 6 x the gradients", "one all-reduce needs 4 x")
+def everybody_tells_everybody(fabric, gradients, counts):
+    n, rank = fabric.world_size, fabric.rank
+    for gradient in gradients:
+        own = gradient.nan_to_num() * counts[rank] / sum(counts)
+        handles = [fabric.isend(own, to=(rank + k) % n) for k in range(1, n)]
+        gradient.copy_(own)
+        landing = torch.empty_like(own)
+        for k in range(1, n):
+            fabric.recv(landing, frm=(rank - k) % n)
+            gradient += landing
+        for handle in handles:
+            handle.wait()
+
+
+answers.mistake("averages_the_first_alone", {"in gradients:": "in gradients[:1]:"},
+    "tensor 1 of the list", "This is still rank 0's own gradient")
+answers.mistake("who_has_nothing_stays_away", {
+    "for gradient in gradients:": """
+        if counts[fabric.rank] == 0:
+            return
+        for gradient in gradients:
+    """,
+}, "deadlock", harmless_at=(1, 2))
+
+
+def mean(fabric, gradient, counts):
+    mine = counts[fabric.rank]
+    weighed = gradient * (mine / sum(counts)) if mine else torch.zeros_like(gradient)
+    return all_reduce(fabric, weighed)
+
+
+answers.mistake("puts_the_means_into_the_list", {
+    "for gradient in gradients:": "for k, gradient in enumerate(gradients):",
+    "gradient.nan_to_num_()": "gradients[k] = gradient = gradient.nan_to_num()",
+}, "the numbers are right, but another tensor was put into the list in its place", "Write into it")
+answers.mistake("gives_them_other_data", {"gradient.nan_to_num_()": "gradient.data = gradient.nan_to_num()"},
+    "the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+answers.mistake("binds_the_name_anew", {
+    "for gradient in gradients:": "found = []\nfor gradient in gradients:",
+    "gradient.nan_to_num_()": "gradient = gradient.nan_to_num()",
+    "    all_reduce(fabric, gradient)": """
+            found.append(all_reduce(fabric, gradient))
+        return found
+    """,
+}, "The mean was returned, but the gradient itself is as it was: work in place")
+answers.mistake("through_float32", {
+    "gradient.nan_to_num_()": "weighed = gradient.float().nan_to_num_()",
+    "all_reduce(fabric, gradient)": "gradient.copy_(all_reduce(fabric, weighed))",
+}, "These are the right numbers with half of their digits")
+# Right where the last rank has none, and too long where rank 0 has none: `or 1` in the wrong place.
+answers.mistake("weighs_an_empty_share_by_one", {"sum(counts)": "(sum(counts) if counts[0] else sum(counts) + 1)"},
+    "2 ranks with 0, 3 examples", "gradient is the mean over 0 of 3 examples")
+
+
+@answers.is_wrong("ended with an isend that nobody waited for")
+def forgets_to_wait(fabric, gradients, counts):
+    n, rank = fabric.world_size, fabric.rank
+    for gradient in gradients:
+        gradient.nan_to_num_().mul_(counts[rank] / sum(counts))
+        if rank:
+            fabric.isend(gradient.clone(), to=0)
+            fabric.recv(gradient, frm=0)
+            continue
+        landing = torch.empty_like(gradient)
+        for r in range(1, n):
+            fabric.recv(landing, frm=r)
+            gradient += landing
+        for r in range(1, n):
+            fabric.send(gradient, to=r)

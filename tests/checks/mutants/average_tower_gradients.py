@@ -7,67 +7,9 @@ from tests.checks.mutants import Answers
 answers = Answers("average_tower_gradients")
 
 
-@answers.is_wrong("2 towers", "These are the gradients added up: nobody divided by the number of towers")
-def adds_up(towers):
-    import tensorflow as tf
-
-    return [(tf.add_n([g for g, _ in pairs]), pairs[0][1]) for pairs in zip(*towers, strict=True)]
-
-
-@answers.is_wrong("got None (does the function return it?)")
-def forgets_to_return(towers):
-    import tensorflow as tf
-
-    averaged = []
-    for pairs in zip(*towers, strict=True):
-        averaged.append((tf.reduce_mean(tf.stack([g for g, _ in pairs]), axis=0), pairs[0][1]))
-
-
-@answers.is_wrong("All numbers were averaged into one", "axis 0 after tf.stack", "expected the mean over the towers of shape [3]")
-def no_axis(towers):
-    import tensorflow as tf
-
-    return [(tf.reduce_mean(tf.stack([g for g, _ in pairs])), pairs[0][1]) for pairs in zip(*towers, strict=True)]
-
-
-@answers.is_wrong("expected a list of (gradient, variable), got a list of tensors: where are the variables?")
-def gradients_alone(towers):
-    import tensorflow as tf
-
-    return [tf.reduce_mean(tf.stack([g for g, _ in pairs]), axis=0) for pairs in zip(*towers, strict=True)]
-
-
-@answers.is_wrong("2 towers", "got 8: the towers share the variables")
-def towers_one_after_the_other(towers):
-    return [(g / len(towers), v) for tower in towers for g, v in tower]
-
-
-@answers.is_wrong("3 towers", "Averaged two by two: so the last tower counts half")
-def two_by_two(towers):
-    averaged = towers[0]
-    for tower in towers[1:]:
-        averaged = [((a + b) / 2, v) for (a, v), (b, _) in zip(averaged, tower, strict=True)]
-    return averaged
-
-
-@answers.is_wrong("Divided by the number of variables, not of towers")
-def divides_by_the_variables(towers):
-    return [(sum(g for g, _ in pairs) / len(towers[0]), pairs[0][1]) for pairs in zip(*towers, strict=True)]
-
-
-@answers.is_wrong("2 towers", "This is tower 0's own gradient: the others count too")
-def the_first_tower_alone(towers):
-    return towers[0]
-
-
-@answers.is_wrong("is none of the variables")
-def copies_of_the_variables(towers):
-    import tensorflow as tf
-
-    return [
-        (tf.reduce_mean(tf.stack([g for g, _ in pairs]), axis=0), tf.convert_to_tensor(pairs[0][1]))
-        for pairs in zip(*towers, strict=True)
-    ]
+@answers.is_right
+def means_of_pairs(towers):
+    return [(sum(g for g, _ in pairs) / len(pairs), pairs[0][1]) for pairs in zip(*towers, strict=True)]
 
 
 @answers.is_right
@@ -100,38 +42,6 @@ def one_index_after_the_other(towers):
     return rows()
 
 
-@answers.is_wrong("3 towers", "This is the median over the towers")
-def medians(towers):
-    import tensorflow as tf
-
-    def median(gradients):
-        ordered, half = tf.sort(tf.stack(gradients), axis=0), len(gradients) // 2
-        return (ordered[half] + ordered[-half - 1]) / 2
-
-    return [(median([g for g, _ in pairs]), pairs[0][1]) for pairs in zip(*towers, strict=True)]
-
-
-@answers.is_wrong("variable 3: expected the mean over the towers as float64, got float32")
-def everything_is_float32(towers):
-    import tensorflow as tf
-
-    averaged = []
-    for pairs in zip(*towers, strict=True):
-        total = tf.add_n([tf.cast(g, tf.float32) for g, _ in pairs])
-        averaged.append((total / len(towers), pairs[0][1]))
-    return averaged
-
-
-@answers.is_wrong("expected the variables in the order [0, 1, 2, 3], got [3, 2, 1, 0]")
-def the_last_variable_first(towers):
-    return [(sum(g for g, _ in pairs) / len(pairs), pairs[0][1]) for pairs in zip(*towers, strict=True)][::-1]
-
-
-@answers.is_wrong("1 tower: variable 0", "Divided by 2, whatever the number of towers")
-def two_towers_for_ever(towers):
-    return [(sum(g for g, _ in pairs) / 2, pairs[0][1]) for pairs in zip(*towers, strict=True)]
-
-
 @answers.is_right
 def a_running_mean(towers):
     means = [gradient for gradient, _ in towers[0]]
@@ -151,11 +61,85 @@ def a_dictionary_by_variable(towers):
     return [(tf.math.accumulate_n(gradients) / len(gradients), ref.deref()) for ref, gradients in found.items()]
 
 
-@answers.is_wrong("has no attribute 'numpy'", "use TensorFlow's operations")
-def with_numpy(towers):
-    import numpy as np
+answers.mistake("adds_up", {" / len(pairs)": ""},
+    "2 towers", "These are the gradients added up: nobody divided by the number of towers")
+answers.mistake("forgets_to_return", {"return [": "["}, "got None (does the function return it?)")
+answers.mistake("no_axis", {
+    "sum(g for g, _ in pairs) / len(pairs)": "tf.reduce_mean([g for g, _ in pairs])",
+    "return [": """
+        import tensorflow as tf
 
-    return [(np.mean([g.numpy() for g, _ in pairs], axis=0), pairs[0][1]) for pairs in zip(*towers, strict=True)]
+        return [
+    """,
+}, "All numbers were averaged into one", "axis 0 after tf.stack", "expected the mean over the towers of shape [3]")
+answers.mistake("gradients_alone",
+    {"(sum(g for g, _ in pairs) / len(pairs), pairs[0][1])": "sum(g for g, _ in pairs) / len(pairs)"},
+    "expected a list of (gradient, variable), got a list of tensors: where are the variables?")
+
+
+@answers.is_wrong("2 towers", "got 8: the towers share the variables")
+def towers_one_after_the_other(towers):
+    return [(g / len(towers), v) for tower in towers for g, v in tower]
+
+
+@answers.is_wrong("3 towers", "Averaged two by two: so the last tower counts half")
+def two_by_two(towers):
+    averaged = towers[0]
+    for tower in towers[1:]:
+        averaged = [((a + b) / 2, v) for (a, v), (b, _) in zip(averaged, tower, strict=True)]
+    return averaged
+
+
+answers.mistake("divides_by_the_variables", {"len(pairs)": "len(towers[0])"},
+    "Divided by the number of variables, not of towers")
+
+
+@answers.is_wrong("2 towers", "This is tower 0's own gradient: the others count too")
+def the_first_tower_alone(towers):
+    return towers[0]
+
+
+answers.mistake("copies_of_the_variables", {
+    "pairs[0][1])": "tf.convert_to_tensor(pairs[0][1]))",
+    "return [": """
+        import tensorflow as tf
+
+        return [
+    """,
+}, "is none of the variables")
+
+
+@answers.is_wrong("3 towers", "This is the median over the towers")
+def medians(towers):
+    import tensorflow as tf
+
+    def median(gradients):
+        ordered, half = tf.sort(tf.stack(gradients), axis=0), len(gradients) // 2
+        return (ordered[half] + ordered[-half - 1]) / 2
+
+    return [(median([g for g, _ in pairs]), pairs[0][1]) for pairs in zip(*towers, strict=True)]
+
+
+answers.mistake("everything_is_float32", {
+    "sum(g for g, _ in pairs)": "sum(tf.cast(g, tf.float32) for g, _ in pairs)",
+    "return [": """
+        import tensorflow as tf
+
+        return [
+    """,
+}, "variable 3: expected the mean over the towers as float64, got float32")
+answers.mistake("the_last_variable_first", {"strict=True)]": "strict=True)][::-1]"},
+    "expected the variables in the order [0, 1, 2, 3], got [3, 2, 1, 0]")
+answers.mistake("two_towers_for_ever", {"len(pairs)": "2"},
+    "1 tower: variable 0", "Divided by 2, whatever the number of towers")
+answers.mistake("with_numpy", {
+    "sum(g for g, _ in pairs) / len(pairs)": "np.mean([g.numpy() for g, _ in pairs], axis=0)",
+    "return [": """
+        import numpy as np
+
+        return [
+    """,
+}, "has no attribute 'numpy'", "use TensorFlow's operations")
 
 
 @answers.is_wrong("zip(*towers) gives them variable by variable")

@@ -20,120 +20,6 @@ def every(layers, stages):
     return [[0, *inner, layers] for inner in combinations(range(1, layers), stages - 1)]
 
 
-@answers.is_wrong("there are cuts whose slowest stage takes less", "give or take one: it is their seconds")
-def as_many_layers_each(seconds, stages):
-    return [len(seconds) * s // stages for s in range(stages + 1)]
-
-
-@answers.is_wrong("is the slowest with", "there are cuts whose slowest stage takes less")
-def fills_up_to_the_mean(seconds, stages):
-    edges, filled, mean = [0], 0, sum(seconds) / stages
-    for k, one in enumerate(seconds):
-        left = len(seconds) - k
-        if filled and len(edges) < stages and (filled + one > mean or left == stages - len(edges)):
-            edges.append(k)
-            filled = 0
-        filled += one
-    return [*edges, len(seconds)]
-
-
-@answers.is_wrong("there are cuts whose slowest stage takes less")
-def the_worst_cuts(seconds, stages):
-    return max(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
-
-
-@answers.is_wrong("expected 3 edges for 2 stages, 0 and 4 among them, got [2]")
-def only_the_inner_edges(seconds, stages):
-    return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))[1:-1]
-
-
-@answers.is_wrong("expected a list of 3 whole numbers, got")
-def the_stages_themselves(seconds, stages):
-    edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
-    return [seconds[a:b] for a, b in pairwise(edges)]
-
-
-@answers.is_wrong("there are cuts whose slowest stage takes less")
-def the_least_spread_of_two_ends(seconds, stages):
-    return min(every(len(seconds), stages), key=lambda e: abs(sum(seconds[: e[1]]) - sum(seconds[e[-2] :])))
-
-
-@answers.is_wrong("expected the edges to begin with 0 and to end with 4, the number of layers, got [0, 2, 3]")
-def ends_with_the_last_layer(seconds, stages):
-    edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
-    return [*edges[:-1], len(seconds) - 1]
-
-
-@answers.is_wrong("expected a list of 3 whole numbers, got None (does the function return it?)")
-def forgets_to_return(seconds, stages):
-    every(len(seconds), stages)
-
-
-@answers.is_wrong("layers of [4, 17, 9, 1, 12, 6] s, 4 stages", "with 21 s", "whose slowest stage takes less: 18 s")
-def the_least_sum_of_squares(seconds, stages):
-    return min(every(len(seconds), stages), key=lambda e: sum(sum(seconds[a:b]) ** 2 for a, b in pairwise(e)))
-
-
-@answers.is_wrong("there are cuts whose slowest stage takes less")
-def the_least_spread(seconds, stages):
-    def spread(edges):
-        sums = [sum(seconds[a:b]) for a, b in pairwise(edges)]
-        return max(sums) - min(sums)
-
-    return min(every(len(seconds), stages), key=spread)
-
-
-@answers.is_wrong("there are cuts whose slowest stage takes less")
-def the_fastest_stage_as_slow_as_it_can_be(seconds, stages):
-    return max(every(len(seconds), stages), key=lambda e: min(sum(seconds[a:b]) for a, b in pairwise(e)))
-
-
-@answers.is_wrong("there are cuts whose slowest stage takes less")
-def edges_nearest_to_equal_shares(seconds, stages):
-    edges, so_far = [0], [sum(seconds[:k]) for k in range(len(seconds) + 1)]
-    for stage in range(1, stages):
-        share = so_far[-1] * stage / stages
-        room = range(edges[-1] + 1, len(seconds) - (stages - stage) + 1)
-        edges.append(min(room, key=lambda k: abs(so_far[k] - share)))
-    return [*edges, len(seconds)]
-
-
-@answers.is_wrong("there are cuts whose slowest stage takes less")
-def moves_one_edge_at_a_time(seconds, stages):
-    edges = as_many_layers_each(seconds, stages)
-    while True:
-        best = edges
-        for at in range(1, stages):
-            for step in (-1, 1):
-                other = [*edges[:at], edges[at] + step, *edges[at + 1 :]]
-                if all(a < b for a, b in pairwise(other)) and slowest(seconds, other) < slowest(seconds, best):
-                    best = other
-        if best == edges:
-            return edges
-        edges = best
-
-
-@answers.is_wrong("expected 4 edges for 3 stages, 0 and 5 among them, got [0, 4, 5]")
-def fewer_stages_where_they_are_as_fast(seconds, stages):
-    for limit in range(max(seconds), sum(seconds) + 1):
-        edges, filled = [0], 0
-        for k, one in enumerate(seconds):
-            if filled and filled + one > limit:
-                edges.append(k)
-                filled = 0
-            filled += one
-        if len(edges) <= stages:
-            return [*edges, len(seconds)]
-
-
-@answers.is_wrong("'float' object cannot be interpreted as an integer")
-def for_whole_seconds_alone(seconds, stages):
-    for limit in range(max(seconds), sum(seconds) + 1):
-        for edges in every(len(seconds), stages):
-            if slowest(seconds, edges) <= limit:
-                return edges
-
-
 @answers.is_right
 def tries_every_cut(seconds, stages):
     return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
@@ -202,3 +88,105 @@ def the_last_stage_first(seconds, stages):
         edges = the_last_stage_first(seconds[:start], stages - 1)
         found.append((max(slowest(seconds, edges), sum(seconds[start:])), [*edges, len(seconds)]))
     return min(found)[1]
+
+
+@answers.is_wrong("there are cuts whose slowest stage takes less", "give or take one: it is their seconds")
+def as_many_layers_each(seconds, stages):
+    return [len(seconds) * s // stages for s in range(stages + 1)]
+
+
+@answers.is_wrong("is the slowest with", "there are cuts whose slowest stage takes less")
+def fills_up_to_the_mean(seconds, stages):
+    edges, filled, mean = [0], 0, sum(seconds) / stages
+    for k, one in enumerate(seconds):
+        left = len(seconds) - k
+        if filled and len(edges) < stages and (filled + one > mean or left == stages - len(edges)):
+            edges.append(k)
+            filled = 0
+        filled += one
+    return [*edges, len(seconds)]
+
+
+answers.mistake("the_worst_cuts", {"min(every": "max(every"}, "there are cuts whose slowest stage takes less")
+answers.mistake("only_the_inner_edges", {"slowest(seconds, edges))": "slowest(seconds, edges))[1:-1]"},
+    "expected 3 edges for 2 stages, 0 and 4 among them, got [2]")
+answers.mistake("the_stages_themselves", {
+    "return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))": """
+        edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
+        return [seconds[a:b] for a, b in pairwise(edges)]
+    """,
+}, "expected a list of 3 whole numbers, got")
+answers.mistake("the_least_spread_of_two_ends",
+    {"slowest(seconds, edges)": "abs(sum(seconds[: edges[1]]) - sum(seconds[edges[-2] :]))"},
+    "there are cuts whose slowest stage takes less")
+answers.mistake("ends_with_the_last_layer", {
+    "return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))": """
+        edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
+        return [*edges[:-1], len(seconds) - 1]
+    """,
+}, "expected the edges to begin with 0 and to end with 4, the number of layers, got [0, 2, 3]")
+answers.mistake("forgets_to_return", {"return min": "min"},
+    "expected a list of 3 whole numbers, got None (does the function return it?)")
+answers.mistake("the_least_sum_of_squares",
+    {"slowest(seconds, edges)": "sum(sum(seconds[a:b]) ** 2 for a, b in pairwise(edges))"},
+    "layers of [4, 17, 9, 1, 12, 6] s, 4 stages", "with 21 s", "whose slowest stage takes less: 18 s")
+answers.mistake("the_least_spread", {
+    "return min": """
+        def spread(edges):
+            sums = [sum(seconds[a:b]) for a, b in pairwise(edges)]
+            return max(sums) - min(sums)
+
+        return min
+    """,
+    "lambda edges: slowest(seconds, edges)": "spread",
+}, "there are cuts whose slowest stage takes less")
+answers.mistake("the_fastest_stage_as_slow_as_it_can_be", {
+    "min(every": "max(every",
+    "slowest(seconds, edges)": "min(sum(seconds[a:b]) for a, b in pairwise(edges))",
+}, "there are cuts whose slowest stage takes less")
+
+
+@answers.is_wrong("there are cuts whose slowest stage takes less")
+def edges_nearest_to_equal_shares(seconds, stages):
+    edges, so_far = [0], [sum(seconds[:k]) for k in range(len(seconds) + 1)]
+    for stage in range(1, stages):
+        share = so_far[-1] * stage / stages
+        room = range(edges[-1] + 1, len(seconds) - (stages - stage) + 1)
+        edges.append(min(room, key=lambda k: abs(so_far[k] - share)))
+    return [*edges, len(seconds)]
+
+
+@answers.is_wrong("there are cuts whose slowest stage takes less")
+def moves_one_edge_at_a_time(seconds, stages):
+    edges = as_many_layers_each(seconds, stages)
+    while True:
+        best = edges
+        for at in range(1, stages):
+            for step in (-1, 1):
+                other = [*edges[:at], edges[at] + step, *edges[at + 1 :]]
+                if all(a < b for a, b in pairwise(other)) and slowest(seconds, other) < slowest(seconds, best):
+                    best = other
+        if best == edges:
+            return edges
+        edges = best
+
+
+@answers.is_wrong("expected 4 edges for 3 stages, 0 and 5 among them, got [0, 4, 5]")
+def fewer_stages_where_they_are_as_fast(seconds, stages):
+    for limit in range(max(seconds), sum(seconds) + 1):
+        edges, filled = [0], 0
+        for k, one in enumerate(seconds):
+            if filled and filled + one > limit:
+                edges.append(k)
+                filled = 0
+            filled += one
+        if len(edges) <= stages:
+            return [*edges, len(seconds)]
+
+
+@answers.is_wrong("'float' object cannot be interpreted as an integer")
+def for_whole_seconds_alone(seconds, stages):
+    for limit in range(max(seconds), sum(seconds) + 1):
+        for edges in every(len(seconds), stages):
+            if slowest(seconds, edges) <= limit:
+                return edges

@@ -46,111 +46,12 @@ def fastest(model, found, memory_bytes, size=held, cost=takes):
     return chosen(min(fitting, key=lambda plan: cost(model, plan), default=None))
 
 
-@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "of a GPU (parameters", "Activations have to fit as well")
-def forgets_the_activations(model, gpus, global_batch, memory_bytes):
-    def states(model, plan):
-        parts = memory(Transformer(**model), plan)
-        return sum(parts.values()) - parts["activations"]
-
-    return fastest(model, plans(model, gpus, global_batch), memory_bytes, states)
-
-
-@answers.is_wrong("needs", "GB of a GPU", "there are 80 GB")
-def forgets_that_it_has_to_fit(model, gpus, global_batch, memory_bytes):
-    return fastest(model, plans(model, gpus, global_batch), float("inf"))
-
-
-@answers.is_wrong("needs", "GB of a GPU", "there are 80 GB")
-def each_part_alone_has_to_fit(model, gpus, global_batch, memory_bytes):
-    return fastest(
-        model, plans(model, gpus, global_batch), memory_bytes, lambda m, plan: max(memory(Transformer(**m), plan).values())
-    )
-
-
-@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "s a step, and there is a plan that fits and takes 22.52 s", "recomputed")
-def always_recomputes_everything(model, gpus, global_batch, memory_bytes):
-    return fastest(model, plans(model, gpus, global_batch, recomputed=["whole"]), memory_bytes)
-
-
-@answers.is_wrong("175 B, 1,024 GPUs of 40 GB", "recomputed differ")
-def never_recomputes(model, gpus, global_batch, memory_bytes):
-    return fastest(model, plans(model, gpus, global_batch, recomputed=[""]), memory_bytes)
-
-
-@answers.is_wrong("there is a plan that fits and takes", "differ")
-def as_much_tensor_parallelism_as_a_node_has(model, gpus, global_batch, memory_bytes):
-    most = max(t for t in divisors(gpus) if t <= 8 and model["heads"] % t == 0)
-    return fastest(model, plans(model, gpus, global_batch, tensors=[most]), memory_bytes)
-
-
-@answers.is_wrong("1.3 B, 8 GPUs of 80 GB", "micro_batch differ")
-def one_sequence_at_a_time(model, gpus, global_batch, memory_bytes):
-    return fastest(model, [p for p in plans(model, gpus, global_batch) if p.micro_batch == 1], memory_bytes)
-
-
-@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 22.52 s")
-def the_one_that_needs_least_memory(model, gpus, global_batch, memory_bytes):
-    return fastest(model, plans(model, gpus, global_batch), memory_bytes, cost=held)
-
-
-@answers.is_wrong("175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 22.52 s")
-def the_first_that_fits(model, gpus, global_batch, memory_bytes):
-    fitting = [plan for plan in plans(model, gpus, global_batch) if held(model, plan) <= memory_bytes]
-    return chosen(fitting[0]) if fitting else None
-
-
-@answers.is_wrong("there is a plan that fits and takes", "differ")
-def forgets_the_bubble(model, gpus, global_batch, memory_bytes):
-    def cost(model, plan):
-        parts = seconds(Transformer(**model), plan)
-        return sum(parts.values()) - parts["bubble"]
-
-    return fastest(model, plans(model, gpus, global_batch), memory_bytes, cost=cost)
-
-
-@answers.is_wrong("there is a plan that fits and takes", "differ")
-def powers_of_two_alone(model, gpus, global_batch, memory_bytes):
-    powers = [2**k for k in range(11)]
-    found = [p for p in plans(model, gpus, global_batch) if {p.tensor, p.pipeline, p.micro_batch} <= set(powers)]
-    return fastest(model, found, memory_bytes)
-
-
-@answers.is_wrong("doesn't divide the 6 heads")
-def cuts_a_head(model, gpus, global_batch, memory_bytes):
-    return fastest(model, plans(model, gpus, global_batch, heads=False), memory_bytes)
-
-
-@answers.is_wrong("175 B, 16 GPUs", "no plan fits here; expected None", "there are 80 GB")
-def the_smallest_where_none_fits(model, gpus, global_batch, memory_bytes):
+@answers.is_right
+def the_fastest_that_fits(model, gpus, global_batch, memory_bytes):
     found = list(plans(model, gpus, global_batch))
-    return fastest(model, found, memory_bytes) or chosen(min(found, key=lambda plan: held(model, plan)))
-
-
-@answers.is_wrong("expected a dict, got a Plan: dataclasses.asdict(plan) is one")
-def returns_the_plan_itself(model, gpus, global_batch, memory_bytes):
-    found = fastest(model, plans(model, gpus, global_batch), memory_bytes)
-    return found and Plan(**found, global_batch=global_batch)
-
-
-@answers.is_wrong("zero is 1; only tensor, pipeline, data, micro_batch, recomputed are to be chosen here")
-def shards_the_optimizer_as_well(model, gpus, global_batch, memory_bytes):
-    found = [Plan(**{**asdict(plan), "zero": 1}) for plan in plans(model, gpus, global_batch)]
     fitting = [plan for plan in found if held(model, plan) <= memory_bytes]
-    return asdict(min(fitting, key=lambda plan: takes(model, plan))) if fitting else None
-
-
-@answers.is_wrong("tensor · pipeline · data is", "expected 1024, all the GPUs")
-def leaves_gpus_idle(model, gpus, global_batch, memory_bytes):
-    return fastest(model, plans(model, gpus // 2, global_batch), memory_bytes)
-
-
-@answers.is_wrong("ValueError: training_step: 96 layers don't divide into 64 stages")
-def forgets_that_layers_divide(model, gpus, global_batch, memory_bytes):
-    found = []
-    for t, p in product(divisors(gpus), divisors(gpus)):
-        if gpus % (t * p) == 0 and global_batch % (gpus // (t * p)) == 0:
-            found.append(Plan(t, p, gpus // (t * p), 1, global_batch))
-    return fastest(model, found, memory_bytes)
+    best = min(fitting, key=lambda plan: takes(model, plan), default=None)
+    return chosen(best)
 
 
 @answers.is_right
@@ -205,3 +106,68 @@ def stops_when_a_larger_micro_batch_does_not_fit(model, gpus, global_batch, memo
             if held(model, plan) <= memory_bytes:
                 best[takes(model, plan)] = chosen(plan)
     return best[min(best)] if best else None
+
+
+answers.mistake("forgets_the_activations",
+    {"held(model, plan) <=": 'held(model, plan) - memory(Transformer(**model), plan)["activations"] <='},
+    "175 B, 1,024 GPUs of 80 GB", "of a GPU (parameters", "Activations have to fit as well")
+answers.mistake("forgets_that_it_has_to_fit", {"held(model, plan) <= memory_bytes": "True"},
+    "needs", "GB of a GPU", "there are 80 GB")
+answers.mistake("each_part_alone_has_to_fit", {"held(model, plan)": "max(memory(Transformer(**model), plan).values())"},
+    "needs", "GB of a GPU", "there are 80 GB")
+answers.mistake("always_recomputes_everything", {
+    "list(plans(model, gpus, global_batch))":
+        '[plan for plan in plans(model, gpus, global_batch) if plan.recomputed == "whole"]',
+}, "175 B, 1,024 GPUs of 80 GB", "s a step, and there is a plan that fits and takes 22.52 s", "recomputed")
+answers.mistake("never_recomputes", {
+    "list(plans(model, gpus, global_batch))":
+        '[plan for plan in plans(model, gpus, global_batch) if plan.recomputed == ""]',
+}, "175 B, 1,024 GPUs of 40 GB", "recomputed differ")
+answers.mistake("as_much_tensor_parallelism_as_a_node_has", {
+    "found = list(plans(model, gpus, global_batch))": """
+        most = max(t for t in divisors(gpus) if t <= 8 and model["heads"] % t == 0)
+        found = [plan for plan in plans(model, gpus, global_batch) if plan.tensor == most]
+    """,
+}, "there is a plan that fits and takes", "differ")
+answers.mistake("one_sequence_at_a_time", {
+    "list(plans(model, gpus, global_batch))":
+        "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batch == 1]",
+}, "1.3 B, 8 GPUs of 80 GB", "micro_batch differ")
+answers.mistake("the_one_that_needs_least_memory", {"takes(model, plan)": "held(model, plan)"},
+    "175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 22.52 s")
+answers.mistake("the_first_that_fits",
+    {"min(fitting, key=lambda plan: takes(model, plan), default=None)": "fitting[0] if fitting else None"},
+    "175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 22.52 s")
+answers.mistake("forgets_the_bubble",
+    {"takes(model, plan)": 'takes(model, plan) - seconds(Transformer(**model), plan)["bubble"]'},
+    "there is a plan that fits and takes", "differ")
+answers.mistake("powers_of_two_alone", {
+    "fitting =": """
+        powers = {2**k for k in range(11)}
+        found = [p for p in found if {p.tensor, p.pipeline, p.micro_batch} <= powers]
+        fitting =
+    """,
+}, "there is a plan that fits and takes", "differ")
+answers.mistake("cuts_a_head", {"plans(model, gpus, global_batch)": "plans(model, gpus, global_batch, heads=False)"},
+    "doesn't divide the 6 heads")
+answers.mistake("the_smallest_where_none_fits",
+    {"return chosen(best)": "return chosen(best or min(found, key=lambda plan: held(model, plan)))"},
+    "175 B, 16 GPUs", "no plan fits here; expected None", "there are 80 GB")
+answers.mistake("returns_the_plan_itself", {"return chosen(best)": "return best"},
+    "expected a dict, got a Plan: dataclasses.asdict(plan) is one")
+answers.mistake("shards_the_optimizer_as_well", {
+    "list(plans(model, gpus, global_batch))":
+        '[Plan(**{**asdict(plan), "zero": 1}) for plan in plans(model, gpus, global_batch)]',
+    "return chosen(best)": "return best and asdict(best)",
+}, "zero is 1; only tensor, pipeline, data, micro_batch, recomputed are to be chosen here")
+answers.mistake("leaves_gpus_idle", {"plans(model, gpus, global_batch)": "plans(model, gpus // 2, global_batch)"},
+    "tensor · pipeline · data is", "expected 1024, all the GPUs")
+
+
+@answers.is_wrong("ValueError: training_step: 96 layers don't divide into 64 stages")
+def forgets_that_layers_divide(model, gpus, global_batch, memory_bytes):
+    found = []
+    for t, p in product(divisors(gpus), divisors(gpus)):
+        if gpus % (t * p) == 0 and global_batch % (gpus // (t * p)) == 0:
+            found.append(Plan(t, p, gpus // (t * p), 1, global_batch))
+    return fastest(model, found, memory_bytes)

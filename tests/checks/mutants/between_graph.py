@@ -30,92 +30,18 @@ def run(master, chief, fetches, hooks):
     return diary
 
 
-@answers.is_wrong("expected the variables on /job:ps, got no device", "replica_device_setter that knows the cluster")
-def no_device_setter(config, build):
+@answers.is_right
+def plain(config, build):
     import tensorflow.compat.v1 as tf
 
-    server, chief = server_of(config), config["task"]["index"] == 0
-    with tf.Graph().as_default():
-        return run(server.target, chief, *build(chief))
-
-
-@answers.is_wrong("worker 1: expected operations on /job:worker/task:1, got /job:worker/task:0: that is another worker's")
-def everybody_is_task_0(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief = server_of(config), config["task"]["index"] == 0
-    with tf.Graph().as_default():
-        with setter_of(config, worker_device="/job:worker/task:0"):
-            built = build(chief)
-        return run(server.target, chief, *built)
-
-
-@answers.is_wrong("expected operations on /job:worker/task:0, got /job:worker", "give worker_device")
-def no_worker_device(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief = server_of(config), config["task"]["index"] == 0
-    with tf.Graph().as_default():
-        with tf.device(tf.train.replica_device_setter(cluster=config["cluster"])):
-            built = build(chief)
-        return run(server.target, chief, *built)
-
-
-@answers.is_wrong("worker 1: build was told is_chief = True; worker 1 is not the chief: False")
-def everybody_is_the_chief(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server = server_of(config)
-    with tf.Graph().as_default():
-        with setter_of(config):
-            built = build(True)
-        return run(server.target, True, *built)
-
-
-@answers.is_wrong("Is the session connected? Give MonitoredTrainingSession master=server.target")
-def a_session_of_its_own(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server_of(config)
-    chief = config["task"]["index"] == 0
-    with tf.Graph().as_default():
-        with setter_of(config):
-            built = build(chief)
-        return run("", chief, *built)
-
-
-@answers.is_wrong("the session still runs: has it the hooks?")
-def no_hooks(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief = server_of(config), config["task"]["index"] == 0
-    with tf.Graph().as_default():
-        with setter_of(config):
-            fetches, _ = build(chief)
-        return run(server.target, chief, fetches, [])
-
-
-@answers.is_wrong("steps, until the session stops, got 1")
-def one_step(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief = server_of(config), config["task"]["index"] == 0
+    server, chief, diary = server_of(config), config["task"]["index"] == 0, []
     with tf.Graph().as_default():
         with setter_of(config):
             fetches, hooks = build(chief)
-        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks) as session:
-            return [session.run(fetches)]
-
-
-@answers.is_wrong("expected a list of what each step fetched, got None (does the function return it?)")
-def forgets_to_return(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief = server_of(config), config["task"]["index"] == 0
-    with tf.Graph().as_default():
-        with setter_of(config):
-            built = build(chief)
-        run(server.target, chief, *built)
+        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2) as session:
+            while not session.should_stop():
+                diary.append(session.run(fetches))
+    return diary
 
 
 @answers.is_right
@@ -154,87 +80,12 @@ def creators_of_sessions(config, build):
     return rows
 
 
-@answers.is_wrong("all variables lie on /job:ps/task:0, and there are 2 servers", "deals them out over all")
-def everything_on_the_first_server(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, index = server_of(config), config["task"]["index"]
-
-    def place(op):
-        variable = op.type in ("VarHandleOp", "VariableV2")
-        return "/job:ps/task:0" if variable else f"/job:worker/task:{index}"
-
-    with tf.Graph().as_default():
-        with tf.device(place):
-            built = build(index == 0)
-        return run(server.target, index == 0, *built)
-
-
-@answers.is_wrong("would wait 120 s for a thread that does not end by itself", "stop_grace_period_secs=2")
-def no_grace_period(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief, diary = server_of(config), config["task"]["index"] == 0, []
-    with tf.Graph().as_default():
-        with setter_of(config):
-            fetches, hooks = build(chief)
-        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks) as session:
-            while not session.should_stop():
-                diary.append(session.run(fetches))
-    return diary
-
-
-@answers.is_wrong("worker 1's session would fill the variables, too", "is_chief=True on worker 0, and False on all others")
-def every_session_is_the_chiefs(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief = server_of(config), config["task"]["index"] == 0
-    with tf.Graph().as_default():
-        with setter_of(config):
-            built = build(chief)
-        return run(server.target, True, *built)
-
-
-@answers.is_wrong("worker 0's session waits for somebody to fill the variables", "is_chief=True on worker 0")
-def no_session_is_the_chiefs(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief, diary = server_of(config), config["task"]["index"] == 0, []
-    with tf.Graph().as_default():
-        with setter_of(config):
-            fetches, hooks = build(chief)
-        with tf.train.MonitoredTrainingSession(server.target, False, hooks=hooks, stop_grace_period_secs=2) as session:
-            while not session.should_stop():
-                diary.append(session.run(fetches))
-    return diary
-
-
-@answers.is_wrong("steps, until the session stops, got")
-def notes_every_other_step(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief, diary = server_of(config), config["task"]["index"] == 0, []
-    with tf.Graph().as_default():
-        with setter_of(config):
-            fetches, hooks = build(chief)
-        with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2) as session:
-            while not session.should_stop():
-                session.run(fetches)
-                if not session.should_stop():
-                    diary.append(session.run(fetches))
-    return diary
-
-
-@answers.is_right
-def deals_them_out_the_other_way(config, build):
-    import tensorflow.compat.v1 as tf
-
-    server, chief = server_of(config), config["task"]["index"] == 0
-    turn = iter([1, 0, 1, 0, 1, 0])
-    with tf.Graph().as_default():
+answers.twin("deals_them_out_the_other_way", {
+    "with setter_of(config):": """
+        turn = iter([1, 0, 1, 0, 1, 0])
         with setter_of(config, ps_strategy=lambda op: next(turn)):
-            built = build(chief)
-        return run(server.target, chief, *built)
+    """,
+})
 
 
 @answers.is_right
@@ -256,6 +107,65 @@ def closes_by_hand(config, build):
         finally:
             session.close()
     return diary
+
+
+answers.mistake("no_device_setter", {
+    """
+        with setter_of(config):
+            fetches, hooks = build(chief)
+    """: "fetches, hooks = build(chief)",
+}, "expected the variables on /job:ps, got no device", "replica_device_setter that knows the cluster")
+answers.mistake("everybody_is_task_0", {"setter_of(config)": 'setter_of(config, worker_device="/job:worker/task:0")'},
+    "worker 1: expected operations on /job:worker/task:1, got /job:worker/task:0: that is another worker's")
+answers.mistake("no_worker_device",
+    {"setter_of(config)": 'tf.device(tf.train.replica_device_setter(cluster=config["cluster"]))'},
+    "expected operations on /job:worker/task:0, got /job:worker", "give worker_device")
+answers.mistake("everybody_is_the_chief", {'config["task"]["index"] == 0': "True"},
+    "worker 1: build was told is_chief = True; worker 1 is not the chief: False")
+answers.mistake("a_session_of_its_own", {
+    "server, chief, diary = server_of(config),": "server_of(config)\nchief, diary =",
+    "server.target": '""',
+}, "Is the session connected? Give MonitoredTrainingSession master=server.target")
+answers.mistake("no_hooks", {"hooks=hooks, ": ""}, "the session still runs: has it the hooks?")
+answers.mistake("one_step", {
+    """
+        while not session.should_stop():
+            diary.append(session.run(fetches))
+    """: "diary.append(session.run(fetches))",
+}, "steps, until the session stops, got 1")
+answers.mistake("forgets_to_return", {"return diary": ""},
+    "expected a list of what each step fetched, got None (does the function return it?)")
+
+
+@answers.is_wrong("all variables lie on /job:ps/task:0, and there are 2 servers", "deals them out over all")
+def everything_on_the_first_server(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, index = server_of(config), config["task"]["index"]
+
+    def place(op):
+        variable = op.type in ("VarHandleOp", "VariableV2")
+        return "/job:ps/task:0" if variable else f"/job:worker/task:{index}"
+
+    with tf.Graph().as_default():
+        with tf.device(place):
+            built = build(index == 0)
+        return run(server.target, index == 0, *built)
+
+
+answers.mistake("no_grace_period", {", stop_grace_period_secs=2": ""},
+    "would wait 120 s for a thread that does not end by itself", "stop_grace_period_secs=2")
+answers.mistake("every_session_is_the_chiefs", {"server.target, chief": "server.target, True"},
+    "worker 1's session would fill the variables, too", "is_chief=True on worker 0, and False on all others")
+answers.mistake("no_session_is_the_chiefs", {"server.target, chief": "server.target, False"},
+    "worker 0's session waits for somebody to fill the variables", "is_chief=True on worker 0")
+answers.mistake("notes_every_other_step", {
+    "diary.append(session.run(fetches))": """
+        session.run(fetches)
+        if not session.should_stop():
+            diary.append(session.run(fetches))
+    """,
+}, "steps, until the session stops, got")
 
 
 @answers.is_wrong("Server wants the table of the jobs alone")

@@ -40,146 +40,15 @@ def of_all(parts):
     return loss
 
 
-@answers.is_wrong("This is the mean of the parts' means", "Divide by the examples of all parts of all ranks")
-def averages_the_means_of_the_parts(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y) / len(parts))
-
-
-@answers.is_wrong("the weights are right, but the gradients travel 4 times a step", "stand inside `with ddp.no_sync():`")
-def forgets_no_sync(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, of_all(parts), quiet=False)
-
-
-@answers.is_wrong("the 4 parts went through the model as one batch", "forward and backward, part by part")
-def one_pass_over_all_parts(ddp, optimizer, parts):
-    loss = of_all(parts)
-    optimizer.zero_grad()
-    x, y = (torch.cat(column) for column in zip(*parts, strict=True))
-    loss(ddp(x), y).backward()
-    optimizer.step()
-
-
-@answers.is_wrong("on rank 0 the graphs of 4 micro-batches were in memory at once")
-def one_backward_of_all_losses(ddp, optimizer, parts):
-    loss = of_all(parts)
-    optimizer.zero_grad()
-    sum(loss(ddp(x), y) for x, y in parts).backward()
-    optimizer.step()
-
-
-@answers.is_wrong("This is the mean of the ranks' means", "Divide by the examples of all ranks")
-def counts_its_own_examples_alone(ddp, optimizer, parts):
-    own = sum(len(y) for _, y in parts)
-    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum") / own)
-
-
-@answers.is_wrong("All ranks' first parts count as much as all second ones")
-def counts_the_examples_of_each_place(ddp, optimizer, parts):
-    def loss(outputs, y):
-        examples = torch.tensor(len(y))
-        dist.all_reduce(examples)
-        return cross_entropy(outputs, y, reduction="sum") * dist.get_world_size() / (examples * len(parts))
-
-    in_parts(ddp, optimizer, parts, loss)
-
-
-@answers.is_wrong("The step is 1/2 of what it should be", "DDP divides by the number of ranks")
-def forgets_that_ddp_divides(ddp, optimizer, parts):
-    total = examples_of_all(parts)
-    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum") / total)
-
-
-@answers.is_wrong("The parts' means add up: nothing was divided by the number of parts")
-def adds_up_the_means(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, cross_entropy)
-
-
-@answers.is_wrong("The sums over the examples are divided by the number of ranks alone")
-def divides_by_nothing(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, lambda outputs, y: cross_entropy(outputs, y, reduction="sum"))
-
-
-@answers.is_wrong("Every rank steps by the gradient of its own examples", "outside no_sync()")
-def never_syncs(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, of_all(parts), last=False)
-
-
-@answers.is_wrong("after step 1", "The gradients of the step before are still there")
-def never_zeroes(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, of_all(parts), zero=False)
-
-
-@answers.is_wrong("Only the last part is in the step, divided by all examples")
-def zeroes_between_the_parts(ddp, optimizer, parts):
-    loss = of_all(parts)
-
-    def afresh(outputs, y):
-        optimizer.zero_grad()
-        return loss(outputs, y)
-
-    in_parts(ddp, optimizer, parts, afresh)
-
-
-@answers.is_wrong("The weights have not moved: optimizer.step() comes after the last part")
-def never_steps(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, of_all(parts), step=False)
-
-
-@answers.is_wrong("Is it one optimizer.step(), after the last part")
-def steps_after_every_part(ddp, optimizer, parts):
-    loss = of_all(parts)
-    for x, y in parts:
-        optimizer.zero_grad()
-        loss(ddp(x), y).backward()
-        optimizer.step()
-
-
-@answers.is_wrong("the gradients travel 4 times a step, after every part")
-def goes_forward_outside_no_sync(ddp, optimizer, parts):
-    """no_sync has to stand round the forward: there DDP decides."""
-    loss = of_all(parts)
-    optimizer.zero_grad()
-    for number, (x, y) in enumerate(parts):
-        outputs = ddp(x)
-        with ddp.no_sync() if number < len(parts) - 1 else nullcontext():
-            loss(outputs, y).backward()
-    optimizer.step()
-
-
-@answers.is_wrong("times the gradients' bytes travel a step; expected once")
-def averages_by_hand_after_ddp_has(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, of_all(parts), step=False)
-    for p in ddp.parameters():
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-    optimizer.step()
-
-
-@answers.is_wrong("on rank 0 the graphs of 4 micro-batches were in memory at once")
-def all_forwards_first(ddp, optimizer, parts):
-    loss = of_all(parts)
-    optimizer.zero_grad()
-    *first, last = parts
-    with ddp.no_sync():
-        losses = [loss(ddp(x), y) for x, y in first]
-    losses.append(loss(ddp(last[0]), last[1]))
-    sum(losses).backward()
-    optimizer.step()
-
-
-@answers.is_wrong("The ranks hold different weights", "the last part's backward in sync?")
-def backward_of_each_after_all_forwards(ddp, optimizer, parts):
-    loss = of_all(parts)
-    optimizer.zero_grad()
-    losses = [loss(ddp(x), y) for x, y in parts]
-    for one in losses:
-        one.backward()
-    optimizer.step()
-
-
 @answers.is_right
 def plain(ddp, optimizer, parts):
-    in_parts(ddp, optimizer, parts, of_all(parts))
+    total = examples_of_all(parts)
+    optimizer.zero_grad()
+    for number, (x, y) in enumerate(parts):
+        with nullcontext() if number == len(parts) - 1 else ddp.no_sync():
+            loss = cross_entropy(ddp(x), y, reduction="sum") * dist.get_world_size() / total
+            loss.backward()
+    optimizer.step()
 
 
 @answers.is_right
@@ -236,4 +105,104 @@ def weighs_the_means(ddp, optimizer, parts):
             (cross_entropy(ddp(x), y) * (len(y) * share)).backward()
     x, y = last
     (cross_entropy(ddp(x), y) * (len(y) * share)).backward()
+    optimizer.step()
+
+
+answers.mistake("averages_the_means_of_the_parts", {
+    'cross_entropy(ddp(x), y, reduction="sum") * dist.get_world_size() / total':
+        "cross_entropy(ddp(x), y) / len(parts)",
+}, "This is the mean of the parts' means", "Divide by the examples of all parts of all ranks")
+answers.mistake("forgets_no_sync", {" if number == len(parts) - 1 else ddp.no_sync()": ""},
+    "the weights are right, but the gradients travel 4 times a step", "stand inside `with ddp.no_sync():`")
+
+
+@answers.is_wrong("the 4 parts went through the model as one batch", "forward and backward, part by part")
+def one_pass_over_all_parts(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    x, y = (torch.cat(column) for column in zip(*parts, strict=True))
+    loss(ddp(x), y).backward()
+    optimizer.step()
+
+
+@answers.is_wrong("on rank 0 the graphs of 4 micro-batches were in memory at once")
+def one_backward_of_all_losses(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    sum(loss(ddp(x), y) for x, y in parts).backward()
+    optimizer.step()
+
+
+answers.mistake("counts_its_own_examples_alone", {"dist.get_world_size() / total": "1 / sum(len(y) for _, y in parts)"},
+    "This is the mean of the ranks' means", "Divide by the examples of all ranks")
+answers.mistake("counts_the_examples_of_each_place", {
+    "loss = cross": """
+        examples = torch.tensor(len(y))
+        dist.all_reduce(examples)
+        loss = cross
+    """,
+    "/ total": "/ (examples * len(parts))",
+}, "All ranks' first parts count as much as all second ones")
+answers.mistake("forgets_that_ddp_divides", {" * dist.get_world_size() / total": " / total"},
+    "The step is 1/2 of what it should be", "DDP divides by the number of ranks")
+answers.mistake("adds_up_the_means",
+    {'cross_entropy(ddp(x), y, reduction="sum") * dist.get_world_size() / total': "cross_entropy(ddp(x), y)"},
+    "The parts' means add up: nothing was divided by the number of parts")
+answers.mistake("divides_by_nothing", {" * dist.get_world_size() / total": ""},
+    "The sums over the examples are divided by the number of ranks alone")
+answers.mistake("never_syncs", {"nullcontext() if number == len(parts) - 1 else ddp.no_sync()": "ddp.no_sync()"},
+    "Every rank steps by the gradient of its own examples", "outside no_sync()")
+answers.mistake("never_zeroes", {"optimizer.zero_grad()": ""},
+    "after step 1", "The gradients of the step before are still there")
+answers.mistake("zeroes_between_the_parts", {
+    "optimizer.zero_grad()": "",
+    "loss.backward()": "optimizer.zero_grad()\nloss.backward()",
+}, "Only the last part is in the step, divided by all examples")
+answers.mistake("never_steps", {"optimizer.step()": ""},
+    "The weights have not moved: optimizer.step() comes after the last part")
+
+
+@answers.is_wrong("Is it one optimizer.step(), after the last part")
+def steps_after_every_part(ddp, optimizer, parts):
+    loss = of_all(parts)
+    for x, y in parts:
+        optimizer.zero_grad()
+        loss(ddp(x), y).backward()
+        optimizer.step()
+
+
+# no_sync has to stand round the forward: there DDP decides.
+answers.mistake("goes_forward_outside_no_sync", {
+    "with nullcontext()": "outputs = ddp(x)\nwith nullcontext()",
+    "cross_entropy(ddp(x), y": "cross_entropy(outputs, y",
+}, "the gradients travel 4 times a step, after every part")
+answers.mistake("averages_by_hand_after_ddp_has", {
+    "optimizer.step()": """
+        for p in ddp.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        optimizer.step()
+    """,
+}, "times the gradients' bytes travel a step; expected once")
+
+
+@answers.is_wrong("on rank 0 the graphs of 4 micro-batches were in memory at once")
+def all_forwards_first(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    *first, last = parts
+    with ddp.no_sync():
+        losses = [loss(ddp(x), y) for x, y in first]
+    losses.append(loss(ddp(last[0]), last[1]))
+    sum(losses).backward()
+    optimizer.step()
+
+
+@answers.is_wrong("The ranks hold different weights", "the last part's backward in sync?")
+def backward_of_each_after_all_forwards(ddp, optimizer, parts):
+    loss = of_all(parts)
+    optimizer.zero_grad()
+    losses = [loss(ddp(x), y) for x, y in parts]
+    for one in losses:
+        one.backward()
     optimizer.step()

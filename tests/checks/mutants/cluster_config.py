@@ -22,50 +22,12 @@ def place(hosts, ps, rank):
     return {"type": "worker", "index": rank - 1} if rank < servers else {"type": "ps", "index": rank - servers}
 
 
-@answers.is_wrong("expected text, as an environment variable holds it, got a dict", "json.dumps")
-def returns_a_dict(hosts, ps, rank):
-    return {"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank)}
-
-
-@answers.is_wrong("this text is no JSON", "other quotes")
-def pythons_own_text(hosts, ps, rank):
-    return str({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank)})
-
-
-@answers.is_wrong("rank 1", "is worker 0, got index 1", "within its own type")
-def index_over_all_hosts(hosts, ps, rank):
-    return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank) | {"index": rank}})
-
-
-@answers.is_wrong("There is a host of 'chief' in it: every host has one place")
-def chief_is_a_worker_too(hosts, ps, rank):
-    jobs = jobs_of(hosts, ps)
-    return json.dumps({"cluster": jobs | {"worker": hosts[:1] + jobs["worker"]}, "task": place(hosts, ps, rank)})
-
-
-@answers.is_wrong("3 hosts, ps=0", "With ps=0 a slice that ends at -ps is hosts[1:0], which is empty")
-def slices_from_the_end(hosts, ps, rank):
-    jobs = {"chief": hosts[:1], "worker": hosts[1:-ps], "ps": hosts[len(hosts) - ps :]}
-    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
-
-
-@answers.is_wrong("'cluster' has the type 'master'")
-def the_old_name_of_the_chief(hosts, ps, rank):
-    jobs = jobs_of(hosts, ps)
-    jobs["master"] = jobs.pop("chief")
-    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
-
-
-@answers.is_wrong("rank 3", "is a ps, got the type 'worker'")
-def servers_call_themselves_workers(hosts, ps, rank):
+@answers.is_right
+def plain(hosts, ps, rank):
+    servers = len(hosts) - ps
+    jobs = {"chief": hosts[:1], "worker": hosts[1:servers], "ps": hosts[servers:]}
     task = place(hosts, ps, rank)
-    task["type"] = "worker" if task["type"] == "ps" else task["type"]
-    return json.dumps({"cluster": jobs_of(hosts, ps), "task": task})
-
-
-@answers.is_wrong("expected the keys 'cluster' and 'task', got 'chief', 'worker', 'ps', 'task'")
-def types_at_the_top(hosts, ps, rank):
-    return json.dumps(jobs_of(hosts, ps) | {"task": place(hosts, ps, rank)})
+    return json.dumps({"cluster": jobs, "task": task})
 
 
 @answers.is_right
@@ -87,75 +49,8 @@ def built_from_names(hosts, ps, rank):
     return f'{{"cluster": {json.dumps(cluster)}, "task": {{"type": "{names[rank]}", "index": {index}}}}}'
 
 
-@answers.is_wrong("expected 'chief' to be ['node", "to be", "got [['node")
-def a_list_in_a_list(hosts, ps, rank):
-    jobs = {name: [addresses] for name, addresses in jobs_of(hosts, ps).items()}
-    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
-
-
-@answers.is_wrong("'task': expected the index as a whole number, got inf")
-def an_index_without_end(hosts, ps, rank):
-    return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank) | {"index": float("inf")}})
-
-
-@answers.is_wrong("expected the keys 'cluster' and 'task', got 'cluster'")
-def forgets_the_task(hosts, ps, rank):
-    return json.dumps({"cluster": jobs_of(hosts, ps)})
-
-
-@answers.is_wrong("'chief'", "Also one address stands in a list")
-def the_chief_without_a_list(hosts, ps, rank):
-    return json.dumps({"cluster": jobs_of(hosts, ps) | {"chief": hosts[0]}, "task": place(hosts, ps, rank)})
-
-
-@answers.is_wrong("6 hosts, ps=2", "Is a host left out?")
-def one_server_whatever_is_asked(hosts, ps, rank):
-    servers = len(hosts) - ps
-    jobs = {"chief": hosts[:1], "worker": hosts[1:servers], "ps": hosts[servers : servers + 1]}
-    return json.dumps({"cluster": jobs, "task": place(hosts, ps, rank)})
-
-
-@answers.is_right
-def an_index_in_text(hosts, ps, rank):
-    task = place(hosts, ps, rank)
-    return json.dumps({"cluster": jobs_of(hosts, ps), "task": task | {"index": str(task["index"])}})
-
-
-@answers.is_right
-def with_a_key_more(hosts, ps, rank):
-    return json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank), "environment": "cloud"})
-
-
-@answers.is_wrong("'cluster': expected 'chief' to be", "There is a host of")
-def sorts_the_hosts(hosts, ps, rank):
-    in_order = sorted(hosts)
-    task = place(in_order, ps, in_order.index(hosts[rank]))
-    return json.dumps({"cluster": jobs_of(in_order, ps), "task": task})
-
-
-@answers.is_wrong("is ps 0, got index 2", "within its own type")
-def counts_servers_on_from_the_workers(hosts, ps, rank):
-    task = place(hosts, ps, rank)
-    if task["type"] == "ps":
-        task["index"] = rank - 1
-    return json.dumps({"cluster": jobs_of(hosts, ps), "task": task})
-
-
-@answers.is_wrong("expected 'chief' to be ['node", "The port belongs to the address")
-def names_without_ports(hosts, ps, rank):
-    names = [host.partition(":")[0] for host in hosts]
-    return json.dumps({"cluster": jobs_of(names, ps), "task": place(hosts, ps, rank)})
-
-
-@answers.is_wrong("'task': expected a dict with 'type' and 'index', got 'chief:0'")
-def a_task_in_words(hosts, ps, rank):
-    task = place(hosts, ps, rank)
-    return json.dumps({"cluster": jobs_of(hosts, ps), "task": f"{task['type']}:{task['index']}"})
-
-
-@answers.is_wrong("expected text, as an environment variable holds it, got None (does the function return it?)")
-def sets_the_variable_itself(hosts, ps, rank):
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": jobs_of(hosts, ps), "task": place(hosts, ps, rank)})
+answers.twin("an_index_in_text", {'"task": task': '"task": task | {"index": str(task["index"])}'})
+answers.twin("with_a_key_more", {'"task": task': '"task": task, "environment": "cloud"'})
 
 
 @answers.is_right
@@ -168,3 +63,45 @@ def compact_and_sorted_with_tensorflows_other_key(hosts, ps, rank):
 def tuples_and_a_line_end(hosts, ps, rank):
     cluster = {name: tuple(addresses) for name, addresses in jobs_of(hosts, ps).items()}
     return json.dumps({"cluster": cluster, "task": place(hosts, ps, rank)}, ensure_ascii=False) + "\n"
+
+
+answers.mistake("returns_a_dict", {'json.dumps({"cluster": jobs, "task": task})': '{"cluster": jobs, "task": task}'},
+    "expected text, as an environment variable holds it, got a dict", "json.dumps")
+answers.mistake("pythons_own_text", {"json.dumps": "str"}, "this text is no JSON", "other quotes")
+answers.mistake("index_over_all_hosts", {'"task": task': '"task": task | {"index": rank}'},
+    "rank 1", "is worker 0, got index 1", "within its own type")
+answers.mistake("chief_is_a_worker_too", {"hosts[1:servers]": "hosts[:servers]"},
+    "There is a host of 'chief' in it: every host has one place")
+answers.mistake("slices_from_the_end", {"hosts[1:servers]": "hosts[1:-ps]"},
+    "3 hosts, ps=0", "With ps=0 a slice that ends at -ps is hosts[1:0], which is empty")
+answers.mistake("the_old_name_of_the_chief", {'"chief"': '"master"'}, "'cluster' has the type 'master'")
+answers.mistake("servers_call_themselves_workers",
+    {"return": 'task["type"] = "worker" if task["type"] == "ps" else task["type"]\nreturn'},
+    "rank 3", "is a ps, got the type 'worker'")
+answers.mistake("types_at_the_top", {'{"cluster": jobs, "task": task}': 'jobs | {"task": task}'},
+    "expected the keys 'cluster' and 'task', got 'chief', 'worker', 'ps', 'task'")
+answers.mistake("a_list_in_a_list",
+    {'"cluster": jobs': '"cluster": {name: [addresses] for name, addresses in jobs.items()}'},
+    "expected 'chief' to be ['node", "to be", "got [['node")
+answers.mistake("an_index_without_end", {'"task": task': '"task": task | {"index": float("inf")}'},
+    "'task': expected the index as a whole number, got inf")
+answers.mistake("forgets_the_task", {', "task": task': ""}, "expected the keys 'cluster' and 'task', got 'cluster'")
+answers.mistake("the_chief_without_a_list", {"hosts[:1]": "hosts[0]"}, "'chief'", "Also one address stands in a list")
+answers.mistake("one_server_whatever_is_asked", {"hosts[servers:]": "hosts[servers : servers + 1]"},
+    "6 hosts, ps=2", "Is a host left out?")
+answers.mistake("sorts_the_hosts",
+    {"servers =": "rank, hosts = sorted(hosts).index(hosts[rank]), sorted(hosts)\nservers ="},
+    "'cluster': expected 'chief' to be", "There is a host of")
+answers.mistake("counts_servers_on_from_the_workers", {
+    "return": """
+        if task["type"] == "ps":
+            task["index"] = rank - 1
+        return
+    """,
+}, "is ps 0, got index 2", "within its own type")
+answers.mistake("names_without_ports", {"servers =": 'hosts = [host.partition(":")[0] for host in hosts]\nservers ='},
+    "expected 'chief' to be ['node", "The port belongs to the address")
+answers.mistake("a_task_in_words", {'"task": task': "\"task\": f\"{task['type']}:{task['index']}\""},
+    "'task': expected a dict with 'type' and 'index', got 'chief:0'")
+answers.mistake("sets_the_variable_itself", {"return json": 'os.environ["TF_CONFIG"] = json'},
+    "expected text, as an environment variable holds it, got None (does the function return it?)")

@@ -25,54 +25,6 @@ def summed(*numbers):
     return totals
 
 
-@answers.is_wrong("4 ranks, 10 examples", "The padding was counted: 12 predictions of 10 examples", harmless_at=(1,))
-def counts_padded_samples(share, count):
-    right, total = summed(hits(share).sum(), len(share["labels"]))
-    return right / total
-
-
-@answers.is_wrong("The padding was counted: 12 predictions of 10 examples")
-def averages_padded_accuracies(share, count):
-    return float(summed(hits(share).mean())[0]) / dist.get_world_size()
-
-
-@answers.is_wrong("The padding was among the right ones, though they were divided by")
-def divides_padded_hits_by_the_count(share, count):
-    return float(summed(hits(share).sum())[0]) / count
-
-
-@answers.is_wrong("mean of the ranks' accuracies")
-def averages_the_ranks_own(share, count):
-    mine = own(share, count)
-    mean = hits(share)[mine].mean() if mine.any() else 0.0
-    return float(summed(mean)[0]) / dist.get_world_size()
-
-
-@answers.is_wrong("2 ranks, 6 examples", "This is each rank's own accuracy")
-def never_talks(share, count):
-    return float(hits(share)[own(share, count)].mean())
-
-
-@answers.is_wrong("Every rank left its last example out: padding is on some ranks only")
-def drops_the_last_of_every_rank(share, count):
-    kept = hits(share)[:-1] if count % dist.get_world_size() else hits(share)
-    right, total = summed(kept.sum(), len(kept))
-    return right / total
-
-
-@answers.is_wrong("These are the right ones: divide by the number of examples")
-def returns_the_right_ones(share, count):
-    return summed(hits(share)[own(share, count)].sum())[0]
-
-
-@answers.is_wrong("rank 1: expected the accuracy, one number, got None (does every rank return it?)")
-def rank_0_alone_knows(share, count):
-    right = torch.tensor([hits(share)[own(share, count)].sum()])
-    dist.reduce(right, 0)
-    if dist.get_rank() == 0:
-        return float(right) / count
-
-
 @answers.is_right
 def with_a_mask(share, count):
     mine = own(share, count)
@@ -98,30 +50,6 @@ def gathers_all_predictions(share, count):
     return float(torch.stack(everyone, dim=1).flatten()[:count].double().mean())
 
 
-@answers.is_wrong("2 ranks, 6 examples", "This is in percent: expected a part, from 0 to 1")
-def returns_percent(share, count):
-    mine = own(share, count)
-    right, total = summed((hits(share) * mine).sum(), mine.sum())
-    return 100 * right / total
-
-
-@answers.is_wrong("4 ranks, 10 examples", "One padded example was left out: every rank from count % n on has some")
-def leaves_out_the_last_rank_s_padding_alone(share, count):
-    """It takes all padding to lie on the last rank; rank 2 has some too."""
-    last = dist.get_rank() == dist.get_world_size() - 1 and count % dist.get_world_size() > 0
-    kept = hits(share)[:-1] if last else hits(share)
-    right, total = summed(kept.sum(), len(kept))
-    return right / total
-
-
-@answers.is_wrong("Every rank left its last example out")
-def drops_every_incomplete_round(share, count):
-    whole = count // dist.get_world_size()
-    kept = hits(share)[:whole]
-    right, total = summed(kept.sum(), len(kept))
-    return right / total
-
-
 @answers.is_right
 def in_float32_with_two_calls(share, count):
     mine = own(share, count)
@@ -139,12 +67,61 @@ def gathers_objects(share, count):
     return sum(judged) / len(judged)
 
 
-@answers.is_wrong("one with padding alone too? The others wait for it")
-def a_rank_with_padding_alone_goes_home(share, count):
-    places = torch.arange(len(share["labels"])) * dist.get_world_size() + dist.get_rank()
-    own = places < count
-    if not own.any():
-        return 0.0
-    totals = torch.stack([((share["predicted"] == share["labels"]) & own).sum(), own.sum()]).double()
-    dist.all_reduce(totals)
-    return (totals[0] / totals[1]).item()
+answers.mistake("counts_padded_samples", {"mine = own(share, count)": 'mine = torch.ones(len(share["labels"]))'},
+    "4 ranks, 10 examples", "The padding was counted: 12 predictions of 10 examples", harmless_at=(1,))
+
+
+@answers.is_wrong("The padding was counted: 12 predictions of 10 examples")
+def averages_padded_accuracies(share, count):
+    return float(summed(hits(share).mean())[0]) / dist.get_world_size()
+
+
+answers.mistake("divides_padded_hits_by_the_count", {
+    "mine = own(share, count)": "",
+    "(hits(share) * mine).sum(), mine.sum()": "hits(share).sum(), 0",
+    "right / total": "right / count",
+}, "The padding was among the right ones, though they were divided by")
+answers.mistake("averages_the_ranks_own", {
+    "right, total = summed((hits(share) * mine).sum(), mine.sum())":
+        "mean = hits(share)[mine].mean() if mine.any() else 0.0",
+    "right / total": "float(summed(mean)[0]) / dist.get_world_size()",
+}, "mean of the ranks' accuracies")
+answers.mistake("never_talks",
+    {"summed((hits(share) * mine).sum(), mine.sum())": "(hits(share) * mine).sum(), mine.sum()"},
+    "2 ranks, 6 examples", "This is each rank's own accuracy")
+answers.mistake("drops_the_last_of_every_rank", {
+    "mine = own(share, count)": "kept = hits(share)[:-1] if count % dist.get_world_size() else hits(share)",
+    "hits(share) * mine": "kept",
+    "mine.sum()": "len(kept)",
+}, "Every rank left its last example out: padding is on some ranks only")
+answers.mistake("returns_the_right_ones", {"return right / total": "return right"},
+    "These are the right ones: divide by the number of examples")
+answers.mistake("rank_0_alone_knows", {
+    "return right / total": """
+        if dist.get_rank() == 0:
+            return right / total
+    """,
+}, "rank 1: expected the accuracy, one number, got None (does every rank return it?)")
+answers.mistake("returns_percent", {"return right / total": "return 100 * right / total"},
+    "2 ranks, 6 examples", "This is in percent: expected a part, from 0 to 1")
+
+
+@answers.is_wrong("4 ranks, 10 examples", "One padded example was left out: every rank from count % n on has some")
+def leaves_out_the_last_rank_s_padding_alone(share, count):
+    """It takes all padding to lie on the last rank; rank 2 has some too."""
+    last = dist.get_rank() == dist.get_world_size() - 1 and count % dist.get_world_size() > 0
+    kept = hits(share)[:-1] if last else hits(share)
+    right, total = summed(kept.sum(), len(kept))
+    return right / total
+
+
+answers.mistake("drops_every_incomplete_round",
+    {"own(share, count)": 'torch.arange(len(share["labels"])) < count // dist.get_world_size()'},
+    "Every rank left its last example out")
+answers.mistake("a_rank_with_padding_alone_goes_home", {
+    "mine = own(share, count)": """
+        mine = own(share, count)
+        if not mine.any():
+            return 0.0
+    """,
+}, "one with padding alone too? The others wait for it")

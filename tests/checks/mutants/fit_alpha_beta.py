@@ -16,85 +16,9 @@ def line(sizes, seconds, weights=None):
     return offset, slope
 
 
-@answers.is_wrong("left out", "Your line misses the small sizes most", "what makes it care for large ones more?")
-def errors_in_seconds(sizes, seconds):
-    alpha, slope = line(sizes, seconds)
-    return alpha, 1 / slope
-
-
-@answers.is_wrong("which was left out, your line says")
-def errors_over_the_square_of_the_size(sizes, seconds):
-    alpha, slope = line(sizes, seconds, 1 / sizes**2)
-    return alpha, 1 / slope
-
-
-@answers.is_wrong("That is 1/B, the seconds that a byte takes: turn it over")
-def returns_the_slope(sizes, seconds):
-    return line(sizes, seconds, 1 / seconds)
-
-
-@answers.is_wrong("The two are swapped: α comes first")
-def bandwidth_first(sizes, seconds):
-    alpha, slope = line(sizes, seconds, 1 / seconds)
-    return 1 / slope, alpha
-
-
-@answers.is_wrong("That α is the time of the smallest message, bytes and all")
-def alpha_from_the_smallest_alone(sizes, seconds):
-    alpha = seconds.min()
-    return alpha, np.mean(sizes[seconds > 2 * alpha] / (seconds[seconds > 2 * alpha] - alpha))
-
-
-@answers.is_wrong("A line through zero has no α")
-def bandwidth_alone(sizes, seconds):
-    return 0.0, np.mean(sizes / seconds)
-
-
-@answers.is_wrong("α is wanted in seconds")
-def alpha_in_milliseconds(sizes, seconds):
-    alpha, slope = line(sizes, seconds, 1 / seconds)
-    return 1e3 * alpha, 1 / slope
-
-
-@answers.is_wrong("which was left out, your line says")
-def through_the_first_and_the_last(sizes, seconds):
-    small, large = sizes.argmin(), sizes.argmax()
-    slope = (seconds[large] - seconds[small]) / (sizes[large] - sizes[small])
-    return seconds[small] - slope * sizes[small], 1 / slope
-
-
-@answers.is_wrong("expected two finite numbers", "got None (does the function return it?)")
-def forgets_to_return(sizes, seconds):
-    line(sizes, seconds, 1 / seconds)
-
-
-@answers.is_wrong("expected α = ", "Without noise, every point lies on the line")
-def logarithms_of_both(sizes, seconds):
-    slope, offset = np.polyfit(np.log(sizes), np.log(seconds), 1)
-    return np.exp(offset), 1 / slope
-
-
-@answers.is_wrong("which was left out, your line says", "Two of the times are 20% off")
-def errors_over_the_root_of_the_time(sizes, seconds):
-    alpha, slope = line(sizes, seconds, 1 / np.sqrt(seconds))
-    return alpha, 1 / slope
-
-
-@answers.is_wrong("which was left out, your line says", "Two of the times are 20% off")
-def errors_over_the_size(sizes, seconds):
-    alpha, slope = line(sizes, seconds, 1 / sizes)
-    return alpha, 1 / slope
-
-
-@answers.is_wrong("which was left out, your line says", "Two of the times are 20% off")
-def errors_over_the_root_of_the_size(sizes, seconds):
-    alpha, slope = line(sizes, seconds, 1 / np.sqrt(sizes))
-    return alpha, 1 / slope
-
-
 @answers.is_right
 def weights_of_polyfit(sizes, seconds):
-    alpha, slope = line(sizes, seconds, 1 / seconds)
+    slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds)
     return alpha, 1 / slope
 
 
@@ -116,19 +40,20 @@ def by_hand_in_plain_python(sizes, seconds):
     return np.array([alpha, 1 / slope])
 
 
-@answers.is_right
-def weighted_by_its_own_line(sizes, seconds):
-    guess = seconds
-    for _ in range(5):
-        alpha, slope = line(sizes, seconds, 1 / guess)
-        guess = alpha + slope * sizes
-    return alpha, 1 / slope
+answers.twin("weighted_by_its_own_line", {
+    "slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds)": """
+        guess = seconds
+        for _ in range(5):
+            slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / guess)
+            guess = alpha + slope * sizes
+    """,
+})
 
 
 @answers.is_right
 def errors_of_the_logarithm(sizes, seconds):
     """Gauss and Newton: nearest in log T, each parameter multiplied until nothing changes."""
-    alpha, slope = line(sizes, seconds, 1 / seconds)
+    slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds)
     for _ in range(30):
         said = alpha + slope * sizes
         shares = np.stack([alpha / said, slope * sizes / said], axis=1)
@@ -137,8 +62,50 @@ def errors_of_the_logarithm(sizes, seconds):
     return alpha, 1 / slope
 
 
-@answers.is_right
-def a_line_in_one_over_m(sizes, seconds):
-    """T/m = α/m + 1/B is a line in 1/m, its errors again relative to T/m."""
-    slope, offset = np.polyfit(1 / sizes, seconds / sizes, 1, w=sizes / seconds)
-    return slope, 1 / offset
+# T/m = α/m + 1/B is a line in 1/m, its errors again relative to T/m.
+answers.twin("a_line_in_one_over_m", {
+    "slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds)":
+        "alpha, slope = np.polyfit(1 / sizes, seconds / sizes, 1, w=sizes / seconds)",
+})
+
+answers.mistake("errors_in_seconds", {", w=1 / seconds": ""},
+    "left out", "Your line misses the small sizes most", "what makes it care for large ones more?")
+answers.mistake("errors_over_the_square_of_the_size", {"w=1 / seconds": "w=1 / sizes**2"},
+    "which was left out, your line says")
+answers.mistake("returns_the_slope", {"1 / slope": "slope"}, "That is 1/B, the seconds that a byte takes: turn it over")
+answers.mistake("bandwidth_first", {"alpha, 1 / slope": "1 / slope, alpha"}, "The two are swapped: α comes first")
+
+
+@answers.is_wrong("That α is the time of the smallest message, bytes and all")
+def alpha_from_the_smallest_alone(sizes, seconds):
+    alpha = seconds.min()
+    return alpha, np.mean(sizes[seconds > 2 * alpha] / (seconds[seconds > 2 * alpha] - alpha))
+
+
+@answers.is_wrong("A line through zero has no α")
+def bandwidth_alone(sizes, seconds):
+    return 0.0, np.mean(sizes / seconds)
+
+
+answers.mistake("alpha_in_milliseconds", {"alpha, 1 / slope": "1e3 * alpha, 1 / slope"}, "α is wanted in seconds")
+
+
+@answers.is_wrong("which was left out, your line says")
+def through_the_first_and_the_last(sizes, seconds):
+    small, large = sizes.argmin(), sizes.argmax()
+    slope = (seconds[large] - seconds[small]) / (sizes[large] - sizes[small])
+    return seconds[small] - slope * sizes[small], 1 / slope
+
+
+answers.mistake("forgets_to_return", {"return alpha": "alpha"},
+    "expected two finite numbers", "got None (does the function return it?)")
+answers.mistake("logarithms_of_both", {
+    "sizes, seconds, 1, w=1 / seconds": "np.log(sizes), np.log(seconds), 1",
+    "return alpha": "return np.exp(alpha)",
+}, "expected α = ", "Without noise, every point lies on the line")
+answers.mistake("errors_over_the_root_of_the_time", {"1 / seconds": "1 / np.sqrt(seconds)"},
+    "which was left out, your line says", "Two of the times are 20% off")
+answers.mistake("errors_over_the_size", {"1 / seconds": "1 / sizes"},
+    "which was left out, your line says", "Two of the times are 20% off")
+answers.mistake("errors_over_the_root_of_the_size", {"1 / seconds": "1 / np.sqrt(sizes)"},
+    "which was left out, your line says", "Two of the times are 20% off")

@@ -28,97 +28,11 @@ def around(middle, half):
     return middle - half, middle, middle + half
 
 
-@answers.is_wrong("few steps", "They hold the scatter of one step alone", "3.5 times the errors of both means")
-def the_scatter_of_one_step_alone(measured):
-    middle, scatter, _ = parts(measured)
-    return around(middle, 1.645 * scatter)
-
-
-@answers.is_wrong("They hold the error of the means alone", "The next step scatters as the measured ones did")
-def an_interval_of_the_mean(measured):
-    middle, _, line = parts(measured)
-    return around(middle, 1.645 * line)
-
-
-@answers.is_wrong("steps without scatter", "That is a straight line through the times on 2 and on 4 ranks")
-def a_line_in_the_ranks(measured):
-    middle, scatter, line = parts(measured)
-    return around(3 * np.mean(measured[4]) - 2 * np.mean(measured[2]), 1.645 * np.hypot(scatter, line))
-
-
-@answers.is_wrong("few steps, mostly bandwidth", "They reach about one standard deviation each way")
-def one_standard_deviation(measured):
-    middle, scatter, line = parts(measured)
-    return around(middle, np.hypot(scatter, line))
-
-
-@answers.is_wrong("many steps", "They reach two standard deviations each way or more, which holds 95 %")
-def two_standard_deviations(measured):
-    middle, scatter, line = parts(measured)
-    return around(middle, 1.96 * np.hypot(scatter, line))
-
-
-@answers.is_wrong("mostly latency", "does your scatter grow with it?")
-def the_scatter_in_seconds_of_four_ranks(measured):
-    middle, _, line = parts(measured)
-    return around(middle, 1.645 * np.hypot(np.std(measured[4], ddof=1), line))
-
-
-@answers.is_wrong("times as wide as they have to be")
-def from_the_extremes(measured):
-    two, four = measured[2], measured[4]
-    middle = 3.5 * (np.mean(four) - np.mean(two))
-    return 3.5 * (min(four) - max(two)), middle, 3.5 * (max(four) - min(two))
-
-
-@answers.is_wrong("few steps", "of the next steps on 8 ranks 0% lie in the intervals")
-def no_interval_at_all(measured):
-    middle, _, _ = parts(measured)
-    return middle, middle, middle
-
-
-@answers.is_wrong("expected three numbers, (low, middle, high) in seconds")
-def the_middle_alone(measured):
-    return parts(measured)[0]
-
-
-@answers.is_wrong("expected low ≤ middle ≤ high")
-def the_half_width_in_the_place_of_the_ends(measured):
-    middle, scatter, line = parts(measured)
-    half = 1.645 * np.hypot(scatter, line)
-    return half, middle, half
-
-
-@answers.is_wrong("That takes all for bytes")
-def all_is_bandwidth(measured):
-    _, scatter, line = parts(measured)
-    return around(np.mean(measured[4]) * 1.75 / 1.5, 1.645 * np.hypot(scatter, line))
-
-
-@answers.is_wrong("That adds for each doubling what the last one added")
-def a_line_in_the_logarithm(measured):
-    _, scatter, line = parts(measured)
-    return around(2 * np.mean(measured[4]) - np.mean(measured[2]), 1.645 * np.hypot(scatter, line))
-
-
-@answers.is_wrong("times as wide as they have to be")
-def a_quarter_more_or_less(measured):
-    middle, _, _ = parts(measured)
-    return 0.75 * middle, middle, 1.25 * middle
-
-
-@answers.is_wrong("few steps", "lie in the intervals")
-def the_quantiles_of_the_measured_steps(measured):
-    two, four = map(np.array, (measured[2], measured[4]))
-    middle = 3.5 * (four.mean() - two.mean())
-    shares = np.concatenate([two / two.mean(), four / four.mean()])
-    return middle * np.quantile(shares, 0.05), middle, middle * np.quantile(shares, 0.95)
-
-
 @answers.is_right
 def two_parts_and_the_normal_quantile(measured):
     middle, scatter, line = parts(measured)
-    return around(middle, 1.645 * math.hypot(scatter, line))
+    half = 1.645 * math.hypot(scatter, line)
+    return middle - half, middle, middle + half
 
 
 @answers.is_right
@@ -183,3 +97,50 @@ def draws_machines_that_could_have_been(measured):
         drawn.append(3.5 * (four - two) * random.gauss(1, scatter))
     drawn.sort()
     return drawn[75], 3.5 * (means[4] - means[2]), drawn[-76]
+
+
+answers.mistake("the_scatter_of_one_step_alone", {"math.hypot(scatter, line)": "scatter"},
+    "few steps", "They hold the scatter of one step alone", "3.5 times the errors of both means")
+answers.mistake("an_interval_of_the_mean", {"math.hypot(scatter, line)": "line"},
+    "They hold the error of the means alone", "The next step scatters as the measured ones did")
+answers.mistake("a_line_in_the_ranks",
+    {"half =": "middle = 3 * np.mean(measured[4]) - 2 * np.mean(measured[2])\nhalf ="},
+    "steps without scatter", "That is a straight line through the times on 2 and on 4 ranks")
+answers.mistake("one_standard_deviation", {"1.645 * ": ""},
+    "few steps, mostly bandwidth", "They reach about one standard deviation each way")
+answers.mistake("two_standard_deviations", {"1.645": "1.96"},
+    "many steps", "They reach two standard deviations each way or more, which holds 95 %")
+answers.mistake("the_scatter_in_seconds_of_four_ranks",
+    {"hypot(scatter, line)": "hypot(np.std(measured[4], ddof=1), line)"},
+    "mostly latency", "does your scatter grow with it?")
+
+
+@answers.is_wrong("times as wide as they have to be")
+def from_the_extremes(measured):
+    two, four = measured[2], measured[4]
+    middle = 3.5 * (np.mean(four) - np.mean(two))
+    return 3.5 * (min(four) - max(two)), middle, 3.5 * (max(four) - min(two))
+
+
+answers.mistake("no_interval_at_all", {"return middle - half, middle, middle + half": "return middle, middle, middle"},
+    "few steps", "of the next steps on 8 ranks 0% lie in the intervals")
+answers.mistake("the_middle_alone", {"return middle - half, middle, middle + half": "return middle"},
+    "expected three numbers, (low, middle, high) in seconds")
+answers.mistake("the_half_width_in_the_place_of_the_ends",
+    {"return middle - half, middle, middle + half": "return half, middle, half"},
+    "expected low ≤ middle ≤ high")
+answers.mistake("all_is_bandwidth", {"half =": "middle = np.mean(measured[4]) * 1.75 / 1.5\nhalf ="},
+    "That takes all for bytes")
+answers.mistake("a_line_in_the_logarithm",
+    {"half =": "middle = 2 * np.mean(measured[4]) - np.mean(measured[2])\nhalf ="},
+    "That adds for each doubling what the last one added")
+answers.mistake("a_quarter_more_or_less", {"half = 1.645 * math.hypot(scatter, line)": "half = middle / 4"},
+    "times as wide as they have to be")
+
+
+@answers.is_wrong("few steps", "lie in the intervals")
+def the_quantiles_of_the_measured_steps(measured):
+    two, four = map(np.array, (measured[2], measured[4]))
+    middle = 3.5 * (four.mean() - two.mean())
+    shares = np.concatenate([two / two.mean(), four / four.mean()])
+    return middle * np.quantile(shares, 0.05), middle, middle * np.quantile(shares, 0.95)

@@ -57,183 +57,6 @@ def with_a_list_of_saves(interval_s, save_s, restart_s, day_s, failures_at):
     return useful / day
 
 
-def replay(interval_s, save_s, restart_s, day_s, failures_at, lose=None, resume=None, end=True, saving=0.0):
-    now = kept = 0.0
-    failures = [t for t in failures_at if t < day_s]
-    while now < day_s:
-        saved_at = now + interval_s + save_s
-        if failures and failures[0] < saved_at:
-            failure = failures.pop(0)
-            if lose:
-                kept = lose(kept, now, failure)
-            now = resume(failure, failures) if resume else failure + restart_s
-            while not resume and failures and failures[0] < now:
-                now = failures.pop(0) + restart_s
-        elif saved_at <= day_s:
-            kept += interval_s + saving
-            now = saved_at
-        else:
-            kept += min(interval_s, day_s - now) if end else 0.0
-            break
-    return kept / day_s
-
-
-@answers.is_wrong("failures at 34.1, 38.4: expected", "A failure in a restart is passed over here: the restart begins again")
-def a_restart_that_nothing_ends(interval_s, save_s, restart_s, day_s, failures_at):
-    def resume(failure, failures):
-        while failures and failures[0] < failure + restart_s:
-            failures.pop(0)
-        return failure + restart_s
-
-    return replay(interval_s, save_s, restart_s, day_s, failures_at, resume=resume)
-
-
-@answers.is_wrong("failures at 34.1, 38.4: expected", "adds a whole restart here to the one that it ended")
-def restarts_one_after_another(interval_s, save_s, restart_s, day_s, failures_at):
-    def resume(failure, failures):
-        until = failure + restart_s
-        while failures and failures[0] < until:
-            failures.pop(0)
-            until += restart_s
-        return until
-
-    return replay(interval_s, save_s, restart_s, day_s, failures_at, resume=resume)
-
-
-@answers.is_wrong("failures at 28.4: expected", "a save that is not complete saves nothing")
-def keeps_what_was_being_saved(interval_s, save_s, restart_s, day_s, failures_at):
-    def lose(kept, now, failure):
-        return kept + interval_s if failure >= now + interval_s else kept
-
-    return replay(interval_s, save_s, restart_s, day_s, failures_at, lose=lose)
-
-
-@answers.is_wrong("failures at 28.4: expected", "A failure in a save is passed over here")
-def nothing_fails_in_a_save(interval_s, save_s, restart_s, day_s, failures_at):
-    now = kept = 0.0
-    failures = [t for t in failures_at if t < day_s]
-    while now < day_s:
-        while failures and failures[0] < now:
-            failures.pop(0)
-        if failures and failures[0] < now + interval_s:
-            now = failures.pop(0) + restart_s
-            while failures and failures[0] < now:
-                now = failures.pop(0) + restart_s
-        elif now + interval_s + save_s <= day_s:
-            kept, now = kept + interval_s, now + interval_s + save_s
-        else:
-            kept += min(interval_s, day_s - now)
-            break
-    return kept / day_s
-
-
-@answers.is_wrong("failures at 34.1: expected", "The work since the last save is kept here: a failure loses it")
-def loses_the_time_alone(interval_s, save_s, restart_s, day_s, failures_at):
-    return replay(
-        interval_s, save_s, restart_s, day_s, failures_at, lose=lambda kept, now, t: kept + min(interval_s, t - now)
-    )
-
-
-@answers.is_wrong("failures at 34.1: expected", "A failure loses all work of the day here")
-def begins_the_day_again(interval_s, save_s, restart_s, day_s, failures_at):
-    return replay(interval_s, save_s, restart_s, day_s, failures_at, lose=lambda *_: 0.0)
-
-
-@answers.is_wrong("failures at 34.1: expected", "The restart takes no time here")
-def restarts_at_once(interval_s, save_s, restart_s, day_s, failures_at):
-    return replay(interval_s, save_s, 0.0, day_s, failures_at)
-
-
-@answers.is_wrong("failures at none: expected 0.839", "nobody has lost it")
-def counts_what_is_saved_alone(interval_s, save_s, restart_s, day_s, failures_at):
-    return replay(interval_s, save_s, restart_s, day_s, failures_at, end=False)
-
-
-@answers.is_wrong("failures at none: expected 0.839", "Saves count as work here")
-def counts_the_saves(interval_s, save_s, restart_s, day_s, failures_at):
-    return replay(interval_s, save_s, restart_s, day_s, failures_at, saving=save_s)
-
-
-@answers.is_wrong("expected 0.839, 83.9 s of 100 s, got 83.9. These are seconds: divide by day_s")
-def in_seconds(interval_s, save_s, restart_s, day_s, failures_at):
-    return replay(interval_s, save_s, restart_s, day_s, failures_at) * day_s
-
-
-@answers.is_wrong("got 0.161. This is the share that is lost")
-def the_share_that_is_lost(interval_s, save_s, restart_s, day_s, failures_at):
-    return 1 - replay(interval_s, save_s, restart_s, day_s, failures_at)
-
-
-@answers.is_wrong("failures at none: expected 0.839")
-def young_in_place_of_a_replay(interval_s, save_s, restart_s, day_s, failures_at):
-    share = interval_s / (interval_s + save_s)
-    return share - len(failures_at) * (interval_s / 2 + restart_s) / day_s
-
-
-@answers.is_wrong("failures at none: expected 0.839")
-def daly_in_place_of_a_replay(interval_s, save_s, restart_s, day_s, failures_at):
-    if not failures_at:
-        return interval_s / (interval_s + save_s)
-    mtbf_s = day_s / len(failures_at)
-    return interval_s / (mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + save_s) / mtbf_s))
-
-
-@answers.is_wrong("failures at 34.1: expected", "A failure loses half an interval here")
-def loses_half_an_interval(interval_s, save_s, restart_s, day_s, failures_at):
-    def lose(kept, now, failure):
-        return kept + min(failure - now, interval_s) - interval_s / 2
-
-    return replay(interval_s, save_s, restart_s, day_s, failures_at, lose=lose)
-
-
-@answers.is_wrong("57.4, 101.3: expected 0.653", "A failure after the day's end is counted here: it does not happen")
-def counts_failures_after_the_day(interval_s, save_s, restart_s, day_s, failures_at):
-    now = kept = 0.0
-    failures = list(failures_at)
-    while now < day_s:
-        saved_at = now + interval_s + save_s
-        if failures and failures[0] < saved_at:
-            now = failures.pop(0) + restart_s
-            while failures and failures[0] < now:
-                now = failures.pop(0) + restart_s
-        elif saved_at <= day_s:
-            kept += interval_s
-            now = saved_at
-        else:
-            kept += min(interval_s, day_s - now)
-            break
-    return kept / day_s
-
-
-@answers.is_wrong("failures at 34.1: expected", "After a restart only the rest of the interval is worked")
-def saves_by_the_clock_of_work(interval_s, save_s, restart_s, day_s, failures_at):
-    now, kept, due = 0.0, 0.0, interval_s
-    failures = [t for t in failures_at if t < day_s]
-    while now < day_s:
-        saved_at = now + due + save_s
-        if failures and failures[0] < saved_at:
-            due = max(0.0, now + due - failures[0]) or interval_s
-            now = failures.pop(0) + restart_s
-            while failures and failures[0] < now:
-                now = failures.pop(0) + restart_s
-        elif saved_at <= day_s:
-            kept, now, due = kept + due, saved_at, interval_s
-        else:
-            kept += min(due, day_s - now)
-            break
-    return kept / day_s
-
-
-@answers.is_wrong("failures at 34.1: expected", "Failures are not in it")
-def never_fails(interval_s, save_s, restart_s, day_s, failures_at):
-    return replay(interval_s, save_s, restart_s, day_s, [])
-
-
-@answers.is_wrong("expected the share of the day that is work which was not lost, one number, got None (does the function")
-def returns_nothing(interval_s, save_s, restart_s, day_s, failures_at):
-    replay(interval_s, save_s, restart_s, day_s, failures_at)
-
-
 @answers.is_right
 def in_small_steps_of_the_state(interval_s, save_s, restart_s, day_s, failures_at):
     """A state machine over the sorted times at which something ends."""
@@ -257,3 +80,110 @@ def in_small_steps_of_the_state(interval_s, save_s, restart_s, day_s, failures_a
             if state == "save":
                 useful, pending = useful + pending, 0.0
             state, until = "work", now + interval_s
+
+
+answers.mistake("a_restart_that_nothing_ends", {
+    """
+        while failures and failures[0] < now:
+            now = failures.pop(0) + restart_s
+    """: """
+        while failures and failures[0] < now:
+            failures.pop(0)
+    """,
+}, "failures at 34.1, 38.4: expected", "A failure in a restart is passed over here: the restart begins again")
+answers.mistake("restarts_one_after_another", {
+    """
+        while failures and failures[0] < now:
+            now = failures.pop(0) + restart_s
+    """: """
+        while failures and failures[0] < now:
+            failures.pop(0)
+            now += restart_s
+    """,
+}, "failures at 34.1, 38.4: expected", "adds a whole restart here to the one that it ended")
+answers.mistake("keeps_what_was_being_saved", {
+    "if failures and failures[0] < saved_at:": """
+        if failures and failures[0] < saved_at:
+            kept += interval_s * (failures[0] >= now + interval_s)
+    """,
+}, "failures at 28.4: expected", "a save that is not complete saves nothing")
+answers.mistake("nothing_fails_in_a_save", {
+    "saved_at = now + interval_s + save_s": """
+        saved_at = now + interval_s + save_s
+        while failures and failures[0] < now:
+            failures.pop(0)
+    """,
+    "if failures and failures[0] < saved_at:": "if failures and failures[0] < now + interval_s:",
+}, "failures at 28.4: expected", "A failure in a save is passed over here")
+answers.mistake("loses_the_time_alone", {
+    "if failures and failures[0] < saved_at:": """
+        if failures and failures[0] < saved_at:
+            kept += min(interval_s, failures[0] - now)
+    """,
+}, "failures at 34.1: expected", "The work since the last save is kept here: a failure loses it")
+answers.mistake("begins_the_day_again", {
+    "if failures and failures[0] < saved_at:": """
+        if failures and failures[0] < saved_at:
+            kept = 0.0
+    """,
+}, "failures at 34.1: expected", "A failure loses all work of the day here")
+answers.mistake("restarts_at_once", {"now = kept = 0.0": "now = kept = restart_s = 0.0"},
+    "failures at 34.1: expected", "The restart takes no time here")
+answers.mistake("counts_what_is_saved_alone", {"kept += min(interval_s, day_s - now)": ""},
+    "failures at none: expected 0.839", "nobody has lost it")
+answers.mistake("counts_the_saves",
+    {"kept += interval_s\nnow = saved_at": "kept += interval_s + save_s\nnow = saved_at"},
+    "failures at none: expected 0.839", "Saves count as work here")
+answers.mistake("in_seconds", {"kept / day_s": "kept"},
+    "expected 0.839, 83.9 s of 100 s, got 83.9. These are seconds: divide by day_s")
+answers.mistake("the_share_that_is_lost", {"return kept / day_s": "return 1 - kept / day_s"},
+    "got 0.161. This is the share that is lost")
+
+
+@answers.is_wrong("failures at none: expected 0.839")
+def young_in_place_of_a_replay(interval_s, save_s, restart_s, day_s, failures_at):
+    share = interval_s / (interval_s + save_s)
+    return share - len(failures_at) * (interval_s / 2 + restart_s) / day_s
+
+
+@answers.is_wrong("failures at none: expected 0.839")
+def daly_in_place_of_a_replay(interval_s, save_s, restart_s, day_s, failures_at):
+    if not failures_at:
+        return interval_s / (interval_s + save_s)
+    mtbf_s = day_s / len(failures_at)
+    return interval_s / (mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + save_s) / mtbf_s))
+
+
+answers.mistake("loses_half_an_interval", {
+    "if failures and failures[0] < saved_at:": """
+        if failures and failures[0] < saved_at:
+            kept += min(failures[0] - now, interval_s) - interval_s / 2
+    """,
+}, "failures at 34.1: expected", "A failure loses half an interval here")
+answers.mistake("counts_failures_after_the_day", {"[t for t in failures_at if t < day_s]": "list(failures_at)"},
+    "57.4, 101.3: expected 0.653", "A failure after the day's end is counted here: it does not happen")
+
+
+@answers.is_wrong("failures at 34.1: expected", "After a restart only the rest of the interval is worked")
+def saves_by_the_clock_of_work(interval_s, save_s, restart_s, day_s, failures_at):
+    now, kept, due = 0.0, 0.0, interval_s
+    failures = [t for t in failures_at if t < day_s]
+    while now < day_s:
+        saved_at = now + due + save_s
+        if failures and failures[0] < saved_at:
+            due = max(0.0, now + due - failures[0]) or interval_s
+            now = failures.pop(0) + restart_s
+            while failures and failures[0] < now:
+                now = failures.pop(0) + restart_s
+        elif saved_at <= day_s:
+            kept, now, due = kept + due, saved_at, interval_s
+        else:
+            kept += min(due, day_s - now)
+            break
+    return kept / day_s
+
+
+answers.mistake("never_fails", {"[t for t in failures_at if t < day_s]": "[]"},
+    "failures at 34.1: expected", "Failures are not in it")
+answers.mistake("returns_nothing", {"return kept / day_s": ""},
+    "expected the share of the day that is work which was not lost, one number, got None (does the function")

@@ -14,285 +14,12 @@ def mean(fabric, x):
     return all_reduce(fabric, x.clone()) / fabric.world_size
 
 
-# ---- wrong -----------------------------------------------------------------------------------
-
-
-@answers.is_wrong("rate 0.", "This is plain averaging: rate and momentum were left out")
-def averages_and_nothing_else(fabric, weights, train_locally, rounds, rate, momentum):
-    for number in range(rounds):
-        weights = mean(fabric, train_locally(weights, number))
-    return weights
-
-
-@answers.is_wrong("rate 0.", "There is no momentum in it")
-def has_no_momentum(fabric, weights, train_locally, rounds, rate, momentum):
-    for number in range(rounds):
-        weights = weights - rate * (weights - mean(fabric, train_locally(weights.clone(), number)))
-    return weights
-
-
-@answers.is_wrong("rate 0.", "The rate was left out")
-def has_no_rate(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + gradient
-        weights = weights - (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("changed in place", "The round's start was changed: train_locally may work in its argument. Keep a copy")
-def lets_its_start_be_changed(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        end = train_locally(weights, number)
-        gradient = weights - mean(fabric, end)
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("changed in place", "Keep a copy of the start")
-def keeps_a_name_for_a_copy(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        start = weights
-        weights = train_locally(weights, number)
-        gradient = start - mean(fabric, weights)
-        buffer.mul_(momentum).add_(gradient)
-        weights = start - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("rate 0.", "This is plain momentum: weights −= rate · buffer")
-def is_not_nesterovs(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * buffer
-    return weights
-
-
-@answers.is_wrong("rate 0.", "This is plain momentum", "with the buffer that this round's gradient is in")
-def steps_before_the_buffer(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        weights = weights - rate * (gradient + momentum * buffer)
-        buffer = momentum * buffer + gradient
-    return weights
-
-
-@answers.is_wrong("rate 0.", "The gradient came into the buffer as (1 − momentum) · gradient")
-def dampens(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + (1 - momentum) * gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("rate 0.", "The buffer began anew in every round")
-def begins_its_buffer_anew(fabric, weights, train_locally, rounds, rate, momentum):
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = torch.zeros_like(weights) * momentum + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("rate 0.", "The buffer began anew in every round")
-def makes_an_optimizer_a_round(fabric, weights, train_locally, rounds, rate, momentum):
-    for number in range(rounds):
-        outer = torch.nn.Parameter(weights.clone())
-        optimizer = torch.optim.SGD([outer], lr=rate, momentum=momentum, nesterov=momentum > 0)
-        outer.grad = weights - mean(fabric, train_locally(weights.clone(), number))
-        optimizer.step()
-        weights = outer.detach()
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "The outer gradient is n times too large: divide by the number of ranks")
-def adds_up_and_does_not_divide(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = all_reduce(fabric, weights - train_locally(weights.clone(), number))
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "The outer step began at the mean of the ranks' ends")
-def steps_from_the_mean(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        end = mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + weights - end
-        weights = end - rate * (weights - end + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "The ends were added up and not divided")
-def adds_up_the_ends(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - all_reduce(fabric, train_locally(weights.clone(), number).clone())
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "The step went the wrong way")
-def steps_uphill(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = mean(fabric, train_locally(weights.clone(), number)) - weights
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "Every rank went its own way: the ends of a round were not averaged")
-def trains_alone(fabric, weights, train_locally, rounds, rate, momentum):
-    for number in range(rounds):
-        weights = train_locally(weights, number)
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "Every rank went on from its own end: every round begins at")
-def averages_in_the_end(fabric, weights, train_locally, rounds, rate, momentum):
-    for number in range(rounds):
-        weights = train_locally(weights, number)
-    return mean(fabric, weights)
-
-
-@answers.is_wrong("3 ranks, 6 weights", "Every rank went on from its own end")
-def goes_on_from_its_own_end(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer, own = torch.zeros_like(weights), weights.clone()
-    for number in range(rounds):
-        own = train_locally(own, number)
-        gradient = weights - mean(fabric, own)
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "asked for round 0 each time")
-def trains_the_first_round_again(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for _ in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), 0))
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("train_locally: expected a round from 0 to 2, got 3")
-def counts_from_1(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(1, rounds + 1):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("3 ranks, 6 weights", "These are the weights of the round before: the last outer step is missing")
-def leaves_out_the_last_round(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds - 1):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("rate 0.", "the ranks' ends in the last round, averaged: its outer step was not taken")
-def returns_the_last_ends(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        end = mean(fabric, train_locally(weights.clone(), number))
-        gradient = weights - end
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return end
-
-
-@answers.is_wrong("the weights are right, but all ranks together sent", "2 x", "Two all-reduces a round")
-def averages_the_buffer_too(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = mean(fabric, momentum * buffer + gradient)
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("the weights are right, but all ranks together sent", "The weights travelled once more")
-def begins_with_a_broadcast(fabric, weights, train_locally, rounds, rate, momentum):
-    broadcast(fabric, [weights])
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("the weights are right, but all ranks together sent", "Every rank has sent its end to every other")
-def gathers_all_ends(fabric, weights, train_locally, rounds, rate, momentum):
-    n, buffer = fabric.world_size, torch.zeros_like(weights)
-    for number in range(rounds):
-        ends = weights.new_zeros(n, len(weights))
-        ends[fabric.rank] = train_locally(weights.clone(), number)
-        gradient = weights - all_gather(fabric, ends.view(-1)).view(n, -1).mean(0)
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-@answers.is_wrong("expected the weights as a tensor of shape [6], got None (does the function return it?)")
-def returns_nothing(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        gradient = weights - mean(fabric, train_locally(weights.clone(), number))
-        buffer = momentum * buffer + gradient
-        weights -= rate * (gradient + momentum * buffer)
-
-
-@answers.is_wrong("Nesterov momentum requires a momentum", "hand torch's SGD nesterov=momentum > 0")
-def asks_for_nesterov_without_momentum(fabric, weights, train_locally, rounds, rate, momentum):
-    outer = torch.nn.Parameter(weights)
-    optimizer = torch.optim.SGD([outer], lr=rate, momentum=momentum, nesterov=True)
-    for number in range(rounds):
-        start = outer.detach().clone()
-        outer.grad = start - mean(fabric, train_locally(outer.detach().clone(), number))
-        optimizer.step()
-    return outer
-
-
-@answers.is_wrong("3 ranks, 6 weights of float64", "(the weights)", "So far off are numbers that went through float32")
-def averages_in_float32(fabric, weights, train_locally, rounds, rate, momentum):
-    buffer = torch.zeros_like(weights)
-    for number in range(rounds):
-        end = train_locally(weights.clone(), number)
-        gradient = weights - mean(fabric, end.float()).to(weights.dtype)
-        buffer = momentum * buffer + gradient
-        weights = weights - rate * (gradient + momentum * buffer)
-    return weights
-
-
-# ---- right -----------------------------------------------------------------------------------
-
-
 @answers.is_right
 def as_its_text_says(fabric, weights, train_locally, rounds, rate, momentum):
     buffer = torch.zeros_like(weights)
     for number in range(rounds):
         end = train_locally(weights.clone(), number)
-        gradient = weights - all_reduce(fabric, end) / fabric.world_size
+        gradient = weights - mean(fabric, end)
         buffer = momentum * buffer + gradient
         weights = weights - rate * (gradient + momentum * buffer)
     return weights
@@ -345,3 +72,109 @@ def with_a_server_and_in_place(fabric, weights, train_locally, rounds, rate, mom
         for handle in handles:
             handle.wait()
     return weights
+
+
+# ---- wrong -----------------------------------------------------------------------------------
+answers.mistake("averages_and_nothing_else", {
+    """
+        gradient = weights - mean(fabric, end)
+        buffer = momentum * buffer + gradient
+        weights = weights - rate * (gradient + momentum * buffer)
+    """: "weights = mean(fabric, end)",
+}, "rate 0.", "This is plain averaging: rate and momentum were left out")
+answers.mistake("has_no_momentum", {"(gradient + momentum * buffer)": "gradient"},
+    "rate 0.", "There is no momentum in it")
+answers.mistake("has_no_rate", {"rate * (gradient": "(gradient"}, "rate 0.", "The rate was left out")
+answers.mistake("lets_its_start_be_changed", {"weights.clone()": "weights"},
+    "changed in place", "The round's start was changed: train_locally may work in its argument. Keep a copy")
+answers.mistake("keeps_a_name_for_a_copy", {
+    "end = train_locally(weights.clone(), number)": "start = weights\nweights = train_locally(weights, number)",
+    "gradient = weights - mean(fabric, end)": "gradient = start - mean(fabric, weights)",
+    "weights = weights - rate": "weights = start - rate",
+}, "changed in place", "Keep a copy of the start")
+answers.mistake("is_not_nesterovs", {"(gradient + momentum * buffer)": "buffer"},
+    "rate 0.", "This is plain momentum: weights −= rate · buffer")
+answers.mistake("steps_before_the_buffer", {
+    """
+        buffer = momentum * buffer + gradient
+        weights = weights - rate * (gradient + momentum * buffer)
+    """: """
+        weights = weights - rate * (gradient + momentum * buffer)
+        buffer = momentum * buffer + gradient
+    """,
+}, "rate 0.", "This is plain momentum", "with the buffer that this round's gradient is in")
+answers.mistake("dampens", {"momentum * buffer + gradient": "momentum * buffer + (1 - momentum) * gradient"},
+    "rate 0.", "The gradient came into the buffer as (1 − momentum) · gradient")
+answers.mistake("begins_its_buffer_anew", {"buffer = momentum * buffer + gradient": "buffer = gradient"},
+    "rate 0.", "The buffer began anew in every round")
+
+
+@answers.is_wrong("rate 0.", "The buffer began anew in every round")
+def makes_an_optimizer_a_round(fabric, weights, train_locally, rounds, rate, momentum):
+    for number in range(rounds):
+        outer = torch.nn.Parameter(weights.clone())
+        optimizer = torch.optim.SGD([outer], lr=rate, momentum=momentum, nesterov=momentum > 0)
+        outer.grad = weights - mean(fabric, train_locally(weights.clone(), number))
+        optimizer.step()
+        weights = outer.detach()
+    return weights
+
+
+answers.mistake("adds_up_and_does_not_divide", {"weights - mean(fabric, end)": "all_reduce(fabric, weights - end)"},
+    "3 ranks, 6 weights", "The outer gradient is n times too large: divide by the number of ranks")
+answers.mistake("steps_from_the_mean", {"weights = weights - rate": "weights = weights - gradient - rate"},
+    "3 ranks, 6 weights", "The outer step began at the mean of the ranks' ends")
+answers.mistake("adds_up_the_ends", {"mean(fabric, end)": "all_reduce(fabric, end.clone())"},
+    "3 ranks, 6 weights", "The ends were added up and not divided")
+answers.mistake("steps_uphill", {"weights - mean(fabric, end)": "mean(fabric, end) - weights"},
+    "3 ranks, 6 weights", "The step went the wrong way")
+answers.mistake("trains_alone", {
+    """
+        gradient = weights - mean(fabric, end)
+        buffer = momentum * buffer + gradient
+        weights = weights - rate * (gradient + momentum * buffer)
+    """: "weights = end",
+}, "3 ranks, 6 weights", "Every rank went its own way: the ends of a round were not averaged")
+answers.mistake("averages_in_the_end", {
+    """
+        gradient = weights - mean(fabric, end)
+        buffer = momentum * buffer + gradient
+        weights = weights - rate * (gradient + momentum * buffer)
+    """: "weights = end",
+    "return weights": "return mean(fabric, weights)",
+}, "3 ranks, 6 weights", "Every rank went on from its own end: every round begins at")
+answers.mistake("goes_on_from_its_own_end", {
+    "buffer = torch.zeros_like(weights)": "buffer, end = torch.zeros_like(weights), weights",
+    "weights.clone()": "end.clone()",
+}, "3 ranks, 6 weights", "Every rank went on from its own end")
+answers.mistake("trains_the_first_round_again",
+    {"train_locally(weights.clone(), number)": "train_locally(weights.clone(), 0)"},
+    "3 ranks, 6 weights", "asked for round 0 each time")
+answers.mistake("counts_from_1", {"range(rounds)": "range(1, rounds + 1)"},
+    "train_locally: expected a round from 0 to 2, got 3")
+answers.mistake("leaves_out_the_last_round", {"range(rounds)": "range(rounds - 1)"},
+    "3 ranks, 6 weights", "These are the weights of the round before: the last outer step is missing")
+answers.mistake("returns_the_last_ends", {
+    "end = train_locally(weights.clone(), number)": "end = mean(fabric, train_locally(weights.clone(), number))",
+    "weights - mean(fabric, end)": "weights - end",
+    "return weights": "return end",
+}, "rate 0.", "the ranks' ends in the last round, averaged: its outer step was not taken")
+answers.mistake("averages_the_buffer_too",
+    {"buffer = momentum * buffer + gradient": "buffer = mean(fabric, momentum * buffer + gradient)"},
+    "the weights are right, but all ranks together sent", "2 x", "Two all-reduces a round")
+answers.mistake("begins_with_a_broadcast",
+    {"buffer = torch.zeros_like(weights)": "broadcast(fabric, [weights])\nbuffer = torch.zeros_like(weights)"},
+    "the weights are right, but all ranks together sent", "The weights travelled once more")
+answers.mistake("gathers_all_ends", {
+    "gradient = weights - mean(fabric, end)": """
+        ends = weights.new_zeros(fabric.world_size, len(weights))
+        ends[fabric.rank] = end
+        gradient = weights - all_gather(fabric, ends.view(-1)).view(ends.shape).mean(0)
+    """,
+}, "the weights are right, but all ranks together sent", "Every rank has sent its end to every other")
+answers.mistake("returns_nothing", {"return weights": ""},
+    "expected the weights as a tensor of shape [6], got None (does the function return it?)")
+answers.mistake("asks_for_nesterov_without_momentum", {"nesterov=momentum > 0": "nesterov=True"},
+    "Nesterov momentum requires a momentum", "hand torch's SGD nesterov=momentum > 0", of=with_the_frameworks_sgd)
+answers.mistake("averages_in_float32", {"mean(fabric, end)": "mean(fabric, end.float()).to(weights.dtype)"},
+    "3 ranks, 6 weights of float64", "(the weights)", "So far off are numbers that went through float32")

@@ -34,98 +34,31 @@ def step(strategy, model, optimizer, x, y, loss_of, apply=None, reduce="SUM"):
     return strategy.reduce(reduce, strategy.run(on_replica, args=(x, y)), axis=None)
 
 
-@answers.is_wrong("The step is 2 times", "either each replica takes the mean over its own examples")
-def means_of_its_own(strategy, model, optimizer, x, y):
-    return step(
-        strategy, model, optimizer, x, y, lambda losses, x: tf.reduce_mean(losses) + sum(model.losses) / replicas()
-    )
-
-
-@answers.is_wrong("The step is too short: divided by the number of replicas, too")
-def divides_twice(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        return (tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()) / replicas()
-
-    return step(strategy, model, optimizer, x, y, loss_of)
-
-
-@answers.is_wrong("nobody divided")
-def adds_up(strategy, model, optimizer, x, y):
-    return step(
-        strategy, model, optimizer, x, y, lambda losses, x: tf.reduce_sum(losses) + sum(model.losses) / replicas()
-    )
-
-
-@answers.is_wrong("3 examples", "This is the mean of the replicas' means")
-def assumes_equal_shares(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        count = tf.cast(tf.shape(x)[0], tf.float32)
-        return tf.math.divide_no_nan(tf.reduce_sum(losses), count * replicas()) + sum(model.losses) / replicas()
-
-    return step(strategy, model, optimizer, x, y, loss_of)
-
-
-@answers.is_wrong("Each replica adds the whole penalty")
-def penalty_for_each(strategy, model, optimizer, x, y):
-    return step(
-        strategy, model, optimizer, x, y, lambda losses, x: tf.reduce_sum(losses) / everybody(x) + sum(model.losses)
-    )
-
-
-@answers.is_wrong("The model's own penalties, model.losses, are left out of the gradient", "inside the tape")
-def no_penalty(strategy, model, optimizer, x, y):
-    return step(strategy, model, optimizer, x, y, lambda losses, x: tf.reduce_sum(losses) / everybody(x))
-
-
-@answers.is_wrong("The step is 2 times the mean gradient", "gradients were added up before apply_gradients")
-def adds_gradients_up_twice(strategy, model, optimizer, x, y):
-    def apply(pairs):
-        context = tf.distribute.get_replica_context()
-        optimizer.apply_gradients([(context.all_reduce("SUM", slope), variable) for slope, variable in pairs])
-
-    def loss_of(losses, x):
-        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
-
-    return step(strategy, model, optimizer, x, y, loss_of, apply)
-
-
-@answers.is_wrong("The weights have not moved")
-def applies_nothing(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
-
-    return step(strategy, model, optimizer, x, y, loss_of, lambda pairs: None)
-
-
-@answers.is_wrong('reduce with "SUM", each loss is a share already')
-def reduces_with_a_mean(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
-
-    return step(strategy, model, optimizer, x, y, loss_of, reduce="MEAN")
-
-
-@answers.is_wrong("a value for each replica: strategy.reduce adds them up")
-def returns_what_replicas_return(strategy, model, optimizer, x, y):
+@answers.is_right
+def plain(strategy, model, optimizer, x, y):
     def on_replica(x, y):
+        count = everybody(x)
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(per_example(model, x, y)) / everybody(x) + sum(model.losses) / replicas()
+            loss = tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()
         slopes = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
         return loss
 
-    return strategy.run(on_replica, args=(x, y))
+    return strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)
 
 
-@answers.is_right
-def counts_before_the_run(strategy, model, optimizer, x, y):
-    count = strategy.reduce("SUM", strategy.run(lambda x: tf.shape(x)[0], args=(x,)), axis=None)
-    count = tf.cast(count, tf.float32)
+answers.twin("counts_before_the_run", {
+    """
+        def on_replica(x, y):
+            count = everybody(x)
+    """: """
+        count = strategy.reduce("SUM", strategy.run(lambda x: tf.shape(x)[0], args=(x,)), axis=None)
+        count = tf.cast(count, tf.float32)
 
-    def loss_of(losses, x):
-        return tf.reduce_sum(losses) / count + tf.nn.scale_regularization_loss(tf.add_n(model.losses))
-
-    return step(strategy, model, optimizer, x, y, loss_of)
+        def on_replica(x, y):
+    """,
+    "sum(model.losses) / replicas()": "tf.nn.scale_regularization_loss(tf.add_n(model.losses))",
+})
 
 
 @answers.is_right
@@ -150,66 +83,61 @@ def weighs_gradients_instead(strategy, model, optimizer, x, y):
     return total / n + strategy.reduce("MEAN", penalty, axis=None)
 
 
-@answers.is_wrong("the optimizer counts 0 steps, expected 2: let it apply the gradients")
-def goes_round_the_optimizer(strategy, model, optimizer, x, y):
-    def apply(pairs):
+answers.twin("with_tensorflows_helpers", {
+    "everybody(x)": 'tf.distribute.get_replica_context().all_reduce("SUM", tf.shape(x)[0])',
+    "tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()": """
+        tf.nn.compute_average_loss(per_example(model, x, y), global_batch_size=count)
+        loss += tf.nn.scale_regularization_loss(tf.add_n(model.losses))
+    """,
+})
+answers.twin("the_optimizers_other_name", {
+    "optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))":
+        "optimizer.apply(slopes, model.trainable_variables)",
+})
+
+answers.mistake("means_of_its_own",
+    {"tf.reduce_sum(per_example(model, x, y)) / count": "tf.reduce_mean(per_example(model, x, y))"},
+    "The step is 2 times", "either each replica takes the mean over its own examples")
+answers.mistake("divides_twice", {
+    "loss = tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()":
+        "loss = (tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()) / replicas()",
+}, "The step is too short: divided by the number of replicas, too")
+answers.mistake("adds_up", {" / count": ""}, "nobody divided")
+answers.mistake("assumes_equal_shares", {
+    "count = everybody(x)": "count = tf.cast(tf.shape(x)[0], tf.float32) * replicas()",
+    "tf.reduce_sum(per_example(model, x, y)) / count":
+        "tf.math.divide_no_nan(tf.reduce_sum(per_example(model, x, y)), count)",
+}, "3 examples", "This is the mean of the replicas' means")
+answers.mistake("penalty_for_each", {"sum(model.losses) / replicas()": "sum(model.losses)"},
+    "Each replica adds the whole penalty")
+answers.mistake("no_penalty", {" + sum(model.losses) / replicas()": ""},
+    "The model's own penalties, model.losses, are left out of the gradient", "inside the tape")
+answers.mistake("adds_gradients_up_twice", {
+    "optimizer.apply": """
+        slopes = [tf.distribute.get_replica_context().all_reduce("SUM", slope) for slope in slopes]
+        optimizer.apply
+    """,
+}, "The step is 2 times the mean gradient", "gradients were added up before apply_gradients")
+answers.mistake("applies_nothing",
+    {"optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))": ""},
+    "The weights have not moved")
+answers.mistake("reduces_with_a_mean", {'strategy.reduce("SUM"': 'strategy.reduce("MEAN"'},
+    'reduce with "SUM", each loss is a share already')
+answers.mistake("returns_what_replicas_return", {
+    'strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)':
+        "strategy.run(on_replica, args=(x, y))",
+}, "a value for each replica: strategy.reduce adds them up")
+answers.mistake("goes_round_the_optimizer", {
+    "optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))": """
         context = tf.distribute.get_replica_context()
-        for slope, variable in pairs:
+        for slope, variable in zip(slopes, model.trainable_variables, strict=True):
             variable.assign(variable - optimizer.learning_rate * context.all_reduce("SUM", slope))
-
-    def loss_of(losses, x):
-        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
-
-    return step(strategy, model, optimizer, x, y, loss_of, apply)
-
-
-@answers.is_wrong("3 examples", "mean of the replicas' means")
-def tensorflows_guess_of_the_batch(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        return tf.nn.compute_average_loss(losses) + tf.nn.scale_regularization_loss(sum(model.losses))
-
-    return step(strategy, model, optimizer, x, y, loss_of)
-
-
-@answers.is_wrong("expected the mean loss, got None (does the function return it?)")
-def returns_nothing(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
-
-    step(strategy, model, optimizer, x, y, loss_of)
-
-
-@answers.is_wrong("The model's own penalties are left out")
-def returns_the_loss_without_penalties(strategy, model, optimizer, x, y):
-    def on_replica(x, y):
-        count = everybody(x)
-        with tf.GradientTape() as tape:
-            own = tf.reduce_sum(per_example(model, x, y)) / count
-            loss = own + sum(model.losses) / replicas()
-        slopes = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
-        return own
-
-    return strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)
-
-
-@answers.is_right
-def with_tensorflows_helpers(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        count = tf.distribute.get_replica_context().all_reduce("SUM", tf.shape(x)[0])
-        average = tf.nn.compute_average_loss(losses, global_batch_size=count)
-        return average + tf.nn.scale_regularization_loss(tf.add_n(model.losses))
-
-    return step(strategy, model, optimizer, x, y, loss_of)
-
-
-@answers.is_right
-def the_optimizers_other_name(strategy, model, optimizer, x, y):
-    def loss_of(losses, x):
-        return tf.reduce_sum(losses) / everybody(x) + sum(model.losses) / replicas()
-
-    def apply(pairs):
-        slopes, variables = zip(*pairs, strict=True)
-        optimizer.apply(list(slopes), list(variables))
-
-    return step(strategy, model, optimizer, x, y, loss_of, apply)
+    """,
+}, "the optimizer counts 0 steps, expected 2: let it apply the gradients")
+answers.mistake("tensorflows_guess_of_the_batch",
+    {"tf.reduce_sum(per_example(model, x, y)) / count": "tf.nn.compute_average_loss(per_example(model, x, y))"},
+    "3 examples", "mean of the replicas' means")
+answers.mistake("returns_nothing", {"return strategy": "strategy"},
+    "expected the mean loss, got None (does the function return it?)")
+answers.mistake("returns_the_loss_without_penalties", {"return loss": "return loss - sum(model.losses) / replicas()"},
+    "The model's own penalties are left out")

@@ -9,54 +9,16 @@ tf = Later("tensorflow")
 answers = Answers("missing_devices")
 
 
-@answers.is_wrong("GPU:60 is not there", "num_replicas_in_sync counts it all the same")
-def trusts_the_number_of_replicas(devices):
-    strategy = tf.distribute.MirroredStrategy(devices)
-    return devices[strategy.num_replicas_in_sync :]
-
-
-@answers.is_wrong("is there, and you call it missing", "list_physical_devices knows one CPU alone")
-def asks_for_physical_devices(devices):
-    there = [d.name.rpartition("device:")[2] for d in tf.config.list_physical_devices()]
-    return [name for name in devices if name.rpartition("device:")[2].lstrip("/").upper() not in there]
-
-
-@answers.is_wrong("is not there", "look at where a variable really is")
-def looks_at_the_kind_alone(devices):
-    kinds = {d.device_type for d in tf.config.list_logical_devices()}
-    return [name for name in devices if tf.DeviceSpec.from_string(name).device_type not in kinds]
-
-
-@answers.is_wrong("is there, and you call it missing", "It is another spelling of CPU:0")
-def compares_the_text(devices):
-    there = [d.name for d in tf.config.list_logical_devices()]
-    return [name for name in devices if name not in there and f"/device:{name}" not in there]
-
-
-@answers.is_wrong("CPU:0 is there, and you call it missing")
-def says_which_are_there(devices):
-    there = [d.name.rpartition("device:")[2] for d in tf.config.list_logical_devices()]
-    return [name for name in devices if tf.DeviceSpec.from_string(name).to_string().rpartition("device:")[2] in there]
-
-
-@answers.is_wrong("is not there", "for each device")
-def stops_at_the_first(devices):
+@answers.is_right
+def asks_a_variable_on_each(devices):
+    found = []
     for name in devices:
         with tf.device(name):
             where = tf.DeviceSpec.from_string(tf.Variable(0.0).device)
         asked = tf.DeviceSpec.from_string(name)
         if (where.device_type, where.device_index) != (asked.device_type, asked.device_index):
-            return [name]
-    return []
-
-
-@answers.is_wrong("expected a list of names", "got False")
-def answers_yes_or_no(devices):
-    strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
-    with strategy.scope():
-        variable = tf.Variable(0.0)
-    copies = getattr(variable, "values", (variable,))
-    return len({copy.device for copy in copies}) < len(devices)
+            found.append(name)
+    return found
 
 
 @answers.is_right
@@ -85,25 +47,6 @@ def lets_placement_be_hard(devices):
     return found
 
 
-@answers.is_wrong("CPU:2", "is not there")
-def compares_the_last_digit(devices):
-    there = {(d.device_type, d.name[-1]) for d in tf.config.list_logical_devices()}
-    return [name for name in devices if (tf.DeviceSpec.from_string(name).device_type, name[-1]) not in there]
-
-
-@answers.is_wrong("GPU:10", "is not there")
-def reads_the_last_five_letters(devices):
-    there = {d.name[-5:] for d in tf.config.list_logical_devices()}
-    return [name for name in devices if name[-5:].upper() not in there]
-
-
-@answers.is_wrong("spelled and in the order as in the list")
-def spells_them_out(devices):
-    there = {d.name for d in tf.config.list_logical_devices()}
-    full = [f"/device:{tf.DeviceSpec.from_string(name).to_string().rpartition('device:')[2]}" for name in devices]
-    return [name for name in full if name not in there]
-
-
 @answers.is_right
 def by_a_pattern(devices):
     import re
@@ -122,15 +65,53 @@ def by_specs(devices):
     return list(filter(lambda name: which(name) not in there, devices))
 
 
-@answers.is_wrong("GPU:0 is not there", "look at where a variable really is")
-def compares_the_numbers_alone(devices):
-    found = []
-    for name in devices:
-        with tf.device(name):
-            where = tf.DeviceSpec.from_string(tf.Variable(0.0).device)
-        if where.device_index != tf.DeviceSpec.from_string(name).device_index:
-            found.append(name)
-    return found
+@answers.is_wrong("GPU:60 is not there", "num_replicas_in_sync counts it all the same")
+def trusts_the_number_of_replicas(devices):
+    strategy = tf.distribute.MirroredStrategy(devices)
+    return devices[strategy.num_replicas_in_sync :]
+
+
+@answers.is_wrong("is there, and you call it missing", "list_physical_devices knows one CPU alone")
+def asks_for_physical_devices(devices):
+    there = [d.name.rpartition("device:")[2] for d in tf.config.list_physical_devices()]
+    return [name for name in devices if name.rpartition("device:")[2].lstrip("/").upper() not in there]
+
+
+answers.mistake("looks_at_the_kind_alone", {
+    "(where.device_type, where.device_index) != (asked.device_type, asked.device_index)":
+        "where.device_type != asked.device_type",
+}, "is not there", "look at where a variable really is")
+
+
+@answers.is_wrong("is there, and you call it missing", "It is another spelling of CPU:0")
+def compares_the_text(devices):
+    there = [d.name for d in tf.config.list_logical_devices()]
+    return [name for name in devices if name not in there and f"/device:{name}" not in there]
+
+
+answers.mistake("says_which_are_there", {" != (asked": " == (asked"}, "CPU:0 is there, and you call it missing")
+answers.mistake("stops_at_the_first", {"found.append(name)": "return [name]"}, "is not there", "for each device")
+answers.mistake("answers_yes_or_no", {"return found": "return bool(found)"}, "expected a list of names", "got False")
+answers.mistake("compares_the_last_digit", {
+    "(where.device_type, where.device_index) != (asked.device_type, asked.device_index)":
+        "(where.device_type, str(where.device_index)[-1]) != (asked.device_type, name[-1])",
+}, "CPU:2", "is not there")
+
+
+@answers.is_wrong("GPU:10", "is not there")
+def reads_the_last_five_letters(devices):
+    there = {d.name[-5:] for d in tf.config.list_logical_devices()}
+    return [name for name in devices if name[-5:].upper() not in there]
+
+
+answers.mistake("spells_them_out",
+    {"found.append(name)": 'found.append(f"/device:{asked.device_type}:{asked.device_index}")'},
+    "spelled and in the order as in the list")
+answers.mistake("compares_the_numbers_alone", {
+    "asked = tf.DeviceSpec.from_string(name)": "",
+    "(where.device_type, where.device_index) != (asked.device_type, asked.device_index)":
+        "where.device_index != tf.DeviceSpec.from_string(name).device_index",
+}, "GPU:0 is not there", "look at where a variable really is")
 
 
 @answers.is_wrong("is there, and you call it missing", "list_logical_devices spells it /device:CPU:0")

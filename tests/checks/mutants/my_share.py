@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import random
-from itertools import cycle, islice
 
 import torch
 from torch.utils.data import DistributedSampler
@@ -18,67 +16,12 @@ def order_of(count, seed):
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def padded(order, world_size):
-    return list(islice(cycle(order), math.ceil(len(order) / world_size) * world_size))
-
-
-@answers.is_wrong("rank 0 takes the same examples in the same order in epochs", "The epoch has to be in the seed")
-def forgets_the_epoch(count, rank, world_size, seed, epoch):
-    return padded(order_of(count, seed), world_size)[rank::world_size]
-
-
-@answers.is_wrong("rank 2 takes 4 examples, another 5: who has more would wait", "Pad the order before it is dealt out")
-def does_not_pad(count, rank, world_size, seed, epoch):
-    return order_of(count, seed + epoch)[rank::world_size]
-
-
-@answers.is_wrong("is taken by no rank. The rest was left out")
-def drops_the_rest(count, rank, world_size, seed, epoch):
+@answers.is_right
+def plain(count, rank, world_size, seed, epoch):
     order = order_of(count, seed + epoch)
-    return order[: count // world_size * world_size][rank::world_size]
-
-
-@answers.is_wrong("blocks of the order; the library deals it like cards: rank 1 begins with its second")
-def deals_blocks(count, rank, world_size, seed, epoch):
-    order = padded(order_of(count, seed + epoch), world_size)
-    size = len(order) // world_size
-    return order[rank * size : (rank + 1) * size]
-
-
-@answers.is_wrong("the ranks' orders differ: shuffle with the same seed on every rank")
-def shuffles_by_rank(count, rank, world_size, seed, epoch):
-    return padded(order_of(count, seed + epoch + 1000 * rank), world_size)[rank::world_size]
-
-
-@answers.is_wrong("the ranks' orders differ", "in a generator of its own", chance=True)
-def shuffles_by_the_global_generator(count, rank, world_size, seed, epoch):
-    return padded(torch.randperm(count).tolist(), world_size)[rank::world_size]
-
-
-@answers.is_wrong("the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch")
-def never_shuffles(count, rank, world_size, seed, epoch):
-    return padded(list(range(count)), world_size)[rank::world_size]
-
-
-@answers.is_wrong("the padding is not: expected it to be filled up from its beginning")
-def pads_with_the_last_one(count, rank, world_size, seed, epoch):
-    order = order_of(count, seed + epoch)
-    return (order + [order[-1]] * (-count % world_size))[rank::world_size]
-
-
-@answers.is_wrong("every rank takes all 18 examples: expected 5 each")
-def takes_everything(count, rank, world_size, seed, epoch):
-    return order_of(count, seed + epoch)
-
-
-@answers.is_wrong("The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
-def multiplies_seed_and_epoch(count, rank, world_size, seed, epoch):
-    return padded(order_of(count, 1000 * seed + epoch), world_size)[rank::world_size]
-
-
-@answers.is_wrong("rank 0: expected a list of indices, got None (does the function return it?)")
-def returns_nothing(count, rank, world_size, seed, epoch):
-    padded(order_of(count, seed + epoch), world_size)[rank::world_size]
+    while len(order) % world_size:
+        order += order[: -len(order) % world_size]
+    return order[rank::world_size]
 
 
 @answers.is_right
@@ -106,32 +49,6 @@ def one_card_after_the_other(count, rank, world_size, seed, epoch):
     return tuple(hands[rank])
 
 
-@answers.is_wrong("4 ranks, 1 example", "the order was appended once", "Repeat it until all have one")
-def pads_once_round(count, rank, world_size, seed, epoch):
-    order = order_of(count, seed + epoch)
-    order += order[: -count % world_size]
-    return order[rank::world_size]
-
-
-@answers.is_wrong("my_share resets torch's global generator", "dropout too")
-def seeds_the_global_generator(count, rank, world_size, seed, epoch):
-    torch.manual_seed(seed + epoch)
-    return padded(torch.randperm(count).tolist(), world_size)[rank::world_size]
-
-
-@answers.is_wrong("The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
-def shuffles_with_another_generator(count, rank, world_size, seed, epoch):
-    order = list(range(count))
-    random.Random(seed + epoch).shuffle(order)
-    return padded(order, world_size)[rank::world_size]
-
-
-@answers.is_wrong("every rank takes 6 examples; expected 5, the least with which all are taken")
-def always_pads(count, rank, world_size, seed, epoch):
-    order = order_of(count, seed + epoch)
-    return padded([*order, *order[:world_size]], world_size)[rank::world_size]
-
-
 @answers.is_right
 def draws_from_the_global_generator_and_puts_it_back(count, rank, world_size, seed, epoch):
     with torch.random.fork_rng(devices=[]):
@@ -146,3 +63,59 @@ def asks_the_library(count, rank, world_size, seed, epoch):
     sampler = DistributedSampler(range(count), world_size, rank, seed=seed)
     sampler.set_epoch(epoch)
     return list(sampler)
+
+
+answers.mistake("forgets_the_epoch", {"seed + epoch": "seed"},
+    "rank 0 takes the same examples in the same order in epochs", "The epoch has to be in the seed")
+answers.mistake("does_not_pad", {
+    """
+        while len(order) % world_size:
+            order += order[: -len(order) % world_size]
+    """: "",
+}, "rank 2 takes 4 examples, another 5: who has more would wait", "Pad the order before it is dealt out")
+answers.mistake("drops_the_rest", {
+    """
+        while len(order) % world_size:
+            order += order[: -len(order) % world_size]
+    """: "order = order[: count // world_size * world_size]",
+}, "is taken by no rank. The rest was left out")
+answers.mistake("deals_blocks", {
+    "return order[rank::world_size]": """
+        size = len(order) // world_size
+        return order[rank * size : (rank + 1) * size]
+    """,
+}, "blocks of the order; the library deals it like cards: rank 1 begins with its second")
+answers.mistake("shuffles_by_rank", {"seed + epoch": "seed + epoch + 1000 * rank"},
+    "the ranks' orders differ: shuffle with the same seed on every rank")
+answers.mistake("shuffles_by_the_global_generator", {"order_of(count, seed + epoch)": "torch.randperm(count).tolist()"},
+    "the ranks' orders differ", "in a generator of its own", chance=True)
+answers.mistake("never_shuffles", {"order_of(count, seed + epoch)": "list(range(count))"},
+    "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch")
+answers.mistake("pads_with_the_last_one", {
+    """
+        while len(order) % world_size:
+            order += order[: -len(order) % world_size]
+    """: "order += [order[-1]] * (-count % world_size)",
+}, "the padding is not: expected it to be filled up from its beginning")
+answers.mistake("takes_everything", {"return order[rank::world_size]": "return order[:count]"},
+    "every rank takes all 18 examples: expected 5 each")
+answers.mistake("multiplies_seed_and_epoch", {"seed + epoch": "1000 * seed + epoch"},
+    "The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
+answers.mistake("returns_nothing", {"return order": "order"},
+    "rank 0: expected a list of indices, got None (does the function return it?)")
+answers.mistake("pads_once_round", {"while len": "if len"},
+    "4 ranks, 1 example", "the order was appended once", "Repeat it until all have one")
+answers.mistake("seeds_the_global_generator", {
+    "order = order_of(count, seed + epoch)": """
+        torch.manual_seed(seed + epoch)
+        order = torch.randperm(count).tolist()
+    """,
+}, "my_share resets torch's global generator", "dropout too")
+answers.mistake("shuffles_with_another_generator", {
+    "order = order_of(count, seed + epoch)": """
+        order = list(range(count))
+        random.Random(seed + epoch).shuffle(order)
+    """,
+}, "The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
+answers.mistake("always_pads", {"while len": "order += order[:world_size]\nwhile len"},
+    "every rank takes 6 examples; expected 5, the least with which all are taken")

@@ -29,166 +29,15 @@ def over(steps, of_step):
     return sum(noises) / sum(signals)
 
 
-@answers.is_wrong("It was divided step by step, and the ratios averaged", "divide once")
-def averages_the_ratios(steps):
-    ratios = []
-    for batch, gradients in steps:
-        signal, noise = parts(batch, batch * len(gradients), *norms(gradients))
-        ratios.append(noise / signal)
-    return sum(ratios) / len(ratios)
-
-
-@answers.is_wrong("It is divided by |G_big|², which has noise of its own")
-def divides_by_the_big_norm(steps):
-    def of_step(batch, gradients):
-        _, noise = parts(batch, batch * len(gradients), *norms(gradients))
-        return norms(gradients)[1], noise
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("It is divided by |G_small|², which is mostly noise")
-def divides_by_the_small_norm(steps):
-    def of_step(batch, gradients):
-        _, noise = parts(batch, batch * len(gradients), *norms(gradients))
-        return norms(gradients)[0], noise
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("B_small is missing", "B_big as the number of ranks")
-def forgets_the_batch(steps):
-    return over(steps, lambda batch, gradients: parts(1, len(gradients), *norms(gradients)))
-
-
-@answers.is_wrong("The big gradient is the sum over the ranks: it should be their mean")
-def sums_the_ranks(steps):
-    def of_step(batch, gradients):
-        small = sum(map(squared, gradients)) / len(gradients)
-        return parts(batch, batch * len(gradients), small, squared(sum(gradients)))
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("The norms are not squared")
-def forgets_the_square(steps):
-    def of_step(batch, gradients):
-        small, big = norms(gradients)
-        return parts(batch, batch * len(gradients), small**0.5, big**0.5)
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("The norms are not squared, and are averaged over the ranks")
-def averages_the_norms_and_forgets_the_square(steps):
-    def of_step(batch, gradients):
-        small = sum(float(g.double().norm()) for g in gradients) / len(gradients)
-        return parts(batch, batch * len(gradients), small, norms(gradients)[1] ** 0.5)
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("The two batches are the wrong way round")
-def swaps_the_batches(steps):
-    return over(steps, lambda batch, gradients: parts(batch * len(gradients), batch, *norms(gradients)))
-
-
-@answers.is_wrong("The batch is missing in B_big", "n · B_small")
-def takes_the_ranks_for_the_big_batch(steps):
-    return over(steps, lambda batch, gradients: parts(batch, len(gradients), *norms(gradients)))
-
-
-@answers.is_wrong("It was divided step by step, and the ratios averaged")
-def averages_the_ratios_of_rank_zero(steps):
-    ratios = []
-    for batch, gradients in steps:
-        signal, noise = parts(batch, batch * len(gradients), squared(gradients[0]), norms(gradients)[1])
-        ratios.append(noise / signal)
-    return sum(ratios) / len(ratios)
-
-
-@answers.is_wrong("The batch of the first step is taken for all")
-def takes_the_first_batch_for_all(steps):
-    first = steps[0][0]
-    return over(steps, lambda _, gradients: parts(first, first * len(gradients), *norms(gradients)))
-
-
-@answers.is_wrong("The steps are weighed by their batch: each step counts alike")
-def weighs_the_steps_by_their_batch(steps):
-    def of_step(batch, gradients):
-        signal, noise = parts(batch, batch * len(gradients), *norms(gradients))
-        return batch * signal, batch * noise
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("These are the middle ones of the steps")
-def takes_the_middle_ones(steps):
-    signals, noises = zip(*(parts(batch, batch * len(g), *norms(g)) for batch, g in steps), strict=True)
-    return np.median(noises) / np.median(signals)
-
-
-@answers.is_wrong("The gradients were averaged over the steps first")
-def averages_the_gradients_over_the_steps(steps):
-    batch, every = steps[0][0], torch.stack([torch.stack(list(gradients)) for _, gradients in steps]).double()
-    return over([(batch, [*every.mean(0)])], lambda b, g: parts(b, b * len(g), *norms(g)))
-
-
-@answers.is_wrong("It is the wrong way round: tr(Σ) over |G|²")
-def turns_it_over(steps):
-    return 1 / over(steps, lambda batch, gradients: parts(batch, batch * len(gradients), *norms(gradients)))
-
-
-@answers.is_wrong("The variance between the ranks is divided by n, and should be by n − 1")
-def takes_the_biased_variance(steps):
-    def of_step(batch, gradients):
-        n = len(gradients)
-        signal, noise = parts(batch, batch * n, *norms(gradients))
-        return signal, noise * (n - 1) / n
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("tr(Σ) is divided by |G_big|², and its variance between the ranks by n: both are biased")
-def is_biased_twice(steps):
-    def of_step(batch, gradients):
-        every = torch.stack(gradients).double()
-        return squared(every.mean(0)), batch * float(every.var(0, correction=0).sum())
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("This is tr(Σ): divide it by |G|²")
-def returns_the_trace(steps):
-    return sum(parts(batch, batch * len(g), *norms(g))[1] for batch, g in steps) / len(steps)
-
-
-@answers.is_wrong("Only the last step counts")
-def takes_the_last_step(steps):
-    return over(steps[-1:], lambda batch, gradients: parts(batch, batch * len(gradients), *norms(gradients)))
-
-
-@answers.is_wrong("the gradients that were handed in have changed: leave them as they are")
-def adds_up_in_the_first_gradient(steps):
-    def of_step(batch, gradients):
-        n, small = len(gradients), sum(map(squared, gradients)) / len(gradients)
-        mean = gradients[0]
-        for gradient in gradients[1:]:
-            mean += gradient
-        mean /= n
-        return parts(batch, batch * n, small, squared(mean))
-
-    return over(steps, of_step)
-
-
-@answers.is_wrong("expected the noise scale, one number, got None (does the function return it?)")
-def returns_nothing(steps):
-    over(steps, lambda batch, gradients: parts(batch, batch * len(gradients), *norms(gradients)))
-
-
 @answers.is_right
 def plain(steps):
-    return over(steps, lambda batch, gradients: parts(batch, batch * len(gradients), *norms(gradients)))
+    signals, noises = [], []
+    for batch, gradients in steps:
+        small, big = norms(gradients)
+        signal, noise = parts(batch, batch * len(gradients), small, big)
+        signals.append(signal)
+        noises.append(noise)
+    return sum(noises) / sum(signals)
 
 
 @answers.is_right
@@ -241,11 +90,68 @@ def with_tensors_in_their_own_dtype(steps):
     return noise / signal
 
 
-@answers.is_right
-def from_one_rank_alone(steps):
-    """Unbiased too; only that it varies more."""
+# Unbiased too; only that it varies more.
+answers.twin("from_one_rank_alone", {"small, big)": "squared(gradients[-1]), big)"})
 
-    def of_step(batch, gradients):
-        return parts(batch, batch * len(gradients), squared(gradients[-1]), norms(gradients)[1])
-
-    return over(steps, of_step)
+answers.mistake("averages_the_ratios",
+    {"sum(noises) / sum(signals)": "np.mean([noise / signal for signal, noise in zip(signals, noises, strict=True)])"},
+    "It was divided step by step, and the ratios averaged", "divide once")
+answers.mistake("divides_by_the_big_norm", {"signals.append(signal)": "signals.append(big)"},
+    "It is divided by |G_big|², which has noise of its own")
+answers.mistake("divides_by_the_small_norm", {"signals.append(signal)": "signals.append(small)"},
+    "It is divided by |G_small|², which is mostly noise")
+answers.mistake("forgets_the_batch", {"parts(batch, batch * len(gradients)": "parts(1, len(gradients)"},
+    "B_small is missing", "B_big as the number of ranks")
+answers.mistake("sums_the_ranks", {
+    "parts(batch, batch * len(gradients), small, big)":
+        "parts(batch, batch * len(gradients), small, squared(sum(gradients)))",
+}, "The big gradient is the sum over the ranks: it should be their mean")
+answers.mistake("forgets_the_square", {"small, big)": "small**0.5, big**0.5)"}, "The norms are not squared")
+answers.mistake("averages_the_norms_and_forgets_the_square",
+    {"small, big)": "sum(float(g.double().norm()) for g in gradients) / len(gradients), big**0.5)"},
+    "The norms are not squared, and are averaged over the ranks")
+answers.mistake("swaps_the_batches", {"parts(batch, batch * len(gradients)": "parts(batch * len(gradients), batch"},
+    "The two batches are the wrong way round")
+answers.mistake("takes_the_ranks_for_the_big_batch", {"batch * len(gradients)": "len(gradients)"},
+    "The batch is missing in B_big", "n · B_small")
+answers.mistake("averages_the_ratios_of_rank_zero", {
+    "small, big)": "squared(gradients[0]), big)",
+    "sum(noises) / sum(signals)": "np.mean([noise / signal for signal, noise in zip(signals, noises, strict=True)])",
+}, "It was divided step by step, and the ratios averaged")
+answers.mistake("takes_the_first_batch_for_all", {"small, big = norms": "batch = steps[0][0]\nsmall, big = norms"},
+    "The batch of the first step is taken for all")
+answers.mistake("weighs_the_steps_by_their_batch", {
+    "signals.append(signal)": "signals.append(batch * signal)",
+    "noises.append(noise)": "noises.append(batch * noise)",
+}, "The steps are weighed by their batch: each step counts alike")
+answers.mistake("takes_the_middle_ones", {"sum(noises) / sum(signals)": "np.median(noises) / np.median(signals)"},
+    "These are the middle ones of the steps")
+answers.mistake("averages_the_gradients_over_the_steps", {
+    "for batch, gradients in steps:": """
+        every = torch.stack([torch.stack(list(gradients)) for _, gradients in steps]).double()
+        for batch, gradients in [(steps[0][0], [*every.mean(0)])]:
+    """,
+}, "The gradients were averaged over the steps first")
+answers.mistake("turns_it_over", {"sum(noises) / sum(signals)": "sum(signals) / sum(noises)"},
+    "It is the wrong way round: tr(Σ) over |G|²")
+answers.mistake("takes_the_biased_variance",
+    {"noises.append(noise)": "noises.append(noise * (len(gradients) - 1) / len(gradients))"},
+    "The variance between the ranks is divided by n, and should be by n − 1")
+answers.mistake("is_biased_twice", {
+    "signals.append(signal)": "signals.append(big)",
+    "noises.append(noise)":
+        "noises.append(batch * float(torch.stack(gradients).double().var(0, correction=0).sum()))",
+}, "tr(Σ) is divided by |G_big|², and its variance between the ranks by n: both are biased")
+answers.mistake("returns_the_trace", {"sum(noises) / sum(signals)": "sum(noises) / len(steps)"},
+    "This is tr(Σ): divide it by |G|²")
+answers.mistake("takes_the_last_step", {"in steps:": "in steps[-1:]:"}, "Only the last step counts")
+answers.mistake("adds_up_in_the_first_gradient", {
+    "signal, noise =": """
+        for gradient in gradients[1:]:
+            gradients[0].add_(gradient)
+        big = squared(gradients[0].div_(len(gradients)))
+        signal, noise =
+    """,
+}, "the gradients that were handed in have changed: leave them as they are")
+answers.mistake("returns_nothing", {"return sum(noises) / sum(signals)": ""},
+    "expected the noise scale, one number, got None (does the function return it?)")

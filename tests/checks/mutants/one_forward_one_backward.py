@@ -7,100 +7,13 @@ from tests.checks.mutants import Answers
 answers = Answers("one_forward_one_backward")
 
 
-def warm(ahead, micro_batches):
-    """`ahead` forwards, then forward and backward in turn, then the backwards that are left."""
-    ahead = max(0, min(ahead, micro_batches))
+@answers.is_right
+def plain(stage, stages, micro_batches):
+    ahead = max(0, min(stages - stage - 1, micro_batches))
     actions = [("forward", k) for k in range(ahead)]
     for k in range(micro_batches - ahead):
         actions += [("forward", ahead + k), ("backward", k)]
     return actions + [("backward", k) for k in range(micro_batches - ahead, micro_batches)]
-
-
-@answers.is_wrong("stage 0 holds 4 micro-batches at once", "expected at most 2", "All forwards first: that is GPipe")
-def all_forwards_first(stage, stages, micro_batches):
-    return [(way, k) for way in ("forward", "backward") for k in range(micro_batches)]
-
-
-@answers.is_wrong("takes 8 times a forward and a backward, where m + p − 1 = 5 are enough", "One micro-batch at a time")
-def no_warm_up(stage, stages, micro_batches):
-    return warm(0, micro_batches)
-
-
-@answers.is_wrong("takes 7 times", "The last stage could go backward straight after its first forward")
-def the_same_warm_up_everywhere(stage, stages, micro_batches):
-    return warm(stages - 1, micro_batches)
-
-
-@answers.is_wrong("stage 0 holds 3 micro-batches at once", "expected at most 2")
-def one_forward_too_many(stage, stages, micro_batches):
-    return warm(stages - stage, micro_batches)
-
-
-@answers.is_wrong("deadlock: stage 0 can't do backward 0 before stage 1 has done backward 0")
-def the_warm_up_turned_round(stage, stages, micro_batches):
-    return warm(stage, micro_batches)
-
-
-@answers.is_wrong("stage 0: micro-batch 3 goes backward never", "F0 F1 B0 F2 B1 F3 B2")
-def never_drains(stage, stages, micro_batches):
-    return warm(stages - stage - 1, micro_batches)[: 2 * micro_batches - (stages - stage - 1)]
-
-
-@answers.is_wrong("stage 0: micro-batch 0 goes backward never; expected once. The list: F0 F1 F2 F3")
-def steady_state_without_backwards(stage, stages, micro_batches):
-    actions = warm(stages - stage - 1, micro_batches)
-    return [a for a in actions if a[0] == "forward"]
-
-
-@answers.is_wrong("4 stages, 2 micro-batches", "is no micro-batch: they are numbered from 0 to 1")
-def warms_up_beyond_a_short_batch(stage, stages, micro_batches):
-    ahead = stages - stage - 1
-    if ahead <= micro_batches:
-        return warm(ahead, micro_batches)
-    return [("forward", k) for k in range(ahead)] + [("backward", k) for k in range(micro_batches)]
-
-
-@answers.is_wrong("expected a list of actions, got None (does the function return it?)")
-def forgets_to_return(stage, stages, micro_batches):
-    warm(stages - stage - 1, micro_batches)
-
-
-@answers.is_wrong("3 stages, 5 micro-batches", "stage 0 holds 5 micro-batches at once")
-def a_warm_up_for_two_stages(stage, stages, micro_batches):
-    if stages == 2:
-        return warm(1 - stage, micro_batches)
-    return all_forwards_first(stage, stages, micro_batches)
-
-
-@answers.is_wrong("5 stages, 7 micro-batches")
-def a_warm_up_for_four_stages_at_most(stage, stages, micro_batches):
-    return warm(min(stages, 4) - stage - 1, micro_batches)
-
-
-@answers.is_wrong("stages 0 and 1 go backward in different orders, [1, 2, 3, 0] and [0, 1, 2, 3]")
-def goes_backward_with_the_newest(stage, stages, micro_batches):
-    ahead = min(stages - stage - 1, micro_batches)
-    actions = [("forward", k) for k in range(ahead)]
-    for k in range(ahead, micro_batches):
-        actions += [("forward", k), ("backward", k)]
-    return actions + [("backward", k) for k in reversed(range(ahead))]
-
-
-@answers.is_wrong("micro-batch 0 goes forward never; expected once")
-def the_steady_state_alone(stage, stages, micro_batches):
-    ahead = stages - stage - 1
-    pairs = [[("forward", ahead + k), ("backward", k)] for k in range(micro_batches - ahead)]
-    return [action for pair in pairs for action in pair]
-
-
-@answers.is_wrong("takes", "stages wait needlessly")
-def half_as_many_in_flight(stage, stages, micro_batches):
-    return warm((stages - stage) // 2, micro_batches)
-
-
-@answers.is_right
-def plain(stage, stages, micro_batches):
-    return warm(stages - stage - 1, micro_batches)
 
 
 @answers.is_right
@@ -137,3 +50,45 @@ def by_a_queue_of_what_is_in_flight(stage, stages, micro_batches):
         in_flight.append(k)
         actions.append(("forward", k))
     return actions + [("backward", k) for k in in_flight]
+
+
+@answers.is_wrong("stage 0 holds 4 micro-batches at once", "expected at most 2", "All forwards first: that is GPipe")
+def all_forwards_first(stage, stages, micro_batches):
+    return [(way, k) for way in ("forward", "backward") for k in range(micro_batches)]
+
+
+answers.mistake("no_warm_up", {"stages - stage - 1": "0"},
+    "takes 8 times a forward and a backward, where m + p − 1 = 5 are enough", "One micro-batch at a time")
+answers.mistake("the_same_warm_up_everywhere", {"stages - stage - 1": "stages - 1"},
+    "takes 7 times", "The last stage could go backward straight after its first forward")
+answers.mistake("one_forward_too_many", {"stages - stage - 1": "stages - stage"},
+    "stage 0 holds 3 micro-batches at once", "expected at most 2")
+answers.mistake("the_warm_up_turned_round", {"stages - stage - 1": "stage"},
+    "deadlock: stage 0 can't do backward 0 before stage 1 has done backward 0")
+answers.mistake("never_drains",
+    {'return actions + [("backward", k) for k in range(micro_batches - ahead, micro_batches)]': "return actions"},
+    "stage 0: micro-batch 3 goes backward never", "F0 F1 B0 F2 B1 F3 B2")
+answers.mistake("steady_state_without_backwards", {
+    '[("forward", ahead + k), ("backward", k)]': '[("forward", ahead + k)]',
+    'return actions + [("backward", k) for k in range(micro_batches - ahead, micro_batches)]': "return actions",
+}, "stage 0: micro-batch 0 goes backward never; expected once. The list: F0 F1 F2 F3")
+answers.mistake("warms_up_beyond_a_short_batch", {
+    "max(0, min(stages - stage - 1, micro_batches))": "stages - stage - 1",
+    "range(micro_batches - ahead, micro_batches)": "range(max(0, micro_batches - ahead), micro_batches)",
+}, "4 stages, 2 micro-batches", "is no micro-batch: they are numbered from 0 to 1")
+answers.mistake("forgets_to_return", {"return actions": "actions"},
+    "expected a list of actions, got None (does the function return it?)")
+answers.mistake("a_warm_up_for_two_stages", {"stages - stage - 1": "1 - stage if stages == 2 else micro_batches"},
+    "3 stages, 5 micro-batches", "stage 0 holds 5 micro-batches at once")
+answers.mistake("a_warm_up_for_four_stages_at_most", {"stages - stage - 1": "min(stages, 4) - stage - 1"},
+    "5 stages, 7 micro-batches")
+answers.mistake("goes_backward_with_the_newest", {
+    '("forward", ahead + k), ("backward", k)': '("forward", ahead + k), ("backward", ahead + k)',
+    "range(micro_batches - ahead, micro_batches)": "reversed(range(ahead))",
+}, "stages 0 and 1 go backward in different orders, [1, 2, 3, 0] and [0, 1, 2, 3]")
+answers.mistake("the_steady_state_alone", {
+    'actions = [("forward", k) for k in range(ahead)]': "actions = []",
+    ' + [("backward", k) for k in range(micro_batches - ahead, micro_batches)]': "",
+}, "micro-batch 0 goes forward never; expected once")
+answers.mistake("half_as_many_in_flight", {"stages - stage - 1": "(stages - stage) // 2"},
+    "takes", "stages wait needlessly")

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from tests.checks.mutants import Answers
 from tests.checks.mutants._sharding import dense, train
-from worldsize.fabric.collectives import all_gather, all_reduce
+from worldsize.fabric.collectives import all_reduce
 from worldsize.pytorch.transformer_shard import TwoWays
 
 answers = Answers("parallel_mlp")
@@ -30,126 +30,15 @@ def with_ways(fabric, task, enter, leave):
     return train(lambda x: leave(F.linear(F.linear(enter(x), up, up_bias).relu(), down)) + down_bias, task)
 
 
-@answers.is_wrong("the gradient of x in step 1", "all ranks' gradients of it have to be added up (f, backwards)")
-def forgets_f(fabric, task):
-    return with_ways(fabric, task, as_it_is, lambda x: g(fabric, x))
-
-
-@answers.is_wrong("y of step 1", "down, cut by its columns, leaves summands")
-def forgets_g(fabric, task):
-    return with_ways(fabric, task, lambda x: f(fabric, x), as_it_is)
-
-
-@answers.is_wrong("y of step 1", "down, cut by its columns, leaves summands")
-def swaps_f_and_g(fabric, task):
-    """x times the number of ranks, and a summand for y: two mistakes; the first rank that is alone sees one."""
-    up, up_bias, down, down_bias = task["weights"]
-    return train(lambda x: f(fabric, F.linear(F.linear(x, up, up_bias).relu(), down)) + down_bias, task)
-
-
-@answers.is_wrong("Gradients are too large by the number of ranks", "Backwards g passes it on as it is")
-def adds_up_both_ways_in_g(fabric, task):
-    """As torch.distributed.nn's all_reduce does."""
-
-    def leave(x):
-        return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: all_reduce(fabric, grad.clone()))
-
-    return with_ways(fabric, task, lambda x: f(fabric, x), leave)
-
-
-@answers.is_wrong("y of step 1", "The bias is in it once for every rank", "Add it once, after the sum")
-def adds_the_bias_on_every_rank(fabric, task):
-    up, up_bias, down, down_bias = task["weights"]
-    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias).relu(), down, down_bias)), task)
-
-
-@answers.is_wrong("y of step 1", "It was divided by the number of ranks")
-def takes_the_mean(fabric, task):
-    return with_ways(fabric, task, lambda x: f(fabric, x), lambda x: g(fabric, x) / fabric.world_size)
-
-
-@answers.is_wrong("y of step 1", "There is no ReLU between the layers")
-def forgets_the_relu(fabric, task):
-    up, up_bias, down, down_bias = task["weights"]
-    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias), down)) + down_bias, task)
-
-
-@answers.is_wrong("element", "(y of step 1)")
-def puts_the_relu_after_the_sum(fabric, task):
-    up, up_bias, down, down_bias = task["weights"]
-    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias), down)).relu() + down_bias, task)
-
-
-def gathered(fabric, part, rows):
-    """All ranks' rows of a weight, [rows of all ranks, …]; every rank has to have as many."""
-    whole = torch.empty(fabric.world_size * rows, *part.shape[1:], dtype=part.dtype)
-    whole.tensor_split(fabric.world_size)[fabric.rank].copy_(part.detach())
-    return all_gather(fabric, whole.view(-1)).view(whole.shape)
-
-
-@answers.is_wrong("the values are right, but all ranks together sent", "Weights stay where they are")
-def gathers_the_weights(fabric, task):
-    """The whole MLP on every rank, and a part of its gradients: no sharding but in what it was handed."""
-    up, up_bias, down, down_bias = task["weights"]
-    n, rank = fabric.world_size, fabric.rank
-    counts = torch.zeros(n, dtype=torch.int64)
-    counts[rank] = len(up)
-    counts = all_reduce(fabric, counts).tolist()
-
-    def whole(part, dim):
-        """By an all-reduce, since parts may differ in size."""
-        shape = list(part.shape)
-        shape[dim] = sum(counts)
-        out = torch.zeros(shape, dtype=part.dtype)
-        out.split(counts, dim)[rank].copy_(part.detach())
-        return all_reduce(fabric, out)
-
-    weights = [whole(up, 0), whole(up_bias, 0), whole(down, 1), down_bias]
-    seen = train(lambda x: F.linear(F.linear(x, *weights[:2]).relu(), *weights[2:]), {**task, "weights": weights})
-    own = [w.split(counts, dim)[rank] for w, dim in zip(seen["weights"][:3], (0, 0, 1), strict=True)]
-    return {**seen, "weights": [*own, seen["weights"][3]]}
-
-
-@answers.is_wrong("the values are right, but all ranks together sent", "x those of two all-reduces a step")
-def also_gathers_the_hidden_layer(fabric, task):
+@answers.is_right
+def plain(fabric, task):
     up, up_bias, down, down_bias = task["weights"]
 
     def forward(x):
         hidden = F.linear(f(fabric, x), up, up_bias).relu()
-        all_reduce(fabric, torch.zeros(len(x), 4, dtype=x.dtype))
         return g(fabric, F.linear(hidden, down)) + down_bias
 
     return train(forward, task)
-
-
-@answers.is_wrong("the values are right, but all ranks together sent", "can work out from its own shard needs no message")
-def adds_up_the_gradient_of_the_bias(fabric, task):
-    """Of down_bias all ranks have the whole gradient; the mean of equal values does no harm and costs messages."""
-    up, up_bias, down, down_bias = task["weights"]
-    n = fabric.world_size
-
-    def mean(w):
-        return TwoWays.apply(w, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / n)
-
-    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), up, up_bias).relu(), down)) + mean(down_bias), task)
-
-
-@answers.is_wrong("shapes cannot be multiplied", "A rank has its own shard", "Nothing is left to cut")
-def cuts_its_shard_once_more(fabric, task):
-    up, up_bias, down, down_bias = task["weights"]
-    own = up.tensor_split(fabric.world_size)[fabric.rank], up_bias.tensor_split(fabric.world_size)[fabric.rank]
-    return train(lambda x: g(fabric, F.linear(F.linear(f(fabric, x), *own).relu(), down)) + down_bias, task)
-
-
-@answers.is_wrong('expected what train returns, a dict with y, grad_x, weights, got a tensor')
-def returns_the_output_alone(fabric, task):
-    return with_ways(fabric, task, lambda x: f(fabric, x), lambda x: g(fabric, x))["y"][-1]
-
-
-@answers.is_wrong("got a dict with y, grad_x")
-def forgets_the_weights(fabric, task):
-    seen = with_ways(fabric, task, lambda x: f(fabric, x), lambda x: g(fabric, x))
-    return {"y": seen["y"], "grad_x": seen["grad_x"]}
 
 
 @answers.is_right
@@ -211,16 +100,14 @@ def with_modules(fabric, task):
     return train(torch.nn.Sequential(Column(), torch.nn.ReLU(), Row()), task)
 
 
-@answers.is_right
-def f_by_a_hook_and_g_in_place(fabric, task):
-    up, up_bias, down, down_bias = task["weights"]
-
-    def forward(x):
+answers.twin("f_by_a_hook_and_g_in_place", {
+    "hidden = F.linear(f(fabric, x)": """
         entered = x.view_as(x)
         entered.register_hook(lambda grad: all_reduce(fabric, grad.clone()))
-        return all_reduce(fabric, F.linear(F.linear(entered, up, up_bias).relu(), down)) + down_bias
-
-    return train(forward, task)
+        hidden = F.linear(entered
+    """,
+    "g(fabric, F.linear(hidden, down))": "all_reduce(fabric, F.linear(hidden, down))",
+})
 
 
 @answers.is_right
@@ -244,3 +131,77 @@ def sums_on_rank_0(fabric, task):
         return TwoWays.apply(x, as_it_is, total)
 
     return with_ways(fabric, task, enter, lambda x: TwoWays.apply(x, total, lambda grad: grad))
+
+
+answers.mistake("forgets_f", {"f(fabric, x)": "x"},
+    "the gradient of x in step 1", "all ranks' gradients of it have to be added up (f, backwards)")
+answers.mistake("forgets_g", {"g(fabric, F.linear(hidden, down))": "F.linear(hidden, down)"},
+    "y of step 1", "down, cut by its columns, leaves summands")
+# x times the number of ranks, and a summand for y: two mistakes; the first rank that is alone sees one.
+answers.mistake("swaps_f_and_g", {"f(fabric, x)": "x", "g(fabric, F.linear": "f(fabric, F.linear"},
+    "y of step 1", "down, cut by its columns, leaves summands")
+# As torch.distributed.nn's all_reduce does.
+answers.mistake("adds_up_both_ways_in_g", {
+    "return g(fabric, F.linear(hidden, down)) + down_bias": """
+        summed = TwoWays.apply(
+            F.linear(hidden, down), lambda x: all_reduce(fabric, x.clone()), lambda grad: all_reduce(fabric, grad.clone())
+        )
+        return summed + down_bias
+    """,
+}, "Gradients are too large by the number of ranks", "Backwards g passes it on as it is")
+answers.mistake("adds_the_bias_on_every_rank",
+    {"F.linear(hidden, down)) + down_bias": "F.linear(hidden, down, down_bias))"},
+    "y of step 1", "The bias is in it once for every rank", "Add it once, after the sum")
+answers.mistake("takes_the_mean",
+    {"g(fabric, F.linear(hidden, down))": "g(fabric, F.linear(hidden, down)) / fabric.world_size"},
+    "y of step 1", "It was divided by the number of ranks")
+answers.mistake("forgets_the_relu", {".relu()": ""}, "y of step 1", "There is no ReLU between the layers")
+answers.mistake("puts_the_relu_after_the_sum", {
+    ".relu()": "",
+    "F.linear(hidden, down))": "F.linear(hidden, down)).relu()",
+}, "element", "(y of step 1)")
+
+
+@answers.is_wrong("the values are right, but all ranks together sent", "Weights stay where they are")
+def gathers_the_weights(fabric, task):
+    """The whole MLP on every rank, and a part of its gradients: no sharding but in what it was handed."""
+    up, up_bias, down, down_bias = task["weights"]
+    n, rank = fabric.world_size, fabric.rank
+    counts = torch.zeros(n, dtype=torch.int64)
+    counts[rank] = len(up)
+    counts = all_reduce(fabric, counts).tolist()
+
+    def whole(part, dim):
+        """By an all-reduce, since parts may differ in size."""
+        shape = list(part.shape)
+        shape[dim] = sum(counts)
+        out = torch.zeros(shape, dtype=part.dtype)
+        out.split(counts, dim)[rank].copy_(part.detach())
+        return all_reduce(fabric, out)
+
+    weights = [whole(up, 0), whole(up_bias, 0), whole(down, 1), down_bias]
+    seen = train(lambda x: F.linear(F.linear(x, *weights[:2]).relu(), *weights[2:]), {**task, "weights": weights})
+    own = [w.split(counts, dim)[rank] for w, dim in zip(seen["weights"][:3], (0, 0, 1), strict=True)]
+    return {**seen, "weights": [*own, seen["weights"][3]]}
+
+
+answers.mistake("also_gathers_the_hidden_layer",
+    {"return g": "all_reduce(fabric, torch.zeros(len(x), 4, dtype=x.dtype))\nreturn g"},
+    "the values are right, but all ranks together sent", "x those of two all-reduces a step")
+# Of down_bias all ranks have the whole gradient; the mean of equal values does no harm and costs messages.
+answers.mistake("adds_up_the_gradient_of_the_bias", {
+    "+ down_bias":
+        "+ TwoWays.apply(down_bias, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / fabric.world_size)",
+}, "the values are right, but all ranks together sent", "can work out from its own shard needs no message")
+answers.mistake("cuts_its_shard_once_more", {
+    "def forward": """
+        up, up_bias = (w.tensor_split(fabric.world_size)[fabric.rank] for w in (up, up_bias))
+
+        def forward
+    """,
+}, "shapes cannot be multiplied", "A rank has its own shard", "Nothing is left to cut")
+answers.mistake("returns_the_output_alone", {"train(forward, task)": 'train(forward, task)["y"][-1]'},
+    'expected what train returns, a dict with y, grad_x, weights, got a tensor')
+answers.mistake("forgets_the_weights",
+    {"return train(forward, task)": 'seen = train(forward, task)\nreturn {"y": seen["y"], "grad_x": seen["grad_x"]}'},
+    "got a dict with y, grad_x")

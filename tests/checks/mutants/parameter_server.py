@@ -32,33 +32,8 @@ def pull(fabric, total):
     return total
 
 
-@answers.is_wrong("Rank 0's own values were never added")
-def server_forgets_its_own(fabric, x):
-    total = push(fabric, x)
-    if fabric.rank == 0 and fabric.world_size > 1:
-        total = total - x
-    return pull(fabric, total.clone())
-
-
-@answers.is_wrong("These are still rank 1's own values")
-def workers_return_their_own(fabric, x):
-    total = push(fabric, x)
-    pull(fabric, total.clone())
-    return total if fabric.rank == 0 else x
-
-
-@answers.is_wrong("deadlock: rank 2 waits for 0 (recv), which has ended", harmless_at=(2,))
-def server_answers_only_one(fabric, x):
-    total = push(fabric, x)
-    if fabric.rank:
-        fabric.recv(total, 0)
-    elif fabric.world_size > 1:
-        fabric.send(total, 1)
-    return total
-
-
-@answers.is_wrong("chunk 0", "Rank 2's values are not in this sum", harmless_at=(2,))
-def server_answers_before_it_has_all(fabric, x):
+@answers.is_right
+def plain(fabric, x):
     if fabric.rank:
         fabric.send(x, 0)
         fabric.recv(x, 0)
@@ -67,69 +42,9 @@ def server_answers_before_it_has_all(fabric, x):
     for worker in range(1, fabric.world_size):
         fabric.recv(other, worker)
         total += other
+    for worker in range(1, fabric.world_size):
         fabric.send(total, worker)
     return total
-
-
-@answers.is_wrong("This is the mean, not the sum")
-def averages(fabric, x):
-    return pull(fabric, push(fabric, x) / fabric.world_size)
-
-
-@answers.is_wrong("holds one rank's values alone: what arrived was copied, not added")
-def assigns_instead_of_adding(fabric, x):
-    if fabric.rank:
-        fabric.send(x, 0)
-        return pull(fabric, x.clone())
-    total = x.clone()
-    for worker in range(1, fabric.world_size):
-        fabric.recv(total, worker)
-    return pull(fabric, total)
-
-
-@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2", harmless_at=(2,))
-def everyone_sends_to_everyone(fabric, x):
-    others = [r for r in range(fabric.world_size) if r != fabric.rank]
-    handles = [fabric.isend(x, to) for to in others]
-    total, other = x.clone(), torch.empty_like(x)
-    for frm in others:
-        fabric.recv(other, frm)
-        total += other
-    for handle in handles:
-        handle.wait()
-    return total
-
-
-@answers.is_wrong("the values are right, but rank 1 sent rank 0 6 messages", "expected 1 message with the whole tensor")
-def sends_element_by_element(fabric, x):
-    total = x.clone()
-    for element in total.split(1):
-        element.copy_(push(fabric, element))
-    return pull(fabric, total)
-
-
-@answers.is_wrong("no process group is here")
-def leaves_it_to_the_framework(fabric, x):
-    dist.init_process_group("gloo")
-    dist.all_reduce(x)
-    return x
-
-
-@answers.is_wrong("expected the sum as what it returns", "got None (does the function return it?)")
-def forgets_to_return(fabric, x):
-    pull(fabric, push(fabric, x))
-
-
-@answers.is_wrong("deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)")
-def nobody_sends(fabric, x):
-    if fabric.world_size > 1:
-        fabric.recv(x, 0 if fabric.rank else 1)
-    return x
-
-
-@answers.is_right
-def plain(fabric, x):
-    return pull(fabric, push(fabric, x))
 
 
 @answers.is_right
@@ -166,67 +81,6 @@ def answers_the_last_worker_first_under_tags(fabric, x):
     return total
 
 
-@answers.is_wrong("rank 1 changed the tensor of its isend to rank 0 before wait()")
-def workers_receive_into_what_they_send(fabric, x):
-    if fabric.rank == 0:
-        return pull(fabric, push(fabric, x))
-    handle = fabric.isend(x, 0)
-    fabric.recv(x, 0)
-    handle.wait()
-    return x
-
-
-@answers.is_wrong("rank 0 ended with an isend that nobody waited for: call its wait()")
-def the_server_does_not_wait(fabric, x):
-    total = push(fabric, x)
-    if fabric.rank:
-        fabric.recv(total, 0)
-        return total
-    for worker in range(1, fabric.world_size):
-        fabric.isend(total, worker)
-    return total
-
-
-@answers.is_wrong("float64", "expected float32[7], which is what `out` is, got float64[7]", harmless_at=IN_FLOAT32)
-def buffers_are_float32(fabric, x):
-    if fabric.rank:
-        fabric.send(x, 0)
-        fabric.recv(x, 0)
-        return x
-    parts = torch.zeros(fabric.world_size, len(x))
-    parts[0] = x
-    for worker in range(1, fabric.world_size):
-        fabric.recv(parts[worker], worker)
-    return pull(fabric, parts.sum(dim=0))
-
-
-@answers.is_wrong(
-    "float64", "The digits that a float32 has no room for are lost", "torch.empty_like",
-    harmless_at=IN_FLOAT32,
-)
-def adds_up_in_float32(fabric, x):
-    total, other = x.float(), torch.empty_like(x)
-    if fabric.rank:
-        fabric.send(x, 0)
-    for worker in range(1, fabric.world_size) if fabric.rank == 0 else ():
-        fabric.recv(other, worker)
-        total += other.float()
-    return pull(fabric, total.to(x.dtype))
-
-
-@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2: a worker talks to rank 0", harmless_at=(2,))
-def is_a_ring(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    token, landing = x.clone(), torch.empty_like(x)
-    for _ in range(n - 1):
-        handle = fabric.isend(token, (rank + 1) % n)
-        fabric.recv(landing, (rank - 1) % n)
-        handle.wait()
-        token.copy_(landing)
-        x += landing
-    return x
-
-
 @answers.is_right
 def adds_up_a_stack(fabric, x):
     if fabric.rank:
@@ -240,12 +94,128 @@ def adds_up_a_stack(fabric, x):
     return pull(fabric, torch.stack(parts).sum(dim=0))
 
 
-@answers.is_right
-def receives_beside_what_it_sends(fabric, x):
-    if fabric.rank == 0:
-        return pull(fabric, push(fabric, x))
-    total = torch.full_like(x, -1)
-    handle = fabric.isend(x, 0)
-    fabric.recv(total, 0)
-    handle.wait()
+answers.twin("receives_beside_what_it_sends", {
+    """
+        fabric.send(x, 0)
+        fabric.recv(x, 0)
+        return x
+    """: """
+        total = torch.full_like(x, -1)
+        handle = fabric.isend(x, 0)
+        fabric.recv(total, 0)
+        handle.wait()
+        return total
+    """,
+})
+
+answers.mistake("server_forgets_its_own", {"x.clone()": "torch.zeros_like(x) if fabric.world_size > 1 else x.clone()"},
+    "Rank 0's own values were never added")
+answers.mistake("workers_return_their_own", {"fabric.recv(x, 0)": "fabric.recv(x.clone(), 0)"},
+    "These are still rank 1's own values")
+answers.mistake("server_answers_only_one", {
+    """
+        range(1, fabric.world_size):
+            fabric.send
+    """: """
+        range(1, fabric.world_size)[:1]:
+            fabric.send
+    """,
+}, "deadlock: rank 2 waits for 0 (recv), which has ended", harmless_at=(2,))
+answers.mistake("server_answers_before_it_has_all", {
+    """
+        for worker in range(1, fabric.world_size):
+            fabric.send(total, worker)
+    """: "",
+    "total += other": "total += other\nfabric.send(total, worker)",
+}, "chunk 0", "Rank 2's values are not in this sum", harmless_at=(2,))
+answers.mistake("averages", {
+    """
+        for worker in range(1, fabric.world_size):
+            fabric.send
+    """: """
+        total /= fabric.world_size
+        for worker in range(1, fabric.world_size):
+            fabric.send
+    """,
+}, "This is the mean, not the sum")
+answers.mistake("assigns_instead_of_adding", {"total += other": "total.copy_(other)"},
+    "holds one rank's values alone: what arrived was copied, not added")
+
+
+@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2", harmless_at=(2,))
+def everyone_sends_to_everyone(fabric, x):
+    others = [r for r in range(fabric.world_size) if r != fabric.rank]
+    handles = [fabric.isend(x, to) for to in others]
+    total, other = x.clone(), torch.empty_like(x)
+    for frm in others:
+        fabric.recv(other, frm)
+        total += other
+    for handle in handles:
+        handle.wait()
     return total
+
+
+@answers.is_wrong("the values are right, but rank 1 sent rank 0 6 messages", "expected 1 message with the whole tensor")
+def sends_element_by_element(fabric, x):
+    total = x.clone()
+    for element in total.split(1):
+        element.copy_(push(fabric, element))
+    return pull(fabric, total)
+
+
+@answers.is_wrong("no process group is here")
+def leaves_it_to_the_framework(fabric, x):
+    dist.init_process_group("gloo")
+    dist.all_reduce(x)
+    return x
+
+
+answers.mistake("forgets_to_return", {"fabric.recv(x, 0)\nreturn x": "fabric.recv(x, 0)\nreturn", "return total": ""},
+    "expected the sum as what it returns", "got None (does the function return it?)")
+answers.mistake("nobody_sends", {
+    "fabric.send(x, 0)": "",
+    """
+        for worker in range(1, fabric.world_size):
+            fabric.send(total, worker)
+    """: "",
+}, "deadlock: rank 0 waits for 1 (recv), rank 1 waits for 0 (recv)")
+answers.mistake("workers_receive_into_what_they_send", {
+    """
+        fabric.send(x, 0)
+        fabric.recv(x, 0)
+    """: """
+        handle = fabric.isend(x, 0)
+        fabric.recv(x, 0)
+        handle.wait()
+    """,
+}, "rank 1 changed the tensor of its isend to rank 0 before wait()")
+answers.mistake("the_server_does_not_wait", {"fabric.send(total, worker)": "fabric.isend(total, worker)"},
+    "rank 0 ended with an isend that nobody waited for: call its wait()")
+answers.mistake("buffers_are_float32",
+    {"total, other = x.clone(), torch.empty_like(x)": "total, other = x.float(), torch.empty(len(x))"},
+    "float64", "expected float32[7], which is what `out` is, got float64[7]", harmless_at=IN_FLOAT32)
+answers.mistake("adds_up_in_float32", {
+    "x.clone()": "x.float()",
+    "total += other": "total += other.float()",
+    """
+        for worker in range(1, fabric.world_size):
+            fabric.send
+    """: """
+        total = total.to(x.dtype)
+        for worker in range(1, fabric.world_size):
+            fabric.send
+    """,
+}, "float64", "The digits that a float32 has no room for are lost", "torch.empty_like", harmless_at=IN_FLOAT32)
+
+
+@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2: a worker talks to rank 0", harmless_at=(2,))
+def is_a_ring(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    token, landing = x.clone(), torch.empty_like(x)
+    for _ in range(n - 1):
+        handle = fabric.isend(token, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        handle.wait()
+        token.copy_(landing)
+        x += landing
+    return x

@@ -13,147 +13,6 @@ def totals(way):
     return way["steps"] * way["bytes"], way["steps"] * way["work_s"]
 
 
-# ---- wrong -----------------------------------------------------------------------------------
-
-
-@answers.is_wrong("This compares one step of each; they need different numbers of steps")
-def compares_one_step(plain, other):
-    saved, added_s = plain["bytes"] - other["bytes"], other["work_s"] - plain["work_s"]
-    if saved <= 0:
-        return 0.0
-    return saved / added_s if added_s > 0 else math.inf
-
-
-@answers.is_wrong("The steps are counted for the bytes, not for the work")
-def counts_steps_for_bytes_alone(plain, other):
-    saved = plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]
-    added_s = other["work_s"] - plain["work_s"]
-    if saved <= 0:
-        return 0.0
-    return saved / added_s if added_s > 0 else math.inf
-
-
-@answers.is_wrong("The steps are counted for the work, not for the bytes")
-def counts_steps_for_work_alone(plain, other):
-    added_s = other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]
-    return (plain["bytes"] - other["bytes"]) / added_s if added_s > 0 else math.inf
-
-
-@answers.is_wrong("This is seconds a byte")
-def turns_it_over(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    return (more_s - work_s) / (sent - less)
-
-
-@answers.is_wrong("This is in bits a second")
-def answers_in_bits(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if sent <= less:
-        return 0.0
-    return 8 * (sent - less) / (more_s - work_s) if more_s > work_s else math.inf
-
-
-@answers.is_wrong("a shorter step, fewer bytes", "expected inf, got -", "A bandwidth is not negative")
-def only_divides(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    return (sent - less) / (more_s - work_s)
-
-
-@answers.is_wrong("fewer bytes, and nothing else", "ZeroDivisionError")
-def divides_by_no_added_work(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if sent <= less:
-        return 0.0
-    if more_s < work_s:
-        return math.inf
-    return (sent - less) / (more_s - work_s)
-
-
-@answers.is_wrong("more work, more bytes", "expected 0 bytes/s, got -", "A bandwidth is not negative")
-def gives_negative_bandwidths(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if more_s <= work_s:
-        return math.inf
-    return (sent - less) / (more_s - work_s)
-
-
-@answers.is_wrong("a shorter step, fewer bytes", "expected inf, got 0 bytes/s", "so it is first at any bandwidth")
-def never_where_it_is_always(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if sent <= less or more_s <= work_s:
-        return 0.0
-    return (sent - less) / (more_s - work_s)
-
-
-@answers.is_wrong("a shorter step, fewer bytes", "expected inf, got 0 bytes/s")
-def zero_and_infinity_the_wrong_way_round(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if sent <= less:
-        return math.inf
-    return (sent - less) / (more_s - work_s) if more_s > work_s else 0.0
-
-
-@answers.is_wrong("This is where plain's messages take as long as its work")
-def balances_work_and_messages(plain, other):
-    return plain["bytes"] / plain["work_s"]
-
-
-@answers.is_wrong("divided by all of the other's work, not by the work it adds")
-def divides_by_all_work(plain, other):
-    (sent, _), (less, more_s) = totals(plain), totals(other)
-    return max(0.0, (sent - less) / more_s)
-
-
-@answers.is_wrong("This is where plain's messages take as long as the work that is added")
-def forgets_what_the_other_sends(plain, other):
-    (sent, work_s), (_, more_s) = totals(plain), totals(other)
-    return sent / (more_s - work_s) if more_s > work_s else math.inf
-
-
-@answers.is_wrong("expected bytes a second as one number, got None")
-def returns_nothing(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    (sent - less) / (more_s - work_s) if more_s != work_s else math.inf
-
-
-@answers.is_wrong("far fewer steps", "expected inf, got 0 bytes/s: in all the other sends", "first at any bandwidth")
-def asks_only_for_one_steps_bytes(plain, other):
-    """More bytes a step are fewer in all where there are far fewer steps."""
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if plain["bytes"] <= other["bytes"]:
-        return 0.0
-    return abs(sent - less) / (more_s - work_s) if more_s > work_s else math.inf
-
-
-@answers.is_wrong("so many more steps", "expected 0 bytes/s, got", "in all the other sends", "so it is never first")
-def takes_its_size_for_its_sign(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if more_s <= work_s:
-        return math.inf
-    if plain["bytes"] <= other["bytes"] and less >= sent:
-        return 0.0
-    return abs(sent - less) / (more_s - work_s)
-
-
-@answers.is_wrong("as much work, more bytes", "expected 0 bytes/s, got inf", "so it is never first")
-def asks_for_time_first(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if more_s <= work_s and other["steps"] < math.inf:
-        return math.inf if plain["steps"] == math.inf or less <= sent or more_s == work_s else 0.0
-    return max(0.0, (sent - less) / (more_s - work_s))
-
-
-@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first above a bandwidth, and below none")
-def divides_where_both_have_the_other_sign(plain, other):
-    (sent, work_s), (less, more_s) = totals(plain), totals(other)
-    if sent > less:
-        return (sent - less) / (more_s - work_s) if more_s > work_s else math.inf
-    return (sent - less) / (more_s - work_s) if more_s < work_s else 0.0
-
-
-# ---- right -----------------------------------------------------------------------------------
-
-
 @answers.is_right
 def as_its_text_says(plain, other):
     saved = plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]
@@ -194,3 +53,91 @@ def by_ratios(plain, other):
     if added_s <= 0:
         return math.inf if saved > 0 else 0.0
     return max(saved, 0.0) / added_s
+
+
+# ---- wrong -----------------------------------------------------------------------------------
+answers.mistake("compares_one_step", {
+    'plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]': 'plain["bytes"] - other["bytes"]',
+    'other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]': 'other["work_s"] - plain["work_s"]',
+}, "This compares one step of each; they need different numbers of steps")
+answers.mistake("counts_steps_for_bytes_alone",
+    {'other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]': 'other["work_s"] - plain["work_s"]'},
+    "The steps are counted for the bytes, not for the work")
+answers.mistake("counts_steps_for_work_alone", {
+    'plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]': 'plain["bytes"] - other["bytes"]',
+    """
+        if saved <= 0:
+            return 0.0
+    """: "",
+}, "The steps are counted for the work, not for the bytes")
+answers.mistake("turns_it_over", {
+    """
+        if saved <= 0:
+            return 0.0
+    """: "",
+    "saved / added_s if added_s > 0 else math.inf": "added_s / saved",
+}, "This is seconds a byte")
+answers.mistake("answers_in_bits", {"return saved / added_s": "return 8 * saved / added_s"}, "This is in bits a second")
+answers.mistake("only_divides", {
+    """
+        if saved <= 0:
+            return 0.0
+    """: "",
+    " if added_s > 0 else math.inf": "",
+}, "a shorter step, fewer bytes", "expected inf, got -", "A bandwidth is not negative")
+answers.mistake("divides_by_no_added_work", {"added_s > 0": "added_s >= 0"},
+    "fewer bytes, and nothing else", "ZeroDivisionError")
+answers.mistake("gives_negative_bandwidths", {
+    """
+        if saved <= 0:
+            return 0.0
+    """: "",
+}, "more work, more bytes", "expected 0 bytes/s, got -", "A bandwidth is not negative")
+answers.mistake("never_where_it_is_always", {"math.inf": "0.0"},
+    "a shorter step, fewer bytes", "expected inf, got 0 bytes/s", "so it is first at any bandwidth")
+answers.mistake("zero_and_infinity_the_wrong_way_round", {"return 0.0": "return math.inf", "else math.inf": "else 0.0"},
+    "a shorter step, fewer bytes", "expected inf, got 0 bytes/s")
+
+
+@answers.is_wrong("This is where plain's messages take as long as its work")
+def balances_work_and_messages(plain, other):
+    return plain["bytes"] / plain["work_s"]
+
+
+answers.mistake("divides_by_all_work", {' - plain["steps"] * plain["work_s"]': ""},
+    "divided by all of the other's work, not by the work it adds")
+answers.mistake("forgets_what_the_other_sends", {' - other["steps"] * other["bytes"]': ""},
+    "This is where plain's messages take as long as the work that is added")
+answers.mistake("returns_nothing", {"return saved / added_s": "saved / added_s"},
+    "expected bytes a second as one number, got None")
+# More bytes a step are fewer in all where there are far fewer steps.
+answers.mistake("asks_only_for_one_steps_bytes", {
+    "saved <= 0": 'plain["bytes"] <= other["bytes"]',
+    "return saved / added_s": "return abs(saved) / added_s",
+}, "far fewer steps", "expected inf, got 0 bytes/s: in all the other sends", "first at any bandwidth")
+
+
+@answers.is_wrong("so many more steps", "expected 0 bytes/s, got", "in all the other sends", "so it is never first")
+def takes_its_size_for_its_sign(plain, other):
+    (sent, work_s), (less, more_s) = totals(plain), totals(other)
+    if more_s <= work_s:
+        return math.inf
+    if plain["bytes"] <= other["bytes"] and less >= sent:
+        return 0.0
+    return abs(sent - less) / (more_s - work_s)
+
+
+@answers.is_wrong("as much work, more bytes", "expected 0 bytes/s, got inf", "so it is never first")
+def asks_for_time_first(plain, other):
+    (sent, work_s), (less, more_s) = totals(plain), totals(other)
+    if more_s <= work_s and other["steps"] < math.inf:
+        return math.inf if plain["steps"] == math.inf or less <= sent or more_s == work_s else 0.0
+    return max(0.0, (sent - less) / (more_s - work_s))
+
+
+@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first above a bandwidth, and below none")
+def divides_where_both_have_the_other_sign(plain, other):
+    (sent, work_s), (less, more_s) = totals(plain), totals(other)
+    if sent > less:
+        return (sent - less) / (more_s - work_s) if more_s > work_s else math.inf
+    return (sent - less) / (more_s - work_s) if more_s < work_s else 0.0

@@ -11,60 +11,12 @@ from tests.checks.mutants import Answers
 answers = Answers("place_variables")
 
 
-def greedy(sizes_bytes, servers, best=min):
-    held, chosen = [0] * servers, []
-    for size in sizes_bytes:
-        chosen.append(held.index(best(held)))
-        held[chosen[-1]] += size
-    return chosen, held
-
-
-@answers.is_wrong("This is round robin: it counts variables, not bytes")
-def round_robin(sizes_bytes, servers):
-    return [k % servers for k in range(len(sizes_bytes))]
-
-
-@answers.is_wrong("All went to one server: note what each holds after every variable")
-def never_adds_up(sizes_bytes, servers):
-    held = [0] * servers
-    return [held.index(min(held)) for _ in sizes_bytes]
-
-
-@answers.is_wrong("The largest were placed first: TensorFlow asks for one variable at a time")
-def sorts_first(sizes_bytes, servers):
-    held, chosen = [0] * servers, [0] * len(sizes_bytes)
-    for k in sorted(range(len(sizes_bytes)), key=lambda k: -sizes_bytes[k]):
-        chosen[k] = held.index(min(held))
-        held[chosen[k]] += sizes_bytes[k]
-    return chosen
-
-
-@answers.is_wrong("All went to one server")
-def to_the_fullest(sizes_bytes, servers):
-    return greedy(sizes_bytes, servers, max)[0]
-
-
-@answers.is_wrong("is this what the servers hold? A server's number is wanted for each variable")
-def returns_what_they_hold(sizes_bytes, servers):
-    return greedy(sizes_bytes, servers)[1]
-
-
-@answers.is_wrong("The first server is number 0")
-def counts_servers_from_one(sizes_bytes, servers):
-    return [server + 1 for server in greedy(sizes_bytes, servers)[0]]
-
-
-@answers.is_wrong("They were cut into equal blocks: look at their bytes")
-def blocks(sizes_bytes, servers):
-    return [k * servers // len(sizes_bytes) for k in range(len(sizes_bytes))]
-
-
-@answers.is_wrong("the servers held", "has the fewest", "Did every variable's bytes count for its server?")
-def remembers_the_last_alone(sizes_bytes, servers):
+@answers.is_right
+def plain(sizes_bytes, servers):
     held, chosen = [0] * servers, []
     for size in sizes_bytes:
         chosen.append(held.index(min(held)))
-        held[chosen[-1]] = size
+        held[chosen[-1]] += size
     return chosen
 
 
@@ -87,34 +39,6 @@ def numpy_and_the_last_of_equals(sizes_bytes, servers):
     return list(chosen)
 
 
-@answers.is_wrong("3 servers", "Only servers 0 and 1 were used, and there are 3")
-def two_servers_alone(sizes_bytes, servers):
-    held, chosen = [0, 0], []
-    for size in sizes_bytes:
-        chosen.append(int(servers > 1 and held[1] < held[0]))
-        held[chosen[-1]] += size
-    return chosen
-
-
-@answers.is_wrong("The number of variables decided first, and their bytes only between equals")
-def counts_before_bytes(sizes_bytes, servers):
-    counts, held, chosen = [0] * servers, [0] * servers, []
-    for size in sizes_bytes:
-        chosen.append(min(range(servers), key=lambda k: (counts[k], held[k])))
-        counts[chosen[-1]] += 1
-        held[chosen[-1]] += size
-    return chosen
-
-
-@answers.is_wrong("went to server", "has the fewest", "Did every variable's bytes count for its server?")
-def forgets_the_first(sizes_bytes, servers):
-    held, chosen = [0] * servers, []
-    for size in sizes_bytes:
-        chosen.append(held.index(min(held)))
-        held[chosen[-1]] += size if len(chosen) > 1 else 0
-    return chosen
-
-
 @answers.is_right
 def takes_the_sizes_from_the_list(sizes_bytes, servers):
     held, chosen = {server: 0 for server in range(servers)}, []
@@ -132,3 +56,40 @@ def an_array_of_int64(sizes_bytes, servers):
         chosen[k] = held.argmin()
         held[chosen[k]] += size
     return chosen
+
+
+answers.mistake("round_robin", {"held.index(min(held))": "len(chosen) % servers"},
+    "This is round robin: it counts variables, not bytes")
+answers.mistake("never_adds_up", {"held[chosen[-1]] += size": ""},
+    "All went to one server: note what each holds after every variable")
+
+
+@answers.is_wrong("The largest were placed first: TensorFlow asks for one variable at a time")
+def sorts_first(sizes_bytes, servers):
+    held, chosen = [0] * servers, [0] * len(sizes_bytes)
+    for k in sorted(range(len(sizes_bytes)), key=lambda k: -sizes_bytes[k]):
+        chosen[k] = held.index(min(held))
+        held[chosen[k]] += sizes_bytes[k]
+    return chosen
+
+
+answers.mistake("to_the_fullest", {"min(held)": "max(held)"}, "All went to one server")
+answers.mistake("returns_what_they_hold", {"return chosen": "return held"},
+    "is this what the servers hold? A server's number is wanted for each variable")
+answers.mistake("counts_servers_from_one", {"return chosen": "return [server + 1 for server in chosen]"},
+    "The first server is number 0")
+answers.mistake("blocks", {"held.index(min(held))": "len(chosen) * servers // len(sizes_bytes)"},
+    "They were cut into equal blocks: look at their bytes")
+answers.mistake("remembers_the_last_alone", {"held[chosen[-1]] += size": "held[chosen[-1]] = size"},
+    "the servers held", "has the fewest", "Did every variable's bytes count for its server?")
+answers.mistake("two_servers_alone", {"[0] * servers": "[0] * min(2, servers)"},
+    "3 servers", "Only servers 0 and 1 were used, and there are 3")
+answers.mistake("counts_before_bytes", {
+    "held, chosen = [0] * servers, []": "counts, held, chosen = [0] * servers, [0] * servers, []",
+    "chosen.append(held.index(min(held)))": """
+        chosen.append(min(range(servers), key=lambda k: (counts[k], held[k])))
+        counts[chosen[-1]] += 1
+    """,
+}, "The number of variables decided first, and their bytes only between equals")
+answers.mistake("forgets_the_first", {"+= size": "+= size if len(chosen) > 1 else 0"},
+    "went to server", "has the fewest", "Did every variable's bytes count for its server?")

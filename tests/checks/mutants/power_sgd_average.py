@@ -18,270 +18,12 @@ def orthonormal(p):
     return torch.linalg.qr(p).Q
 
 
-# ---- wrong -----------------------------------------------------------------------------------
-
-
-@answers.is_wrong("the average of step 1", "The residual was not added: M is gradient + residual")
-def without_error_feedback(fabric, gradient, residual, q):
-    p = orthonormal(mean(fabric, gradient @ q))
-    q = mean(fabric, gradient.T @ p)
-    return p @ q.T, residual, q
-
-
-@answers.is_wrong("the average of step 1", "The residual was not added: M is gradient + residual")
-def keeps_a_residual_that_nobody_reads(fabric, gradient, residual, q):
-    p = orthonormal(mean(fabric, gradient @ q))
-    q = mean(fabric, gradient.T @ p)
-    return p @ q.T, gradient - p @ q.T, q
-
-
-@answers.is_wrong("the residual of step 1", "What was left of older steps is lost: it is gradient − P Qᵀ")
-def keeps_of_the_last_gradient_alone(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, gradient - p @ q.T, q
-
-
-@answers.is_wrong("the residual of step 1", "It is empty: what P Qᵀ has not is lost for ever")
-def drops_what_is_left(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, torch.zeros_like(m), q
-
-
-@answers.is_wrong("the residual of step 1", "It is M: what is in the average has to be taken off")
-def keeps_everything(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m, q
-
-
-@answers.is_wrong("the residual of step 1", "It has the wrong sign")
-def keeps_what_it_should_give(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, p @ q.T - m, q
-
-
-@answers.is_wrong("q of step 1", "It is the q that came in: return Q", "warm start")
-def starts_cold(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    average = p @ mean(fabric, m.T @ p).T
-    return average, m - average, q
-
-
-@answers.is_wrong("the columns of q of step 1 do not span those of Q")
-def starts_anywhere(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    average = p @ mean(fabric, m.T @ p).T
-    generator = torch.Generator().manual_seed(14)
-    return average, m - average, torch.randn(q.shape, generator=generator, dtype=q.dtype)
-
-
-@answers.is_wrong("q of step 1", "It is the rank's own Mᵀ P: the mean over the ranks is the q of the next step")
-def returns_its_own_q(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    own = m.T @ p
-    average = p @ mean(fabric, own.clone()).T
-    return average, m - average, own
-
-
-@answers.is_wrong("expected q of step 1, shape [5, 2]", "a tensor of shape [6, 2]")
-def returns_p(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    average = p @ mean(fabric, m.T @ p).T
-    return average, m - average, p
-
-
-@answers.is_wrong("the average of step 1", "P has no orthonormal columns")
-def does_not_orthonormalise(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = mean(fabric, m @ q)
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "have length 1, and are not orthogonal to each other: what they share counts twice")
-def normalises_each_column(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = mean(fabric, m @ q)
-    p = p / p.norm(dim=0).clamp(min=1e-12)
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "first the mean, then the columns")
-def orthonormalises_before_the_mean(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = mean(fabric, orthonormal(m @ q))
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "Q was made orthonormal too, and the lengths are lost")
-def orthonormalises_q_too(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    q = orthonormal(mean(fabric, m.T @ p))
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "This is n times the average: the sum of Mᵀ P has to be divided")
-def forgets_to_divide(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(all_reduce(fabric, m @ q))
-    q = all_reduce(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("average, residual and q are right, but", "an all-reduce of M itself: nothing is saved")
-def all_reduces_the_matrix(fabric, gradient, residual, q):
-    """The right numbers; each rank works out both products from the whole mean."""
-    m = gradient + residual
-    whole = mean(fabric, m.clone())
-    p = orthonormal(whole @ q)
-    q = whole.T @ p
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("average, residual and q are right, but", "M itself travelled too")
-def all_reduces_the_matrix_too(fabric, gradient, residual, q):
-    m = gradient + residual
-    mean(fabric, m.clone())
-    p = orthonormal(mean(fabric, m @ q))
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("3 ranks", "average, residual and q are right, but", "Every rank has sent its part to every other")
-def gathers_all_parts(fabric, gradient, residual, q):
-    n, m = fabric.world_size, gradient + residual
-
-    def average_of(own):
-        parts = own.new_zeros(n, *own.shape)
-        parts[fabric.rank] = own
-        return all_gather(fabric, parts.view(-1)).view(n, *own.shape).mean(0)
-
-    p = orthonormal(average_of(m @ q))
-    q = average_of(m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "Rank by rank another one: P is the mean's, but Mᵀ P is the rank's own")
-def averages_p_alone(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    q = m.T @ p
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "Rank by rank another one: P is from the rank's own M q")
-def averages_q_alone(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(m @ q)
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "made of the rank's own M alone")
-def averages_nothing(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(m @ q)
-    q = m.T @ p
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "Each rank compressed its own M, and these were averaged")
-def averages_what_is_compressed(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(m @ q)
-    q = m.T @ p
-    return mean(fabric, p @ q.T), m - p @ q.T, q
-
-
-@answers.is_wrong("the average of step 1", "This is the best matrix of rank r, by an SVD")
-def takes_the_svd_of_the_mean(fabric, gradient, residual, q):
-    m, r = gradient + residual, q.shape[1]
-    u, s, v = torch.linalg.svd(mean(fabric, m.clone()), full_matrices=False)
-    average = (u[:, :r] * s[:r]) @ v[:r]
-    return average, m - average, v[:r].T * s[:r]
-
-
-@answers.is_wrong("the average of step 1", "q was not used: P has to be the mean of M q")
-def takes_the_first_columns(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m[:, : q.shape[1]]))
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("only one row is not zero", "got nan", "Gram-Schmidt leaves a column of zeros", "that is NaN")
-def divides_zero_by_zero(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = mean(fabric, m @ q)
-    for k in range(p.shape[1]):
-        for before in range(k):
-            p[:, k] -= (p[:, before] @ p[:, k]) * p[:, before]
-        p[:, k] /= p[:, k].norm()
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("only one row is not zero", "by a tiny length, a direction that counts twice", "or use torch.linalg.qr")
-def divides_by_a_tiny_length(fabric, gradient, residual, q):
-    """A column that has become next to nothing is made long again, and points where the one before does."""
-    m = gradient + residual
-    p = mean(fabric, m @ q)
-    for k in range(p.shape[1]):
-        p[:, k] /= p[:, k].norm() + 1e-8
-        p[:, k + 1 :] -= p[:, k : k + 1] * (p[:, k] @ p[:, k + 1 :])
-    p = torch.nn.functional.normalize(p, dim=0)
-    q = mean(fabric, m.T @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("expected (average, residual, q), got 2 values")
-def returns_no_q(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m @ q))
-    average = p @ mean(fabric, m.T @ p).T
-    return average, m - average
-
-
-@answers.is_wrong("shapes cannot be multiplied", "M is [rows, columns], q [columns, r]")
-def multiplies_the_wrong_way(fabric, gradient, residual, q):
-    m = gradient + residual
-    p = orthonormal(mean(fabric, m.T @ q))
-    q = mean(fabric, m @ p)
-    return p @ q.T, m - p @ q.T, q
-
-
-@answers.is_wrong("average, residual and q are right, but", "0.5 x", "With fewer no sum over the ranks is whole", "dtype")
-def adds_up_in_float32(fabric, gradient, residual, q):
-    m, n = gradient + residual, fabric.world_size
-    p = orthonormal(all_reduce(fabric, (m @ q).float()).to(m.dtype))
-    q = all_reduce(fabric, (m.T @ p).float()).to(m.dtype) / n
-    return p @ q.T, m - p @ q.T, q
-
-
-# ---- right -----------------------------------------------------------------------------------
-
-
 @answers.is_right
 def as_its_text_says(fabric, gradient, residual, q):
     m = gradient + residual
-    p = torch.linalg.qr(all_reduce(fabric, m @ q)).Q
-    q = all_reduce(fabric, m.T @ p) / fabric.world_size
-    average = p @ q.T
-    return average, m - average, q
+    p = orthonormal(mean(fabric, m @ q))
+    q = mean(fabric, m.T @ p)
+    return p @ q.T, m - p @ q.T, q
 
 
 @answers.is_right
@@ -360,3 +102,118 @@ def by_a_triangular_solve(fabric, gradient, residual, q):
         p = torch.linalg.solve_triangular(factor, raw.T, upper=False).T
     q = all_reduce(fabric, (p.T @ m).contiguous()).T / n
     return p @ q.T, m - p @ q.T, q
+
+
+# ---- wrong -----------------------------------------------------------------------------------
+answers.mistake("without_error_feedback", {"m = gradient + residual": "m = gradient", "m - p @ q.T": "residual"},
+    "the average of step 1", "The residual was not added: M is gradient + residual")
+answers.mistake("keeps_a_residual_that_nobody_reads", {"gradient + residual": "gradient"},
+    "the average of step 1", "The residual was not added: M is gradient + residual")
+answers.mistake("keeps_of_the_last_gradient_alone", {"m - p @ q.T": "gradient - p @ q.T"},
+    "the residual of step 1", "What was left of older steps is lost: it is gradient − P Qᵀ")
+answers.mistake("drops_what_is_left", {"m - p @ q.T": "torch.zeros_like(m)"},
+    "the residual of step 1", "It is empty: what P Qᵀ has not is lost for ever")
+answers.mistake("keeps_everything", {"m - p @ q.T": "m"},
+    "the residual of step 1", "It is M: what is in the average has to be taken off")
+answers.mistake("keeps_what_it_should_give", {"m - p @ q.T": "p @ q.T - m"},
+    "the residual of step 1", "It has the wrong sign")
+answers.mistake("starts_cold", {
+    "q = mean(fabric, m.T @ p)": "start, q = q, mean(fabric, m.T @ p)",
+    "m - p @ q.T, q": "m - p @ q.T, start",
+}, "q of step 1", "It is the q that came in: return Q", "warm start")
+answers.mistake("starts_anywhere", {
+    "m - p @ q.T, q":
+        "m - p @ q.T, torch.randn(q.shape, generator=torch.Generator().manual_seed(14), dtype=q.dtype)",
+}, "the columns of q of step 1 do not span those of Q")
+answers.mistake("returns_its_own_q", {"m - p @ q.T, q": "m - p @ q.T, m.T @ p"},
+    "q of step 1", "It is the rank's own Mᵀ P: the mean over the ranks is the q of the next step")
+answers.mistake("returns_p", {"m - p @ q.T, q": "m - p @ q.T, p"},
+    "expected q of step 1, shape [5, 2]", "a tensor of shape [6, 2]")
+answers.mistake("does_not_orthonormalise", {"orthonormal(mean(fabric, m @ q))": "mean(fabric, m @ q)"},
+    "the average of step 1", "P has no orthonormal columns")
+answers.mistake("normalises_each_column",
+    {"p = orthonormal(mean(fabric, m @ q))": "p = mean(fabric, m @ q)\np = p / p.norm(dim=0).clamp(min=1e-12)"},
+    "the average of step 1", "have length 1, and are not orthogonal to each other: what they share counts twice")
+answers.mistake("orthonormalises_before_the_mean",
+    {"orthonormal(mean(fabric, m @ q))": "mean(fabric, orthonormal(m @ q))"},
+    "the average of step 1", "first the mean, then the columns")
+answers.mistake("orthonormalises_q_too", {"mean(fabric, m.T @ p)": "orthonormal(mean(fabric, m.T @ p))"},
+    "the average of step 1", "Q was made orthonormal too, and the lengths are lost")
+answers.mistake("forgets_to_divide", {
+    "mean(fabric, m @ q)": "all_reduce(fabric, m @ q)",
+    "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
+}, "the average of step 1", "This is n times the average: the sum of Mᵀ P has to be divided")
+# The right numbers; each rank works out both products from the whole mean.
+answers.mistake("all_reduces_the_matrix", {
+    "m = gradient + residual": "m = gradient + residual\nwhole = mean(fabric, m.clone())",
+    "mean(fabric, m @ q)": "whole @ q",
+    "mean(fabric, m.T @ p)": "whole.T @ p",
+}, "average, residual and q are right, but", "an all-reduce of M itself: nothing is saved")
+answers.mistake("all_reduces_the_matrix_too",
+    {"m = gradient + residual": "m = gradient + residual\nmean(fabric, m.clone())"},
+    "average, residual and q are right, but", "M itself travelled too")
+
+
+@answers.is_wrong("3 ranks", "average, residual and q are right, but", "Every rank has sent its part to every other")
+def gathers_all_parts(fabric, gradient, residual, q):
+    n, m = fabric.world_size, gradient + residual
+
+    def average_of(own):
+        parts = own.new_zeros(n, *own.shape)
+        parts[fabric.rank] = own
+        return all_gather(fabric, parts.view(-1)).view(n, *own.shape).mean(0)
+
+    p = orthonormal(average_of(m @ q))
+    q = average_of(m.T @ p)
+    return p @ q.T, m - p @ q.T, q
+
+
+answers.mistake("averages_p_alone", {"mean(fabric, m.T @ p)": "m.T @ p"},
+    "the average of step 1", "Rank by rank another one: P is the mean's, but Mᵀ P is the rank's own")
+answers.mistake("averages_q_alone", {"mean(fabric, m @ q)": "m @ q"},
+    "the average of step 1", "Rank by rank another one: P is from the rank's own M q")
+answers.mistake("averages_nothing", {"mean(fabric, m @ q)": "m @ q", "mean(fabric, m.T @ p)": "m.T @ p"},
+    "the average of step 1", "made of the rank's own M alone")
+answers.mistake("averages_what_is_compressed", {
+    "mean(fabric, m @ q)": "m @ q",
+    "mean(fabric, m.T @ p)": "m.T @ p",
+    "p @ q.T, m - p @ q.T, q": "mean(fabric, p @ q.T), m - p @ q.T, q",
+}, "the average of step 1", "Each rank compressed its own M, and these were averaged")
+
+
+@answers.is_wrong("the average of step 1", "This is the best matrix of rank r, by an SVD")
+def takes_the_svd_of_the_mean(fabric, gradient, residual, q):
+    m, r = gradient + residual, q.shape[1]
+    u, s, v = torch.linalg.svd(mean(fabric, m.clone()), full_matrices=False)
+    average = (u[:, :r] * s[:r]) @ v[:r]
+    return average, m - average, v[:r].T * s[:r]
+
+
+answers.mistake("takes_the_first_columns", {"m @ q": "m[:, : q.shape[1]]"},
+    "the average of step 1", "q was not used: P has to be the mean of M q")
+answers.mistake("divides_zero_by_zero", {
+    "p = orthonormal(mean(fabric, m @ q))": """
+        p = mean(fabric, m @ q)
+        for k in range(p.shape[1]):
+            for before in range(k):
+                p[:, k] -= (p[:, before] @ p[:, k]) * p[:, before]
+            p[:, k] /= p[:, k].norm()
+    """,
+}, "only one row is not zero", "got nan", "Gram-Schmidt leaves a column of zeros", "that is NaN")
+# A column that has become next to nothing is made long again, and points where the one before does.
+answers.mistake("divides_by_a_tiny_length", {
+    "p = orthonormal(mean(fabric, m @ q))": """
+        p = mean(fabric, m @ q)
+        for k in range(p.shape[1]):
+            p[:, k] /= p[:, k].norm() + 1e-8
+            p[:, k + 1 :] -= p[:, k : k + 1] * (p[:, k] @ p[:, k + 1 :])
+        p = torch.nn.functional.normalize(p, dim=0)
+    """,
+}, "only one row is not zero", "by a tiny length, a direction that counts twice", "or use torch.linalg.qr")
+answers.mistake("returns_no_q", {"m - p @ q.T, q": "m - p @ q.T"}, "expected (average, residual, q), got 2 values")
+answers.mistake("multiplies_the_wrong_way", {"m @ q": "m.T @ q", "m.T @ p": "m @ p"},
+    "shapes cannot be multiplied", "M is [rows, columns], q [columns, r]")
+answers.mistake("adds_up_in_float32", {
+    "mean(fabric, m @ q)": "mean(fabric, (m @ q).float()).to(m.dtype)",
+    "mean(fabric, m.T @ p)": "mean(fabric, (m.T @ p).float()).to(m.dtype)",
+}, "average, residual and q are right, but", "0.5 x", "With fewer no sum over the ranks is whole", "dtype")

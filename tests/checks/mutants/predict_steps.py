@@ -61,138 +61,6 @@ def intervals(middles, share):
     return [(m / (1 + share), m, m * (1 + share)) for m in middles]
 
 
-@answers.is_wrong("49 % off on average, on those of 64 6.23 %", "grow alike in all rows of a fit cannot be told apart")
-def five_free_constants(few, single_node, rows):
-    at_few, took = table(few)
-    constants = robust_fit.fit(at_few, took)
-    off = np.abs(np.log(took / (at_few @ constants)))
-    return intervals(table(rows)[0] @ constants, np.quantile(off, 0.9))
-
-
-@answers.is_wrong("rows of 256 and 512 GPUs", "at most 18 % is asked for", "Furthest off are the")
-def no_memory_traffic(few, single_node, rows):
-    def parts(row):
-        return work(row) * [1, 0, 1, 1, 1]
-
-    constants = robust_fit.fit(*table(few, parts))
-    return intervals(table(rows, parts)[0] @ constants, 0.2)
-
-
-@answers.is_wrong("rows of 256 and 512 GPUs", "too short")
-def no_bubble(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows, lambda row: work(row, bubble=False))
-    return intervals(middles, 0.2)
-
-
-@answers.is_wrong("rows of 256 and 512 GPUs", "too short")
-def no_overhead_of_a_layer(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows, lambda row: work(row) * [1, 1, 1, 1, 0])
-    return intervals(middles, 0.2)
-
-
-@answers.is_wrong("on the rows of 64 GPUs, whose seconds were given", "mend that first")
-def one_share_of_the_peak(few, single_node, rows):
-    """FLOPs over peak, with the mean share that the few reached."""
-
-    def ideal(row):
-        layer = 96 * row["hidden"] ** 2 * (1 + row["tokens"] / (6 * row["hidden"]))
-        return row["global_batch"] * row["tokens"] * row["layers"] * layer / (312e12 * row["gpus"])
-
-    share = np.mean([ideal(row) / row["iteration_s"] for row in few])
-    return intervals([ideal(row) / share for row in rows], 0.2)
-
-
-@answers.is_wrong("rows of 256 and 512 GPUs", "off on average")
-def least_squares_of_the_logarithms(few, single_node, rows):
-    """A power law in every column."""
-    names = ["micro_batch", "tensor", "data", "pipeline"]
-
-    def logs(row):
-        whole = row["global_batch"] * row["layers"] * row["hidden"] ** 2 / row["gpus"]
-        return [1, *(np.log(row[name]) for name in names)], np.log(whole)
-
-    left, right = zip(*map(logs, few), strict=True)
-    took = np.log([row["iteration_s"] for row in few])
-    weights = np.linalg.lstsq(np.array(left), took - np.array(right), rcond=None)[0]
-    left, right = zip(*map(logs, rows), strict=True)
-    return intervals(np.exp(np.array(left) @ weights + np.array(right)), 0.2)
-
-
-@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
-def constants_that_were_known_before(few, single_node, rows):
-    constants = [1 / 0.813, 1 / 0.567, 1 / 1.047, 1 / 1.044, 1.91e-3]
-    return intervals(table(rows)[0] @ constants, 0.2)
-
-
-@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
-def the_courses_formula_and_one_factor(few, single_node, rows):
-    def formula(row):
-        model = Transformer(row["layers"], row["hidden"], row["heads"], row["tokens"])
-        plan = Plan(
-            row["tensor"], row["pipeline"], row["data"], row["micro_batch"], row["global_batch"], recomputed="whole"
-        )
-        return sum(seconds(model, plan).values())
-
-    factor = np.median([row["iteration_s"] / formula(row) for row in few])
-    return intervals([factor * formula(row) for row in rows], 0.2)
-
-
-@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
-def memory_at_the_sheets_speed_and_a_half(few, single_node, rows):
-    at_few, took = table(few)
-    constants = robust_fit.fit(at_few, took, known={MEMORY: 1.5})
-    return intervals(table(rows)[0] @ constants, 0.2)
-
-
-@answers.is_wrong("14.2 % off on average", "at most 12 % is asked for", "grow alike in all rows of a fit")
-def nothing_recomputed_and_nothing_off_the_node(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows, lambda row: work(row, recomputed=False, off_node=False))
-    return intervals(middles, 0.2)
-
-
-@answers.is_wrong("0 % of the 83 rows lie in your intervals", "at least 80 % are asked for")
-def no_interval(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows)
-    return intervals(middles, 0.0)
-
-
-@answers.is_wrong("half-width is on average 75 % of the prediction", "an interval that holds everything says nothing")
-def twice_as_long_or_half(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows)
-    return intervals(middles, 1.0)
-
-
-@answers.is_wrong("rows lie in your intervals", "at least 80 % are asked for")
-def an_interval_of_the_mean(few, single_node, rows):
-    middles, off = fitted(few, single_node, rows)
-    return intervals(middles, 1.645 * off.std() / len(off) ** 0.5)
-
-
-@answers.is_wrong("row 0: expected (low, middle, high) in seconds")
-def middles_alone(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows)
-    return middles
-
-
-@answers.is_wrong("Seconds are asked for, not milliseconds")
-def in_milliseconds(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows)
-    return intervals(1e3 * middles, 0.2)
-
-
-@answers.is_wrong("In another order they are right")
-def sorted_by_time(few, single_node, rows):
-    middles, _ = fitted(few, single_node, rows)
-    return intervals(np.sort(middles), 0.2)
-
-
-@answers.is_wrong("expected 109 intervals, one for each of the rows, got 83")
-def leaves_out_what_it_was_fitted_to(few, single_node, rows):
-    rows = [row for row in rows if row["gpus"] > 64]
-    middles, _ = fitted(few, single_node, rows)
-    return intervals(middles, 0.2)
-
-
 @answers.is_right
 def memory_from_one_node_and_four_constants(few, single_node, rows):
     middles, off = fitted(few, single_node, rows)
@@ -273,3 +141,97 @@ def fitted_to_one_node_alone(few, single_node, rows):
 
     constants = robust_fit.fit(*table(single_node, parts))
     return intervals(table(rows, parts)[0] @ constants, 0.2)
+
+
+answers.mistake("five_free_constants", {
+    "memory = robust_fit.fit(*table(single_node))[MEMORY]": "",
+    "robust_fit.fit(at_few, took, known={MEMORY: memory})": "robust_fit.fit(at_few, took)",
+}, "49 % off on average, on those of 64 6.23 %", "grow alike in all rows of a fit cannot be told apart",
+    of=memory_from_every_run_of_the_node)
+answers.mistake("no_memory_traffic", {
+    "products, memory, inside, outside, layers = work(row)": "",
+    "np.array([products, memory, inside + outside, layers])": "work(row) * [1, 0, 1, 1, 1]",
+    "table(single_node, parts)": "table(few, parts)",
+}, "rows of 256 and 512 GPUs", "at most 18 % is asked for", "Furthest off are the", of=fitted_to_one_node_alone)
+answers.mistake("no_bubble",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, bubble=False))"},
+    "rows of 256 and 512 GPUs", "too short")
+answers.mistake("no_overhead_of_a_layer",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row) * [1, 1, 1, 1, 0])"},
+    "rows of 256 and 512 GPUs", "too short")
+
+
+@answers.is_wrong("on the rows of 64 GPUs, whose seconds were given", "mend that first")
+def one_share_of_the_peak(few, single_node, rows):
+    """FLOPs over peak, with the mean share that the few reached."""
+
+    def ideal(row):
+        layer = 96 * row["hidden"] ** 2 * (1 + row["tokens"] / (6 * row["hidden"]))
+        return row["global_batch"] * row["tokens"] * row["layers"] * layer / (312e12 * row["gpus"])
+
+    share = np.mean([ideal(row) / row["iteration_s"] for row in few])
+    return intervals([ideal(row) / share for row in rows], 0.2)
+
+
+@answers.is_wrong("rows of 256 and 512 GPUs", "off on average")
+def least_squares_of_the_logarithms(few, single_node, rows):
+    """A power law in every column."""
+    names = ["micro_batch", "tensor", "data", "pipeline"]
+
+    def logs(row):
+        whole = row["global_batch"] * row["layers"] * row["hidden"] ** 2 / row["gpus"]
+        return [1, *(np.log(row[name]) for name in names)], np.log(whole)
+
+    left, right = zip(*map(logs, few), strict=True)
+    took = np.log([row["iteration_s"] for row in few])
+    weights = np.linalg.lstsq(np.array(left), took - np.array(right), rcond=None)[0]
+    left, right = zip(*map(logs, rows), strict=True)
+    return intervals(np.exp(np.array(left) @ weights + np.array(right)), 0.2)
+
+
+@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
+def constants_that_were_known_before(few, single_node, rows):
+    constants = [1 / 0.813, 1 / 0.567, 1 / 1.047, 1 / 1.044, 1.91e-3]
+    return intervals(table(rows)[0] @ constants, 0.2)
+
+
+@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
+def the_courses_formula_and_one_factor(few, single_node, rows):
+    def formula(row):
+        model = Transformer(row["layers"], row["hidden"], row["heads"], row["tokens"])
+        plan = Plan(
+            row["tensor"], row["pipeline"], row["data"], row["micro_batch"], row["global_batch"], recomputed="whole"
+        )
+        return sum(seconds(model, plan).values())
+
+    factor = np.median([row["iteration_s"] / formula(row) for row in few])
+    return intervals([factor * formula(row) for row in rows], 0.2)
+
+
+@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
+def memory_at_the_sheets_speed_and_a_half(few, single_node, rows):
+    at_few, took = table(few)
+    constants = robust_fit.fit(at_few, took, known={MEMORY: 1.5})
+    return intervals(table(rows)[0] @ constants, 0.2)
+
+
+answers.mistake("nothing_recomputed_and_nothing_off_the_node", {
+    "fitted(few, single_node, rows)":
+        "fitted(few, single_node, rows, lambda row: work(row, recomputed=False, off_node=False))",
+}, "14.2 % off on average", "at most 12 % is asked for", "grow alike in all rows of a fit")
+answers.mistake("no_interval", {'np.quantile(off, 0.9, method="higher")': "0.0"},
+    "0 % of the 83 rows lie in your intervals", "at least 80 % are asked for")
+answers.mistake("twice_as_long_or_half", {'np.quantile(off, 0.9, method="higher")': "1.0"},
+    "half-width is on average 75 % of the prediction", "an interval that holds everything says nothing")
+answers.mistake("an_interval_of_the_mean",
+    {'np.quantile(off, 0.9, method="higher")': "1.645 * off.std() / len(off) ** 0.5"},
+    "rows lie in your intervals", "at least 80 % are asked for")
+answers.mistake("middles_alone", {'intervals(middles, np.quantile(off, 0.9, method="higher"))': "middles"},
+    "row 0: expected (low, middle, high) in seconds")
+answers.mistake("in_milliseconds", {"intervals(middles": "intervals(1e3 * middles"},
+    "Seconds are asked for, not milliseconds")
+answers.mistake("sorted_by_time", {"intervals(middles": "intervals(np.sort(middles)"},
+    "In another order they are right")
+answers.mistake("leaves_out_what_it_was_fitted_to",
+    {"fitted(few, single_node, rows)": 'fitted(few, single_node, [row for row in rows if row["gpus"] > 64])'},
+    "expected 109 intervals, one for each of the rows, got 83")

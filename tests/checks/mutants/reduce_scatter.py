@@ -27,47 +27,85 @@ def scatter(fabric, x, bounds, way=1, first=0, steps=None, to=None):
     return (rank + first - way * (n - 1)) % n
 
 
-@answers.is_wrong("its slice", "What rank 0 holds the whole sum of is chunk 1 (elements 2 to 3): return its slice, (2, 4)")
-def returns_the_slice_that_it_started_with(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    scatter(fabric, x, bounds)
-    return bounds[fabric.rank]
-
-
-@answers.is_wrong("These are still rank 0's own values", "1 message; there are 2 steps. Is the last one missing?")
-def leaves_out_the_last_step(fabric, x):
-    n = fabric.world_size
-    bounds = slices(len(x), n)
-    scatter(fabric, x, bounds, steps=max(n - 2, 0))
-    return bounds[(fabric.rank + 1) % n]
-
-
-@answers.is_wrong("These are rank 1's values alone")
-def assigns_instead_of_adding(fabric, x):
+@answers.is_right
+def the_usual_way(fabric, x):
+    """In step s, rank r passes on what it has of the sum of chunk r - s."""
     n, rank = fabric.world_size, fabric.rank
     bounds = slices(len(x), n)
     for step in range(n - 1):
-        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])].clone(), (rank + 1) % n)
-        fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)
+        out = x[slice(*bounds[(rank - step) % n])]
+        into = x[slice(*bounds[(rank - step - 1) % n])]
+        landing = torch.empty_like(into)
+        handle = fabric.isend(out, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        into += landing
         handle.wait()
     return bounds[(rank + 1) % n]
 
 
-@answers.is_wrong("expected (start, stop), the slice of x that it owns, got nothing")
-def forgets_to_return(fabric, x):
-    scatter(fabric, x, slices(len(x), fabric.world_size))
-
-
-@answers.is_wrong("expected (start, stop), the slice of x that it owns, got array")
-def returns_the_chunk_itself(fabric, x):
+@answers.is_right
+def to_the_left(fabric, x):
     bounds = slices(len(x), fabric.world_size)
-    return x[slice(*bounds[scatter(fabric, x, bounds)])]
+    return bounds[scatter(fabric, x, bounds, way=-1)]
 
 
-@answers.is_wrong("These are still rank", "own values")
-def sums_in_a_copy(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    return bounds[scatter(fabric, x.clone(), bounds)]
+answers.twin("ends_with_the_chunk_of_its_own_number",
+    {"bounds[scatter(fabric, x, bounds, way=-1)]": "slice(*bounds[scatter(fabric, x, bounds, first=-1)])"},
+    of=to_the_left)
+answers.twin("remainder_to_the_last_chunk", {
+    "bounds = slices(len(x), n)": """
+        size = len(x) // n
+        bounds = [(k * size, (k + 1) * size if k < n - 1 else len(x)) for k in range(n)]
+    """,
+})
+answers.twin("returns_a_tensor", {"return bounds[(rank + 1) % n]": "return torch.tensor(bounds[(rank + 1) % n])"})
+
+
+@answers.is_right
+def waits_for_all_handles_at_the_end(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    bounds, handles = slices(len(x), n), []
+    for step in range(n - 1):
+        handles.append(fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n))
+        into = x[slice(*bounds[(rank - step - 1) % n])]
+        landing = torch.empty_like(into)
+        fabric.recv(landing)
+        into += landing
+    for handle in handles:
+        handle.wait()
+    return list(bounds[(rank + 1) % n])
+
+
+@answers.is_right
+def rank_0_receives_first(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    bounds = slices(len(x), n)
+    for step in range(n - 1):
+        out, into = x[slice(*bounds[(rank - step) % n])], x[slice(*bounds[(rank - step - 1) % n])]
+        landing = torch.empty_like(into)
+        if rank:
+            fabric.send(out, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        if not rank:
+            fabric.send(out, (rank + 1) % n)
+        into += landing
+    return bounds[(rank + 1) % n]
+
+
+answers.mistake("returns_the_slice_that_it_started_with", {"return bounds[(rank + 1) % n]": "return bounds[rank]"},
+    "its slice", "What rank 0 holds the whole sum of is chunk 1 (elements 2 to 3): return its slice, (2, 4)")
+answers.mistake("leaves_out_the_last_step", {"range(n - 1)": "range(n - 2)"},
+    "These are still rank 0's own values", "1 message; there are 2 steps. Is the last one missing?")
+answers.mistake("assigns_instead_of_adding", {"into += landing": "into.copy_(landing)"},
+    "These are rank 1's values alone")
+answers.mistake("forgets_to_return", {"return bounds[(rank + 1) % n]": ""},
+    "expected (start, stop), the slice of x that it owns, got nothing")
+answers.mistake("returns_the_chunk_itself",
+    {"return bounds[(rank + 1) % n]": "return x[slice(*bounds[(rank + 1) % n])]"},
+    "expected (start, stop), the slice of x that it owns, got array")
+answers.mistake("sums_in_a_copy",
+    {"n, rank = fabric.world_size, fabric.rank": "n, rank, x = fabric.world_size, fabric.rank, x.clone()"},
+    "These are still rank", "own values")
 
 
 @answers.is_wrong("messages hold the whole tensor: rank 0 sends 2 x the tensor, where 0.67 x is enough")
@@ -98,12 +136,9 @@ def straight_to_the_owner(fabric, x):
     return bounds[rank]
 
 
-@answers.is_wrong("element 6 is in no rank's slice")
-def breaks_where_lengths_do_not_divide(fabric, x):
-    n = fabric.world_size
-    size = len(x) // n
-    bounds = [(k * size, (k + 1) * size) for k in range(n)]
-    return bounds[scatter(fabric, x, bounds)]
+answers.mistake("breaks_where_lengths_do_not_divide",
+    {"bounds = slices(len(x), n)": "size = len(x) // n\nbounds = [(k * size, (k + 1) * size) for k in range(n)]"},
+    "element 6 is in no rank's slice")
 
 
 @answers.is_wrong("element 0 is in the slices of ranks 0 and 1; expected one owner for each")
@@ -126,102 +161,39 @@ def everyone_owns_everything(fabric, x):
     return 0, len(x)
 
 
-@answers.is_wrong("This is the mean, not the sum")
-def averages(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    own = bounds[scatter(fabric, x, bounds)]
-    x /= fabric.world_size
-    return own
-
-
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send)", "Receive before you wait")
-def sends_first_everywhere(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    bounds = slices(len(x), n)
-    for step in range(n - 1):
-        fabric.send(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
-        into = x[slice(*bounds[(rank - step - 1) % n])]
-        landing = torch.empty_like(into)
+answers.mistake("averages", {"return": "x /= n\nreturn"}, "This is the mean, not the sum")
+answers.mistake("sends_first_everywhere", {"handle = fabric.isend": "fabric.send", "handle.wait()": ""},
+    "deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send)", "Receive before you wait")
+answers.mistake("listens_to_the_wrong_neighbour",
+    {"fabric.recv(landing, (rank - 1) % n)": "fabric.recv(landing, (rank + 1) % n)"},
+    "deadlock: rank 0 waits for 1 (recv)")
+answers.mistake("even_ranks_send_first", {
+    """
+        handle = fabric.isend(out, (rank + 1) % n)
         fabric.recv(landing, (rank - 1) % n)
-        into += landing
-    return bounds[(rank + 1) % n]
-
-
-@answers.is_wrong("deadlock: rank 0 waits for 1 (recv)")
-def listens_to_the_wrong_neighbour(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    bounds = slices(len(x), n)
-    for step in range(n - 1):
-        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
-        into = x[slice(*bounds[(rank - step - 1) % n])]
-        fabric.recv(torch.empty_like(into), (rank + 1) % n)
-        handle.wait()
-    return bounds[(rank + 1) % n]
-
-
-@answers.is_right
-def the_usual_way(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    return bounds[scatter(fabric, x, bounds)]
-
-
-@answers.is_right
-def to_the_left(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    return bounds[scatter(fabric, x, bounds, way=-1)]
-
-
-@answers.is_right
-def ends_with_the_chunk_of_its_own_number(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    return slice(*bounds[scatter(fabric, x, bounds, first=-1)])
-
-
-@answers.is_right
-def remainder_to_the_last_chunk(fabric, x):
-    n = fabric.world_size
-    size = len(x) // n
-    bounds = [(k * size, (k + 1) * size if k < n - 1 else len(x)) for k in range(n)]
-    return bounds[scatter(fabric, x, bounds)]
-
-
-@answers.is_wrong(
-    "the values are right, but it takes 15 rounds of messages where 8 are enough", "each rank sends one chunk and receives",
-    harmless_at=(2, 3, 4),
-)
-def even_ranks_send_first(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    size = -(-len(x) // n)
-    chunks = [x[k * size : (k + 1) * size] for k in range(n)]
-    for step in range(n - 1):
-        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        landing = torch.empty_like(into)
+    """: """
         if rank % 2 == 0:
             fabric.send(out, (rank + 1) % n)
-            fabric.recv(landing, (rank - 1) % n)
-        else:
-            fabric.recv(landing, (rank - 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+        if rank % 2:
             fabric.send(out, (rank + 1) % n)
-        into += landing
-    own = (rank + 1) % n
-    return min(own * size, len(x)), min((own + 1) * size, len(x))
-
-
-@answers.is_wrong("it takes 72 rounds of messages where 8 are enough", "1 of 9 ranks send at a time", harmless_at=(2, 3, 4))
-def one_rank_after_another(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    bounds = slices(len(x), n)
-    for step in range(n - 1):
-        out = x[slice(*bounds[(rank - step) % n])].clone()
-        into = x[slice(*bounds[(rank - step - 1) % n])]
-        landing = torch.empty_like(into)
+    """,
+    "handle.wait()": "",
+}, "the values are right, but it takes 15 rounds of messages where 8 are enough", "each rank sends one chunk and receives",
+    harmless_at=(2, 3, 4))
+answers.mistake("one_rank_after_another", {
+    """
+        handle = fabric.isend(out, (rank + 1) % n)
+        fabric.recv(landing, (rank - 1) % n)
+    """: """
         for turn in range(n):
             if rank == turn:
                 fabric.send(out, (rank + 1) % n)
             if rank == (turn + 1) % n:
                 fabric.recv(landing, turn)
-        into += landing
-    return bounds[(rank + 1) % n]
+    """,
+    "handle.wait()": "",
+}, "it takes 72 rounds of messages where 8 are enough", "1 of 9 ranks send at a time", harmless_at=(2, 3, 4))
 
 
 @answers.is_wrong("rounds of messages where 8 are enough", "isend, then recv, then wait", harmless_at=(2, 3, 4))
@@ -240,17 +212,8 @@ def a_chunk_goes_all_the_way_before_the_next_starts(fabric, x):
     return bounds[(rank + 1) % n]
 
 
-@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
-def forgets_to_wait(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    bounds = slices(len(x), n)
-    for step in range(n - 1):
-        fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
-        into = x[slice(*bounds[(rank - step - 1) % n])]
-        landing = torch.empty_like(into)
-        fabric.recv(landing, (rank - 1) % n)
-        into += landing
-    return bounds[(rank + 1) % n]
+answers.mistake("forgets_to_wait", {"handle = fabric": "fabric", "handle.wait()": ""},
+    "ended with an isend that nobody waited for: call its wait()")
 
 
 @answers.is_wrong("changed the tensor of its isend to rank", "before wait()", "receive into another tensor")
@@ -287,55 +250,6 @@ def one_buffer_for_all_that_is_on_its_way(fabric, x):
     return bounds[(rank + 1) % n]
 
 
-@answers.is_wrong(
+answers.mistake("buffers_are_float32", {"torch.empty_like(into)": "torch.empty(len(into))"},
     "3 ranks, 7 elements of float64", "expected float32[", "got float64[", "Receive into a tensor like the one",
-    harmless_at=IN_FLOAT32,
-)
-def buffers_are_float32(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    bounds = slices(len(x), n)
-    for step in range(n - 1):
-        handle = fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n)
-        start, stop = bounds[(rank - step - 1) % n]
-        landing = torch.empty(stop - start)
-        fabric.recv(landing, (rank - 1) % n)
-        x[start:stop] += landing
-        handle.wait()
-    return bounds[(rank + 1) % n]
-
-
-@answers.is_right
-def returns_a_tensor(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    return torch.tensor(bounds[scatter(fabric, x, bounds)])
-
-
-@answers.is_right
-def waits_for_all_handles_at_the_end(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    bounds, handles = slices(len(x), n), []
-    for step in range(n - 1):
-        handles.append(fabric.isend(x[slice(*bounds[(rank - step) % n])], (rank + 1) % n))
-        into = x[slice(*bounds[(rank - step - 1) % n])]
-        landing = torch.empty_like(into)
-        fabric.recv(landing)
-        into += landing
-    for handle in handles:
-        handle.wait()
-    return list(bounds[(rank + 1) % n])
-
-
-@answers.is_right
-def rank_0_receives_first(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    bounds = slices(len(x), n)
-    for step in range(n - 1):
-        out, into = x[slice(*bounds[(rank - step) % n])], x[slice(*bounds[(rank - step - 1) % n])]
-        landing = torch.empty_like(into)
-        if rank:
-            fabric.send(out, (rank + 1) % n)
-        fabric.recv(landing, (rank - 1) % n)
-        if not rank:
-            fabric.send(out, (rank + 1) % n)
-        into += landing
-    return bounds[(rank + 1) % n]
+    harmless_at=IN_FLOAT32)

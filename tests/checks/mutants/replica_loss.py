@@ -13,61 +13,9 @@ def replicas():
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-@answers.is_wrong("This is the mean of each replica added up", "not by a replica's own")
-def means_of_its_own(losses, penalty, global_batch):
-    return tf.reduce_mean(losses) + penalty / replicas()
-
-
-@answers.is_wrong("This is divided twice")
-def divides_twice(losses, penalty, global_batch):
-    return tf.reduce_mean(losses) / global_batch + penalty / replicas()
-
-
-@answers.is_wrong("This is the sum of all losses: nobody divided")
-def adds_up(losses, penalty, global_batch):
-    return tf.reduce_sum(losses) + penalty / replicas()
-
-
-@answers.is_wrong("This is divided by global_batch and by the replicas, too")
-def divides_by_the_replicas_too(losses, penalty, global_batch):
-    return (tf.reduce_sum(losses) / global_batch + penalty) / replicas()
-
-
-@answers.is_wrong("This is the mean of the replicas' means: wrong where shares differ")
-def means_of_means(losses, penalty, global_batch):
-    return (tf.math.divide_no_nan(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32)) + penalty) / replicas()
-
-
-@answers.is_wrong("replicas with 4, 3 examples")
-def lets_tensorflow_guess_the_batch(losses, penalty, global_batch):
-    """Its default is the replica's own count times the replicas: right for equal shares alone."""
-    return tf.nn.compute_average_loss(losses) + tf.nn.scale_regularization_loss(penalty)
-
-
-@answers.is_wrong("Each replica adds the whole penalty")
-def penalty_for_each(losses, penalty, global_batch):
-    return tf.reduce_sum(losses) / global_batch + penalty
-
-
-@answers.is_wrong("The penalty is divided by the examples")
-def penalty_by_the_examples(losses, penalty, global_batch):
-    return (tf.reduce_sum(losses) + penalty) / global_batch
-
-
-@answers.is_wrong("The penalty is left out")
-def no_penalty(losses, penalty, global_batch):
-    return tf.reduce_sum(losses) / global_batch
-
-
-@answers.is_wrong("returned NaN: the mean of no examples is 0/0")
-def mean_of_nothing(losses, penalty, global_batch):
-    share = tf.cast(tf.size(losses), tf.float32) / global_batch
-    return tf.reduce_mean(losses) * share + penalty / replicas()
-
-
-@answers.is_wrong("expected one number, got 4 numbers")
-def leaves_them_apart(losses, penalty, global_batch):
-    return losses / global_batch + penalty / replicas()
+@answers.is_right
+def plain(losses, penalty, global_batch):
+    return tf.reduce_sum(losses) / global_batch + penalty / replicas()
 
 
 @answers.is_right
@@ -90,27 +38,6 @@ def the_first_replica_pays(losses, penalty, global_batch):
     return tf.reduce_sum(losses / global_batch) + (penalty if first else 0.0)
 
 
-@answers.is_wrong("every replica returns the whole mean, so it counts once for each")
-def the_whole_mean_on_each(losses, penalty, global_batch):
-    total = tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(losses))
-    return total / global_batch + penalty / replicas()
-
-
-@answers.is_wrong("divided by global_batch with //, which cuts")
-def whole_division(losses, penalty, global_batch):
-    return tf.reduce_sum(losses) // global_batch + penalty / replicas()
-
-
-@answers.is_wrong("Each replica adds the whole penalty")
-def tensorflows_mean_and_the_whole_penalty(losses, penalty, global_batch):
-    return tf.nn.compute_average_loss(losses, global_batch_size=global_batch) + penalty
-
-
-@answers.is_wrong("The penalty is multiplied by the number of replicas")
-def penalty_times_the_replicas(losses, penalty, global_batch):
-    return tf.nn.compute_average_loss(losses, global_batch_size=global_batch) + penalty * replicas()
-
-
 @answers.is_right
 def as_the_guide_does(losses, penalty, global_batch):
     loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
@@ -121,3 +48,39 @@ def as_the_guide_does(losses, penalty, global_batch):
 def weights_of_each_example(losses, penalty, global_batch):
     shares = tf.fill(tf.shape(losses), 1 / tf.cast(global_batch, losses.dtype))
     return tf.tensordot(losses, shares, 1) + tf.nn.scale_regularization_loss([penalty])
+
+
+answers.mistake("means_of_its_own", {"tf.reduce_sum(losses) / global_batch": "tf.reduce_mean(losses)"},
+    "This is the mean of each replica added up", "not by a replica's own")
+answers.mistake("divides_twice", {"tf.reduce_sum": "tf.reduce_mean"}, "This is divided twice")
+answers.mistake("adds_up", {"tf.reduce_sum(losses) / global_batch": "tf.reduce_sum(losses)"},
+    "This is the sum of all losses: nobody divided")
+answers.mistake("divides_by_the_replicas_too",
+    {"tf.reduce_sum(losses) / global_batch + penalty": "(tf.reduce_sum(losses) / global_batch + penalty)"},
+    "This is divided by global_batch and by the replicas, too")
+answers.mistake("means_of_means", {
+    "tf.reduce_sum(losses) / global_batch":
+        "tf.math.divide_no_nan(tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32)) / replicas()",
+}, "This is the mean of the replicas' means: wrong where shares differ")
+# Its default is the replica's own count times the replicas: right for equal shares alone.
+answers.mistake("lets_tensorflow_guess_the_batch",
+    {"tf.reduce_sum(losses) / global_batch": "tf.nn.compute_average_loss(losses)"},
+    "replicas with 4, 3 examples")
+answers.mistake("penalty_for_each", {"penalty / replicas()": "penalty"}, "Each replica adds the whole penalty")
+answers.mistake("penalty_by_the_examples", {"replicas()": "global_batch"}, "The penalty is divided by the examples")
+answers.mistake("no_penalty", {" + penalty / replicas()": ""}, "The penalty is left out")
+answers.mistake("mean_of_nothing",
+    {"tf.reduce_sum(losses)": "tf.reduce_mean(losses) * tf.cast(tf.size(losses), tf.float32)"},
+    "returned NaN: the mean of no examples is 0/0")
+answers.mistake("leaves_them_apart", {"tf.reduce_sum(losses)": "losses"}, "expected one number, got 4 numbers")
+answers.mistake("the_whole_mean_on_each",
+    {"tf.reduce_sum(losses)": 'tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(losses))'},
+    "every replica returns the whole mean, so it counts once for each")
+answers.mistake("whole_division", {"tf.reduce_sum(losses) / global_batch": "tf.reduce_sum(losses) // global_batch"},
+    "divided by global_batch with //, which cuts")
+answers.mistake("tensorflows_mean_and_the_whole_penalty", {
+    "tf.reduce_sum(losses) / global_batch + penalty / replicas()":
+        "tf.nn.compute_average_loss(losses, global_batch_size=global_batch) + penalty",
+}, "Each replica adds the whole penalty")
+answers.mistake("penalty_times_the_replicas", {"penalty / replicas()": "penalty * replicas()"},
+    "The penalty is multiplied by the number of replicas")

@@ -20,6 +20,109 @@ def spread(fabric, x, bounds, own, way=1, steps=None):
         handle.wait()
 
 
+@answers.is_right
+def the_usual_way(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
+        into = chunks[(rank - step - 1) % n]
+        landing = torch.empty_like(into)
+        fabric.recv(landing, (rank - 1) % n)
+        into.copy_(into + landing if step < n - 1 else landing)
+        handle.wait()
+
+
+@answers.is_right
+def from_the_two_halves(fabric, x):
+    own = reduce_scatter.ends_with_the_chunk_of_its_own_number(fabric, x)
+    bounds = slices(len(x), fabric.world_size)
+    assert own == slice(*bounds[fabric.rank])
+    all_gather.the_usual_way(fabric, x, bounds)
+    return x
+
+
+@answers.is_right
+def to_the_left_from_another_chunk(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    own = scatter(fabric, x, bounds, way=-1, first=2)
+    spread(fabric, x, bounds, own, way=-1)
+
+
+@answers.is_right
+def there_by_the_right_and_back_by_the_left(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    scatter(fabric, x, bounds, first=-1)
+    all_gather.to_the_left(fabric, x, bounds)
+
+
+@answers.is_right
+def remainder_to_the_last_chunk(fabric, x):
+    n = fabric.world_size
+    size = len(x) // n
+    bounds = [(k * size, (k + 1) * size if k < n - 1 else len(x)) for k in range(n)]
+    spread(fabric, x, bounds, scatter(fabric, x, bounds))
+
+
+answers.twin("first_chunks_are_longer_and_the_last_may_be_empty", {
+    "len(x) // n": "-(-len(x) // n)",
+    "(k * size, (k + 1) * size if k < n - 1 else len(x))": "(min(k * size, len(x)), min((k + 1) * size, len(x)))",
+}, of=remainder_to_the_last_chunk)
+
+
+@answers.is_right
+def waits_late(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks, total, handles = x.clone().tensor_split(n), x.tensor_split(n), []
+    carried = chunks[rank]
+    for step in range(n - 1):
+        handles.append(fabric.isend(carried, (rank + 1) % n))
+        landing = torch.empty_like(chunks[(rank - step - 1) % n])
+        fabric.recv(landing, frm=(rank - 1) % n)
+        carried = landing + chunks[(rank - step - 1) % n]
+    total[(rank + 1) % n].copy_(carried)
+    for step in range(n - 1):
+        handles.append(fabric.isend(total[(rank + 1 - step) % n], (rank + 1) % n))
+        fabric.recv(total[(rank - step) % n])
+    for handle in handles:
+        handle.wait()
+
+
+@answers.is_right
+def empty_chunks_are_not_sent(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        handle = fabric.isend(out, (rank + 1) % n) if len(out) else None
+        if len(into):
+            landing = torch.empty_like(into)
+            fabric.recv(landing, (rank - 1) % n)
+            into.copy_(into + landing if step < n - 1 else landing)
+        if handle:
+            handle.wait()
+
+
+def _rotated(fabric, x, scattered):
+    """Which slice each rank owns after this reduce-scatter, which is done first."""
+    n = fabric.world_size
+    scattered(fabric, x)
+    bounds = slices(len(x), n)
+    return [bounds[(rank + 1) % n] for rank in range(n)]
+
+
+@answers.is_right
+def rank_0_receives_first(fabric, x):
+    all_gather.rank_0_receives_first(fabric, x, _rotated(fabric, x, reduce_scatter.rank_0_receives_first))
+
+
+@answers.is_right
+def each_half_waits_at_its_end(fabric, x):
+    bounds = _rotated(fabric, x, reduce_scatter.waits_for_all_handles_at_the_end)
+    all_gather.waits_for_all_handles_at_the_end(fabric, x, bounds)
+    return x
+
+
 @answers.is_wrong(
     "the values are right, but messages hold the whole tensor: rank 0 sends 2 x the tensor, where 1.3 x is enough",
 )
@@ -74,38 +177,30 @@ def whole_tensors_and_messages_to_itself_to_fill_the_count(fabric, x):
         handle.wait()
 
 
-@answers.is_wrong(
-    "the values are right, but rank 0 sent a message to rank 2; its neighbours on the ring are 3 and 1",
-    harmless_at=(2, 3),
-)
-def the_neighbour_after_next(fabric, x):
-    """A ring in which ranks 1 and 2 have changed places: a ring, but not round the ranks."""
-    n = fabric.world_size
-    order = [0, 2, 1, *range(3, n)][:n] if n > 2 else list(range(n))
-    place = order.index(fabric.rank)
-    chunks = x.tensor_split(n)
-    for step in range(2 * (n - 1)):
-        handle = fabric.isend(chunks[(place - step) % n], order[(place + 1) % n])
-        into = chunks[(place - step - 1) % n]
-        landing = torch.empty_like(into)
-        fabric.recv(landing, order[(place - 1) % n])
-        into.copy_(into + landing if step < n - 1 else landing)
-        handle.wait()
-
-
-@answers.is_wrong("chunk 0", "or the all-gather did not begin with the chunk that is whole")
-def off_by_one_chunk(fabric, x):
-    n = fabric.world_size
-    bounds = slices(len(x), n)
-    scatter(fabric, x, bounds)
-    spread(fabric, x, bounds, own=fabric.rank)
-
-
-@answers.is_wrong("every rank holds one rank's values alone: what arrived was copied, not added")
-def leaves_out_the_sum(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    reduce_scatter.assigns_instead_of_adding(fabric, x)
-    spread(fabric, x, bounds, own=(fabric.rank + 1) % fabric.world_size)
+# A ring in which ranks 1 and 2 have changed places: a ring, but not round the ranks.
+answers.mistake("the_neighbour_after_next", {
+    "n, rank = fabric.world_size, fabric.rank": """
+        n = fabric.world_size
+        order = [0, 2, 1, *range(3, n)][:n] if n > 2 else list(range(n))
+        rank = order.index(fabric.rank)
+    """,
+    "(rank + 1) % n)": "order[(rank + 1) % n])",
+    "(rank - 1) % n)": "order[(rank - 1) % n])",
+}, "the values are right, but rank 0 sent a message to rank 2; its neighbours on the ring are 3 and 1", harmless_at=(2, 3))
+answers.mistake("off_by_one_chunk", {
+    """
+        for step in range(2 * (n - 1)):
+            handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
+            into = chunks[(rank - step - 1) % n]
+    """: """
+        for step in range(2 * (n - 1)):
+            chunk = rank - step - (step >= n - 1)
+            handle = fabric.isend(chunks[chunk % n], (rank + 1) % n)
+            into = chunks[(chunk - 1) % n]
+    """,
+}, "chunk 0", "or the all-gather did not begin with the chunk that is whole")
+answers.mistake("leaves_out_the_sum", {"into + landing if step < n - 1 else landing": "landing"},
+    "every rank holds one rank's values alone: what arrived was copied, not added")
 
 
 @answers.is_wrong("the values are right, but rank 0 gathers and broadcasts: all 12 messages", harmless_at=(2,))
@@ -144,28 +239,18 @@ def gather_and_broadcast_dressed_as_a_ring(fabric, x):
             fabric.send(chunk, (rank + 1) % n)
 
 
-@answers.is_wrong("This is the mean, not the sum: nothing is to be divided")
-def averages(fabric, x):
-    the_usual_way(fabric, x)
-    x /= fabric.world_size
-
-
-@answers.is_wrong("The last 1 of 7 elements were left out: 7 does not divide by 3")
-def leaves_the_remainder(fabric, x):
-    the_usual_way(fabric, x[: len(x) // fabric.world_size * fabric.world_size])
-
-
-@answers.is_wrong("3 ranks, 7 elements (chunks differ in length)", "failed", "ValueError: recv on rank")
-def breaks_where_lengths_do_not_divide(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks = list(x.tensor_split(n))
-    landing = torch.empty_like(chunks[0])
-    for step in range(2 * (n - 1)):
-        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
-        fabric.recv(landing, (rank - 1) % n)
-        handle.wait()
-        into = chunks[(rank - step - 1) % n]
-        into.copy_(into + landing if step < n - 1 else landing)
+answers.mistake("averages", {
+    "    handle.wait()": """
+            handle.wait()
+        x /= n
+    """,
+}, "This is the mean, not the sum: nothing is to be divided")
+answers.mistake("leaves_the_remainder", {"x.tensor_split(n)": "x[: len(x) // n * n].tensor_split(n)"},
+    "The last 1 of 7 elements were left out: 7 does not divide by 3")
+answers.mistake("breaks_where_lengths_do_not_divide", {
+    "for step": "landing = torch.empty_like(chunks[0])\nfor step",
+    "landing = torch.empty_like(into)": "",
+}, "3 ranks, 7 elements (chunks differ in length)", "failed", "ValueError: recv on rank")
 
 
 @answers.is_wrong("no process group is here")
@@ -183,39 +268,21 @@ def leaves_it_to_the_framework_behind_dummies(fabric, x):
     dist.all_reduce(x)
 
 
-@answers.is_wrong(
-    "deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send), rank 2 waits for 0 (send)",
-    "Receive before you wait",
-)
-def sends_first_everywhere(fabric, x):
-    reduce_scatter.sends_first_everywhere(fabric, x)
-
-
-@answers.is_wrong(
-    "chunk 2 (elements 4 to 5)",
-    "Rank 1 has the whole sum of this chunk, but it did not get to rank 0",
-    "3 messages; there are 4 steps",
-)
-def leaves_out_the_last_step(fabric, x):
-    n = fabric.world_size
-    bounds = slices(len(x), n)
-    own = scatter(fabric, x, bounds)
-    spread(fabric, x, bounds, own, steps=max(n - 2, 0))
-
-
-@answers.is_wrong("3 messages; there are 4 steps. Is the last one missing?")
-def leaves_out_the_last_step_of_the_reduce_scatter(fabric, x):
-    n = fabric.world_size
-    bounds = slices(len(x), n)
-    scatter(fabric, x, bounds, steps=max(n - 2, 0))
-    spread(fabric, x, bounds, own=(fabric.rank + 1) % n)
-
-
-@answers.is_wrong("the sum was returned, but x itself does not hold it: work in place")
-def returns_the_sum_beside_x(fabric, x):
-    total = x.clone()
-    the_usual_way(fabric, total)
-    return total
+answers.mistake("sends_first_everywhere", {"handle = fabric.isend": "fabric.send", "handle.wait()": ""},
+    "deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send), rank 2 waits for 0 (send)", "Receive before you wait")
+answers.mistake("leaves_out_the_last_step", {"range(2 * (n - 1))": "range(2 * (n - 1) - 1)"},
+    "chunk 2 (elements 4 to 5)", "Rank 1 has the whole sum of this chunk, but it did not get to rank 0",
+    "3 messages; there are 4 steps")
+answers.mistake("leaves_out_the_last_step_of_the_reduce_scatter",
+    {"for step in range(2 * (n - 1)):": "for step in [*range(n - 2), *range(n - 1, 2 * (n - 1))]:"},
+    "3 messages; there are 4 steps. Is the last one missing?")
+answers.mistake("returns_the_sum_beside_x", {
+    "n, rank = fabric.world_size, fabric.rank": "n, rank, x = fabric.world_size, fabric.rank, x.clone()",
+    "    handle.wait()": """
+            handle.wait()
+        return x
+    """,
+}, "the sum was returned, but x itself does not hold it: work in place")
 
 
 @answers.is_wrong("the values are right, but rank 0 sent 8 messages; expected 4, one a step", harmless_at=())
@@ -226,63 +293,11 @@ def halves_go_round_both_ways(fabric, x):
         spread(fabric, part, bounds, scatter(fabric, part, bounds, way=way), way=way)
 
 
-@answers.is_wrong("the values are right, but rank 0 sends to both neighbours, 2 and 1, in turn", harmless_at=(2,))
-def straight_to_the_owner_and_back(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    reduce_scatter.straight_to_the_owner(fabric, x)
-    all_gather.straight_to_everyone(fabric, x, bounds)
-
-
-@answers.is_right
-def the_usual_way(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks = x.tensor_split(n)
-    for step in range(2 * (n - 1)):
-        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
-        into = chunks[(rank - step - 1) % n]
-        landing = torch.empty_like(into)
-        fabric.recv(landing, (rank - 1) % n)
-        into.copy_(into + landing if step < n - 1 else landing)
-        handle.wait()
-
-
-@answers.is_right
-def from_the_two_halves(fabric, x):
-    own = reduce_scatter.ends_with_the_chunk_of_its_own_number(fabric, x)
-    bounds = slices(len(x), fabric.world_size)
-    assert own == slice(*bounds[fabric.rank])
-    all_gather.the_usual_way(fabric, x, bounds)
-    return x
-
-
-@answers.is_right
-def to_the_left_from_another_chunk(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    own = scatter(fabric, x, bounds, way=-1, first=2)
-    spread(fabric, x, bounds, own, way=-1)
-
-
-@answers.is_right
-def there_by_the_right_and_back_by_the_left(fabric, x):
-    bounds = slices(len(x), fabric.world_size)
-    scatter(fabric, x, bounds, first=-1)
-    all_gather.to_the_left(fabric, x, bounds)
-
-
-@answers.is_right
-def remainder_to_the_last_chunk(fabric, x):
-    n = fabric.world_size
-    size = len(x) // n
-    bounds = [(k * size, (k + 1) * size if k < n - 1 else len(x)) for k in range(n)]
-    spread(fabric, x, bounds, scatter(fabric, x, bounds))
-
-
-@answers.is_right
-def first_chunks_are_longer_and_the_last_may_be_empty(fabric, x):
-    n = fabric.world_size
-    size = -(-len(x) // n)
-    bounds = [(min(k * size, len(x)), min((k + 1) * size, len(x))) for k in range(n)]
-    spread(fabric, x, bounds, scatter(fabric, x, bounds))
+answers.mistake("straight_to_the_owner_and_back", {
+    "scatter(fabric, x, bounds, first=-1)": "reduce_scatter.straight_to_the_owner(fabric, x)",
+    "all_gather.to_the_left": "all_gather.straight_to_everyone",
+}, "the values are right, but rank 0 sends to both neighbours, 2 and 1, in turn", of=there_by_the_right_and_back_by_the_left,
+    harmless_at=(2,))
 
 
 @answers.is_wrong("the values are right, but it takes 29 rounds of messages where 16 are enough", harmless_at=(2, 3, 4))
@@ -303,39 +318,6 @@ def blocking_sends_where_even_ranks_begin(fabric, x):
         landing = swap(chunks[(rank - step) % n])
         into = chunks[(rank - step - 1) % n]
         into.copy_(into + landing if step < n - 1 else landing)
-
-
-@answers.is_right
-def waits_late(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks, total, handles = x.clone().tensor_split(n), x.tensor_split(n), []
-    carried = chunks[rank]
-    for step in range(n - 1):
-        handles.append(fabric.isend(carried, (rank + 1) % n))
-        landing = torch.empty_like(chunks[(rank - step - 1) % n])
-        fabric.recv(landing, frm=(rank - 1) % n)
-        carried = landing + chunks[(rank - step - 1) % n]
-    total[(rank + 1) % n].copy_(carried)
-    for step in range(n - 1):
-        handles.append(fabric.isend(total[(rank + 1 - step) % n], (rank + 1) % n))
-        fabric.recv(total[(rank - step) % n])
-    for handle in handles:
-        handle.wait()
-
-
-@answers.is_right
-def empty_chunks_are_not_sent(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks = x.tensor_split(n)
-    for step in range(2 * (n - 1)):
-        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        handle = fabric.isend(out, (rank + 1) % n) if len(out) else None
-        if len(into):
-            landing = torch.empty_like(into)
-            fabric.recv(landing, (rank - 1) % n)
-            into.copy_(into + landing if step < n - 1 else landing)
-        if handle:
-            handle.wait()
 
 
 @answers.is_wrong("it takes 144 rounds of messages where 16 are enough", "1 of 9 ranks send at a time", harmless_at=(2, 3, 4))
@@ -363,54 +345,26 @@ def chunks_one_by_one_first_there_and_then_back(fabric, x):
     all_gather.a_slice_goes_all_the_way_before_the_next_starts(fabric, x, _rotated(fabric, x, scattered))
 
 
-def _rotated(fabric, x, scattered):
-    """Which slice each rank owns after this reduce-scatter, which is done first."""
-    n = fabric.world_size
-    scattered(fabric, x)
-    bounds = slices(len(x), n)
-    return [bounds[(rank + 1) % n] for rank in range(n)]
-
-
-@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
-def forgets_to_wait(fabric, x):
-    all_gather.forgets_to_wait(fabric, x, _rotated(fabric, x, reduce_scatter.forgets_to_wait))
-
-
-@answers.is_wrong("changed the tensor of its isend to rank", "before wait()")
-def the_second_half_receives_into_what_the_first_still_sends(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks, handles = x.tensor_split(n), []
-    for step in range(2 * (n - 1)):
-        handles.append(fabric.isend(chunks[(rank - step) % n], (rank + 1) % n))
-        into = chunks[(rank - step - 1) % n]
-        landing = torch.empty_like(into)
-        fabric.recv(landing, (rank - 1) % n)
-        into.copy_(into + landing if step < n - 1 else landing)
-    for handle in handles:
-        handle.wait()
-
-
-@answers.is_wrong(
-    "3 ranks, 7 elements of float64", "expected float32[", "Receive into a tensor like the one",
-    harmless_at=IN_FLOAT32,
-)
-def buffers_are_float32(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks = x.tensor_split(n)
-    for step in range(2 * (n - 1)):
-        handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)
-        into = chunks[(rank - step - 1) % n]
-        landing = torch.empty(len(into))
-        fabric.recv(landing, (rank - 1) % n)
-        into.copy_(into + landing if step < n - 1 else landing)
-        handle.wait()
-
-
-@answers.is_wrong("of float64", "The digits that a float32 has no room for are lost", harmless_at=IN_FLOAT32)
-def goes_round_in_float32(fabric, x):
-    total = x.float()
-    the_usual_way(fabric, total)
-    x.copy_(total)
+answers.mistake("forgets_to_wait", {"handle = fabric": "fabric", "handle.wait()": ""},
+    "ended with an isend that nobody waited for: call its wait()")
+answers.mistake("the_second_half_receives_into_what_the_first_still_sends", {
+    "chunks = x.tensor_split(n)": "chunks, handles = x.tensor_split(n), []",
+    "handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)":
+        "handles.append(fabric.isend(chunks[(rank - step) % n], (rank + 1) % n))",
+    "    handle.wait()": """
+        for handle in handles:
+            handle.wait()
+    """,
+}, "changed the tensor of its isend to rank", "before wait()")
+answers.mistake("buffers_are_float32", {"torch.empty_like(into)": "torch.empty(len(into))"},
+    "3 ranks, 7 elements of float64", "expected float32[", "Receive into a tensor like the one", harmless_at=IN_FLOAT32)
+answers.mistake("goes_round_in_float32", {
+    "x.tensor_split(n)": "x.float().tensor_split(n)",
+    "    handle.wait()": """
+            handle.wait()
+        x.copy_(torch.cat(chunks))
+    """,
+}, "of float64", "The digits that a float32 has no room for are lost", harmless_at=IN_FLOAT32)
 
 
 @answers.is_wrong("the values are right, but rank 0 gathers and broadcasts", harmless_at=())
@@ -425,15 +379,3 @@ def is_one_server(fabric, x):
         x += landing
     for worker in range(1, fabric.world_size):
         fabric.send(x, worker)
-
-
-@answers.is_right
-def rank_0_receives_first(fabric, x):
-    all_gather.rank_0_receives_first(fabric, x, _rotated(fabric, x, reduce_scatter.rank_0_receives_first))
-
-
-@answers.is_right
-def each_half_waits_at_its_end(fabric, x):
-    bounds = _rotated(fabric, x, reduce_scatter.waits_for_all_handles_at_the_end)
-    all_gather.waits_for_all_handles_at_the_end(fabric, x, bounds)
-    return x

@@ -12,340 +12,33 @@ from worldsize.pytorch.stages import build
 answers = Answers("run_stage")
 
 
-def stage(fabric, part, schedules, go_forward=None, go_backward=None):
-    """The plain way, with either half replaced."""
+@answers.is_right
+def the_plain_way(fabric, part, schedules):
     layers, kept, handles = build(part), {}, []
-    for way, k in schedules[fabric.rank]:
-        if way == "forward":
-            kept[k] = (go_forward or forward)(fabric, part, layers, handles, k)
-        else:
-            (go_backward or backward)(fabric, handles, *kept.pop(k))
-    for handle in handles:
-        handle.wait()
-    return [p.grad for p in layers.parameters()]
-
-
-def forward(fabric, part, layers, handles, k, share=None):
-    x = part["xs"][k]
-    if fabric.rank > 0:
-        fabric.recv(x, fabric.rank - 1)
-        x.requires_grad_()
-    out = layers(x)
-    if fabric.rank < fabric.world_size - 1:
-        handles.append(fabric.isend(out, fabric.rank + 1))
-        return x, out
-    return x, cross_entropy(out, part["ys"][k]) / (share or len(part["ys"]))
-
-
-def backward(fabric, handles, x, out):
-    grad = None
-    if fabric.rank < fabric.world_size - 1:
-        grad = torch.empty_like(out)
-        fabric.recv(grad, fabric.rank + 1)
-    out.backward(grad)
-    if fabric.rank > 0:
-        handles.append(fabric.isend(x.grad, fabric.rank - 1))
-
-
-@answers.is_wrong("It is 4 times too large: a batch's loss is the mean of its 4 micro-batches' losses")
-def adds_the_micro_batches_losses(fabric, part, schedules):
-    return stage(fabric, part, schedules, lambda *args: forward(*args, share=1))
-
-
-@answers.is_wrong("This is micro-batch 3's gradient alone: those of all micro-batches have to add up")
-def clears_the_gradients_before_each_backward(fabric, part, schedules):
-    layers, kept, handles = build(part), {}, []
-    for way, k in schedules[fabric.rank]:
-        if way == "forward":
-            kept[k] = forward(fabric, part, layers, handles, k)
-        else:
-            layers.zero_grad()
-            backward(fabric, handles, *kept.pop(k))
-    for handle in handles:
-        handle.wait()
-    return [p.grad for p in layers.parameters()]
-
-
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)", "Receive before you wait")
-def waits_in_every_send(fabric, part, schedules):
-    layers, kept, last = build(part), {}, fabric.rank == fabric.world_size - 1
+    first, last = fabric.rank == 0, fabric.rank == fabric.world_size - 1
     for way, k in schedules[fabric.rank]:
         if way == "forward":
             x = part["xs"][k]
-            if fabric.rank > 0:
+            if not first:
                 fabric.recv(x, fabric.rank - 1)
                 x.requires_grad_()
             out = layers(x)
-            if not last:
-                fabric.send(out, fabric.rank + 1)
-            kept[k] = x, cross_entropy(out, part["ys"][k]) / len(part["ys"]) if last else out
+            if last:
+                out = cross_entropy(out, part["ys"][k]) / len(part["ys"])
+            else:
+                handles.append(fabric.isend(out, fabric.rank + 1))
+            kept[k] = x, out
         else:
             x, out = kept.pop(k)
             grad = None if last else torch.empty_like(out)
             if not last:
                 fabric.recv(grad, fabric.rank + 1)
             out.backward(grad)
-            if fabric.rank > 0:
-                fabric.send(x.grad, fabric.rank - 1)
-    return [p.grad for p in layers.parameters()]
-
-
-@answers.is_wrong("2 ranks, 4 micro-batches", "keep each one's input and output under its number k")
-def keeps_one_micro_batch_alone(fabric, part, schedules):
-    """Enough where there is only one."""
-    latest = {}
-
-    def go_forward(*given):
-        latest["kept"] = forward(*given)
-        return latest["kept"]
-
-    return stage(fabric, part, schedules, go_forward, lambda fabric, handles, x, out: backward(fabric, handles, *latest["kept"]))
-
-
-@answers.is_wrong("'NoneType'")
-def forgets_that_the_input_needs_a_gradient(fabric, part, schedules):
-    def go_forward(fabric, part, layers, handles, k):
-        x = part["xs"][k]
-        if fabric.rank > 0:
-            fabric.recv(x, fabric.rank - 1)
-        out = layers(x)
-        if fabric.rank < fabric.world_size - 1:
-            handles.append(fabric.isend(out, fabric.rank + 1))
-            return x, out
-        return x, cross_entropy(out, part["ys"][k]) / len(part["ys"])
-
-    def go_backward(fabric, handles, x, out):
-        grad = None
-        if fabric.rank < fabric.world_size - 1:
-            grad = torch.empty_like(out)
-            fabric.recv(grad, fabric.rank + 1)
-        out.backward(grad)
-        if fabric.rank > 0:
-            handles.append(fabric.isend(x.grad.clone(), fabric.rank - 1))
-
-    return stage(fabric, part, schedules, go_forward, go_backward)
-
-
-@answers.is_wrong("Rank 2 has the right gradients: does it send back the gradient of its input")
-def goes_backward_from_ones(fabric, part, schedules):
-    def go_backward(fabric, handles, x, out):
-        last = fabric.rank == fabric.world_size - 1
-        if not last:
-            fabric.recv(torch.empty_like(out), fabric.rank + 1)
-        out.backward(None if last else torch.ones_like(out))
-        if fabric.rank > 0:
-            handles.append(fabric.isend(x.grad, fabric.rank - 1))
-
-    return stage(fabric, part, schedules, None, go_backward)
-
-
-@answers.is_wrong("Rank 2 has the right gradients", "for the right micro-batch")
-def goes_backward_with_the_oldest_micro_batch(fabric, part, schedules):
-    layers, kept, handles = build(part), [], []
-    for way, k in schedules[fabric.rank]:
-        if way == "forward":
-            kept.append(forward(fabric, part, layers, handles, k))
-        else:
-            x, out = kept.pop(0 if fabric.rank < fabric.world_size - 1 else -1)
-            backward(fabric, handles, x, out)
+            if not first:
+                handles.append(fabric.isend(x.grad, fabric.rank - 1))
     for handle in handles:
         handle.wait()
     return [p.grad for p in layers.parameters()]
-
-
-@answers.is_wrong("the gradients are right, but rank 0 went backward as its action 1", "its schedule says forward: F0 F1 F2 F3")
-def takes_one_micro_batch_at_a_time(fabric, part, schedules):
-    m = len(part["xs"])
-    one_by_one = [action for k in range(m) for action in (("forward", k), ("backward", k))]
-    return stage(fabric, part, [one_by_one] * fabric.world_size)
-
-
-@answers.is_wrong("the gradients are right, but rank 1 went", "where its schedule says")
-def goes_forward_with_all_first_whatever_is_asked(fabric, part, schedules):
-    micros = range(len(part["xs"]))
-    all_first = [("forward", k) for k in micros] + [("backward", k) for k in micros]
-    return stage(fabric, part, [all_first] * fabric.world_size)
-
-
-@answers.is_wrong("the gradients are right, but rank 1 sent rank 2 2 messages", "one for each micro-batch")
-def sends_the_activation_twice(fabric, part, schedules):
-    def go_forward(fabric, part, layers, handles, k):
-        x, out = forward(fabric, part, layers, handles, k)
-        if 0 < fabric.rank < fabric.world_size - 1:
-            handles.append(fabric.isend(out, fabric.rank + 1, tag=9))
-        if fabric.rank > 1:
-            fabric.recv(torch.empty_like(x), fabric.rank - 1, tag=9)
-        return x, out
-
-    return stage(fabric, part, schedules, go_forward)
-
-
-@answers.is_wrong("the gradient of layer 0's weight is None: no backward reached this stage's layers")
-def only_the_last_stage_goes_backward(fabric, part, schedules):
-    def go_backward(fabric, handles, x, out):
-        if fabric.rank == fabric.world_size - 1:
-            out.backward()
-
-    return stage(fabric, part, schedules, None, go_backward)
-
-
-@answers.is_wrong("no process group is here")
-def leaves_the_fabric(fabric, part, schedules):
-    dist.init_process_group("gloo")
-
-    class Framework:
-        rank, world_size = fabric.rank, fabric.world_size
-        isend = staticmethod(lambda x, to: dist.isend(x.detach(), to))
-        recv = staticmethod(dist.recv)
-
-    if fabric.world_size == 1:
-        return stage(fabric, part, schedules)
-    return stage(Framework, part, schedules)
-
-
-@answers.is_wrong("expected a list of", "got None (does the function return it?)")
-def forgets_to_return(fabric, part, schedules):
-    stage(fabric, part, schedules)
-
-
-@answers.is_wrong("ended with an isend that nobody waited for")
-def never_waits(fabric, part, schedules):
-    layers, kept, handles = build(part), {}, []
-    for way, k in schedules[fabric.rank]:
-        if way == "forward":
-            kept[k] = forward(fabric, part, layers, handles, k)
-        else:
-            backward(fabric, handles, *kept.pop(k))
-    return [p.grad for p in layers.parameters()]
-
-
-@answers.is_wrong("ended with an isend that nobody waited for")
-def waits_for_its_activations_alone(fabric, part, schedules):
-    return stage(fabric, part, schedules, None, lambda fabric, handles, x, out: backward(fabric, [], x, out))
-
-
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)", "Receive before you wait")
-def waits_for_the_message_before(fabric, part, schedules):
-    """One on its way at a time: enough for some schedules, too few where the first stage is far ahead."""
-
-    class OneOnItsWay(list):
-        def append(self, handle):
-            for earlier in self:
-                earlier.wait()
-            super().append(handle)
-
-    layers, kept, handles = build(part), {}, OneOnItsWay()
-    for way, k in schedules[fabric.rank]:
-        if way == "forward":
-            kept[k] = forward(fabric, part, layers, handles, k)
-        else:
-            backward(fabric, handles, *kept.pop(k))
-    for handle in handles:
-        handle.wait()
-    return [p.grad for p in layers.parameters()]
-
-
-@answers.is_wrong("rank 1 changed the tensor of its isend to rank 0 before wait()")
-def one_buffer_for_all_gradients_on_their_way(fabric, part, schedules):
-    buffers = {}
-
-    def go_backward(fabric, handles, x, out):
-        grad = None
-        if fabric.rank < fabric.world_size - 1:
-            grad = torch.empty_like(out)
-            fabric.recv(grad, fabric.rank + 1)
-        out.backward(grad)
-        if fabric.rank > 0:
-            buffer = buffers.setdefault("gradient", torch.empty_like(x.grad))
-            buffer.copy_(x.grad)
-            handles.append(fabric.isend(buffer, fabric.rank - 1))
-
-    return stage(fabric, part, schedules, None, go_backward)
-
-
-@answers.is_wrong("3 ranks, 4 micro-batches", "modified by an inplace operation")
-def receives_every_activation_into_one_tensor(fabric, part, schedules):
-    buffer = part["xs"][0]
-
-    def go_forward(fabric, part, layers, handles, k):
-        if fabric.rank == 0:
-            return forward(fabric, part, layers, handles, k)
-        fabric.recv(buffer, fabric.rank - 1)
-        x = buffer.detach().requires_grad_()
-        out = layers(x)
-        if fabric.rank < fabric.world_size - 1:
-            handles.append(fabric.isend(out, fabric.rank + 1))
-            return x, out
-        return x, cross_entropy(out, part["ys"][k]) / len(part["ys"])
-
-    return stage(fabric, part, schedules, go_forward)
-
-
-@answers.is_wrong('It is 3 times too large: reduction="sum" adds up the losses of the 3 images, and the loss is their mean')
-def adds_up_the_losses_of_the_images(fabric, part, schedules):
-    def go_forward(fabric, part, layers, handles, k):
-        if fabric.rank < fabric.world_size - 1:
-            return forward(fabric, part, layers, handles, k)
-        x = part["xs"][k]
-        if fabric.rank > 0:
-            fabric.recv(x, fabric.rank - 1)
-            x.requires_grad_()
-        return x, cross_entropy(layers(x), part["ys"][k], reduction="sum") / len(part["ys"])
-
-    return stage(fabric, part, schedules, go_forward)
-
-
-@answers.is_wrong("It is 4 times too small: was it divided by m = 4 twice")
-def divides_the_gradients_too(fabric, part, schedules):
-    return [grad / len(part["xs"]) for grad in stage(fabric, part, schedules)]
-
-
-@answers.is_wrong("isend on rank 2: expected a torch tensor or a NumPy array, got None. A .grad is None until a backward")
-def sends_a_gradient_that_nobody_asked_for(fabric, part, schedules):
-    def go_forward(fabric, part, layers, handles, k):
-        x = part["xs"][k]
-        if fabric.rank > 0:
-            fabric.recv(x, fabric.rank - 1)
-        out = layers(x)
-        if fabric.rank < fabric.world_size - 1:
-            handles.append(fabric.isend(out, fabric.rank + 1))
-            return x, out
-        return x, cross_entropy(out, part["ys"][k]) / len(part["ys"])
-
-    return stage(fabric, part, schedules, go_forward)
-
-
-@answers.is_wrong("isend to rank 3 on rank 2: expected a rank from 0 to 2", "Rank 0 is the first and rank 2 the last")
-def sends_on_from_the_last_stage(fabric, part, schedules):
-    def go_forward(fabric, part, layers, handles, k):
-        x = part["xs"][k]
-        if fabric.rank > 0:
-            fabric.recv(x, fabric.rank - 1)
-            x.requires_grad_()
-        out = layers(x)
-        handles.append(fabric.isend(out, fabric.rank + 1))
-        return x, out
-
-    return stage(fabric, part, schedules, go_forward)
-
-
-@answers.is_wrong("4 micro-batches of float64", "expected float32", "got float64")
-def receives_gradients_as_float32(fabric, part, schedules):
-    def go_backward(fabric, handles, x, out):
-        grad = None
-        if fabric.rank < fabric.world_size - 1:
-            grad = torch.empty(out.shape)
-            fabric.recv(grad, fabric.rank + 1)
-        out.backward(grad)
-        if fabric.rank > 0:
-            handles.append(fabric.isend(x.grad, fabric.rank - 1))
-
-    return stage(fabric, part, schedules, None, go_backward)
-
-
-@answers.is_right
-def the_plain_way(fabric, part, schedules):
-    return stage(fabric, part, schedules)
 
 
 @answers.is_right
@@ -412,34 +105,11 @@ def numbers_the_retained_gradients(fabric, part, schedules):
     return [p.grad.clone() for p in layers.parameters()]
 
 
-class _Done:
-    def wait(self):
-        pass
-
-
-class _Blocking:
-    """A fabric whose isend waits at once, towards later stages or towards earlier ones."""
-
-    def __init__(self, fabric, forwards):
-        self.rank, self.world_size, self.recv = fabric.rank, fabric.world_size, fabric.recv
-        self.fabric, self.forwards = fabric, forwards
-
-    def isend(self, x, to):
-        if (to > self.rank) == self.forwards:
-            self.fabric.send(x, to)
-            return _Done()
-        return self.fabric.isend(x, to)
-
-
-@answers.is_right
-def blocks_in_every_send_of_an_activation(fabric, part, schedules):
-    """No two stages can block each other: what it costs in time is another question."""
-    return stage(_Blocking(fabric, forwards=True), part, schedules)
-
-
-@answers.is_right
-def blocks_in_every_send_of_a_gradient(fabric, part, schedules):
-    return stage(_Blocking(fabric, forwards=False), part, schedules)
+# No two stages can block each other: what it costs in time is another question.
+answers.twin("blocks_in_every_send_of_an_activation",
+    {"handles.append(fabric.isend(out, fabric.rank + 1))": "fabric.send(out, fabric.rank + 1)"})
+answers.twin("blocks_in_every_send_of_a_gradient",
+    {"handles.append(fabric.isend(x.grad, fabric.rank - 1))": "fabric.send(x.grad, fabric.rank - 1)"})
 
 
 @answers.is_right
@@ -469,3 +139,133 @@ def computes_its_forward_again_in_the_backward(fabric, part, schedules):
     while handles:
         handles.pop().wait()
     return [p.grad for p in layers.parameters()]
+
+
+answers.mistake("adds_the_micro_batches_losses", {' / len(part["ys"])': ""},
+    "It is 4 times too large: a batch's loss is the mean of its 4 micro-batches' losses")
+answers.mistake("clears_the_gradients_before_each_backward",
+    {"out.backward(grad)": "layers.zero_grad()\nout.backward(grad)"},
+    "This is micro-batch 3's gradient alone: those of all micro-batches have to add up")
+answers.mistake("waits_in_every_send", {
+    "handles.append(fabric.isend(out, fabric.rank + 1))": "fabric.send(out, fabric.rank + 1)",
+    "handles.append(fabric.isend(x.grad, fabric.rank - 1))": "fabric.send(x.grad, fabric.rank - 1)",
+}, "deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)", "Receive before you wait")
+# Enough where there is only one.
+answers.mistake("keeps_one_micro_batch_alone", {
+    "kept[k] = x, out": "kept = x, out",
+    "x, out = kept.pop(k)": "x, out = kept",
+}, "2 ranks, 4 micro-batches", "keep each one's input and output under its number k")
+answers.mistake("forgets_that_the_input_needs_a_gradient", {
+    "x.requires_grad_()": "",
+    "isend(x.grad,": "isend(x.grad.clone(),",
+}, "'NoneType'")
+answers.mistake("goes_backward_from_ones",
+    {"out.backward(grad)": "out.backward(None if last else torch.ones_like(out))"},
+    "Rank 2 has the right gradients: does it send back the gradient of its input")
+answers.mistake("goes_backward_with_the_oldest_micro_batch", {"kept.pop(k)": "kept.pop(k if last else min(kept))"},
+    "Rank 2 has the right gradients", "for the right micro-batch")
+answers.mistake("takes_one_micro_batch_at_a_time", {
+    "for way, k in schedules[fabric.rank]:": """
+        one_by_one = [action for k in range(len(part["xs"])) for action in (("forward", k), ("backward", k))]
+        for way, k in one_by_one:
+    """,
+}, "the gradients are right, but rank 0 went backward as its action 1", "its schedule says forward: F0 F1 F2 F3")
+answers.mistake("goes_forward_with_all_first_whatever_is_asked", {
+    "for way, k in schedules[fabric.rank]:": """
+        micros = range(len(part["xs"]))
+        for way, k in [("forward", k) for k in micros] + [("backward", k) for k in micros]:
+    """,
+}, "the gradients are right, but rank 1 went", "where its schedule says")
+answers.mistake("sends_the_activation_twice", {
+    "kept[k] = x, out": """
+        if not first and not last:
+            handles.append(fabric.isend(out, fabric.rank + 1, tag=9))
+        if fabric.rank > 1:
+            fabric.recv(torch.empty_like(x), fabric.rank - 1, tag=9)
+        kept[k] = x, out
+    """,
+}, "the gradients are right, but rank 1 sent rank 2 2 messages", "one for each micro-batch")
+answers.mistake("only_the_last_stage_goes_backward", {
+    """
+        grad = None if last else torch.empty_like(out)
+        if not last:
+            fabric.recv(grad, fabric.rank + 1)
+        out.backward(grad)
+        if not first:
+            handles.append(fabric.isend(x.grad, fabric.rank - 1))
+    """: """
+        if last:
+            out.backward()
+    """,
+}, "the gradient of layer 0's weight is None: no backward reached this stage's layers")
+
+
+@answers.is_wrong("no process group is here")
+def leaves_the_fabric(fabric, part, schedules):
+    dist.init_process_group("gloo")
+
+    class Framework:
+        rank, world_size = fabric.rank, fabric.world_size
+        isend = staticmethod(lambda x, to: dist.isend(x.detach(), to))
+        recv = staticmethod(dist.recv)
+
+    if fabric.world_size == 1:
+        return the_plain_way(fabric, part, schedules)
+    return the_plain_way(Framework, part, schedules)
+
+
+answers.mistake("forgets_to_return", {"return [p": "[p"},
+    "expected a list of", "got None (does the function return it?)")
+answers.mistake("never_waits", {
+    """
+        for handle in handles:
+            handle.wait()
+    """: "",
+}, "ended with an isend that nobody waited for")
+answers.mistake("waits_for_its_activations_alone",
+    {"handles.append(fabric.isend(x.grad, fabric.rank - 1))": "fabric.isend(x.grad, fabric.rank - 1)"},
+    "ended with an isend that nobody waited for")
+# One on its way at a time: enough for some schedules, too few where the first stage is far ahead.
+answers.mistake("waits_for_the_message_before", {
+    "handles.append(fabric.isend(out, fabric.rank + 1))": """
+        [handle.wait() for handle in handles]
+        handles.append(fabric.isend(out, fabric.rank + 1))
+    """,
+    "handles.append(fabric.isend(x.grad, fabric.rank - 1))": """
+        [handle.wait() for handle in handles]
+        handles.append(fabric.isend(x.grad, fabric.rank - 1))
+    """,
+}, "deadlock: rank 0 waits for 1 (send), rank 1 waits for 0 (send)", "Receive before you wait")
+answers.mistake("one_buffer_for_all_gradients_on_their_way", {
+    "handles.append(fabric.isend(x.grad, fabric.rank - 1))": """
+        buffer = kept.setdefault("gradient", torch.empty_like(x.grad))
+        buffer.copy_(x.grad)
+        handles.append(fabric.isend(buffer, fabric.rank - 1))
+    """,
+}, "rank 1 changed the tensor of its isend to rank 0 before wait()")
+answers.mistake("receives_every_activation_into_one_tensor", {
+    """
+        fabric.recv(x, fabric.rank - 1)
+        x.requires_grad_()
+    """: """
+        fabric.recv(part["xs"][0], fabric.rank - 1)
+        x = part["xs"][0].detach().requires_grad_()
+    """,
+}, "3 ranks, 4 micro-batches", "modified by an inplace operation")
+answers.mistake("adds_up_the_losses_of_the_images",
+    {'cross_entropy(out, part["ys"][k])': 'cross_entropy(out, part["ys"][k], reduction="sum")'},
+    'It is 3 times too large: reduction="sum" adds up the losses of the 3 images, and the loss is their mean')
+answers.mistake("divides_the_gradients_too", {"[p.grad for p in": '[p.grad / len(part["xs"]) for p in'},
+    "It is 4 times too small: was it divided by m = 4 twice")
+answers.mistake("sends_a_gradient_that_nobody_asked_for", {"x.requires_grad_()": ""},
+    "isend on rank 2: expected a torch tensor or a NumPy array, got None. A .grad is None until a backward")
+answers.mistake("sends_on_from_the_last_stage", {
+    """
+        if last:
+            out = cross_entropy(out, part["ys"][k]) / len(part["ys"])
+        else:
+            handles.append(fabric.isend(out, fabric.rank + 1))
+    """: "handles.append(fabric.isend(out, fabric.rank + 1))",
+}, "isend to rank 3 on rank 2: expected a rank from 0 to 2", "Rank 0 is the first and rank 2 the last")
+answers.mistake("receives_gradients_as_float32", {"torch.empty_like(out)": "torch.empty(out.shape)"},
+    "4 micro-batches of float64", "expected float32", "got float64")

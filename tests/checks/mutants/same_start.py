@@ -11,152 +11,14 @@ from worldsize.fabric.collectives import all_reduce
 answers = Answers("same_start")
 
 
-def from_rank_0(fabric, tensors):
-    for tensor in tensors:
-        if fabric.rank == 0:
-            for other in range(1, fabric.world_size):
-                fabric.send(tensor, to=other)
-        else:
-            fabric.recv(tensor, frm=0)
-
-
-@answers.is_wrong("Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it")
-def returns_copies(fabric, weights):
-    copies = [w.clone() for w in weights]
-    from_rank_0(fabric, copies)
-    return copies
-
-
-@answers.is_wrong("tensor 1 of the list, element 0", "Tensor 0 did arrive: all tensors of the list are needed")
-def sends_the_first_tensor_alone(fabric, weights):
-    from_rank_0(fabric, weights[:1])
-
-
-@answers.is_wrong("These are still rank 2's own", harmless_at=(2,))
-def tells_the_next_rank_alone(fabric, weights):
-    for weight in weights:
-        if fabric.rank == 0 and fabric.world_size > 1:
-            fabric.send(weight, to=1)
-        elif fabric.rank == 1:
-            fabric.recv(weight, frm=0)
-
-
-@answers.is_wrong("This is the mean of all ranks' weights: rank 0's are to be copied")
-def averages_the_weights(fabric, weights):
-    for weight in weights:
-        total = all_reduce(fabric, weight.double())
-        weight.copy_((total / fabric.world_size).to(weight.dtype))
-
-
-@answers.is_wrong("This is the sum of all ranks' weights: rank 0's are to be copied")
-def adds_up_the_weights(fabric, weights):
-    for weight in weights:
-        all_reduce(fabric, weight)
-
-
-@answers.is_wrong("the values are right, but rank 1 received", "once is enough", "Nothing needs adding up")
-def adds_up_with_zeros(fabric, weights):
-    for weight in weights:
-        if fabric.rank:
-            weight.zero_()
-        all_reduce(fabric, weight)
-
-
-@answers.is_wrong("Rank 0's own weights have changed: the others take them over, it keeps them")
-def the_last_rank_tells_all(fabric, weights):
-    last = fabric.world_size - 1
-    for weight in weights:
-        if fabric.rank == last:
-            for other in range(last):
-                fabric.send(weight, to=other)
-        else:
-            fabric.recv(weight, frm=last)
-
-
-@answers.is_wrong("These are rank 1's weights: all are to hold rank 0's", harmless_at=(2,))
-def passes_on_what_it_had(fabric, weights):
-    n, rank = fabric.world_size, fabric.rank
-    for weight in weights:
-        mine = weight.clone()
-        handle = fabric.isend(mine, to=rank + 1) if rank < n - 1 else None
-        if rank > 0:
-            fabric.recv(weight, frm=rank - 1)
-        if handle:
-            handle.wait()
-
-
-@answers.is_wrong("These are still rank 1's own")
-def sows_the_same_seed(fabric, weights):
-    torch.manual_seed(0)
-
-
-@answers.is_wrong("deadlock: rank 0 waits for 1 (send)")
-def everybody_sends(fabric, weights):
-    for weight in weights:
-        for other in range(fabric.world_size):
-            if other != fabric.rank:
-                fabric.send(weight, to=other)
-
-
-@answers.is_wrong("no process group is here")
-def leaves_it_to_the_framework(fabric, weights):
-    dist.init_process_group("gloo")
-    for weight in weights:
-        dist.broadcast(weight, 0)
-
-
-def arrived(fabric, weights):
-    copies = [weight.clone() for weight in weights]
-    from_rank_0(fabric, copies)
-    return copies
-
-
-@answers.is_wrong("the numbers are right, but another tensor was put into the list in its place", "Write into it")
-def puts_new_tensors_into_the_list(fabric, weights):
-    weights[:] = arrived(fabric, weights)
-
-
-@answers.is_wrong("the numbers are right, but another tensor was put into the list", "as the model does, sees the old ones")
-def puts_one_new_tensor_into_the_list(fabric, weights):
-    from_rank_0(fabric, weights[1:])
-    weights[0] = arrived(fabric, weights[:1])[0]
-
-
-@answers.is_wrong("the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
-def gives_them_other_data(fabric, weights):
-    for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
-        weight.data = copy
-
-
-@answers.is_wrong("the numbers are right, but the tensor was given other memory")
-def sets_them(fabric, weights):
-    for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
-        weight.set_(copy)
-
-
-@answers.is_wrong("Rank 0's numbers lost digits on their way: send each tensor in its own dtype")
-def in_one_buffer_of_float32(fabric, weights):
-    sizes = [w.numel() for w in weights]
-    flat = torch.cat([w.reshape(-1).float() for w in weights])
-    from_rank_0(fabric, [flat])
-    for weight, part in zip(weights, flat.split(sizes), strict=True):
-        weight.copy_(part.reshape(weight.shape))
-
-
-@answers.is_wrong("rank 0 ended with an isend that nobody waited for: call its wait()")
-def forgets_to_wait(fabric, weights):
+@answers.is_right
+def plain(fabric, weights):
     for weight in weights:
         if fabric.rank == 0:
             for other in range(1, fabric.world_size):
-                fabric.isend(weight, to=other)
+                fabric.send(weight, to=other)
         else:
             fabric.recv(weight, frm=0)
-
-
-@answers.is_wrong("Tensor 1 did arrive: all tensors of the list are needed")
-def leaves_out_what_is_no_float(fabric, weights):
-    """As a list of parameters would, without the counters of a state_dict."""
-    from_rank_0(fabric, [weight for weight in weights if weight.is_floating_point()])
 
 
 @answers.is_right
@@ -164,7 +26,7 @@ def one_message_for_each_dtype(fabric, weights):
     for dtype in sorted({weight.dtype for weight in weights}, key=str):
         alike = [weight for weight in weights if weight.dtype == dtype]
         flat = torch.cat([weight.reshape(-1) for weight in alike])
-        from_rank_0(fabric, [flat])
+        plain(fabric, [flat])
         for weight, part in zip(alike, flat.split([w.numel() for w in alike]), strict=True):
             weight.copy_(part.reshape(weight.shape))
 
@@ -204,6 +66,134 @@ def down_the_line(fabric, weights):
             fabric.send(weight, to=fabric.rank + 1)
 
 
+answers.mistake("returns_copies", {
+    "for weight in weights:": "weights = [w.clone() for w in weights]\nfor weight in weights:",
+    "        fabric.recv(weight, frm=0)": """
+                fabric.recv(weight, frm=0)
+        return weights
+    """,
+}, "Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it")
+answers.mistake("sends_the_first_tensor_alone", {"in weights:": "in weights[:1]:"},
+    "tensor 1 of the list, element 0", "Tensor 0 did arrive: all tensors of the list are needed")
+answers.mistake("tells_the_next_rank_alone", {
+    "range(1, fabric.world_size)": "range(1, fabric.world_size)[:1]",
+    "else:": "elif fabric.rank == 1:",
+}, "These are still rank 2's own", harmless_at=(2,))
+
+
+@answers.is_wrong("This is the mean of all ranks' weights: rank 0's are to be copied")
+def averages_the_weights(fabric, weights):
+    for weight in weights:
+        total = all_reduce(fabric, weight.double())
+        weight.copy_((total / fabric.world_size).to(weight.dtype))
+
+
+@answers.is_wrong("This is the sum of all ranks' weights: rank 0's are to be copied")
+def adds_up_the_weights(fabric, weights):
+    for weight in weights:
+        all_reduce(fabric, weight)
+
+
+@answers.is_wrong("the values are right, but rank 1 received", "once is enough", "Nothing needs adding up")
+def adds_up_with_zeros(fabric, weights):
+    for weight in weights:
+        if fabric.rank:
+            weight.zero_()
+        all_reduce(fabric, weight)
+
+
+answers.mistake("the_last_rank_tells_all", {
+    "fabric.rank == 0": "fabric.rank == fabric.world_size - 1",
+    "range(1, fabric.world_size)": "range(fabric.world_size - 1)",
+    "frm=0": "frm=fabric.world_size - 1",
+}, "Rank 0's own weights have changed: the others take them over, it keeps them")
+
+
+@answers.is_wrong("These are rank 1's weights: all are to hold rank 0's", harmless_at=(2,))
+def passes_on_what_it_had(fabric, weights):
+    n, rank = fabric.world_size, fabric.rank
+    for weight in weights:
+        mine = weight.clone()
+        handle = fabric.isend(mine, to=rank + 1) if rank < n - 1 else None
+        if rank > 0:
+            fabric.recv(weight, frm=rank - 1)
+        if handle:
+            handle.wait()
+
+
+@answers.is_wrong("These are still rank 1's own")
+def sows_the_same_seed(fabric, weights):
+    torch.manual_seed(0)
+
+
+answers.mistake("everybody_sends", {
+    """
+        if fabric.rank == 0:
+            for other in range(1, fabric.world_size):
+                fabric.send(weight, to=other)
+        else:
+            fabric.recv(weight, frm=0)
+    """: """
+        for other in range(fabric.world_size):
+            if other != fabric.rank:
+                fabric.send(weight, to=other)
+    """,
+}, "deadlock: rank 0 waits for 1 (send)")
+
+
+@answers.is_wrong("no process group is here")
+def leaves_it_to_the_framework(fabric, weights):
+    dist.init_process_group("gloo")
+    for weight in weights:
+        dist.broadcast(weight, 0)
+
+
+def arrived(fabric, weights):
+    copies = [weight.clone() for weight in weights]
+    plain(fabric, copies)
+    return copies
+
+
+@answers.is_wrong("the numbers are right, but another tensor was put into the list in its place", "Write into it")
+def puts_new_tensors_into_the_list(fabric, weights):
+    weights[:] = arrived(fabric, weights)
+
+
+@answers.is_wrong("the numbers are right, but another tensor was put into the list", "as the model does, sees the old ones")
+def puts_one_new_tensor_into_the_list(fabric, weights):
+    plain(fabric, weights[1:])
+    weights[0] = arrived(fabric, weights[:1])[0]
+
+
+@answers.is_wrong("the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+def gives_them_other_data(fabric, weights):
+    for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
+        weight.data = copy
+
+
+@answers.is_wrong("the numbers are right, but the tensor was given other memory")
+def sets_them(fabric, weights):
+    for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
+        weight.set_(copy)
+
+
+@answers.is_wrong("Rank 0's numbers lost digits on their way: send each tensor in its own dtype")
+def in_one_buffer_of_float32(fabric, weights):
+    sizes = [w.numel() for w in weights]
+    flat = torch.cat([w.reshape(-1).float() for w in weights])
+    plain(fabric, [flat])
+    for weight, part in zip(weights, flat.split(sizes), strict=True):
+        weight.copy_(part.reshape(weight.shape))
+
+
+answers.mistake("forgets_to_wait", {"fabric.send": "fabric.isend"},
+    "rank 0 ended with an isend that nobody waited for: call its wait()")
+# As a list of parameters would, without the counters of a state_dict.
+answers.mistake("leaves_out_what_is_no_float",
+    {"in weights:": "in [weight for weight in weights if weight.is_floating_point()]:"},
+    "Tensor 1 did arrive: all tensors of the list are needed")
+
+
 @answers.is_wrong("rank 1 received 1.4 x the weights; once is enough, each in its own dtype")
 def one_flat_message(fabric, weights):
     flat = torch.cat([w.reshape(-1) for w in weights])
@@ -218,7 +208,9 @@ def one_flat_message(fabric, weights):
     return weights
 
 
-@answers.is_wrong("rank 0, tensor 0 of the list is gone: leave the list as it is, and write into its tensors")
-def takes_them_out_of_the_list(fabric, weights):
-    while weights:
-        from_rank_0(fabric, [weights.pop()])
+answers.mistake("takes_them_out_of_the_list", {
+    "for weight in weights:": """
+        while weights:
+            weight = weights.pop()
+    """,
+}, "rank 0, tensor 0 of the list is gone: leave the list as it is, and write into its tensors")

@@ -14,163 +14,6 @@ from tests.checks.mutants import Answers
 answers = Answers("save_atomically")
 
 
-def synced(temporary, data):
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@answers.is_wrong("no file yet: killed when it had written 0 of 1,500 bytes, it left state.rank1 with 0 bytes")
-def writes_in_place(path, data):
-    path.write_bytes(data)
-
-
-@answers.is_wrong("it left state.rank1 with 0 bytes. Write all of it into another file of the same folder")
-def writes_in_place_and_syncs(path, data):
-    synced(path, data)
-
-
-@answers.is_wrong("over an old file of 2,200", "killed between two of its calls, it left no file state.rank1")
-def removes_the_old_file_first(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    synced(temporary, data)
-    path.unlink(missing_ok=True)
-    temporary.rename(path)
-
-
-@answers.is_wrong("no file yet: the data got the file's name before they were on disk", "os.fsync")
-def never_syncs(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("the data got the file's name before they were on disk", "flush the file")
-def syncs_what_is_not_flushed(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("the data got the file's name before they were on disk")
-def syncs_after_the_rename(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.replace(temporary, path)
-        os.fsync(file.fileno())
-
-
-@answers.is_wrong("was written in /tmp and renamed from there. In another file system a rename fails, or is a copy", chance=True)
-def writes_in_the_systems_temporary_folder(path, data):
-    with tempfile.NamedTemporaryFile(delete=False) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    shutil.move(file.name, path)
-
-
-@answers.is_wrong(("Invalid cross-device link", "was written in /tmp"), chance=True)
-def replaces_from_the_systems_temporary_folder(path, data):
-    descriptor, temporary = tempfile.mkstemp()
-    os.close(descriptor)
-    synced(temporary, data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("killed", "it left state.rank1 with", "os.replace")
-def copies_the_finished_file(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    synced(temporary, data)
-    shutil.copyfile(temporary, path)
-    temporary.unlink()
-
-
-@answers.is_wrong("state.rank1 and state.rank2 are saved at once", "path.with_suffix would take")
-def takes_the_suffix_away(path, data):
-    temporary = path.with_suffix(".tmp")
-    synced(temporary, data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("state.rank1 and state.rank2 are saved at once", "Both wrote into one temporary file")
-def has_one_temporary_name_for_all(path, data):
-    temporary = path.parent / "checkpoint.tmp"
-    synced(temporary, data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
-def has_a_new_name_every_time(path, data):
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    synced(temporary, data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
-def asks_for_a_temporary_file(path, data):
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
-
-
-@answers.is_wrong("state.rank10, another rank's file, is gone")
-def clears_whatever_begins_with_its_name(path, data):
-    for left in path.parent.glob(path.name + "?*"):
-        left.unlink()
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    synced(temporary, data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("saved at once: the save of state.rank1 raised FileNotFoundError", "or one removed the other's", chance=True)
-def clears_all_temporary_files(path, data):
-    for left in path.parent.glob("*.tmp"):
-        left.unlink()
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    synced(temporary, data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("the system wrote", "os.write returns how many bytes it has written")
-def trusts_one_write(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.write(descriptor, data)
-    os.fsync(descriptor)
-    os.close(descriptor)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("afterwards there is no file state.rank1; the folder holds state.rank1.tmp")
-def never_renames(path, data):
-    synced(path.with_name(path.name + ".tmp"), data)
-
-
-@answers.is_wrong("over an old file of 2,200: killed", "it left no file state.rank1: the old one was gone")
-def keeps_a_backup_of_the_old_one(path, data):
-    """A reader would have to know of the backup."""
-    if path.exists():
-        os.replace(path, path.with_name(path.name + ".old"))
-    temporary = path.with_name(path.name + ".tmp")
-    synced(temporary, data)
-    os.replace(temporary, path)
-
-
-@answers.is_wrong("afterwards state.rank1 does not hold the data: expected 1,500 bytes")
-def writes_over_without_cutting(path, data):
-    with open(path, "r+b" if path.exists() else "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 @answers.is_right
 def plain(path, data):
     temporary = path.with_name(path.name + ".tmp")
@@ -231,15 +74,6 @@ def through_a_map(path, data):
     os.replace(temporary, path)
 
 
-@answers.is_wrong("the system wrote 1,499 of 1,500 bytes and no more", "os.write returns how many bytes it has written")
-def trusts_an_unbuffered_file(path, data):
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb", buffering=0) as file:
-        file.write(data)
-        os.fsync(file)
-    temporary.replace(path)
-
-
 @answers.is_right
 def with_a_longer_suffix(path, data):
     """An error leaves nothing behind."""
@@ -253,3 +87,97 @@ def with_a_longer_suffix(path, data):
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@answers.is_wrong("no file yet: killed when it had written 0 of 1,500 bytes, it left state.rank1 with 0 bytes")
+def writes_in_place(path, data):
+    path.write_bytes(data)
+
+
+answers.mistake("writes_in_place_and_syncs", {"open(temporary": "open(path", "os.replace(temporary, path)": ""},
+    "it left state.rank1 with 0 bytes. Write all of it into another file of the same folder")
+answers.mistake("removes_the_old_file_first",
+    {"os.replace(temporary, path)": "path.unlink(missing_ok=True)\ntemporary.rename(path)"},
+    "over an old file of 2,200", "killed between two of its calls, it left no file state.rank1")
+answers.mistake("never_syncs", {"os.fsync(file.fileno())": ""},
+    "no file yet: the data got the file's name before they were on disk", "os.fsync")
+answers.mistake("syncs_what_is_not_flushed", {"file.flush()": ""},
+    "the data got the file's name before they were on disk", "flush the file")
+answers.mistake("syncs_after_the_rename", {
+    """
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    """: """
+            os.replace(temporary, path)
+            os.fsync(file.fileno())
+    """,
+}, "the data got the file's name before they were on disk")
+answers.mistake("writes_in_the_systems_temporary_folder", {
+    'temporary = path.with_name(path.name + ".tmp")': "",
+    'open(temporary, "wb")': "tempfile.NamedTemporaryFile(delete=False)",
+    "os.replace(temporary, path)": "shutil.move(file.name, path)",
+}, "was written in /tmp and renamed from there. In another file system a rename fails, or is a copy", chance=True)
+answers.mistake("replaces_from_the_systems_temporary_folder", {
+    'temporary = path.with_name(path.name + ".tmp")': """
+        descriptor, temporary = tempfile.mkstemp()
+        os.close(descriptor)
+    """,
+}, ("Invalid cross-device link", "was written in /tmp"), chance=True)
+answers.mistake("copies_the_finished_file",
+    {"os.replace(temporary, path)": "shutil.copyfile(temporary, path)\ntemporary.unlink()"},
+    "killed", "it left state.rank1 with", "os.replace")
+answers.mistake("takes_the_suffix_away", {'path.with_name(path.name + ".tmp")': 'path.with_suffix(".tmp")'},
+    "state.rank1 and state.rank2 are saved at once", "path.with_suffix would take")
+answers.mistake("has_one_temporary_name_for_all",
+    {'path.with_name(path.name + ".tmp")': 'path.parent / "checkpoint.tmp"'},
+    "state.rank1 and state.rank2 are saved at once", "Both wrote into one temporary file")
+answers.mistake("has_a_new_name_every_time", {'path.name + ".tmp"': 'f"{path.name}.{uuid.uuid4().hex}.tmp"'},
+    "after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
+answers.mistake("asks_for_a_temporary_file", {
+    'temporary = path.with_name(path.name + ".tmp")': "",
+    'open(temporary, "wb")': "tempfile.NamedTemporaryFile(dir=path.parent, delete=False)",
+    "os.replace(temporary": "os.replace(file.name",
+}, "after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
+answers.mistake("clears_whatever_begins_with_its_name", {
+    'temporary = path.with_name(path.name + ".tmp")': """
+        for left in path.parent.glob(path.name + "?*"):
+            left.unlink()
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    """,
+}, "state.rank10, another rank's file, is gone")
+answers.mistake("clears_all_temporary_files", {
+    'temporary = path.with_name(path.name + ".tmp")': """
+        for left in path.parent.glob("*.tmp"):
+            left.unlink()
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    """,
+}, "saved at once: the save of state.rank1 raised FileNotFoundError", "or one removed the other's", chance=True)
+
+
+@answers.is_wrong("the system wrote", "os.write returns how many bytes it has written")
+def trusts_one_write(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(descriptor, data)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.replace(temporary, path)
+
+
+answers.mistake("never_renames", {"os.replace(temporary, path)": ""},
+    "afterwards there is no file state.rank1; the folder holds state.rank1.tmp")
+# A reader would have to know of the backup.
+answers.mistake("keeps_a_backup_of_the_old_one", {
+    "temporary = path": """
+        if path.exists():
+            os.replace(path, path.with_name(path.name + ".old"))
+        temporary = path
+    """,
+}, "over an old file of 2,200: killed", "it left no file state.rank1: the old one was gone")
+answers.mistake("writes_over_without_cutting", {
+    'temporary = path.with_name(path.name + ".tmp")': "",
+    'open(temporary, "wb")': 'open(path, "r+b" if path.exists() else "wb")',
+    "os.replace(temporary, path)": "",
+}, "afterwards state.rank1 does not hold the data: expected 1,500 bytes")
+answers.mistake("trusts_an_unbuffered_file", {'"wb")': '"wb", buffering=0)', "file.flush()": ""},
+    "the system wrote 1,499 of 1,500 bytes and no more", "os.write returns how many bytes it has written")

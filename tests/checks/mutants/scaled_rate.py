@@ -22,132 +22,12 @@ def rising(step, length, base_rate, scaled):
     return base_rate + (scaled - base_rate) * step / length
 
 
-@answers.is_wrong("This is the base rate, whatever the batch", "k times the batch takes k times the rate")
-def ignores_the_batch(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    return dropped(base_rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("There is no warm-up: the first steps take the whole rate")
-def has_no_warmup(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    return dropped(base_rate * batch / base_batch, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("The base rate is held, and then it jumps")
-def warms_up_at_a_constant_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    scaled = base_rate * batch / base_batch
-    rate = scaled if step >= warmup_epochs * steps_per_epoch else base_rate
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("It rises from 0: the warm-up begins at the base rate")
-def rises_from_zero(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    scaled = base_rate * batch / base_batch
-    rate = rising(step, warmup_epochs * steps_per_epoch, 0.0, scaled)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("It grows with the square root of the batch", "linear")
-def scales_by_the_root(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    scaled = base_rate * math.sqrt(batch / base_batch)
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, scaled)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("It rises once an epoch: a gradual warm-up rises at every step")
-def rises_in_stairs(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    scaled = base_rate * batch / base_batch
-    rate = rising(step // steps_per_epoch, warmup_epochs, base_rate, scaled)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("// base_batch cuts 2.5 to 2", "divide with /")
-def divides_whole(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    scaled = base_rate * (batch // base_batch)
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, scaled)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("The rate never drops")
-def never_drops(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    return rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
-
-
-@answers.is_wrong("The drops come later by the warm-up")
-def counts_epochs_from_the_end_of_the_warmup(
-    step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs
-):
-    length = warmup_epochs * steps_per_epoch
-    rate = rising(step, length, base_rate, base_rate * batch / base_batch)
-    return dropped(rate, step - length, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("It drops once and never again")
-def drops_once(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
-    return 0.1 * rate if any(step >= epoch * steps_per_epoch for epoch in drop_epochs) else rate
-
-
-@answers.is_wrong("It drops for one epoch and is back afterwards")
-def drops_for_one_epoch(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
-    return rate / 10 if step // steps_per_epoch in drop_epochs else rate
-
-
-@answers.is_wrong("It is divided by 10 times the number of drops")
-def divides_by_ten_times_the_drops(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
-    return rate / max(1, 10 * sum(step >= epoch * steps_per_epoch for epoch in drop_epochs))
-
-
-@answers.is_wrong("It drops one step late", "step e · steps_per_epoch is after e epochs")
-def drops_after_the_first_step_of_the_epoch(
-    step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs
-):
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
-    return rate * 0.1 ** sum(step > epoch * steps_per_epoch for epoch in drop_epochs)
-
-
-@answers.is_wrong("drop_epochs are taken for steps")
-def compares_epochs_with_steps(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
-    return dropped(rate, step, 1, drop_epochs)
-
-
-@answers.is_wrong("warmup_epochs are taken for steps")
-def warms_up_for_so_many_steps(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    rate = rising(step, warmup_epochs, base_rate, base_rate * batch / base_batch)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("It rises by the same factor at every step")
-def rises_by_a_factor(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    length, ratio = warmup_epochs * steps_per_epoch, batch / base_batch
-    rate = base_rate * ratio ** min(1.0, step / length if length else 1.0)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("It never stops to rise")
-def rises_for_ever(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    length, scaled = warmup_epochs * steps_per_epoch, base_rate * batch / base_batch
-    rate = base_rate + (scaled - base_rate) * step / length if length else scaled
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("The base batch is 256, whatever was given")
-def takes_the_papers_base(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / 256)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
-
-
-@answers.is_wrong("expected the rate, one number, got None (does the function return it?)")
-def returns_nothing(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    dropped(base_rate * batch / base_batch, step, steps_per_epoch, drop_epochs)
-
-
 @answers.is_right
 def plain(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, base_rate * batch / base_batch)
-    return dropped(rate, step, steps_per_epoch, drop_epochs)
+    length, scaled = warmup_epochs * steps_per_epoch, base_rate * batch / base_batch
+    rate = base_rate + (scaled - base_rate) * step / length if step < length else scaled
+    drops = sum(step >= epoch * steps_per_epoch for epoch in drop_epochs)
+    return rate * 0.1**drops
 
 
 @answers.is_right
@@ -227,3 +107,43 @@ def with_chained_schedules(step, steps_per_epoch, batch, base_rate, base_batch, 
         return ChainedScheduler(parts, optimizer=optimizer)
 
     return of_schedulers(step, base_rate * batch / base_batch, schedule)
+
+
+answers.mistake("ignores_the_batch", {"base_rate * batch / base_batch": "base_rate"},
+    "This is the base rate, whatever the batch", "k times the batch takes k times the rate")
+answers.mistake("has_no_warmup",
+    {"base_rate + (scaled - base_rate) * step / length if step < length else scaled": "scaled"},
+    "There is no warm-up: the first steps take the whole rate")
+answers.mistake("warms_up_at_a_constant_rate", {"base_rate + (scaled - base_rate) * step / length": "base_rate"},
+    "The base rate is held, and then it jumps")
+answers.mistake("rises_from_zero", {"base_rate + (scaled - base_rate) * step / length": "scaled * step / length"},
+    "It rises from 0: the warm-up begins at the base rate")
+answers.mistake("scales_by_the_root", {"batch / base_batch": "math.sqrt(batch / base_batch)"},
+    "It grows with the square root of the batch", "linear")
+answers.mistake("rises_in_stairs",
+    {"(scaled - base_rate) * step / length": "(scaled - base_rate) * (step // steps_per_epoch) / warmup_epochs"},
+    "It rises once an epoch: a gradual warm-up rises at every step")
+answers.mistake("divides_whole", {"batch / base_batch": "(batch // base_batch)"},
+    "// base_batch cuts 2.5 to 2", "divide with /")
+answers.mistake("never_drops", {" * 0.1**drops": ""}, "The rate never drops")
+answers.mistake("counts_epochs_from_the_end_of_the_warmup", {"sum(step >=": "sum(step - length >="},
+    "The drops come later by the warm-up")
+answers.mistake("drops_once", {"drops = sum": "drops = any"}, "It drops once and never again")
+answers.mistake("drops_for_one_epoch",
+    {"sum(step >= epoch * steps_per_epoch for epoch in drop_epochs)": "step // steps_per_epoch in drop_epochs"},
+    "It drops for one epoch and is back afterwards")
+answers.mistake("divides_by_ten_times_the_drops", {"rate * 0.1**drops": "rate / max(1, 10 * drops)"},
+    "It is divided by 10 times the number of drops")
+answers.mistake("drops_after_the_first_step_of_the_epoch", {"step >= epoch": "step > epoch"},
+    "It drops one step late", "step e · steps_per_epoch is after e epochs")
+answers.mistake("compares_epochs_with_steps", {"epoch * steps_per_epoch for": "epoch for"},
+    "drop_epochs are taken for steps")
+answers.mistake("warms_up_for_so_many_steps", {"warmup_epochs * steps_per_epoch": "warmup_epochs"},
+    "warmup_epochs are taken for steps")
+answers.mistake("rises_by_a_factor",
+    {"base_rate + (scaled - base_rate) * step / length": "base_rate * (batch / base_batch) ** (step / length)"},
+    "It rises by the same factor at every step")
+answers.mistake("rises_for_ever", {"if step < length": "if length"}, "It never stops to rise")
+answers.mistake("takes_the_papers_base", {"/ base_batch": "/ 256"}, "The base batch is 256, whatever was given")
+answers.mistake("returns_nothing", {"return rate": "rate"},
+    "expected the rate, one number, got None (does the function return it?)")

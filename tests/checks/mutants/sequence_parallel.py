@@ -33,115 +33,16 @@ def own(fabric, x):
     return x.tensor_split(fabric.world_size)[fabric.rank]
 
 
-def block(fabric, task, enter=gather, leave=scatter, norm=shared, bias=shared, residual=True):
-    scale, shift, up, up_bias, down, down_bias = task["weights"]
-
-    def forward(x):
-        normed = F.layer_norm(x, x.shape[-1:], norm(fabric, scale), norm(fabric, shift))
-        y = leave(fabric, F.linear(F.linear(enter(fabric, normed), up, up_bias).relu(), down)) + bias(fabric, down_bias)
-        return y + x if residual else y
-
-    return train(forward, task)
-
-
-@answers.is_wrong("step 2", "Of a weight that all ranks hold whole, each sees the gradient of its own", "Add the parts up (f)")
-def lets_all_ranks_drift_apart(fabric, task):
-    return block(fabric, task, norm=lambda _, w: w, bias=lambda _, w: w)
-
-
-@answers.is_wrong("(its tokens of y in step 2)", "the gradient of its own tokens:", "down_bias")
-def forgets_the_bias_alone(fabric, task):
-    return block(fabric, task, bias=lambda _, w: w)
-
-
-@answers.is_wrong("(its tokens of y in step 2)", "the gradient of its own tokens: scale")
-def forgets_the_norm_alone(fabric, task):
-    return block(fabric, task, norm=lambda _, w: w)
-
-
-@answers.is_wrong("x's gradient in step 1", "The gathered tokens' gradient was cut, not added up", "Reduce-scatter it")
-def cuts_the_gradient_of_what_was_gathered(fabric, task):
-    def enter(fabric, x):
-        return TwoWays.apply(x, lambda x: gathered(fabric, x), lambda grad: own(fabric, grad).clone())
-
-    return block(fabric, task, enter=enter)
-
-
-@answers.is_wrong("its tokens of y in step 1", "Each rank's product was cut, not added up", "Reduce-scatter them")
-def cuts_the_products(fabric, task):
-    def leave(fabric, x):
-        return TwoWays.apply(x, lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
-
-    return block(fabric, task, leave=leave)
-
-
-@answers.is_wrong("x itself is missing")
-def leaves_x_out(fabric, task):
-    return block(fabric, task, residual=False)
-
-
-@answers.is_wrong("The bias is in it once for every rank")
-def adds_the_bias_before_the_sum(fabric, task):
+@answers.is_right
+def in_ways(fabric, task):
     scale, shift, up, up_bias, down, down_bias = task["weights"]
 
     def forward(x):
         normed = F.layer_norm(x, x.shape[-1:], shared(fabric, scale), shared(fabric, shift))
         hidden = F.linear(gather(fabric, normed), up, up_bias).relu()
-        return x + scatter(fabric, F.linear(hidden, down, down_bias))
+        return x + scatter(fabric, F.linear(hidden, down)) + shared(fabric, down_bias)
 
     return train(forward, task)
-
-
-def f(fabric, x):
-    return shared(fabric, x)
-
-
-def g(fabric, x):
-    return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: grad)
-
-
-@answers.is_wrong("the values are right, but all ranks together sent", "half of an all-reduce does")
-def keeps_f_and_g_and_cuts_afterwards(fabric, task):
-    """Exercise 12.1 between an all-gather and a cut: right, with all-reduces in place of their halves."""
-
-    def enter(fabric, x):
-        whole = TwoWays.apply(x, lambda x: gathered(fabric, x), lambda grad: own(fabric, grad).clone())
-        return f(fabric, whole)
-
-    def leave(fabric, x):
-        return TwoWays.apply(g(fabric, x), lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
-
-    return block(fabric, task, enter=enter, leave=leave)
-
-
-@answers.is_wrong("the values are right, but all ranks together sent")
-def adds_up_what_is_its_own(fabric, task):
-    """It also adds up a zero for up_bias, which is a rank's own."""
-    scale, shift, up, up_bias, down, down_bias = task["weights"]
-    seen = block(fabric, task)
-    all_reduce(fabric, torch.zeros(7, dtype=up.dtype))
-    return seen
-
-
-@answers.is_wrong("(its tokens of y in step 1)")
-def norms_after_the_sum(fabric, task):
-    scale, shift, up, up_bias, down, down_bias = task["weights"]
-
-    def forward(x):
-        y = x + scatter(fabric, F.linear(F.linear(gather(fabric, x), up, up_bias).relu(), down)) + shared(fabric, down_bias)
-        return F.layer_norm(y, y.shape[-1:], shared(fabric, scale), shared(fabric, shift))
-
-    return train(forward, task)
-
-
-@answers.is_wrong("got a tensor")
-def returns_its_tokens(fabric, task):
-    return block(fabric, task)["y"][0]
-
-
-@answers.is_right
-def in_ways(fabric, task):
-    return block(fabric, task)
 
 
 @answers.is_right
@@ -157,22 +58,96 @@ def adds_up_all_shared_gradients_at_once(fabric, task):
     return train(forward, task)
 
 
-@answers.is_right
-def with_hooks_on_the_weights(fabric, task):
-    for k in (0, 1, 5):
-        task["weights"][k].requires_grad_().register_hook(lambda grad: all_reduce(fabric, grad.clone()))
-    return block(fabric, task, norm=lambda _, w: w, bias=lambda _, w: w)
+answers.twin("with_hooks_on_the_weights", {
+    'scale, shift, up, up_bias, down, down_bias = task["weights"]': """
+        for k in (0, 1, 5):
+            task["weights"][k].requires_grad_().register_hook(lambda grad: all_reduce(fabric, grad.clone()))
+        scale, shift, up, up_bias, down, down_bias = task["weights"]
+    """,
+    "shared(fabric, scale), shared(fabric, shift)": "scale, shift",
+    "shared(fabric, down_bias)": "down_bias",
+})
+answers.twin("with_a_class_that_gathers_in_autograd", {
+    "def forward(x):": """
+        class Tokens(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return gathered(fabric, x)
+
+            @staticmethod
+            def backward(ctx, grad):
+                return scattered(fabric, grad)
+
+        def forward(x):
+    """,
+    "gather(fabric, normed)": "Tokens.apply(normed)",
+})
+
+answers.mistake("lets_all_ranks_drift_apart", {
+    "shared(fabric, scale), shared(fabric, shift)": "scale, shift",
+    "shared(fabric, down_bias)": "down_bias",
+}, "step 2", "Of a weight that all ranks hold whole, each sees the gradient of its own", "Add the parts up (f)")
+answers.mistake("forgets_the_bias_alone", {"shared(fabric, down_bias)": "down_bias"},
+    "(its tokens of y in step 2)", "the gradient of its own tokens:", "down_bias")
+answers.mistake("forgets_the_norm_alone", {"shared(fabric, scale), shared(fabric, shift)": "scale, shift"},
+    "(its tokens of y in step 2)", "the gradient of its own tokens: scale")
+answers.mistake("cuts_the_gradient_of_what_was_gathered", {
+    "hidden = F.linear(gather(fabric, normed)": """
+        whole = TwoWays.apply(normed, lambda x: gathered(fabric, x), lambda grad: own(fabric, grad).clone())
+        hidden = F.linear(whole
+    """,
+}, "x's gradient in step 1", "The gathered tokens' gradient was cut, not added up", "Reduce-scatter it")
+answers.mistake("cuts_the_products", {
+    "return x + scatter(fabric, F.linear(hidden, down))": """
+        cut = TwoWays.apply(F.linear(hidden, down), lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
+        return x + cut
+    """,
+}, "its tokens of y in step 1", "Each rank's product was cut, not added up", "Reduce-scatter them")
+answers.mistake("leaves_x_out", {"return x + scatter": "return scatter"}, "x itself is missing")
+answers.mistake("adds_the_bias_before_the_sum",
+    {"F.linear(hidden, down)) + shared(fabric, down_bias)": "F.linear(hidden, down, down_bias))"},
+    "The bias is in it once for every rank")
 
 
-@answers.is_right
-def with_a_class_that_gathers_in_autograd(fabric, task):
-    class Tokens(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return gathered(fabric, x)
+def f(fabric, x):
+    return shared(fabric, x)
 
-        @staticmethod
-        def backward(ctx, grad):
-            return scattered(fabric, grad)
 
-    return block(fabric, task, enter=lambda _, x: Tokens.apply(x))
+def g(fabric, x):
+    return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: grad)
+
+
+# Exercise 12.1 between an all-gather and a cut: right, with all-reduces in place of their halves.
+answers.mistake("keeps_f_and_g_and_cuts_afterwards", {
+    "hidden = F.linear(gather(fabric, normed)": """
+        whole = TwoWays.apply(normed, lambda x: gathered(fabric, x), lambda grad: own(fabric, grad).clone())
+        hidden = F.linear(f(fabric, whole)
+    """,
+    "return x + scatter(fabric, F.linear(hidden, down))": """
+        y = g(fabric, F.linear(hidden, down))
+        cut = TwoWays.apply(y, lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
+        return x + cut
+    """,
+}, "the values are right, but all ranks together sent", "half of an all-reduce does")
+# It also adds up a zero for up_bias, which is a rank's own.
+answers.mistake("adds_up_what_is_its_own", {
+    "return train(forward, task)": """
+        seen = train(forward, task)
+        all_reduce(fabric, torch.zeros(7, dtype=up.dtype))
+        return seen
+    """,
+}, "the values are right, but all ranks together sent")
+
+
+@answers.is_wrong("(its tokens of y in step 1)")
+def norms_after_the_sum(fabric, task):
+    scale, shift, up, up_bias, down, down_bias = task["weights"]
+
+    def forward(x):
+        y = x + scatter(fabric, F.linear(F.linear(gather(fabric, x), up, up_bias).relu(), down)) + shared(fabric, down_bias)
+        return F.layer_norm(y, y.shape[-1:], shared(fabric, scale), shared(fabric, shift))
+
+    return train(forward, task)
+
+
+answers.mistake("returns_its_tokens", {"train(forward, task)": 'train(forward, task)["y"][0]'}, "got a tensor")

@@ -27,178 +27,10 @@ def own(fabric, x):
     return x.tensor_split(fabric.world_size)[fabric.rank]
 
 
-@answers.is_wrong("Each part was updated with the gradient of one rank alone")
-def updates_with_the_local_gradient(fabric, replica, learning_rate):
+@answers.is_right
+def with_the_collectives(fabric, replica, learning_rate):
     weights, gradients = replica
     mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, own(fabric, gradient), state, learning_rate)
-        all_gather(fabric, weights)
-    return state
-
-
-@answers.is_wrong("Only this rank's part has moved", "after every step gather the weights of all parts")
-def forgets_to_gather(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-    return state
-
-
-@answers.is_wrong("its state holds 16 numbers, as large as for all weights: nothing is saved; its own part needs 8")
-def keeps_the_full_state(fabric, replica, learning_rate):
-    weights, gradients = replica
-    state = new_state(weights)
-    for gradient in gradients:
-        adam(weights, all_reduce(fabric, gradient) / fabric.world_size, state, learning_rate)
-    return state
-
-
-@answers.is_wrong("the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
-def all_reduces_the_gradient(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, own(fabric, all_reduce(fabric, gradient)) / fabric.world_size, state, learning_rate)
-        all_gather(fabric, weights)
-    return state
-
-
-@answers.is_wrong("It was made from the sum of the gradients: divide by the number of ranks")
-def forgets_to_divide(fabric, replica, learning_rate):
-    """Adam hardly notices: its step does not depend on the gradient's scale."""
-    weights, gradients = replica
-    mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, reduce_scatter(fabric, gradient), state, learning_rate)
-        all_gather(fabric, weights)
-    return state
-
-
-@answers.is_wrong("the weights are right, but all ranks together sent 1.5 x", "each rank needs all weights", "gather in the loop")
-def gathers_once_at_the_end(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-    all_gather(fabric, weights)
-    return state
-
-
-@answers.is_wrong("got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
-def averages_the_weights(fabric, replica, learning_rate):
-    weights, gradients = replica
-    state = new_state(weights)
-    for gradient in gradients:
-        adam(weights, gradient, state, learning_rate)
-        all_reduce(fabric, weights).div_(fabric.world_size)
-    return {name: own(fabric, state[name]) for name in ("mean", "square")}
-
-
-@answers.is_wrong("(the weights), got nan", "Only this rank's part has moved", "gather the weights of all parts")
-def steps_everywhere_and_returns_a_part(fabric, replica, learning_rate):
-    """The whole of Adam on every rank: as many bytes as ZeRO's, the same weights, and all of the state."""
-    weights, gradients = replica
-    state = new_state(weights)
-    for gradient in gradients:
-        adam(weights, all_reduce(fabric, gradient) / fabric.world_size, state, learning_rate)
-    return {name: own(fabric, state[name]).clone() for name in ("mean", "square")}
-
-
-@answers.is_wrong("(the weights), got nan", "gather the weights of all parts, not what changed in them")
-def gathers_the_changes(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights).clone()
-    state = new_state(mine)
-    for gradient in gradients:
-        changes, before = torch.zeros_like(weights), mine.clone()
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-        own(fabric, changes).copy_(mine - before)
-        weights += all_gather(fabric, changes)
-    return state
-
-
-@answers.is_wrong("on every rank the weights are as they were: change them in place")
-def works_on_a_copy(fabric, replica, learning_rate):
-    weights, gradients = replica
-    weights = weights.clone()
-    mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-        all_gather(fabric, weights)
-    return state
-
-
-@answers.is_wrong("Every step began with a new state")
-def begins_anew_at_every_step(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights)
-    for gradient in gradients:
-        state = new_state(mine)
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-        all_gather(fabric, weights)
-    return state
-
-
-@answers.is_wrong('expected its state, a dict with "mean" and "square", got a tensor')
-def returns_the_weights(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-        all_gather(fabric, weights)
-    return weights
-
-
-@answers.is_wrong("(the weights)", "The gather came before the step")
-def gathers_before_the_step(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights)
-    state = new_state(mine)
-    for gradient in gradients:
-        part = reduce_scatter(fabric, gradient) / fabric.world_size
-        all_gather(fabric, weights)
-        adam(mine, part, state, learning_rate)
-    return state
-
-
-@answers.is_wrong("the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
-def gathers_by_an_all_reduce_of_zeros(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights).clone()
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-        whole = torch.zeros_like(weights)
-        own(fabric, whole).copy_(mine)
-        weights.copy_(all_reduce(fabric, whole))
-    return state
-
-
-@answers.is_wrong("(the weights)", "the steps went into a copy of the rank's part")
-def steps_in_a_copy(fabric, replica, learning_rate):
-    weights, gradients = replica
-    mine = own(fabric, weights).clone()
-    state = new_state(mine)
-    for gradient in gradients:
-        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
-        all_gather(fabric, weights)
-    return state
-
-
-@answers.is_wrong("3 ranks, 7 weights", "must match the size of tensor")
-def cuts_by_chunk(fabric, replica, learning_rate):
-    """torch.chunk's parts are others than tensor_split's where the ranks do not divide."""
-    weights, gradients = replica
-    mine = weights.chunk(fabric.world_size)[fabric.rank]
     state = new_state(mine)
     for gradient in gradients:
         adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
@@ -274,3 +106,87 @@ def divides_first(fabric, replica, learning_rate):
         weights[start : start + len(part)] -= learning_rate * mean / (1 - 0.9**step) / upright
         all_gather(fabric, weights)
     return {"mean": mean, "square": square}
+
+
+answers.mistake("updates_with_the_local_gradient",
+    {"reduce_scatter(fabric, gradient) / fabric.world_size": "own(fabric, gradient)"},
+    "Each part was updated with the gradient of one rank alone")
+answers.mistake("forgets_to_gather", {"all_gather(fabric, weights)": ""},
+    "Only this rank's part has moved", "after every step gather the weights of all parts")
+answers.mistake("keeps_the_full_state", {
+    "own(fabric, weights)": "weights",
+    "reduce_scatter(fabric, gradient)": "all_reduce(fabric, gradient)",
+    "all_gather(fabric, weights)": "",
+}, "its state holds 16 numbers, as large as for all weights: nothing is saved; its own part needs 8")
+answers.mistake("all_reduces_the_gradient",
+    {"reduce_scatter(fabric, gradient)": "own(fabric, all_reduce(fabric, gradient))"},
+    "the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
+# Adam hardly notices: its step does not depend on the gradient's scale.
+answers.mistake("forgets_to_divide",
+    {"reduce_scatter(fabric, gradient) / fabric.world_size": "reduce_scatter(fabric, gradient)"},
+    "It was made from the sum of the gradients: divide by the number of ranks")
+answers.mistake("gathers_once_at_the_end", {"    all_gather(fabric, weights)": "all_gather(fabric, weights)"},
+    "the weights are right, but all ranks together sent 1.5 x", "each rank needs all weights", "gather in the loop")
+answers.mistake("averages_the_weights", {
+    "mine = own(fabric, weights)\nstate = new_state(mine)": "state = new_state(weights)",
+    """
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    """: """
+        adam(weights, gradient, state, learning_rate)
+        all_reduce(fabric, weights).div_(fabric.world_size)
+    """,
+    "return state": 'return {name: own(fabric, state[name]) for name in ("mean", "square")}',
+}, "got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
+# The whole of Adam on every rank: as many bytes as ZeRO's, the same weights, and all of the state.
+answers.mistake("steps_everywhere_and_returns_a_part", {
+    "own(fabric, weights)": "weights",
+    "reduce_scatter(fabric, gradient)": "all_reduce(fabric, gradient)",
+    "all_gather(fabric, weights)": "",
+    "return state": 'return {name: own(fabric, state[name]).clone() for name in ("mean", "square")}',
+}, "(the weights), got nan", "Only this rank's part has moved", "gather the weights of all parts")
+
+
+@answers.is_wrong("(the weights), got nan", "gather the weights of all parts, not what changed in them")
+def gathers_the_changes(fabric, replica, learning_rate):
+    weights, gradients = replica
+    mine = own(fabric, weights).clone()
+    state = new_state(mine)
+    for gradient in gradients:
+        changes, before = torch.zeros_like(weights), mine.clone()
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        own(fabric, changes).copy_(mine - before)
+        weights += all_gather(fabric, changes)
+    return state
+
+
+answers.mistake("works_on_a_copy",
+    {"mine = own(fabric, weights)": "weights = weights.clone()\nmine = own(fabric, weights)"},
+    "on every rank the weights are as they were: change them in place")
+answers.mistake("begins_anew_at_every_step", {"state = new_state(mine)": "", "adam(": "state = new_state(mine)\nadam("},
+    "Every step began with a new state")
+answers.mistake("returns_the_weights", {"return state": "return weights"},
+    'expected its state, a dict with "mean" and "square", got a tensor')
+answers.mistake("gathers_before_the_step", {
+    """
+        adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)
+        all_gather(fabric, weights)
+    """: """
+        part = reduce_scatter(fabric, gradient) / fabric.world_size
+        all_gather(fabric, weights)
+        adam(mine, part, state, learning_rate)
+    """,
+}, "(the weights)", "The gather came before the step")
+answers.mistake("gathers_by_an_all_reduce_of_zeros", {
+    "own(fabric, weights)": "own(fabric, weights).clone()",
+    "all_gather(fabric, weights)": """
+        whole = torch.zeros_like(weights)
+        own(fabric, whole).copy_(mine)
+        weights.copy_(all_reduce(fabric, whole))
+    """,
+}, "the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
+answers.mistake("steps_in_a_copy", {"own(fabric, weights)": "own(fabric, weights).clone()"},
+    "(the weights)", "the steps went into a copy of the rank's part")
+# torch.chunk's parts are others than tensor_split's where the ranks do not divide.
+answers.mistake("cuts_by_chunk", {"own(fabric, weights)": "weights.chunk(fabric.world_size)[fabric.rank]"},
+    "3 ranks, 7 weights", "must match the size of tensor")

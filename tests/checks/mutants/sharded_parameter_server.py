@@ -40,6 +40,81 @@ def pull(fabric, chunks):
     wait_all(handles)
 
 
+@answers.is_right
+def in_place_with_tensor_split(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    push(fabric, chunks)
+    pull(fabric, chunks)
+    return x
+
+
+@answers.is_right
+def remainder_to_the_last_server(fabric, x):
+    n = fabric.world_size
+    size = len(x) // n
+    chunks = list(x.clone().split([size] * (n - 1) + [len(x) - size * (n - 1)]))
+    push(fabric, chunks)
+    pull(fabric, chunks)
+    return torch.cat(chunks)
+
+
+@answers.is_right
+def empty_chunks_are_not_sent(fabric, x):
+    chunks = x.tensor_split(fabric.world_size)
+    mine = chunks[fabric.rank]
+    handles = [fabric.isend(chunks[k].clone(), k, tag=1) for k in others(fabric) if len(chunks[k])]
+    for _ in others(fabric) if len(mine) else ():
+        landing = torch.empty_like(mine)
+        fabric.recv(landing, tag=1)
+        mine += landing
+    handles += [fabric.isend(mine, k, tag=2) for k in others(fabric) if len(mine)]
+    for k in others(fabric):
+        if len(chunks[k]):
+            fabric.recv(chunks[k], k, tag=2)
+    wait_all(handles)
+    return x
+
+
+@answers.is_right
+def every_isend_goes_to_rank_0_first(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    handles = [fabric.isend(chunks[k], k) for k in range(n) if k != rank]
+    total = chunks[rank].clone()
+    landing = torch.empty_like(total)
+    for frm in range(n):
+        if frm != rank:
+            fabric.recv(landing, frm)
+            total += landing
+    handles += [fabric.isend(total, k) for k in range(n) if k != rank]
+    sums = [torch.empty_like(chunk) for chunk in chunks]
+    sums[rank] = total
+    for frm in range(n):
+        if frm != rank:
+            fabric.recv(sums[frm], frm)
+    wait_all(handles)
+    return torch.cat(sums)
+
+
+@answers.is_right
+def one_partner_to_send_to_and_one_to_receive_from_in_each_round(fabric, x):
+    n, rank = fabric.world_size, fabric.rank
+    chunks = x.tensor_split(n)
+    total = chunks[rank].clone()
+    landing = torch.empty_like(total)
+    for k in range(1, n):
+        handle = fabric.isend(chunks[(rank + k) % n], (rank + k) % n)
+        fabric.recv(landing, (rank - k) % n)
+        total += landing
+        handle.wait()
+    for k in range(1, n):
+        handle = fabric.isend(total, (rank + k) % n)
+        fabric.recv(chunks[(rank - k) % n], (rank - k) % n)
+        handle.wait()
+    chunks[rank].copy_(total)
+    return x
+
+
 @answers.is_wrong("the values are right, but rank 0 serves every chunk", harmless_at=(2,))
 def all_shards_on_rank_0(fabric, x):
     for chunk in x.tensor_split(fabric.world_size):
@@ -59,29 +134,17 @@ def all_shards_on_rank_0(fabric, x):
     return x
 
 
-@answers.is_wrong("chunk 1", "Rank 1 has the whole sum of this chunk, but it did not get to rank 0")
-def nobody_sends_the_sums_back(fabric, x):
-    push(fabric, x.tensor_split(fabric.world_size))
-    return x
-
-
-@answers.is_wrong("Rank 0's own values were never added")
-def servers_forget_their_own(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    mine = chunks[fabric.rank].clone()
-    push(fabric, chunks)
-    if fabric.world_size > 1:
-        chunks[fabric.rank].sub_(mine)
-    pull(fabric, chunks)
-    return x
-
-
-@answers.is_wrong("holds one rank's values alone: what arrived was copied, not added")
-def servers_assign_instead_of_adding(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    push(fabric, chunks, add=False)
-    pull(fabric, chunks)
-    return x
+answers.mistake("nobody_sends_the_sums_back", {"pull(fabric, chunks)": ""},
+    "chunk 1", "Rank 1 has the whole sum of this chunk, but it did not get to rank 0")
+answers.mistake("servers_forget_their_own", {
+    "push(fabric, chunks)": """
+        mine = chunks[fabric.rank].clone()
+        push(fabric, chunks)
+        chunks[fabric.rank].sub_(mine if fabric.world_size > 1 else 0)
+    """,
+}, "Rank 0's own values were never added")
+answers.mistake("servers_assign_instead_of_adding", {"push(fabric, chunks)": "push(fabric, chunks, add=False)"},
+    "holds one rank's values alone: what arrived was copied, not added")
 
 
 @answers.is_wrong("the values are right, but rank 0 sent rank 1 a message of 24 bytes", "at most one chunk, 8 bytes")
@@ -95,42 +158,24 @@ def sends_the_whole_tensor_to_every_server(fabric, x):
     return total
 
 
-@answers.is_wrong("This is the mean, not the sum")
-def averages(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    push(fabric, chunks)
-    chunks[fabric.rank].div_(fabric.world_size)
-    pull(fabric, chunks)
-    return x
-
-
-@answers.is_wrong("The last 1 of 7 elements were left out: 7 does not divide by 3")
-def leaves_the_remainder(fabric, x):
-    size = len(x) // fabric.world_size
-    chunks = [x[k * size : (k + 1) * size] for k in range(fabric.world_size)]
-    push(fabric, chunks)
-    pull(fabric, chunks)
-    return x
-
-
-@answers.is_wrong("chunk 0", "This is the sum of chunk 1: chunks are mixed up")
-def puts_the_sums_in_the_wrong_places(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    push(fabric, chunks)
-    pull(fabric, chunks)
-    if fabric.world_size == 1:
-        return x
-    return torch.cat([*chunks[1:], chunks[0]])
-
-
-@answers.is_wrong("deadlock", "(send)", "Receive before you wait")
-def everyone_sends_first(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    for k in others(fabric):
-        fabric.send(chunks[k], k)
-    push(fabric, chunks)
-    pull(fabric, chunks)
-    return x
+answers.mistake("averages",
+    {"pull(fabric, chunks)": "chunks[fabric.rank].div_(fabric.world_size)\npull(fabric, chunks)"},
+    "This is the mean, not the sum")
+answers.mistake("leaves_the_remainder", {
+    "chunks = x.tensor_split(fabric.world_size)": """
+        size = len(x) // fabric.world_size
+        chunks = [x[k * size : (k + 1) * size] for k in range(fabric.world_size)]
+    """,
+}, "The last 1 of 7 elements were left out: 7 does not divide by 3")
+answers.mistake("puts_the_sums_in_the_wrong_places", {"return x": "return torch.cat([*chunks[1:], chunks[0]])"},
+    "chunk 0", "This is the sum of chunk 1: chunks are mixed up")
+answers.mistake("everyone_sends_first", {
+    "push(fabric, chunks)": """
+        for k in others(fabric):
+            fabric.send(chunks[k], k)
+        push(fabric, chunks)
+    """,
+}, "deadlock", "(send)", "Receive before you wait")
 
 
 @answers.is_wrong("the values are right, but rank 0 sent 4 messages to rank 1", "at most 2", harmless_at=(2,))
@@ -154,24 +199,6 @@ def leaves_it_to_the_framework(fabric, x):
     return x
 
 
-@answers.is_right
-def in_place_with_tensor_split(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    push(fabric, chunks)
-    pull(fabric, chunks)
-    return x
-
-
-@answers.is_right
-def remainder_to_the_last_server(fabric, x):
-    n = fabric.world_size
-    size = len(x) // n
-    chunks = list(x.clone().split([size] * (n - 1) + [len(x) - size * (n - 1)]))
-    push(fabric, chunks)
-    pull(fabric, chunks)
-    return torch.cat(chunks)
-
-
 @answers.is_wrong(
     "the values are right, but it takes 96 rounds of messages where 16 are enough", "Let all ranks serve at the same time",
     harmless_at=(2, 3, 4),
@@ -190,23 +217,6 @@ def one_server_after_another_with_blocking_sends(fabric, x):
             part += landing
         for worker in others(fabric):
             fabric.send(part, worker)
-    return x
-
-
-@answers.is_right
-def empty_chunks_are_not_sent(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    mine = chunks[fabric.rank]
-    handles = [fabric.isend(chunks[k].clone(), k, tag=1) for k in others(fabric) if len(chunks[k])]
-    for _ in others(fabric) if len(mine) else ():
-        landing = torch.empty_like(mine)
-        fabric.recv(landing, tag=1)
-        mine += landing
-    handles += [fabric.isend(mine, k, tag=2) for k in others(fabric) if len(mine)]
-    for k in others(fabric):
-        if len(chunks[k]):
-            fabric.recv(chunks[k], k, tag=2)
-    wait_all(handles)
     return x
 
 
@@ -251,15 +261,14 @@ def one_pair_at_a_time(fabric, x):
     return x
 
 
-@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
-def does_not_wait_for_the_sums(fabric, x):
-    chunks = x.tensor_split(fabric.world_size)
-    push(fabric, chunks)
-    for to in others(fabric):
-        fabric.isend(chunks[fabric.rank], to)
-    for k in reversed(others(fabric)):
-        fabric.recv(chunks[k], k)
-    return x
+answers.mistake("does_not_wait_for_the_sums", {
+    "pull(fabric, chunks)": """
+        for to in others(fabric):
+            fabric.isend(chunks[fabric.rank], to)
+        for k in reversed(others(fabric)):
+            fabric.recv(chunks[k], k)
+    """,
+}, "ended with an isend that nobody waited for: call its wait()")
 
 
 @answers.is_wrong("changed the tensor of its isend to rank", "before wait()")
@@ -309,44 +318,4 @@ def is_one_server(fabric, x):
         x += landing
     for worker in range(1, fabric.world_size):
         fabric.send(x, worker)
-    return x
-
-
-@answers.is_right
-def every_isend_goes_to_rank_0_first(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks = x.tensor_split(n)
-    handles = [fabric.isend(chunks[k], k) for k in range(n) if k != rank]
-    total = chunks[rank].clone()
-    landing = torch.empty_like(total)
-    for frm in range(n):
-        if frm != rank:
-            fabric.recv(landing, frm)
-            total += landing
-    handles += [fabric.isend(total, k) for k in range(n) if k != rank]
-    sums = [torch.empty_like(chunk) for chunk in chunks]
-    sums[rank] = total
-    for frm in range(n):
-        if frm != rank:
-            fabric.recv(sums[frm], frm)
-    wait_all(handles)
-    return torch.cat(sums)
-
-
-@answers.is_right
-def one_partner_to_send_to_and_one_to_receive_from_in_each_round(fabric, x):
-    n, rank = fabric.world_size, fabric.rank
-    chunks = x.tensor_split(n)
-    total = chunks[rank].clone()
-    landing = torch.empty_like(total)
-    for k in range(1, n):
-        handle = fabric.isend(chunks[(rank + k) % n], (rank + k) % n)
-        fabric.recv(landing, (rank - k) % n)
-        total += landing
-        handle.wait()
-    for k in range(1, n):
-        handle = fabric.isend(total, (rank + k) % n)
-        fabric.recv(chunks[(rank - k) % n], (rank - k) % n)
-        handle.wait()
-    chunks[rank].copy_(total)
     return x

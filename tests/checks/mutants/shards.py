@@ -23,83 +23,11 @@ def batches(order, batch_size):
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-@answers.is_wrong("two different seeds give the same batches: shuffle the examples, by the seed")
-def does_not_shuffle(count, batch_size, seed, rank, world_size):
-    return [batch[rank::world_size] for batch in batches(list(range(count)), batch_size)]
-
-
-@answers.is_wrong("The ranks shuffle differently: all must shuffle with the same seed")
-def shuffles_by_rank(count, batch_size, seed, rank, world_size):
-    return [batch[rank::world_size] for batch in batches(shuffled(count, seed + rank), batch_size)]
-
-
-@answers.is_wrong("The ranks shuffle differently", "in a generator of its own")
-def shuffles_by_the_global_generator(count, batch_size, seed, rank, world_size):
-    order = torch.randperm(count).tolist()
-    return [batch[rank::world_size] for batch in batches(order, batch_size)]
-
-
-@answers.is_wrong("is taken by no rank (4 of 20 examples are not). Was the last batch left out, because it is smaller?")
-def drops_the_last_batch(count, batch_size, seed, rank, world_size):
-    return [b[rank::world_size] for b in batches(shuffled(count, seed), batch_size) if len(b) == batch_size]
-
-
-@answers.is_wrong("The ranks take 21 examples in all, and there are 20: nothing is to be filled up", "by rank")
-def fills_up_as_a_distributed_sampler(count, batch_size, seed, rank, world_size):
+@answers.is_right
+def by_stride(count, batch_size, seed, rank, world_size):
     order = shuffled(count, seed)
-    order += order[: -count % world_size]
-    return batches(order[rank::world_size], batch_size // world_size + 1)
-
-
-@answers.is_wrong("step 0: the ranks take 2, 2, 4 of 8 examples; expected 2 or 3 each", "The slowest rank decides")
-def leaves_the_rest_to_the_last_rank(count, batch_size, seed, rank, world_size):
-    def share(batch):
-        size = len(batch) // world_size
-        return batch[rank * size : len(batch) if rank == world_size - 1 else (rank + 1) * size]
-
-    return [share(batch) for batch in batches(shuffled(count, seed), batch_size)]
-
-
-@answers.is_wrong("is taken by no rank", "Is the rest left out, where a batch does not divide by 3?")
-def leaves_out_the_rest(count, batch_size, seed, rank, world_size):
-    def share(batch):
-        size = len(batch) // world_size
-        return batch[rank * size : (rank + 1) * size]
-
-    return [share(batch) for batch in batches(shuffled(count, seed), batch_size)]
-
-
-@answers.is_wrong("step 0: 3 ranks together take 20 examples; expected 8. batch_size counts the examples of all ranks")
-def batches_for_each_rank(count, batch_size, seed, rank, world_size):
-    return batches(shuffled(count, seed)[rank::world_size], batch_size)
-
-
-@answers.is_wrong("together take other examples than a rank that is alone. Cut the whole epoch into batches first")
-def cuts_the_data_before_the_batches(count, batch_size, seed, rank, world_size):
-    order, cut = shuffled(count, seed), batches(range(count), batch_size)
-    sizes = [[len(batch[r::world_size]) for batch in cut] for r in range(world_size)]
-    block = order[sum(map(sum, sizes[:rank])) :]
-    return [block[sum(sizes[rank][:s]) : sum(sizes[rank][: s + 1])] for s in range(len(cut))]
-
-
-@answers.is_wrong("Every rank takes all examples: each is to take its share of every batch")
-def takes_everything(count, batch_size, seed, rank, world_size):
-    return batches(shuffled(count, seed), batch_size)
-
-
-@answers.is_wrong("rank 2 has 2 steps and rank 0 has 3: who has more would wait for ever", harmless_at=(1,))
-def skips_steps_without_examples(count, batch_size, seed, rank, world_size):
-    return [s for batch in batches(shuffled(count, seed), batch_size) if (s := batch[rank::world_size])]
-
-
-@answers.is_wrong("rank 0: expected a list of steps, each a list of this rank's indices, got None (does the function")
-def returns_nothing(count, batch_size, seed, rank, world_size):
-    batches(shuffled(count, seed), batch_size)
-
-
-@answers.is_wrong("rank 0, step 0: expected a list of steps", "got a tensor of shape [] in place of a list of indices")
-def one_index_a_step(count, batch_size, seed, rank, world_size):
-    return [torch.tensor(index) for index in shuffled(count, seed)]
+    steps = batches(order, batch_size)
+    return [batch[rank::world_size] for batch in steps]
 
 
 @answers.is_right
@@ -125,69 +53,14 @@ def plain_python(count, batch_size, seed, rank, world_size):
     return steps
 
 
-@answers.is_wrong("shards resets torch's global generator (torch.manual_seed)", "Take torch.Generator().manual_seed(seed)")
-def resets_the_global_generator(count, batch_size, seed, rank, world_size):
-    torch.manual_seed(seed)
-    return [batch[rank::world_size] for batch in batches(torch.randperm(count).tolist(), batch_size)]
-
-
-@answers.is_wrong("shards resets Python's global generator (random.seed)")
-def resets_pythons_generator(count, batch_size, seed, rank, world_size):
-    random.seed(seed)
-    order = random.sample(range(count), count)
-    return [batch[rank::world_size] for batch in batches(order, batch_size)]
-
-
-@answers.is_wrong("shards resets NumPy's global generator (np.random.seed)")
-def resets_numpys_generator(count, batch_size, seed, rank, world_size):
-    np.random.seed(seed)  # noqa: NPY002 - what is wrong
-    return [batch[rank::world_size] for batch in batches(np.random.permutation(count).tolist(), batch_size)]  # noqa: NPY002
-
-
-@answers.is_wrong("are in one batch with each of 12 seeds: that is no shuffle", "Do not rotate or reverse")
-def rotates_by_the_seed(count, batch_size, seed, rank, world_size):
-    order = [(example + seed) % count for example in range(count)]
-    return [batch[rank::world_size] for batch in batches(order, batch_size)]
-
-
-@answers.is_wrong(STAY)
-def reverses_by_the_seed(count, batch_size, seed, rank, world_size):
-    order = list(range(count))[:: 1 if seed % 2 else -1]
-    return [batch[rank::world_size] for batch in batches(order, batch_size)]
-
-
-@answers.is_wrong((*STAY, "batch_size counts the examples of all ranks together"), chance=True)
-def shuffles_batches_of_fixed_members(count, batch_size, seed, rank, world_size):
-    cut = batches(list(range(count)), batch_size)
-    random.Random(seed).shuffle(cut)
-    return [batch[rank::world_size] for batch in cut]
-
-
-@answers.is_wrong(STAY, chance=True)
-def shuffles_full_batches_of_fixed_members(count, batch_size, seed, rank, world_size):
-    *full, last = batches(list(range(count)), batch_size)
-    random.Random(seed).shuffle(full)
-    return [batch[rank::world_size] for batch in (*full, last)]
-
-
-@answers.is_wrong("together take other examples than a rank that is alone")
-def sows_the_world_size_too(count, batch_size, seed, rank, world_size):
-    return [batch[rank::world_size] for batch in batches(shuffled(count, seed + world_size), batch_size)]
-
-
-@answers.is_wrong("is in step 0 with each of 12 seeds: shuffle all the examples")
-def leaves_the_first_where_it_is(count, batch_size, seed, rank, world_size):
-    order = [0, *(1 + example for example in shuffled(count - 1, seed))]
-    return [batch[rank::world_size] for batch in batches(order, batch_size)]
-
-
-@answers.is_right
-def forks_the_global_generator(count, batch_size, seed, rank, world_size):
-    """What it sets is set back at the end."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        order = torch.randperm(count)
-    return [batch[rank::world_size] for batch in order.split(batch_size)]
+# What it sets is set back at the end.
+answers.twin("forks_the_global_generator", {
+    "order = shuffled(count, seed)": """
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            order = torch.randperm(count)
+    """,
+})
 
 
 @answers.is_right
@@ -206,3 +79,94 @@ def sorted_by_hashes(count, batch_size, seed, rank, world_size):
     for start in range(0, count, batch_size):
         steps.append({example for place, example in enumerate(order[start : start + batch_size]) if place % world_size == rank})
     return [list(step) for step in steps]
+
+
+answers.mistake("does_not_shuffle", {"shuffled(count, seed)": "list(range(count))"},
+    "two different seeds give the same batches: shuffle the examples, by the seed")
+answers.mistake("shuffles_by_rank", {"shuffled(count, seed)": "shuffled(count, seed + rank)"},
+    "The ranks shuffle differently: all must shuffle with the same seed")
+answers.mistake("shuffles_by_the_global_generator", {"shuffled(count, seed)": "torch.randperm(count).tolist()"},
+    "The ranks shuffle differently", "in a generator of its own")
+answers.mistake("drops_the_last_batch", {"for batch in steps": "for batch in steps if len(batch) == batch_size"},
+    "is taken by no rank (4 of 20 examples are not). Was the last batch left out, because it is smaller?")
+answers.mistake("fills_up_as_a_distributed_sampler", {
+    """
+        steps = batches(order, batch_size)
+        return [batch[rank::world_size] for batch in steps]
+    """: """
+        order += order[: -count % world_size]
+        return batches(order[rank::world_size], batch_size // world_size + 1)
+    """,
+}, "The ranks take 21 examples in all, and there are 20: nothing is to be filled up", "by rank")
+
+
+@answers.is_wrong("step 0: the ranks take 2, 2, 4 of 8 examples; expected 2 or 3 each", "The slowest rank decides")
+def leaves_the_rest_to_the_last_rank(count, batch_size, seed, rank, world_size):
+    def share(batch):
+        size = len(batch) // world_size
+        return batch[rank * size : len(batch) if rank == world_size - 1 else (rank + 1) * size]
+
+    return [share(batch) for batch in batches(shuffled(count, seed), batch_size)]
+
+
+answers.mistake("leaves_out_the_rest",
+    {"batch[rank::world_size]": "batch[rank * (len(batch) // world_size) :][: len(batch) // world_size]"},
+    "is taken by no rank", "Is the rest left out, where a batch does not divide by 3?")
+answers.mistake("batches_for_each_rank", {
+    "batches(order, batch_size)": "batches(order[rank::world_size], batch_size)",
+    "[batch[rank::world_size] for batch in steps]": "steps",
+}, "step 0: 3 ranks together take 20 examples; expected 8. batch_size counts the examples of all ranks")
+
+
+@answers.is_wrong("together take other examples than a rank that is alone. Cut the whole epoch into batches first")
+def cuts_the_data_before_the_batches(count, batch_size, seed, rank, world_size):
+    order, cut = shuffled(count, seed), batches(range(count), batch_size)
+    sizes = [[len(batch[r::world_size]) for batch in cut] for r in range(world_size)]
+    block = order[sum(map(sum, sizes[:rank])) :]
+    return [block[sum(sizes[rank][:s]) : sum(sizes[rank][: s + 1])] for s in range(len(cut))]
+
+
+answers.mistake("takes_everything", {"[batch[rank::world_size] for batch in steps]": "steps"},
+    "Every rank takes all examples: each is to take its share of every batch")
+answers.mistake("skips_steps_without_examples", {"for batch in steps": "for batch in steps if batch[rank::world_size]"},
+    "rank 2 has 2 steps and rank 0 has 3: who has more would wait for ever", harmless_at=(1,))
+answers.mistake("returns_nothing", {"return [": "["},
+    "rank 0: expected a list of steps, each a list of this rank's indices, got None (does the function")
+answers.mistake("one_index_a_step", {
+    """
+        steps = batches(order, batch_size)
+        return [batch[rank::world_size] for batch in steps]
+    """: "return [torch.tensor(index) for index in order]",
+}, "rank 0, step 0: expected a list of steps", "got a tensor of shape [] in place of a list of indices")
+answers.mistake("resets_the_global_generator",
+    {"order = shuffled(count, seed)": "torch.manual_seed(seed)\norder = torch.randperm(count).tolist()"},
+    "shards resets torch's global generator (torch.manual_seed)", "Take torch.Generator().manual_seed(seed)")
+answers.mistake("resets_pythons_generator",
+    {"order = shuffled(count, seed)": "random.seed(seed)\norder = random.sample(range(count), count)"},
+    "shards resets Python's global generator (random.seed)")
+answers.mistake("resets_numpys_generator",
+    {"order = shuffled(count, seed)": "np.random.seed(seed)\norder = np.random.permutation(count).tolist()"},
+    "shards resets NumPy's global generator (np.random.seed)")
+answers.mistake("rotates_by_the_seed",
+    {"shuffled(count, seed)": "[(example + seed) % count for example in range(count)]"},
+    "are in one batch with each of 12 seeds: that is no shuffle", "Do not rotate or reverse")
+answers.mistake("reverses_by_the_seed", {"shuffled(count, seed)": "list(range(count))[:: 1 if seed % 2 else -1]"}, STAY)
+answers.mistake("shuffles_batches_of_fixed_members", {
+    "shuffled(count, seed)": "list(range(count))",
+    "return [": "random.Random(seed).shuffle(steps)\nreturn [",
+}, (*STAY, "batch_size counts the examples of all ranks together"), chance=True)
+answers.mistake("shuffles_full_batches_of_fixed_members", {
+    """
+        order = shuffled(count, seed)
+        steps = batches(order, batch_size)
+    """: """
+        *full, last = batches(list(range(count)), batch_size)
+        random.Random(seed).shuffle(full)
+    """,
+    "for batch in steps": "for batch in (*full, last)",
+}, STAY, chance=True)
+answers.mistake("sows_the_world_size_too", {"shuffled(count, seed)": "shuffled(count, seed + world_size)"},
+    "together take other examples than a rank that is alone")
+answers.mistake("leaves_the_first_where_it_is",
+    {"shuffled(count, seed)": "[0, *(1 + example for example in shuffled(count - 1, seed))]"},
+    "is in step 0 with each of 12 seeds: shuffle all the examples")

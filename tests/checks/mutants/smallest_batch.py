@@ -31,144 +31,11 @@ def with_seconds(step_s, most, transfer_s, share):
     return halved(lambda batch: transfer_s <= share * (transfer_s + step_s(batch)), most)
 
 
-# ---- wrong: the communication ------------------------------------------------------------------
-
-
-@answers.is_wrong("A ring goes round twice")
-def adds_up_and_hands_nothing_out(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s) / 2, share)
-
-
-@answers.is_wrong("Every one of the 2 (n − 1) messages has its latency")
-def forgets_the_latency(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most, ring(n, size_bytes, 0, bytes_per_s), share)
-
-
-@answers.is_wrong("Every one of the 2 (n − 1) messages has its latency, not only one")
-def pays_the_latency_once(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most, alpha_s + ring(n, size_bytes, 0, bytes_per_s), share)
-
-
-@answers.is_wrong("A message holds an n-th of the bytes, not all")
-def sends_everything_every_time(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most, 2 * (n - 1) * (alpha_s + size_bytes / bytes_per_s), share)
-
-
-@answers.is_wrong("There are 2 (n − 1) messages, not 2 n")
-def sends_n_messages(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s) * n / (n - 1 or 1), share)
-
-
-@answers.is_wrong("This is one message")
-def sends_one_message(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most, alpha_s + size_bytes / bytes_per_s, share)
-
-
-@answers.is_wrong("The link is in bytes a second already, not in bits")
-def takes_bytes_for_bits(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most, ring(n, 8 * size_bytes, alpha_s, bytes_per_s), share)
-
-
-@answers.is_wrong("small tensors: latency is nearly all")
-def drops_the_latency_of_small_tensors(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    if n * alpha_s * bytes_per_s > 10 * size_bytes:
-        alpha_s = 0
-    return with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s), share)
-
-
-# ---- wrong: the decision -----------------------------------------------------------------------
-
-
-@answers.is_wrong("This keeps communication to that share of the compute; the step is both")
-def takes_the_share_of_compute(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    transfer_s = ring(n, size_bytes, alpha_s, bytes_per_s)
-    return halved(lambda batch: transfer_s <= share * step_s(batch), most)
-
-
-@answers.is_wrong("It is one off")
-def takes_the_last_that_is_not_enough(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    found = with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s), share)
-    return found and max(1, found - 1)
-
-
-@answers.is_wrong("examples keep it")
-def doubles_the_batch_until_it_is_enough(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    transfer_s, batch = ring(n, size_bytes, alpha_s, bytes_per_s), 1
-    while batch <= most:
-        if transfer_s <= share * (transfer_s + step_s(batch)):
-            return batch
-        batch *= 2
-    return None
-
-
-@answers.is_wrong("compute in stairs of 64")
-def lays_a_line_through_two_measurements(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    first_s, last_s = step_s(1), step_s(most)
-    each_s = (last_s - first_s) / max(1, most - 1)
-    transfer_s = ring(n, size_bytes, alpha_s, bytes_per_s)
-    return halved(lambda batch: transfer_s <= share * (transfer_s + first_s + each_s * (batch - 1)), most)
-
-
-@answers.is_wrong("compute in stairs of 64", "It is one off")
-def steps_over_the_edge_of_a_stair(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    found = with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s), share)
-    if found and 1 < found < most and step_s(found) > 1.01 * step_s(found - 1):
-        return found + 1
+@answers.is_right
+def by_halving(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
+    transfer_s = 2 * (n - 1) * (alpha_s + size_bytes / (n * bytes_per_s))
+    found = halved(lambda batch: transfer_s <= share * (transfer_s + step_s(batch)), most)
     return found
-
-
-@answers.is_wrong("step_s was asked", "expected at most 30: each is a measurement")
-def measures_every_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    transfer_s = ring(n, size_bytes, alpha_s, bytes_per_s)
-    for batch in range(1, most + 1):
-        if transfer_s <= share * (transfer_s + step_s(batch)):
-            return batch
-    return None
-
-
-@answers.is_wrong("step_s was asked for a batch of 8192")
-def asks_for_more_than_fits(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    transfer_s = ring(n, size_bytes, alpha_s, bytes_per_s)
-    return halved(lambda batch: transfer_s <= share * (transfer_s + step_s(batch)), 2 * most)
-
-
-@answers.is_wrong("step_s was asked for a batch of 2048.5; expected whole numbers")
-def asks_for_parts_of_examples(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    transfer_s, low, high = ring(n, size_bytes, alpha_s, bytes_per_s), 1.0, float(most)
-    while high - low > 0.5:
-        middle = (low + high) / 2
-        if transfer_s <= share * (transfer_s + step_s(middle)):
-            high = middle
-        else:
-            low = middle
-    return round(high)
-
-
-@answers.is_wrong("only the largest is enough")
-def never_tries_the_largest(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    return with_seconds(step_s, most - 1, ring(n, size_bytes, alpha_s, bytes_per_s), share)
-
-
-@answers.is_wrong("not even the largest is enough", "expected None, got")
-def returns_the_largest_where_none_is_enough(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    found = with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s), share)
-    return most if found is None else found
-
-
-@answers.is_wrong("no peer", "expected 1, got 0")
-def says_zero_without_a_peer(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    if n == 1:
-        return 0
-    return with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s), share)
-
-
-@answers.is_wrong("a large share is allowed", "expected 1, got 2")
-def begins_at_two(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    found = with_seconds(step_s, most, ring(n, size_bytes, alpha_s, bytes_per_s), share)
-    return found if found is None or n == 1 else max(2, found)
-
-
-# ---- right, in odd styles ----------------------------------------------------------------------
 
 
 @answers.is_right
@@ -219,3 +86,90 @@ def sets_bits_from_the_highest_down(step_s, most, n, size_bytes, alpha_s, bytes_
         if tried <= most and transfer_s > share * (transfer_s + step_s(tried)):
             short = tried
     return float(short + 1) if short < most else None
+
+
+# ---- wrong: the communication ------------------------------------------------------------------
+answers.mistake("adds_up_and_hands_nothing_out", {"2 * (n - 1)": "(n - 1)"}, "A ring goes round twice")
+answers.mistake("forgets_the_latency", {"alpha_s + size_bytes": "size_bytes"},
+    "Every one of the 2 (n − 1) messages has its latency")
+answers.mistake("pays_the_latency_once", {
+    "2 * (n - 1) * (alpha_s + size_bytes / (n * bytes_per_s))":
+        "alpha_s + 2 * (n - 1) * size_bytes / (n * bytes_per_s)",
+}, "Every one of the 2 (n − 1) messages has its latency, not only one")
+answers.mistake("sends_everything_every_time", {"(n * bytes_per_s)": "bytes_per_s"},
+    "A message holds an n-th of the bytes, not all")
+answers.mistake("sends_n_messages", {"2 * (n - 1)": "2 * (n if n > 1 else 0)"}, "There are 2 (n − 1) messages, not 2 n")
+answers.mistake("sends_one_message",
+    {"2 * (n - 1) * (alpha_s + size_bytes / (n * bytes_per_s))": "alpha_s + size_bytes / bytes_per_s"},
+    "This is one message")
+answers.mistake("takes_bytes_for_bits", {"size_bytes / (n": "8 * size_bytes / (n"},
+    "The link is in bytes a second already, not in bits")
+answers.mistake("drops_the_latency_of_small_tensors", {
+    "transfer_s = 2": """
+        if n * alpha_s * bytes_per_s > 10 * size_bytes:
+            alpha_s = 0
+        transfer_s = 2
+    """,
+}, "small tensors: latency is nearly all")
+
+
+# ---- wrong: the decision -----------------------------------------------------------------------
+answers.mistake("takes_the_share_of_compute", {"(transfer_s + step_s(batch))": "step_s(batch)"},
+    "This keeps communication to that share of the compute; the step is both")
+answers.mistake("takes_the_last_that_is_not_enough", {"return found": "return found and max(1, found - 1)"},
+    "It is one off")
+
+
+@answers.is_wrong("examples keep it")
+def doubles_the_batch_until_it_is_enough(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
+    transfer_s, batch = ring(n, size_bytes, alpha_s, bytes_per_s), 1
+    while batch <= most:
+        if transfer_s <= share * (transfer_s + step_s(batch)):
+            return batch
+        batch *= 2
+    return None
+
+
+answers.mistake("lays_a_line_through_two_measurements", {
+    "found =": """
+        first_s, last_s = step_s(1), step_s(most)
+        each_s = (last_s - first_s) / max(1, most - 1)
+        found =
+    """,
+    "step_s(batch)": "first_s + each_s * (batch - 1)",
+}, "compute in stairs of 64")
+answers.mistake("steps_over_the_edge_of_a_stair", {
+    "return found": """
+        if found and 1 < found < most and step_s(found) > 1.01 * step_s(found - 1):
+            return found + 1
+        return found
+    """,
+}, "compute in stairs of 64", "It is one off")
+answers.mistake("measures_every_batch", {
+    "halved(lambda batch: transfer_s <= share * (transfer_s + step_s(batch)), most)":
+        "next((b for b in range(1, most + 1) if transfer_s <= share * (transfer_s + step_s(b))), None)",
+}, "step_s was asked", "expected at most 30: each is a measurement")
+answers.mistake("asks_for_more_than_fits", {"step_s(batch)), most)": "step_s(batch)), 2 * most)"},
+    "step_s was asked for a batch of 8192")
+
+
+@answers.is_wrong("step_s was asked for a batch of 2048.5; expected whole numbers")
+def asks_for_parts_of_examples(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
+    transfer_s, low, high = ring(n, size_bytes, alpha_s, bytes_per_s), 1.0, float(most)
+    while high - low > 0.5:
+        middle = (low + high) / 2
+        if transfer_s <= share * (transfer_s + step_s(middle)):
+            high = middle
+        else:
+            low = middle
+    return round(high)
+
+
+answers.mistake("never_tries_the_largest", {"step_s(batch)), most)": "step_s(batch)), most - 1)"},
+    "only the largest is enough")
+answers.mistake("returns_the_largest_where_none_is_enough", {"return found": "return most if found is None else found"},
+    "not even the largest is enough", "expected None, got")
+answers.mistake("says_zero_without_a_peer", {"return found": "return found if n > 1 else 0"},
+    "no peer", "expected 1, got 0")
+answers.mistake("begins_at_two", {"return found": "return found if found is None or n == 1 else max(2, found)"},
+    "a large share is allowed", "expected 1, got 2")

@@ -40,10 +40,6 @@ def mean(fabric, slopes, counts):
         all_reduce(fabric, slope)
 
 
-def nothing(*_):
-    pass
-
-
 def train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, take=shards, seed=int):
     begin(fabric, weights)
     history, n = [], fabric.world_size
@@ -58,245 +54,33 @@ def train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, take=
     return torch.stack(history)
 
 
-def whole_batches(count, batch_size, seed, rank, n):
-    return shards(count, batch_size, seed, 0, 1)
-
-
-# ---- begin and average -----------------------------------------------------------------------
-
-
-@answers.is_wrong("they stay as far apart as they began")
-def begins_anywhere(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, nothing, average)
-
-
-@answers.is_wrong("the parameters begin and average are not used: wrong ones could not be put in", "call begin and average")
-def uses_its_own_parts(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, from_rank_0, mean)
-
-
-@answers.is_wrong("the weights begin as rank 0's, but not by the parameter begin")
-def uses_its_own_begin(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, from_rank_0, average)
-
-
-@answers.is_wrong("gradients are averaged, but not by the parameter average")
-def uses_its_own_average(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, mean)
-
-
-@answers.is_wrong("3 ranks, 12 examples in one batch", "Every step is 3 times as long as it should be")
-def adds_gradients_up(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def added(fabric, slopes, counts):
-        for slope in slopes:
-            all_reduce(fabric, slope)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, added)
-
-
-@answers.is_wrong("gradients are averaged, but not by the parameter average", "call begin and average")
-def averages_the_weights_after_every_step(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    """From the same weights, the mean of the ranks' next weights is the next of the mean gradient: right, and not by average."""
-    begin(fabric, weights)
-    history = []
-    for epoch in range(epochs):
-        everyone = [shards(len(x), batch_size, epoch, rank, fabric.world_size) for rank in range(fabric.world_size)]
-        for step, mine in enumerate(everyone[fabric.rank]):
-            size = sum(len(steps[step]) for steps in everyone)
-            slopes = gradients(weights, x[mine], y[mine]) if mine else [torch.zeros_like(weight) for weight in weights]
-            for weight, slope in zip(weights, slopes, strict=True):
-                moved = (weight - rate * slope) * len(mine) / size
-                weight.copy_(all_reduce(fabric, moved))
-            history.append(flat(weights))
-    return torch.stack(history)
-
-
-@answers.is_wrong("The ranks hold different weights, and not by the same amount at every step: are gradients averaged?")
-def never_talks(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, nothing)
-
-
-@answers.is_wrong("In step 0 rank 0 gave average the counts 5, 5; its batch has 7 examples")
-def gives_equal_counts(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    """Right where shares are equal."""
-
-    def as_if_equal(fabric, slopes, counts):
-        average(fabric, slopes, [5 for _ in counts])
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, as_if_equal)
-
-
-@answers.is_wrong("average: expected counts, the examples of each of 3 ranks, got [4]")
-def gives_its_own_count_alone(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def own(fabric, slopes, counts):
-        average(fabric, slopes, [counts[fabric.rank]])
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, own)
-
-
-@answers.is_wrong("deadlock")
-def who_has_nothing_stays_away(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def present(fabric, slopes, counts):
-        if counts[fabric.rank]:
-            average(fabric, slopes, counts)
-        else:
-            for slope in slopes:
-                slope.zero_()
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, present)
-
-
-# ---- what travels ----------------------------------------------------------------------------
-
-
-@answers.is_wrong("the weights are right, but the ranks sent", "Examples and weights stay where they are")
-def sends_the_weights_at_every_step(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def again(fabric, slopes, counts):
-        from_rank_0(fabric, weights)
-        average(fabric, slopes, counts)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, again)
-
-
-@answers.is_wrong("3 ranks, 12 examples in one batch", "begin was called 3 times: the weights travel once")
-def begins_at_every_step(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def again(fabric, slopes, counts):
-        begin(fabric, weights)
-        average(fabric, slopes, counts)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, again)
-
-
-@answers.is_wrong("the weights are right, but the ranks sent", "Examples and weights stay where they are")
-def tells_rank_0_the_examples(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    """Right values; but every rank also sends its share to rank 0 at each step."""
-
-    def shared(fabric, slopes, counts):
-        average(fabric, slopes, counts)
-        share = [torch.zeros(2 * count, dtype=torch.float64) for count in counts]
-        if fabric.rank:
-            fabric.send(share[fabric.rank], to=0)
-        else:
-            for other in range(1, fabric.world_size):
-                fabric.recv(share[other], frm=other)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, shared)
-
-
-# ---- epochs and shares -----------------------------------------------------------------------
-
-
-@answers.is_wrong("epoch 1 has the batches of epoch 0: give shards another seed in every epoch")
-def takes_the_same_order_in_every_epoch(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, seed=lambda epoch: 0)
-
-
-@answers.is_wrong("epoch 2 has the batches of epoch 0: give shards another seed in every epoch")
-def has_two_orders_in_turn(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, seed=lambda epoch: epoch % 2)
-
-
-@answers.is_wrong(("ranks took example", "The ranks agree with each other, but not with one process", "is not the mean"))
-def has_an_order_of_its_own(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def own(count, batch_size, seed, rank, n):
-        return shards(count, batch_size, seed + 100 * fabric.rank, rank, n)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, take=own)
-
-
-@answers.is_wrong(("The ranks agree with each other, but not with one process", "is not the mean"))
-def averages_the_first_share_only(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    """All ranks take rank 0's share: the same on each, and less than the batch."""
-
-    def same(count, batch_size, seed, rank, n):
-        return shards(count, batch_size, seed, 0, n)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, take=same)
-
-
-@answers.is_wrong("with other numbers on each rank", "every rank trained on the whole batch by itself")
-def trains_on_everything_everywhere(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    """From one start and by one seed, all ranks walk the same way, and need nobody."""
-    talked = fabric.world_size == 3
-
-    def stated(fabric, slopes, counts):
-        if talked:
-            average(fabric, [torch.zeros_like(slope) for slope in slopes], counts)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, stated, take=whole_batches)
-
-
-@answers.is_wrong("with other numbers on each rank", "every rank trained on the whole batch by itself, whatever it sent")
-def trains_on_everything_and_adds_up_zeros(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def zeros(fabric, slopes, counts):
-        average(fabric, [torch.zeros_like(slope) for slope in slopes], counts)
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, zeros, take=whole_batches)
-
-
-@answers.is_wrong("the weights are right, but the ranks sent", "average was never called")
-def trains_on_everything_and_never_talks(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, nothing, take=whole_batches)
-
-
-@answers.is_wrong("all did all the work", "Each rank is to take its share of the batch")
-def averages_gradients_of_the_whole_batch(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, take=whole_batches)
-
-
-@answers.is_wrong("step 0 is that of rank 0 alone, which took the whole batch")
-def one_rank_does_the_work(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def all_or_none(count, batch_size, seed, rank, n):
-        batches = shards(count, batch_size, seed, 0, 1)
-        return batches if rank == 0 else [[] for _ in batches]
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, take=all_or_none)
-
-
-@answers.is_wrong("the ranks took 6, 1 examples: shares differ by one at most")
-def leaves_one_example_to_the_last(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    def uneven(count, batch_size, seed, rank, n):
-        batches = shards(count, batch_size, seed, 0, 1)
-        if n == 1:
-            return batches
-        cuts = [0, *range(len(batches[0]) - n + 1, len(batches[0]) + 1)]
-        return [batch[cuts[rank] : cuts[rank + 1]] for batch in batches]
-
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average, take=uneven)
-
-
-# ---- what is returned ------------------------------------------------------------------------
-
-
-@answers.is_wrong("All rows are alike: keep a copy of the weights after every step, they change in place")
-def keeps_views(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    train(fabric, weights, x, y, batch_size, epochs, rate, begin, average)
-    return flat(weights).expand(epochs * -(-len(x) // batch_size), 2)
-
-
-@answers.is_wrong("expected the weights after each of 2 steps as a tensor of shape [2, 2], got shape [2]")
-def returns_the_last_weights(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, rate, begin, average)[-1]
-
-
-@answers.is_wrong("1 rank", "A step takes 0.05 times the gradient of the mean squared error from the weights")
-def climbs(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    return train(fabric, weights, x, y, batch_size, epochs, -rate, begin, average)
-
-
-@answers.is_wrong("1 rank", "A step takes 0.05 times the gradient of the mean squared error from the weights")
-def notes_the_weights_before_the_step(fabric, weights, x, y, batch_size, epochs, rate, begin=None, average=None):
-    begin(fabric, weights)
-    first = flat(weights)[None]
-    return torch.cat([first, train(fabric, weights, x, y, batch_size, epochs, rate, nothing, average)[:-1]])
-
-
-# ---- right -----------------------------------------------------------------------------------
+def uneven(count, batch_size, seed, rank, n):
+    batches = shards(count, batch_size, seed, 0, 1)
+    if n == 1:
+        return batches
+    cuts = [0, *range(len(batches[0]) - n + 1, len(batches[0]) + 1)]
+    return [batch[cuts[rank] : cuts[rank + 1]] for batch in batches]
+
+
+def from_the_end(count, batch_size, seed, rank, n):
+    batches = shards(count, batch_size, seed, 0, 1)
+    return [torch.tensor(batch).flip(0).tensor_split(n)[n - 1 - rank].tolist() for batch in batches]
 
 
 @answers.is_right
-def plain(fabric, weights, x, y, batch_size, epochs, learning_rate, begin=from_rank_0, average=mean):
-    return train(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)
+def plain(fabric, weights, x, y, batch_size, epochs, rate, begin=from_rank_0, average=mean):
+    begin(fabric, weights)
+    history, n = [], fabric.world_size
+    for epoch in range(epochs):
+        everyone = [shards(len(x), batch_size, epoch, rank, n) for rank in range(n)]
+        for step, mine in enumerate(everyone[fabric.rank]):
+            counts = [len(steps[step]) for steps in everyone]
+            slopes = gradients(weights, x[mine], y[mine])
+            average(fabric, slopes, counts)
+            for weight, slope in zip(weights, slopes, strict=True):
+                weight -= rate * slope
+            history.append(flat(weights))
+    return torch.stack(history)
 
 
 @answers.is_right
@@ -317,24 +101,15 @@ def contiguous_shares_and_one_tensor(fabric, weights, x, y, batch_size, epochs, 
     return torch.stack(history)
 
 
-@answers.is_right
-def one_gradient_after_the_other(fabric, weights, x, y, batch_size, epochs, learning_rate, begin=None, average=None):
-    def each(fabric, slopes, counts):
+answers.twin("one_gradient_after_the_other", {
+    "average(fabric, slopes, counts)": """
         for slope in reversed(slopes):
             average(fabric, [slope], counts)
-
-    return train(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, each)
-
-
-@answers.is_right
-def deals_the_last_ranks_more(fabric, weights, x, y, batch_size, epochs, learning_rate, begin=None, average=None):
-    """Blocks from the end of the batch on."""
-
-    def from_the_end(count, batch_size, seed, rank, n):
-        batches = shards(count, batch_size, seed, 0, 1)
-        return [torch.tensor(batch).flip(0).tensor_split(n)[n - 1 - rank].tolist() for batch in batches]
-
-    return train(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average, take=from_the_end)
+    """,
+})
+# Blocks from the end of the batch on.
+answers.twin("deals_the_last_ranks_more",
+    {"shards(len(x), batch_size, epoch, rank, n)": "from_the_end(len(x), batch_size, epoch, rank, n)"})
 
 
 @answers.is_right
@@ -353,3 +128,119 @@ def by_autograd_and_an_optimizer(fabric, weights, x, y, batch_size, epochs, lear
             optimizer.step()
             history = torch.cat([history, torch.cat(parameters).detach()[None]])
     return history
+
+
+# ---- begin and average -----------------------------------------------------------------------
+answers.mistake("begins_anywhere", {"begin(fabric, weights)": ""}, "they stay as far apart as they began")
+answers.mistake("uses_its_own_parts", {
+    "begin(fabric, weights)": "from_rank_0(fabric, weights)",
+    "average(fabric, slopes, counts)": "mean(fabric, slopes, counts)",
+}, "the parameters begin and average are not used: wrong ones could not be put in", "call begin and average")
+answers.mistake("uses_its_own_begin", {"begin(fabric, weights)": "from_rank_0(fabric, weights)"},
+    "the weights begin as rank 0's, but not by the parameter begin")
+answers.mistake("uses_its_own_average", {"average(fabric, slopes, counts)": "mean(fabric, slopes, counts)"},
+    "gradients are averaged, but not by the parameter average")
+answers.mistake("adds_gradients_up", {
+    "average(fabric, slopes, counts)": """
+        for slope in slopes:
+            all_reduce(fabric, slope)
+    """,
+}, "3 ranks, 12 examples in one batch", "Every step is 3 times as long as it should be")
+# From the same weights, the mean of the ranks' next weights is the next of the mean gradient: right, and not by
+# average.
+answers.mistake("averages_the_weights_after_every_step", {
+    """
+        slopes = gradients(weights, x[mine], y[mine])
+        average(fabric, slopes, counts)
+    """: "slopes = gradients(weights, x[mine], y[mine]) if mine else [torch.zeros_like(weight) for weight in weights]",
+    "weight -= rate * slope": "weight.copy_(all_reduce(fabric, (weight - rate * slope) * len(mine) / sum(counts)))",
+}, "gradients are averaged, but not by the parameter average", "call begin and average")
+answers.mistake("never_talks", {"average(fabric, slopes, counts)": ""},
+    "The ranks hold different weights, and not by the same amount at every step: are gradients averaged?")
+# Right where shares are equal.
+answers.mistake("gives_equal_counts",
+    {"average(fabric, slopes, counts)": "average(fabric, slopes, [5 for _ in counts])"},
+    "In step 0 rank 0 gave average the counts 5, 5; its batch has 7 examples")
+answers.mistake("gives_its_own_count_alone",
+    {"average(fabric, slopes, counts)": "average(fabric, slopes, [len(mine)])"},
+    "average: expected counts, the examples of each of 3 ranks, got [4]")
+answers.mistake("who_has_nothing_stays_away", {
+    "average(fabric, slopes, counts)": """
+        if mine:
+            average(fabric, slopes, counts)
+        else:
+            slopes = [torch.zeros_like(slope) for slope in slopes]
+    """,
+}, "deadlock")
+
+
+# ---- what travels ----------------------------------------------------------------------------
+answers.mistake("sends_the_weights_at_every_step",
+    {"average(fabric, slopes, counts)": "from_rank_0(fabric, weights)\naverage(fabric, slopes, counts)"},
+    "the weights are right, but the ranks sent", "Examples and weights stay where they are")
+answers.mistake("begins_at_every_step",
+    {"average(fabric, slopes, counts)": "begin(fabric, weights)\naverage(fabric, slopes, counts)"},
+    "3 ranks, 12 examples in one batch", "begin was called 3 times: the weights travel once")
+# Right values; but every rank also sends its share to rank 0 at each step.
+answers.mistake("tells_rank_0_the_examples", {
+    "average(fabric, slopes, counts)": """
+        average(fabric, slopes, counts)
+        share = [torch.zeros(2 * count, dtype=torch.float64) for count in counts]
+        if fabric.rank:
+            fabric.send(share[fabric.rank], to=0)
+        else:
+            for other in range(1, n):
+                fabric.recv(share[other], frm=other)
+    """,
+}, "the weights are right, but the ranks sent", "Examples and weights stay where they are")
+
+
+# ---- epochs and shares -----------------------------------------------------------------------
+answers.mistake("takes_the_same_order_in_every_epoch", {"batch_size, epoch, rank, n)": "batch_size, 0, rank, n)"},
+    "epoch 1 has the batches of epoch 0: give shards another seed in every epoch")
+answers.mistake("has_two_orders_in_turn", {"batch_size, epoch, rank, n)": "batch_size, epoch % 2, rank, n)"},
+    "epoch 2 has the batches of epoch 0: give shards another seed in every epoch")
+answers.mistake("has_an_order_of_its_own",
+    {"batch_size, epoch, rank, n)": "batch_size, epoch + 100 * fabric.rank, rank, n)"},
+    ("ranks took example", "The ranks agree with each other, but not with one process", "is not the mean"))
+# All ranks take rank 0's share: the same on each, and less than the batch.
+answers.mistake("averages_the_first_share_only", {"epoch, rank, n) for": "epoch, 0, n) for"},
+    ("The ranks agree with each other, but not with one process", "is not the mean"))
+# From one start and by one seed, all ranks walk the same way, and need nobody.
+answers.mistake("trains_on_everything_everywhere", {
+    "epoch, rank, n) for": "epoch, 0, 1) for",
+    "average(fabric, slopes, counts)": """
+        if n == 3:
+            average(fabric, [torch.zeros_like(slope) for slope in slopes], counts)
+    """,
+}, "with other numbers on each rank", "every rank trained on the whole batch by itself")
+answers.mistake("trains_on_everything_and_adds_up_zeros", {
+    "epoch, rank, n) for": "epoch, 0, 1) for",
+    "average(fabric, slopes, counts)": "average(fabric, [torch.zeros_like(slope) for slope in slopes], counts)",
+}, "with other numbers on each rank", "every rank trained on the whole batch by itself, whatever it sent")
+answers.mistake("trains_on_everything_and_never_talks", {
+    "epoch, rank, n) for": "epoch, 0, 1) for",
+    "average(fabric, slopes, counts)": "",
+}, "the weights are right, but the ranks sent", "average was never called")
+answers.mistake("averages_gradients_of_the_whole_batch", {"epoch, rank, n) for": "epoch, 0, 1) for"},
+    "all did all the work", "Each rank is to take its share of the batch")
+answers.mistake("one_rank_does_the_work", {
+    "shards(len(x), batch_size, epoch, rank, n)":
+        "[[] if rank else batch for batch in shards(len(x), batch_size, epoch, 0, 1)]",
+}, "step 0 is that of rank 0 alone, which took the whole batch")
+answers.mistake("leaves_one_example_to_the_last",
+    {"shards(len(x), batch_size, epoch, rank, n)": "uneven(len(x), batch_size, epoch, rank, n)"},
+    "the ranks took 6, 1 examples: shares differ by one at most")
+
+
+# ---- what is returned ------------------------------------------------------------------------
+answers.mistake("keeps_views", {"return torch.stack(history)": "return flat(weights).expand(len(history), 2)"},
+    "All rows are alike: keep a copy of the weights after every step, they change in place")
+answers.mistake("returns_the_last_weights", {"return torch.stack(history)": "return history[-1]"},
+    "expected the weights after each of 2 steps as a tensor of shape [2, 2], got shape [2]")
+answers.mistake("climbs", {"weight -=": "weight +="},
+    "1 rank", "A step takes 0.05 times the gradient of the mean squared error from the weights")
+answers.mistake("notes_the_weights_before_the_step", {
+    "history, n = [], fabric.world_size": "history, n = [flat(weights)], fabric.world_size",
+    "torch.stack(history)": "torch.stack(history[:-1])",
+}, "1 rank", "A step takes 0.05 times the gradient of the mean squared error from the weights")

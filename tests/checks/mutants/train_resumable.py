@@ -16,136 +16,6 @@ def after(at, train_epoch, epoch):
     return {"epoch": epoch + 1, "model": model, "optimizer": optimizer}
 
 
-@answers.is_wrong("rank 1, 3 epochs, no file yet", "rank 1 saved: the ranks would write into one file at once")
-def saves_on_every_rank(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        save(at)
-        barrier()
-    return load()
-
-
-@answers.is_wrong("rank 1", "It read the file before rank 0 had written it for certain: all wait at barrier() after save")
-def never_waits(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-    return load()
-
-
-@answers.is_wrong("rank 1", "rank 0 waits at barrier() while rank 1 trains epoch 1: both would wait for ever")
-def rank_0_waits_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-            barrier()
-    return load()
-
-
-@answers.is_wrong("rank 1", "before rank 0 had written it for certain")
-def waits_before_it_saves(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        barrier()
-        if rank == 0:
-            save(at)
-    return load()
-
-
-@answers.is_wrong("rank 1, 5 epochs, a file with 2 epochs", "it began anew, although load() gave a checkpoint of 2 epochs")
-def loads_on_rank_0_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load if rank == 0 else lambda: None)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-        barrier()
-    return load()
-
-
-@answers.is_wrong("rank 0, 5 epochs, a file with 2 epochs", "trained the epochs [0, 1, 2, 3, 4], expected [2, 3, 4]")
-def always_begins_anew(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = {"epoch": 0, "model": model, "optimizer": optimizer}
-    for epoch in range(epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-        barrier()
-    return load()
-
-
-@answers.is_wrong("Without the optimizer's state its momentum begins at zero again")
-def saves_the_model_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save({"epoch": at["epoch"], "model": at["model"]})
-        barrier()
-    return load()
-
-
-@answers.is_wrong("a file with 2 epochs", "trained epoch 2 with the one that it was given at the start, not with the optimizer")
-def forgets_the_optimizer_when_it_loads(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    at["optimizer"] = optimizer
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-        barrier()
-    return load()
-
-
-@answers.is_wrong('after epoch 0 the checkpoint says "epoch": 0; expected 1, how many are done')
-def saves_the_number_of_the_last_epoch(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save({**at, "epoch": epoch})
-        barrier()
-    return load()
-
-
-@answers.is_wrong("rank 0 saved 1 time, expected 3: after every epoch")
-def saves_at_the_end(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-    if rank == 0:
-        save(at)
-    barrier()
-    return load()
-
-
-@answers.is_wrong("is not what train_epoch returned. This is what it was before the epoch: save after it")
-def saves_before_the_epoch(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        if rank == 0:
-            save({**at, "epoch": epoch + 1})
-        barrier()
-        at = after(at, train_epoch, epoch)
-    return load()
-
-
-@answers.is_wrong("rank 0: expected the last checkpoint, as load() gives it, got None (does the function return it?)")
-def returns_nothing(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-        barrier()
-
-
 @answers.is_right
 def plain(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
     at = begin(model, optimizer, load)
@@ -186,52 +56,6 @@ def counts_down(rank, epochs, model, optimizer, train_epoch, save, load, barrier
     return load()
 
 
-@answers.is_wrong("4 epochs, a file with 4 epochs", "the file is complete already", "Train none, and return it")
-def trains_one_epoch_more_when_all_are_done(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    while True:
-        at = after(at, train_epoch, at["epoch"])
-        if rank == 0:
-            save(at)
-        barrier()
-        if at["epoch"] >= epochs:
-            return load()
-
-
-@answers.is_wrong("3 epochs, a file with 5 epochs", "the file is complete already, 5 epochs are done")
-def stops_at_equality_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    while at["epoch"] != epochs and at["epoch"] < 9:
-        at = after(at, train_epoch, at["epoch"])
-        if rank == 0:
-            save(at)
-        barrier()
-    return load()
-
-
-@answers.is_wrong("a file with 2 epochs", "trained the epochs [2, 3, 4, 5, 6], expected [2, 3, 4]")
-def trains_so_many_more(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], at["epoch"] + epochs):
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-        barrier()
-    return load()
-
-
-@answers.is_wrong("rank 1", "It read the file before rank 0 had written it for certain")
-def waits_once_before_the_training_ends(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
-    """The barrier stands at the head of an epoch: nobody waits for the last save."""
-    at = begin(model, optimizer, load)
-    for epoch in range(at["epoch"], epochs):
-        barrier()
-        at = after(at, train_epoch, epoch)
-        if rank == 0:
-            save(at)
-    return load()
-
-
 @answers.is_right
 def returns_a_complete_file_at_once(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
     held = load()
@@ -258,3 +82,75 @@ def waits_before_and_after_it_saves(rank, epochs, model, optimizer, train_epoch,
         barrier()
     barrier()
     return load()
+
+
+answers.mistake("saves_on_every_rank", {
+    """
+        if rank == 0:
+            save(at)
+    """: "save(at)",
+}, "rank 1, 3 epochs, no file yet", "rank 1 saved: the ranks would write into one file at once")
+answers.mistake("never_waits", {"barrier()": ""},
+    "rank 1", "It read the file before rank 0 had written it for certain: all wait at barrier() after save")
+answers.mistake("rank_0_waits_alone", {"barrier()": "", "save(at)": "save(at)\nbarrier()"},
+    "rank 1", "rank 0 waits at barrier() while rank 1 trains epoch 1: both would wait for ever")
+answers.mistake("waits_before_it_saves", {"barrier()": "", "if rank == 0:": "barrier()\nif rank == 0:"},
+    "rank 1", "before rank 0 had written it for certain")
+answers.mistake("loads_on_rank_0_alone",
+    {"begin(model, optimizer, load)": "begin(model, optimizer, load if rank == 0 else lambda: None)"},
+    "rank 1, 5 epochs, a file with 2 epochs", "it began anew, although load() gave a checkpoint of 2 epochs")
+answers.mistake("always_begins_anew",
+    {"begin(model, optimizer, load)": '{"epoch": 0, "model": model, "optimizer": optimizer}'},
+    "rank 0, 5 epochs, a file with 2 epochs", "trained the epochs [0, 1, 2, 3, 4], expected [2, 3, 4]")
+answers.mistake("saves_the_model_alone", {"save(at)": 'save({"epoch": at["epoch"], "model": at["model"]})'},
+    "Without the optimizer's state its momentum begins at zero again")
+answers.mistake("forgets_the_optimizer_when_it_loads",
+    {"at = begin(model, optimizer, load)": 'at = begin(model, optimizer, load)\nat["optimizer"] = optimizer'},
+    "a file with 2 epochs", "trained epoch 2 with the one that it was given at the start, not with the optimizer")
+answers.mistake("saves_the_number_of_the_last_epoch", {"save(at)": 'save({**at, "epoch": epoch})'},
+    'after epoch 0 the checkpoint says "epoch": 0; expected 1, how many are done')
+answers.mistake("saves_at_the_end", {
+    """
+            at = after(at, train_epoch, epoch)
+            if rank == 0:
+                save(at)
+            barrier()
+        return
+    """: """
+            at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+        barrier()
+        return
+    """,
+}, "rank 0 saved 1 time, expected 3: after every epoch")
+answers.mistake("saves_before_the_epoch", {
+    "at = after(at, train_epoch, epoch)": "",
+    "save(at)": 'save({**at, "epoch": epoch + 1})',
+    "barrier()": "barrier()\nat = after(at, train_epoch, epoch)",
+}, "is not what train_epoch returned. This is what it was before the epoch: save after it")
+answers.mistake("returns_nothing", {"return load()": ""},
+    "rank 0: expected the last checkpoint, as load() gives it, got None (does the function return it?)")
+answers.mistake("trains_one_epoch_more_when_all_are_done",
+    {'range(at["epoch"], epochs)': 'range(at["epoch"], max(epochs, at["epoch"] + 1))'},
+    "4 epochs, a file with 4 epochs", "the file is complete already", "Train none, and return it")
+
+
+@answers.is_wrong("3 epochs, a file with 5 epochs", "the file is complete already, 5 epochs are done")
+def stops_at_equality_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    while at["epoch"] != epochs and at["epoch"] < 9:
+        at = after(at, train_epoch, at["epoch"])
+        if rank == 0:
+            save(at)
+        barrier()
+    return load()
+
+
+answers.mistake("trains_so_many_more", {'range(at["epoch"], epochs)': 'range(at["epoch"], at["epoch"] + epochs)'},
+    "a file with 2 epochs", "trained the epochs [2, 3, 4, 5, 6], expected [2, 3, 4]")
+# The barrier stands at the head of an epoch: nobody waits for the last save.
+answers.mistake("waits_once_before_the_training_ends", {
+    "barrier()": "",
+    "at = after(at, train_epoch, epoch)": "barrier()\nat = after(at, train_epoch, epoch)",
+}, "rank 1", "It read the file before rank 0 had written it for certain")

@@ -28,69 +28,11 @@ def kept_bytes(saved):
     return sum(math.prod(shape) * width for shape, width in saved)
 
 
-@answers.is_wrong('"gradients"', "It is 0: has this part been left out?")
-def forgets_the_gradients(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes) | {"gradients": 0}
-
-
-@answers.is_wrong('"activations"', "It is for one example; the step has a whole batch")
-def forgets_the_batch(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights), kept_bytes(saved), weight_bytes, optimizer_bytes)
-
-
-@answers.is_wrong('"weights"', "Weights do not grow with the batch")
-def a_copy_of_the_weights_for_each_image(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights) * batch, batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
-
-
-@answers.is_wrong('"activations"', "Every number was taken for 4 bytes; saved says how many each has")
-def takes_every_activation_for_four_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    kept = 4 * batch * numbers(shape for shape, _ in saved)
-    return parts(numbers(weights), kept, weight_bytes, optimizer_bytes)
-
-
-@answers.is_wrong("mixed precision", '"weights"', "Every weight was taken for 4 bytes; use weight_bytes")
-def takes_every_weight_for_four_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights), batch * kept_bytes(saved), 4, optimizer_bytes)
-
-
-@answers.is_wrong('"optimizer"', "optimizer_bytes is per parameter already: not times weight_bytes")
-def multiplies_the_optimizers_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes * weight_bytes)
-
-
-@answers.is_wrong("mixed precision", '"optimizer"', "Adam's 8 bytes were taken; use optimizer_bytes")
-def always_takes_adam(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, 8)
-
-
-@answers.is_wrong('"weights"', "Dimensions were added up")
-def adds_dimensions_up(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    count = sum(sum(shape) for shape in weights)
-    return parts(count, batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
-
-
-@answers.is_wrong('"weights"', "Vectors were left out; a bias has numbers too")
-def forgets_the_biases(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    count = numbers(shape for shape in weights if len(shape) > 1)
-    return parts(count, batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
-
-
-@answers.is_wrong('"weights"', "These are numbers, not bytes")
-def counts_numbers(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights), batch * kept_bytes(saved), 1, optimizer_bytes)
-
-
-@answers.is_wrong('expected a dict with "weights", "gradients", "optimizer", "activations", got the number')
-def returns_the_sum(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return sum(parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes).values())
-
-
-@answers.is_wrong('the dict has no "optimizer"')
-def has_no_optimizer(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    found = parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
-    del found["optimizer"]
-    return found
+@answers.is_right
+def plain(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
+    count = sum(math.prod(shape) for shape in weights)
+    kept = batch * sum(math.prod(shape) * width for shape, width in saved)
+    return parts(count, kept, weight_bytes, optimizer_bytes)
 
 
 @answers.is_right
@@ -107,32 +49,6 @@ def measures_meta_tensors(weights, saved, batch, weight_bytes=4, optimizer_bytes
     count = sum(torch.empty(shape, device="meta").numel() for shape in weights)
     kept = sum(batch * torch.empty(shape, device="meta").numel() * width for shape, width in saved)
     return {"total": 0.0, **parts(float(count), float(kept), weight_bytes, optimizer_bytes)}
-
-
-# ---- more of both ------------------------------------------------------------------------------
-
-
-@answers.is_wrong("plain SGD", '"optimizer"')
-def takes_no_optimizer_for_not_given(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    return parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes or 8)
-
-
-@answers.is_wrong('"activations"', "arrays of these shapes have")
-def counts_what_has_no_shape_once(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    kept = sum((batch if shape else 1) * math.prod(shape) * width for shape, width in saved)
-    return parts(numbers(weights), kept, weight_bytes, optimizer_bytes)
-
-
-@answers.is_wrong("billions of weights", '"weights"')
-def counts_in_32_bits(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    count = int(np.sum([np.prod(shape, dtype=np.int32) for shape in weights], dtype=np.int32))
-    return parts(count, batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
-
-
-@answers.is_wrong("mixed precision", '"gradients"', "Every weight was taken for 4 bytes; use weight_bytes")
-def keeps_gradients_in_float32(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    found = parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
-    return found | {"gradients": 4 * numbers(weights)}
 
 
 @answers.is_right
@@ -156,3 +72,55 @@ def returns_tensors(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
 
     found = parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
     return {part: torch.tensor([size]) for part, size in found.items()}
+
+
+answers.mistake("forgets_the_gradients", {
+    "parts(count, kept, weight_bytes, optimizer_bytes)":
+        'parts(count, kept, weight_bytes, optimizer_bytes) | {"gradients": 0}',
+}, '"gradients"', "It is 0: has this part been left out?")
+answers.mistake("forgets_the_batch", {"batch * sum": "sum"},
+    '"activations"', "It is for one example; the step has a whole batch")
+answers.mistake("a_copy_of_the_weights_for_each_image", {"count = sum": "count = batch * sum"},
+    '"weights"', "Weights do not grow with the batch")
+answers.mistake("takes_every_activation_for_four_bytes", {" * width": " * 4"},
+    '"activations"', "Every number was taken for 4 bytes; saved says how many each has")
+answers.mistake("takes_every_weight_for_four_bytes", {"kept, weight_bytes": "kept, 4"},
+    "mixed precision", '"weights"', "Every weight was taken for 4 bytes; use weight_bytes")
+answers.mistake("multiplies_the_optimizers_bytes",
+    {"kept, weight_bytes, optimizer_bytes": "kept, weight_bytes, optimizer_bytes * weight_bytes"},
+    '"optimizer"', "optimizer_bytes is per parameter already: not times weight_bytes")
+answers.mistake("always_takes_adam", {"kept, weight_bytes, optimizer_bytes": "kept, weight_bytes, 8"},
+    "mixed precision", '"optimizer"', "Adam's 8 bytes were taken; use optimizer_bytes")
+answers.mistake("adds_dimensions_up", {"math.prod(shape) for": "sum(shape) for"},
+    '"weights"', "Dimensions were added up")
+answers.mistake("forgets_the_biases", {"for shape in weights": "for shape in weights if len(shape) > 1"},
+    '"weights"', "Vectors were left out; a bias has numbers too")
+answers.mistake("counts_numbers", {"kept, weight_bytes": "kept, 1"}, '"weights"', "These are numbers, not bytes")
+answers.mistake("returns_the_sum", {
+    "parts(count, kept, weight_bytes, optimizer_bytes)":
+        "sum(parts(count, kept, weight_bytes, optimizer_bytes).values())",
+}, 'expected a dict with "weights", "gradients", "optimizer", "activations", got the number')
+answers.mistake("has_no_optimizer", {
+    "return parts(count, kept, weight_bytes, optimizer_bytes)": """
+        found = parts(count, kept, weight_bytes, optimizer_bytes)
+        del found["optimizer"]
+        return found
+    """,
+}, 'the dict has no "optimizer"')
+
+
+# ---- more of both ------------------------------------------------------------------------------
+answers.mistake("takes_no_optimizer_for_not_given",
+    {"kept, weight_bytes, optimizer_bytes": "kept, weight_bytes, optimizer_bytes or 8"},
+    "plain SGD", '"optimizer"')
+answers.mistake("counts_what_has_no_shape_once",
+    {"batch * sum(math.prod(shape) * width": "sum((batch if shape else 1) * math.prod(shape) * width"},
+    '"activations"', "arrays of these shapes have")
+answers.mistake("counts_in_32_bits", {
+    "sum(math.prod(shape) for shape in weights)":
+        "int(np.sum([np.prod(shape, dtype=np.int32) for shape in weights], dtype=np.int32))",
+}, "billions of weights", '"weights"')
+answers.mistake("keeps_gradients_in_float32", {
+    "parts(count, kept, weight_bytes, optimizer_bytes)":
+        'parts(count, kept, weight_bytes, optimizer_bytes) | {"gradients": 4 * count}',
+}, "mixed precision", '"gradients"', "Every weight was taken for 4 bytes; use weight_bytes")

@@ -11,193 +11,22 @@ answers = Answers("tree_broadcast")
 POWERS = (2, 4, 8)
 
 
-def down(fabric, x, root, me, real):
-    """Doubling: in each round, those below `step` send to the one `step` further on. `real(k)`: the k-th rank."""
-    n, step = fabric.world_size, 1
-    while step < n:
-        if me < step and me + step < n:
-            fabric.send(x, to=real(me + step))
-        elif step <= me < 2 * step:
-            fabric.recv(x, frm=real(me - step))
-        step *= 2
-
-
 def from_root(fabric, root):
     n = fabric.world_size
     return (fabric.rank - root) % n, lambda k: (k + root) % n
 
 
-@answers.is_wrong("every rank has rank 0's tensor, but the root is rank 1", "Count ranks from the root")
-def always_from_rank_0(fabric, x, root):
-    down(fabric, x, root, fabric.rank, lambda k: k)
-
-
-@answers.is_wrong("3 rounds of messages where ⌈log2 n⌉ = 2 are enough", "this is a star", harmless_at=(2, 3))
-def star(fabric, x, root):
-    if fabric.rank != root:
-        fabric.recv(x, frm=root)
-    for other in range(fabric.world_size):
-        if fabric.rank == root != other:
-            fabric.send(x, to=other)
-
-
-@answers.is_wrong("Every rank passes it on to one other: this is a chain", harmless_at=(2, 3))
-def chain(fabric, x, root):
-    me, real = from_root(fabric, root)
-    if me:
-        fabric.recv(x, frm=real(me - 1))
-    if me + 1 < fabric.world_size:
-        fabric.send(x, to=real(me + 1))
-
-
-@answers.is_wrong("first serves one that has nobody to pass it on to", harmless_at=(2, 3, 5))
-def leaves_first(fabric, x, root):
-    n = fabric.world_size
-    me, real = from_root(fabric, root)
-    if me:
-        fabric.recv(x, frm=real(me & (me - 1)))
-    step = 1
-    while step < n and not me & step:
-        if me + step < n:
-            fabric.send(x, to=real(me + step))
-        step *= 2
-
-
-@answers.is_wrong("11 ranks", "5 rounds of messages where ⌈log2 n⌉ = 4", harmless_at=(2, 3, 4, 5, 6))
-def every_rank_has_two_below_it(fabric, x, root):
-    me, real = from_root(fabric, root)
-    if me:
-        fabric.recv(x, frm=real((me - 1) // 2))
-    for child in (2 * me + 1, 2 * me + 2):
-        if child < fabric.world_size:
-            fabric.send(x, to=real(child))
-
-
-@answers.is_wrong("3 ranks", "deadlock", harmless_at=POWERS)
-def powers_of_two_alone(fabric, x, root):
-    n, step = 2 ** (fabric.world_size.bit_length() - 1), 1
-    me, real = from_root(fabric, root)
-    while step < n:
-        if me < step:
-            fabric.send(x, to=real(me + step))
-        elif step <= me < 2 * step:
-            fabric.recv(x, frm=real(me - step))
-        step *= 2
-    if me >= n:
-        fabric.recv(x, frm=real(me - 1))  # which never sends
-
-
-@answers.is_wrong("it passed on its x before the root's had arrived", harmless_at=(2, 3))
-def sends_before_it_receives(fabric, x, root):
-    n = fabric.world_size
-    me, real = from_root(fabric, root)
-    old, step = x.clone(), 1
-    while step < n:
-        if me < step and me + step < n:
-            fabric.send(old, to=real(me + step))
-        elif step <= me < 2 * step:
-            fabric.recv(x, frm=real(me - step))
-        step *= 2
-
-
-@answers.is_wrong("the root's tensor was returned, but x itself does not hold it: receive into x")
-def returns_a_copy(fabric, x, root):
-    copy = x.clone()
-    down(fabric, copy, root, *from_root(fabric, root))
-    return copy
-
-
-@answers.is_wrong("the values are right, but rank 1 received 8 messages; expected 1 message with the whole tensor")
-def element_by_element(fabric, x, root):
-    for element in x.split(1):
-        down(fabric, element, root, *from_root(fabric, root))
-
-
-@answers.is_wrong("no process group is here")
-def leaves_it_to_the_framework(fabric, x, root):
-    dist.init_process_group("gloo")
-    dist.broadcast(x, root)
-
-
-@answers.is_wrong("sent a message to rank 0, the root, which has the tensor already")
-def says_thanks(fabric, x, root):
-    down(fabric, x, root, *from_root(fabric, root))
-    if fabric.rank == root:
-        for other in range(fabric.world_size):
-            if other != root:
-                fabric.recv(x.clone(), frm=other)
-    else:
-        fabric.send(x, to=root)
-
-
-@answers.is_wrong("11 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
-def three_rounds_and_no_more(fabric, x, root):
-    n = fabric.world_size
-    me, real = from_root(fabric, root)
-    for step in (1, 2, 4):
-        if me < step and me + step < n:
-            fabric.send(x, to=real(me + step))
-        elif step <= me < 2 * step:
-            fabric.recv(x, frm=real(me - step))
-
-
-@answers.is_wrong("5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
-def a_buffer_of_floats(fabric, x, root):
-    n, step = fabric.world_size, 1
-    me, real = from_root(fabric, root)
-    arrived = torch.empty(len(x))
-    while step < n:
-        if me < step and me + step < n:
-            fabric.send(x, to=real(me + step))
-        elif step <= me < 2 * step:
-            fabric.recv(arrived, frm=real(me - step))
-            x.copy_(arrived)
-        step *= 2
-
-
-@answers.is_wrong("3 ranks", "deadlock: rank 0 waits for 2 (send)", harmless_at=POWERS)
-def a_partner_beyond_the_last_rank_is_taken_modulo_n(fabric, x, root):
-    n, step = fabric.world_size, 1
-    me, real = from_root(fabric, root)
-    while step < n:
-        if me < step:
-            fabric.send(x, to=real((me + step) % n))
-        elif step <= me < 2 * step:
-            fabric.recv(x, frm=real(me - step))
-        step *= 2
-
-
-@answers.is_wrong("ended with an isend that nobody waited for: call its wait()", harmless_at=())
-def never_waits(fabric, x, root):
-    n, step = fabric.world_size, 1
-    me, real = from_root(fabric, root)
-    while step < n:
-        if me < step and me + step < n:
-            fabric.isend(x, to=real(me + step))
-        elif step <= me < 2 * step:
-            fabric.recv(x, frm=real(me - step))
-        step *= 2
-
-
-@answers.is_wrong("rank 0 changed the tensor of its isend to rank 1 before wait()", harmless_at=())
-def clears_x_while_it_is_sent(fabric, x, root):
-    n, step, handles, copy = fabric.world_size, 1, [], x.clone()
-    me, real = from_root(fabric, root)
-    while step < n:
-        if me < step and me + step < n:
-            handles.append(fabric.isend(copy, to=real(me + step)))
-        elif step <= me < 2 * step:
-            fabric.recv(copy, frm=real(me - step))
-            x.copy_(copy)
-        step *= 2
-    copy.zero_()
-    for handle in handles:
-        handle.wait()
-
-
 @answers.is_right
 def doubling(fabric, x, root):
-    down(fabric, x, root, *from_root(fabric, root))
+    """In each round, those below `step` send to the one `step` further on. `real(k)`: the k-th rank from the root on."""
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me < step and me + step < n:
+            fabric.send(x, to=real(me + step))
+        elif step <= me < 2 * step:
+            fabric.recv(x, frm=real(me - step))
+        step *= 2
     return x
 
 
@@ -260,3 +89,115 @@ def isends_that_are_waited_for_at_the_end(fabric, x, root):
         step *= 2
     for handle in reversed(handles):
         handle.wait()
+
+
+answers.mistake("always_from_rank_0", {"from_root(fabric, root)": "fabric.rank, int"},
+    "every rank has rank 0's tensor, but the root is rank 1", "Count ranks from the root")
+
+
+@answers.is_wrong("3 rounds of messages where ⌈log2 n⌉ = 2 are enough", "this is a star", harmless_at=(2, 3))
+def star(fabric, x, root):
+    if fabric.rank != root:
+        fabric.recv(x, frm=root)
+    for other in range(fabric.world_size):
+        if fabric.rank == root != other:
+            fabric.send(x, to=other)
+
+
+@answers.is_wrong("Every rank passes it on to one other: this is a chain", harmless_at=(2, 3))
+def chain(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if me:
+        fabric.recv(x, frm=real(me - 1))
+    if me + 1 < fabric.world_size:
+        fabric.send(x, to=real(me + 1))
+
+
+@answers.is_wrong("first serves one that has nobody to pass it on to", harmless_at=(2, 3, 5))
+def leaves_first(fabric, x, root):
+    n = fabric.world_size
+    me, real = from_root(fabric, root)
+    if me:
+        fabric.recv(x, frm=real(me & (me - 1)))
+    step = 1
+    while step < n and not me & step:
+        if me + step < n:
+            fabric.send(x, to=real(me + step))
+        step *= 2
+
+
+@answers.is_wrong("11 ranks", "5 rounds of messages where ⌈log2 n⌉ = 4", harmless_at=(2, 3, 4, 5, 6))
+def every_rank_has_two_below_it(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if me:
+        fabric.recv(x, frm=real((me - 1) // 2))
+    for child in (2 * me + 1, 2 * me + 2):
+        if child < fabric.world_size:
+            fabric.send(x, to=real(child))
+
+
+answers.mistake("powers_of_two_alone", {
+    "n, step = fabric.world_size, 1": "n, step = 2 ** (fabric.world_size.bit_length() - 1), 1",
+    "return x": """
+        if me >= n:
+            fabric.recv(x, frm=real(me - 1))  # which never sends
+    """,
+}, "3 ranks", "deadlock", harmless_at=POWERS)
+answers.mistake("sends_before_it_receives", {
+    "n, step = fabric.world_size, 1": "n, step, old = fabric.world_size, 1, x.clone()",
+    "fabric.send(x,": "fabric.send(old,",
+}, "it passed on its x before the root's had arrived", harmless_at=(2, 3))
+answers.mistake("returns_a_copy", {"n, step = fabric.world_size, 1": "n, step, x = fabric.world_size, 1, x.clone()"},
+    "the root's tensor was returned, but x itself does not hold it: receive into x")
+answers.mistake("element_by_element", {
+    "fabric.send(x, to=real(me + step))": """
+        for element in x.split(1):
+            fabric.send(element, to=real(me + step))
+    """,
+    "fabric.recv(x, frm=real(me - step))": """
+        for element in x.split(1):
+            fabric.recv(element, frm=real(me - step))
+    """,
+}, "the values are right, but rank 1 received 8 messages; expected 1 message with the whole tensor")
+
+
+@answers.is_wrong("no process group is here")
+def leaves_it_to_the_framework(fabric, x, root):
+    dist.init_process_group("gloo")
+    dist.broadcast(x, root)
+
+
+answers.mistake("says_thanks", {
+    "return x": """
+        for other in range(n):
+            if fabric.rank == root != other:
+                fabric.recv(x.clone(), frm=other)
+        if fabric.rank != root:
+            fabric.send(x, to=root)
+    """,
+}, "sent a message to rank 0, the root, which has the tensor already")
+answers.mistake("three_rounds_and_no_more", {"while step < n:": "while step < 8:"},
+    "11 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
+answers.mistake("a_buffer_of_floats", {
+    "fabric.recv(x, frm=real(me - step))": """
+        arrived = torch.empty(len(x))
+        fabric.recv(arrived, frm=real(me - step))
+        x.copy_(arrived)
+    """,
+}, "5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
+answers.mistake("a_partner_beyond_the_last_rank_is_taken_modulo_n", {
+    "me < step and me + step < n": "me < step",
+    "real(me + step)": "real((me + step) % n)",
+}, "3 ranks", "deadlock: rank 0 waits for 2 (send)", harmless_at=POWERS)
+answers.mistake("never_waits", {"fabric.send": "fabric.isend"},
+    "ended with an isend that nobody waited for: call its wait()", harmless_at=())
+answers.mistake("clears_x_while_it_is_sent", {
+    "n, step = fabric.world_size, 1": "n, step, handles, copy = fabric.world_size, 1, [], x.clone()",
+    "fabric.send(x, to=real(me + step))": "handles.append(fabric.isend(copy, to=real(me + step)))",
+    "fabric.recv(x, frm=real(me - step))": "fabric.recv(copy, frm=real(me - step))\nx.copy_(copy)",
+    "return x": """
+        copy.zero_()
+        for handle in handles:
+            handle.wait()
+    """,
+}, "rank 0 changed the tensor of its isend to rank 1 before wait()", harmless_at=())

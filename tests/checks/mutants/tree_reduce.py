@@ -11,216 +11,25 @@ answers = Answers("tree_reduce")
 POWERS = (2, 4, 8)
 
 
-def up(fabric, x, root, me, real):
-    """Pairs at distance 1, 2, 4, …: the upper one of each sends to the lower one, which adds, and is done."""
-    n, step = fabric.world_size, 1
-    while step < n:
-        if me % (2 * step) == step:
-            fabric.send(x, to=real(me - step))
-            return
-        if me + step < n:
-            arrived = torch.empty_like(x)
-            fabric.recv(arrived, frm=real(me + step))
-            x += arrived
-        step *= 2
-
-
 def from_root(fabric, root):
     n = fabric.world_size
     return (fabric.rank - root) % n, lambda k: (k + root) % n
 
 
-@answers.is_wrong("rank 0 holds the sum, but the root is rank 1", "Count ranks from the root")
-def always_to_rank_0(fabric, x, root):
-    up(fabric, x, root, fabric.rank, lambda k: k)
-
-
-@answers.is_wrong("Rank 0 takes every message, one after the other: this is a star", harmless_at=(2, 3))
-def star(fabric, x, root):
-    if fabric.rank != root:
-        fabric.send(x, to=root)
-        return
-    arrived = torch.empty_like(x)
-    for _ in range(fabric.world_size - 1):
-        fabric.recv(arrived)
-        x += arrived
-
-
-@answers.is_wrong("Every rank waits for one other: this is a chain", harmless_at=(2, 3))
-def chain(fabric, x, root):
-    me, real = from_root(fabric, root)
-    if me + 1 < fabric.world_size:
-        arrived = torch.empty_like(x)
-        fabric.recv(arrived, frm=real(me + 1))
-        x += arrived
-    if me:
-        fabric.send(x, to=real(me - 1))
-
-
-@answers.is_wrong("Rank 3's values are not in this sum", harmless_at=(2, 3))
-def sends_before_it_has_added(fabric, x, root):
-    me, real = from_root(fabric, root)
-    old, n, step = x.clone(), fabric.world_size, 1
-    while step < n:
-        if me % (2 * step) == step:
-            fabric.send(old, to=real(me - step))
-            return
-        if me + step < n:
-            arrived = torch.empty_like(x)
-            fabric.recv(arrived, frm=real(me + step))
-            x += arrived
-        step *= 2
-
-
-@answers.is_wrong("3 ranks", "values are not in this sum", harmless_at=POWERS)
-def powers_of_two_alone(fabric, x, root):
-    me, real = from_root(fabric, root)
-    n, step = 2 ** (fabric.world_size.bit_length() - 1), 1
-    while step < n and me < n:
-        if me % (2 * step) == step:
-            fabric.send(x, to=real(me - step))
-            return
-        arrived = torch.empty_like(x)
-        fabric.recv(arrived, frm=real(me + step))
-        x += arrived
-        step *= 2
-
-
-@answers.is_wrong("alone", harmless_at=())
-def assigns_instead_of_adding(fabric, x, root):
-    me, real = from_root(fabric, root)
-    n, step = fabric.world_size, 1
-    while step < n:
-        if me % (2 * step) == step:
-            fabric.send(x, to=real(me - step))
-            return
-        if me + step < n:
-            fabric.recv(x, frm=real(me + step))
-        step *= 2
-
-
-@answers.is_wrong("This is the mean, not the sum: nothing is to be divided")
-def averages(fabric, x, root):
-    up(fabric, x, root, *from_root(fabric, root))
-    x /= fabric.world_size
-
-
-@answers.is_wrong("rank 0 returned the sum, but its x does not hold it: add up in place")
-def adds_up_in_a_copy(fabric, x, root):
-    total = x.clone()
-    up(fabric, total, root, *from_root(fabric, root))
-    return total
-
-
-@answers.is_wrong("the values are right, but rank 0, the root, sent a message to rank 1")
-def tells_everybody(fabric, x, root):
-    up(fabric, x, root, *from_root(fabric, root))
-    for other in range(fabric.world_size):
-        if fabric.rank == root != other:
-            fabric.send(x, to=other)
-    if fabric.rank != root:
-        fabric.recv(x, frm=root)
-
-
-@answers.is_wrong("the values are right, but rank 1 sent 8 messages; expected 1, when it has all")
-def element_by_element(fabric, x, root):
-    for element in x.split(1):
-        up(fabric, element, root, *from_root(fabric, root))
-
-
-@answers.is_wrong("no process group is here")
-def leaves_it_to_the_framework(fabric, x, root):
-    dist.init_process_group("gloo")
-    dist.reduce(x, root)
-
-
-@answers.is_wrong("deadlock: rank 0 waits for 1 (recv)")
-def everybody_receives(fabric, x, root):
-    me, real = from_root(fabric, root)
-    if fabric.world_size > 1:
-        fabric.recv(x, frm=real(1 - me) if me < 2 else root)
-
-
-@answers.is_wrong("11 ranks", "values are not in this sum", harmless_at=tuple(range(2, 9)))
-def three_rounds_and_no_more(fabric, x, root):
-    n = fabric.world_size
-    me, real = from_root(fabric, root)
-    for step in (1, 2, 4):
-        if me % (2 * step) == step:
-            fabric.send(x, to=real(me - step))
-            return
-        if me + step < n and me % (2 * step) == 0:
-            arrived = torch.empty_like(x)
-            fabric.recv(arrived, frm=real(me + step))
-            x += arrived
-
-
-@answers.is_wrong("5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
-def a_buffer_of_floats(fabric, x, root):
-    n, step = fabric.world_size, 1
-    me, real = from_root(fabric, root)
-    arrived = torch.empty(len(x))
-    while step < n:
-        if me % (2 * step) == step:
-            fabric.send(x, to=real(me - step))
-            return
-        if me + step < n:
-            fabric.recv(arrived, frm=real(me + step))
-            x += arrived
-        step *= 2
-
-
-@answers.is_wrong("the values are right, but rank 3 sent 2 messages; expected 1", harmless_at=(2, 3))
-def sends_and_keeps_going(fabric, x, root):
-    """Every rank that has sent sends its zeros on, in later rounds too."""
-    n, step = fabric.world_size, 1
-    me, real = from_root(fabric, root)
-    while step < n:
-        if me & step:
-            fabric.send(x, to=real(me - step))
-            x.zero_()
-        elif me + step < n:
-            arrived = torch.empty_like(x)
-            fabric.recv(arrived, frm=real(me + step))
-            x += arrived
-        step *= 2
-
-
-@answers.is_wrong("ended with an isend that nobody waited for: call its wait()", harmless_at=())
-def never_waits(fabric, x, root):
-    n, step = fabric.world_size, 1
-    me, real = from_root(fabric, root)
-    while step < n:
-        if me % (2 * step) == step:
-            fabric.isend(x, to=real(me - step))
-            return
-        if me + step < n:
-            arrived = torch.empty_like(x)
-            fabric.recv(arrived, frm=real(me + step))
-            x += arrived
-        step *= 2
-
-
-@answers.is_wrong("rank 1 changed the tensor of its isend to rank 0 before wait()", harmless_at=())
-def clears_x_while_it_is_sent(fabric, x, root):
-    n, step = fabric.world_size, 1
-    me, real = from_root(fabric, root)
-    while step < n:
-        if me % (2 * step) == step:
-            handle = fabric.isend(x, to=real(me - step))
-            x.zero_()
-            handle.wait()
-            return
-        if me + step < n:
-            arrived = torch.empty_like(x)
-            fabric.recv(arrived, frm=real(me + step))
-            x += arrived
-        step *= 2
-
-
 @answers.is_right
 def pairs(fabric, x, root):
-    up(fabric, x, root, *from_root(fabric, root))
+    """At distance 1, 2, 4, …: the upper one of each pair sends to the lower one, which adds, and is done."""
+    n, step = fabric.world_size, 1
+    me, real = from_root(fabric, root)
+    while step < n:
+        if me % (2 * step) == step:
+            fabric.send(x, to=real(me - step))
+            return
+        if me + step < n:
+            arrived = torch.empty_like(x)
+            fabric.recv(arrived, frm=real(me + step))
+            x += arrived
+        step *= 2
 
 
 @answers.is_right
@@ -286,3 +95,114 @@ def the_upper_half_sends_to_the_lower(fabric, x, root):
             fabric.recv(arrived, frm=real(me + half))
             x.add_(arrived)
         left = half
+
+
+answers.mistake("always_to_rank_0", {"from_root(fabric, root)": "fabric.rank, int"},
+    "rank 0 holds the sum, but the root is rank 1", "Count ranks from the root")
+
+
+@answers.is_wrong("Rank 0 takes every message, one after the other: this is a star", harmless_at=(2, 3))
+def star(fabric, x, root):
+    if fabric.rank != root:
+        fabric.send(x, to=root)
+        return
+    arrived = torch.empty_like(x)
+    for _ in range(fabric.world_size - 1):
+        fabric.recv(arrived)
+        x += arrived
+
+
+@answers.is_wrong("Every rank waits for one other: this is a chain", harmless_at=(2, 3))
+def chain(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if me + 1 < fabric.world_size:
+        arrived = torch.empty_like(x)
+        fabric.recv(arrived, frm=real(me + 1))
+        x += arrived
+    if me:
+        fabric.send(x, to=real(me - 1))
+
+
+answers.mistake("sends_before_it_has_added", {
+    "n, step = fabric.world_size, 1": "n, step, old = fabric.world_size, 1, x.clone()",
+    "fabric.send(x,": "fabric.send(old,",
+}, "Rank 3's values are not in this sum", harmless_at=(2, 3))
+answers.mistake("powers_of_two_alone", {
+    "n, step = fabric.world_size, 1": "n, step = 2 ** (fabric.world_size.bit_length() - 1), 1",
+    "while step < n:": "while step < n and me < n:",
+}, "3 ranks", "values are not in this sum", harmless_at=POWERS)
+answers.mistake("assigns_instead_of_adding", {
+    """
+        arrived = torch.empty_like(x)
+        fabric.recv(arrived, frm=real(me + step))
+        x += arrived
+    """: "fabric.recv(x, frm=real(me + step))",
+}, "alone", harmless_at=())
+answers.mistake("averages", {
+    "    step *= 2": """
+            step *= 2
+        x /= n
+    """,
+}, "This is the mean, not the sum: nothing is to be divided")
+answers.mistake("adds_up_in_a_copy", {
+    "n, step = fabric.world_size, 1": "n, step, x = fabric.world_size, 1, x.clone()",
+    "    step *= 2": """
+            step *= 2
+        return x
+    """,
+}, "rank 0 returned the sum, but its x does not hold it: add up in place")
+
+
+@answers.is_wrong("the values are right, but rank 0, the root, sent a message to rank 1")
+def tells_everybody(fabric, x, root):
+    pairs(fabric, x, root)
+    for other in range(fabric.world_size):
+        if fabric.rank == root != other:
+            fabric.send(x, to=other)
+    if fabric.rank != root:
+        fabric.recv(x, frm=root)
+
+
+@answers.is_wrong("the values are right, but rank 1 sent 8 messages; expected 1, when it has all")
+def element_by_element(fabric, x, root):
+    for element in x.split(1):
+        pairs(fabric, element, root)
+
+
+@answers.is_wrong("no process group is here")
+def leaves_it_to_the_framework(fabric, x, root):
+    dist.init_process_group("gloo")
+    dist.reduce(x, root)
+
+
+@answers.is_wrong("deadlock: rank 0 waits for 1 (recv)")
+def everybody_receives(fabric, x, root):
+    me, real = from_root(fabric, root)
+    if fabric.world_size > 1:
+        fabric.recv(x, frm=real(1 - me) if me < 2 else root)
+
+
+answers.mistake("three_rounds_and_no_more", {"while step < n:": "while step < min(n, 8):"},
+    "11 ranks", "values are not in this sum", harmless_at=tuple(range(2, 9)))
+answers.mistake("a_buffer_of_floats", {"torch.empty_like(x)": "torch.empty(len(x))"},
+    "5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
+# Every rank that has sent sends its zeros on, in later rounds too.
+answers.mistake("sends_and_keeps_going", {
+    "if me % (2 * step) == step:": "if me & step:",
+    """
+            return
+        if me + step < n:
+    """: """
+            x.zero_()
+        elif me + step < n:
+    """,
+}, "the values are right, but rank 3 sent 2 messages; expected 1", harmless_at=(2, 3))
+answers.mistake("never_waits", {"fabric.send": "fabric.isend"},
+    "ended with an isend that nobody waited for: call its wait()", harmless_at=())
+answers.mistake("clears_x_while_it_is_sent", {
+    "fabric.send(x, to=real(me - step))": """
+        handle = fabric.isend(x, to=real(me - step))
+        x.zero_()
+        handle.wait()
+    """,
+}, "rank 1 changed the tensor of its isend to rank 0 before wait()", harmless_at=())

@@ -9,6 +9,85 @@ tf = Later("tensorflow")
 answers = Answers("tree_sum")
 
 
+@answers.is_right
+def by_halves(copies, devices):
+    n = len(copies)
+    if n == 1:
+        return list(copies)
+    half = (n + 1) // 2
+    low, high = by_halves(copies[:half], devices[:half])[0], by_halves(copies[half:], devices[half:])[0]
+    with tf.device(devices[0]):
+        return down(low + high, devices)
+
+
+def down(total, devices):
+    if len(devices) == 1:
+        return [total]
+    half = (len(devices) + 1) // 2
+    with tf.device(devices[half]):
+        other = tf.identity(total)
+    return down(total, devices[:half]) + down(other, devices[half:])
+
+
+@answers.is_right
+def swaps(copies, devices):
+    """Pairs swap what they have, round by round; who is left over joins at the start and is told at the end."""
+    n = len(copies)
+    whole = 1 << (n.bit_length() - 1)
+    sums = list(copies)
+    for k in range(whole, n):
+        with tf.device(devices[k - whole]):
+            sums[k - whole] = sums[k - whole] + sums[k]
+    gap = 1
+    while gap < whole:
+        old = list(sums)
+        for k in range(whole):
+            with tf.device(devices[k]):
+                sums[k] = old[k] + old[k ^ gap]
+        gap *= 2
+    for k in range(whole, n):
+        with tf.device(devices[k]):
+            sums[k] = tf.identity(sums[k - whole])
+    return sums
+
+
+@answers.is_right
+def the_last_device_is_the_root(copies, devices):
+    return up_and_down(copies[::-1], devices[::-1])[::-1]
+
+
+def up_and_down(copies, devices):
+    n, sums = len(copies), list(copies)
+    gaps = [1 << power for power in range((n - 1).bit_length())]
+    for gap in gaps:
+        for low in range(0, n - gap, 2 * gap):
+            with tf.device(devices[low]):
+                sums[low] = tf.add(sums[low], sums[low + gap])
+    for gap in reversed(gaps):
+        for low in range(0, n - gap, 2 * gap):
+            with tf.device(devices[low + gap]):
+                sums[low + gap] = sums[low] + 0
+    return tuple(sums)
+
+
+@answers.is_right
+def the_far_half_comes_to_the_near_one(copies, devices):
+    """Pairs that are half of what is left apart; who is left over in the middle waits for the next round."""
+    sums, rounds, n = list(copies), [], len(copies)
+    while n > 1:
+        half = (n + 1) // 2
+        rounds.append([(k, k + half) for k in range(n - half)])
+        for near, far in rounds[-1]:
+            with tf.device(devices[near]):
+                sums[near] = sums[near] + sums[far]
+        n = half
+    for pairs in reversed(rounds):
+        for near, far in pairs:
+            with tf.device(devices[far]):
+                sums[far] = tf.identity(sums[near])
+    return sums
+
+
 @answers.is_wrong("device 0 takes in 3 copies, at most 2 in a tree")
 def all_on_the_first(copies, devices):
     with tf.device(devices[0]):
@@ -108,48 +187,6 @@ def returns_one_sum(copies, devices):
         return tf.add_n(copies)
 
 
-@answers.is_right
-def by_halves(copies, devices):
-    n = len(copies)
-    if n == 1:
-        return list(copies)
-    half = (n + 1) // 2
-    low, high = by_halves(copies[:half], devices[:half])[0], by_halves(copies[half:], devices[half:])[0]
-    with tf.device(devices[0]):
-        return down(low + high, devices)
-
-
-def down(total, devices):
-    if len(devices) == 1:
-        return [total]
-    half = (len(devices) + 1) // 2
-    with tf.device(devices[half]):
-        other = tf.identity(total)
-    return down(total, devices[:half]) + down(other, devices[half:])
-
-
-@answers.is_right
-def swaps(copies, devices):
-    """Pairs swap what they have, round by round; who is left over joins at the start and is told at the end."""
-    n = len(copies)
-    whole = 1 << (n.bit_length() - 1)
-    sums = list(copies)
-    for k in range(whole, n):
-        with tf.device(devices[k - whole]):
-            sums[k - whole] = sums[k - whole] + sums[k]
-    gap = 1
-    while gap < whole:
-        old = list(sums)
-        for k in range(whole):
-            with tf.device(devices[k]):
-                sums[k] = old[k] + old[k ^ gap]
-        gap *= 2
-    for k in range(whole, n):
-        with tf.device(devices[k]):
-            sums[k] = tf.identity(sums[k - whole])
-    return sums
-
-
 @answers.is_wrong("11 devices", "The copy of device 8, 9, 10 is not in it")
 def gaps_up_to_eight_devices(copies, devices):
     n, sums = len(copies), list(copies)
@@ -192,41 +229,4 @@ def buffers_of_float32(copies, devices):
         for k in range(0, n - gap, 2 * gap):
             with tf.device(devices[k + gap]):
                 sums[k + gap] = tf.identity(sums[k])
-    return sums
-
-
-@answers.is_right
-def the_last_device_is_the_root(copies, devices):
-    return up_and_down(copies[::-1], devices[::-1])[::-1]
-
-
-def up_and_down(copies, devices):
-    n, sums = len(copies), list(copies)
-    gaps = [1 << power for power in range((n - 1).bit_length())]
-    for gap in gaps:
-        for low in range(0, n - gap, 2 * gap):
-            with tf.device(devices[low]):
-                sums[low] = tf.add(sums[low], sums[low + gap])
-    for gap in reversed(gaps):
-        for low in range(0, n - gap, 2 * gap):
-            with tf.device(devices[low + gap]):
-                sums[low + gap] = sums[low] + 0
-    return tuple(sums)
-
-
-@answers.is_right
-def the_far_half_comes_to_the_near_one(copies, devices):
-    """Pairs that are half of what is left apart; who is left over in the middle waits for the next round."""
-    sums, rounds, n = list(copies), [], len(copies)
-    while n > 1:
-        half = (n + 1) // 2
-        rounds.append([(k, k + half) for k in range(n - half)])
-        for near, far in rounds[-1]:
-            with tf.device(devices[near]):
-                sums[near] = sums[near] + sums[far]
-        n = half
-    for pairs in reversed(rounds):
-        for near, far in pairs:
-            with tf.device(devices[far]):
-                sums[far] = tf.identity(sums[near])
     return sums

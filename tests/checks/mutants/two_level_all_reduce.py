@@ -48,227 +48,6 @@ def ring(group, x):
         handle.wait()
 
 
-@answers.is_wrong("bytes went between nodes", "expected 384 bytes, 4 x", "That is one ring through all ranks")
-def one_ring_through_all_ranks(fabric, x, per_node):
-    all_pieces = Group(fabric, range(fabric.world_size))
-    ring(all_pieces, x)
-
-
-@answers.is_wrong("Every rank carries the whole tensor across: first reduce-scatter inside the node")
-def the_whole_tensor_on_both_levels(fabric, x, per_node):
-    inside, across = groups(fabric, per_node)
-    ring(inside, x)
-    ring(across, x)
-
-
-@answers.is_wrong("rank 0 sent 128 bytes to other nodes; expected at most 64", "3 ranks sent none there")
-def one_leader_a_node(fabric, x, per_node):
-    inside, across = groups(fabric, per_node)
-    if inside.rank:
-        inside.send(x, 0)
-        inside.recv(x, 0)
-        return
-    landing = torch.empty_like(x)
-    for other in range(1, per_node):
-        inside.recv(landing, other)
-        x += landing
-    all_reduce(across, x)
-    for other in range(1, per_node):
-        inside.send(x, other)
-
-
-@answers.is_wrong("every rank holds the sum of its own node: the sums have not been added up between the nodes")
-def never_leaves_the_node(fabric, x, per_node):
-    inside, _ = groups(fabric, per_node)
-    ring(inside, x)
-
-
-@answers.is_wrong("every rank holds the sum over ranks 0, 2 and so on", "nothing was added up inside a node")
-def only_between_nodes(fabric, x, per_node):
-    _, across = groups(fabric, per_node)
-    ring(across, x)
-
-
-@answers.is_wrong("the whole sum of each shard is there, on one rank of every node", "all-gather inside the node")
-def forgets_the_all_gather(fabric, x, per_node):
-    inside, across = groups(fabric, per_node)
-    x.tensor_split(per_node)[inside.rank].copy_(all_reduce(across, reduce_scatter(inside, x)))
-
-
-@answers.is_wrong("the sum was returned, but x itself does not hold it: work in place")
-def returns_the_sum_beside_x(fabric, x, per_node):
-    total = x.clone()
-    on_two_levels(fabric, total, per_node)
-    return total
-
-
-@answers.is_wrong("This is the mean, not the sum: nothing is to be divided")
-def averages(fabric, x, per_node):
-    on_two_levels(fabric, x, per_node)
-    x /= fabric.world_size
-
-
-@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard has to wait for another")
-def one_shard_after_another(fabric, x, per_node):
-    """Rank 0 of each node crosses, then rank 1: a token in the node says when."""
-    inside, across = groups(fabric, per_node)
-    shard, token = reduce_scatter(inside, x), torch.zeros(0)
-    for place in range(per_node):
-        if inside.rank == place:
-            all_reduce(across, shard)
-        for other in range(per_node):
-            if inside.rank == place and other != place:
-                inside.send(token, other)
-            elif inside.rank == other != place:
-                inside.recv(token, place)
-    x.tensor_split(per_node)[inside.rank].copy_(shard)
-    all_gather(inside, x)
-
-
-@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard has to wait for another")
-def even_ranks_send_first(fabric, x, per_node):
-    """Blocking sends in both groups."""
-
-    def swap(group, out, into):
-        n, rank = group.world_size, group.rank
-        for turn in (0, 1):
-            if rank % 2 == turn:
-                group.send(out, (rank + 1) % n)
-            else:
-                group.recv(into, (rank - 1) % n)
-
-    def in_turns(group, pieces, steps):
-        n, rank = group.world_size, group.rank
-        for step in steps:
-            into = pieces[(rank - step - 1) % n]
-            if n % 2 == 0 or n == 1:
-                landing = torch.empty_like(into)
-                swap(group, pieces[(rank - step) % n], landing)
-            else:  # an odd ring needs a third turn: the last rank waits for the first
-                landing = torch.empty_like(into)
-                for turn in range(n):
-                    if rank == turn:
-                        group.send(pieces[(rank - step) % n], (rank + 1) % n)
-                    elif rank == (turn + 1) % n:
-                        group.recv(landing, turn)
-            into.copy_(into + landing if step < n - 1 else landing)
-
-    inside, across = groups(fabric, per_node)
-    shards = x.tensor_split(per_node)
-    in_turns(inside, shards, range(per_node - 1))
-    own = shards[(inside.rank + 1) % per_node]
-    in_turns(across, own.tensor_split(across.world_size), range(2 * (across.world_size - 1)))
-    in_turns(inside, shards, range(per_node - 1, 2 * (per_node - 1)))
-
-
-@answers.is_wrong("3 nodes of 2 ranks, 25 elements (shards or chunks differ in length)", "failed")
-def shards_by_reshape(fabric, x, per_node):
-    inside, across = groups(fabric, per_node)
-    rows = x.reshape(per_node, -1)
-    shard = reduce_scatter(inside, x)
-    rows[inside.rank] = all_reduce(across, shard)
-    all_gather(inside, x)
-
-
-@answers.is_wrong("bytes went between nodes", "expected 384 bytes")
-def every_other_rank_is_a_node(fabric, x, per_node):
-    nodes = fabric.world_size // per_node
-    inside = Group(fabric, range(fabric.rank % nodes, fabric.world_size, nodes))
-    across = Group(fabric, range(fabric.rank // nodes * nodes, fabric.rank // nodes * nodes + nodes))
-    shard = reduce_scatter(inside, x)
-    all_reduce(across, shard)
-    x.tensor_split(per_node)[inside.rank].copy_(shard)
-    all_gather(inside, x)
-
-
-@answers.is_wrong("Every rank carries the whole tensor across: first reduce-scatter inside the node")
-def the_levels_the_other_way_round(fabric, x, per_node):
-    inside, across = groups(fabric, per_node)
-    chunk = reduce_scatter(across, x)
-    all_reduce(inside, chunk)
-    x.tensor_split(across.world_size)[across.rank].copy_(chunk)
-    all_gather(across, x)
-
-
-@answers.is_wrong("2 nodes of 3 ranks, 24 elements")
-def always_two_in_a_node(fabric, x, per_node):
-    if fabric.world_size == 1:
-        return
-    on_two_levels(fabric, x, 2)
-
-
-@answers.is_wrong("(shards or chunks differ in length)", "elements were left out")
-def leaves_the_remainder(fabric, x, per_node):
-    on_two_levels(fabric, x[: len(x) // fabric.world_size * fabric.world_size], per_node)
-
-
-@answers.is_wrong("Every rank still has its own values: nothing was added")
-def sends_what_it_should_and_adds_nothing(fabric, x, per_node):
-    on_two_levels(fabric, torch.zeros_like(x), per_node)
-
-
-@answers.is_wrong("no process group is here")
-def leaves_it_to_the_framework(fabric, x, per_node):
-    dist.init_process_group("gloo")
-    dist.all_reduce(x)
-
-
-@answers.is_wrong("of float64", "The digits that a float32 has no room for are lost")
-def goes_through_float32(fabric, x, per_node):
-    total = x.float()
-    on_two_levels(fabric, total, per_node)
-    x.copy_(total)
-
-
-@answers.is_wrong("rank 0 sent 96 bytes to other nodes; expected at most 64", "let all send alike")
-def adds_up_a_shard_on_the_first_node(fabric, x, per_node):
-    """Between nodes a gather and a broadcast of each shard."""
-    inside, across = groups(fabric, per_node)
-    shard = reduce_scatter(inside, x)
-    if across.rank:
-        across.send(shard, 0)
-        across.recv(shard, 0)
-    else:
-        landing = torch.empty_like(shard)
-        for node in range(1, across.world_size):
-            across.recv(landing, node)
-            shard += landing
-        for node in range(1, across.world_size):
-            across.send(shard, node)
-    x.tensor_split(per_node)[inside.rank].copy_(shard)
-    all_gather(inside, x)
-
-
-@answers.is_wrong("of float64", "expected float32[", "Receive into a tensor like the one")
-def buffers_are_float32(fabric, x, per_node):
-    inside, across = groups(fabric, per_node)
-    shard = reduce_scatter(inside, x)
-    n, rank = across.world_size, across.rank
-    pieces = shard.tensor_split(n)
-    for step in range(2 * (n - 1)):
-        handle = across.isend(pieces[(rank - step) % n], (rank + 1) % n)
-        into = pieces[(rank - step - 1) % n]
-        landing = torch.empty(len(into))
-        across.recv(landing, (rank - 1) % n)
-        into.copy_(into + landing if step < n - 1 else landing)
-        handle.wait()
-    x.tensor_split(per_node)[inside.rank].copy_(shard)
-    all_gather(inside, x)
-
-
-@answers.is_wrong("ended with an isend that nobody waited for: call its wait()")
-def forgets_to_wait(fabric, x, per_node):
-    inside, across = groups(fabric, per_node)
-    shard = reduce_scatter(inside, x)
-    all_reduce(across, shard)
-    own = x.tensor_split(per_node)
-    own[inside.rank].copy_(shard)
-    for step in range(1, per_node):
-        inside.isend(own[inside.rank], (inside.rank + step) % per_node)
-        source = (inside.rank - step) % per_node
-        inside.recv(own[source], source)
-
-
 @answers.is_right
 def on_two_levels(fabric, x, per_node):
     inside, across = groups(fabric, per_node)
@@ -358,3 +137,206 @@ def the_remainder_in_the_last_shard(fabric, x, per_node):
         inside.recv(x[bounds[(rank - k) % g]], (rank - k) % g)
     for handle in handles:
         handle.wait()
+
+
+@answers.is_wrong("bytes went between nodes", "expected 384 bytes, 4 x", "That is one ring through all ranks")
+def one_ring_through_all_ranks(fabric, x, per_node):
+    all_pieces = Group(fabric, range(fabric.world_size))
+    ring(all_pieces, x)
+
+
+answers.mistake("the_whole_tensor_on_both_levels", {
+    """
+        shard = reduce_scatter(inside, x)
+        all_reduce(across, shard)
+        x.tensor_split(per_node)[inside.rank].copy_(shard)
+        all_gather(inside, x)
+    """: """
+        ring(inside, x)
+        ring(across, x)
+    """,
+}, "Every rank carries the whole tensor across: first reduce-scatter inside the node")
+
+
+@answers.is_wrong("rank 0 sent 128 bytes to other nodes; expected at most 64", "3 ranks sent none there")
+def one_leader_a_node(fabric, x, per_node):
+    inside, across = groups(fabric, per_node)
+    if inside.rank:
+        inside.send(x, 0)
+        inside.recv(x, 0)
+        return
+    landing = torch.empty_like(x)
+    for other in range(1, per_node):
+        inside.recv(landing, other)
+        x += landing
+    all_reduce(across, x)
+    for other in range(1, per_node):
+        inside.send(x, other)
+
+
+@answers.is_wrong("every rank holds the sum of its own node: the sums have not been added up between the nodes")
+def never_leaves_the_node(fabric, x, per_node):
+    inside, _ = groups(fabric, per_node)
+    ring(inside, x)
+
+
+@answers.is_wrong("every rank holds the sum over ranks 0, 2 and so on", "nothing was added up inside a node")
+def only_between_nodes(fabric, x, per_node):
+    _, across = groups(fabric, per_node)
+    ring(across, x)
+
+
+answers.mistake("forgets_the_all_gather", {"all_gather(inside, x)": ""},
+    "the whole sum of each shard is there, on one rank of every node", "all-gather inside the node")
+answers.mistake("returns_the_sum_beside_x", {
+    "inside, across = groups(fabric, per_node)": "x = x.clone()\ninside, across = groups(fabric, per_node)",
+    "all_gather(inside, x)": "return all_gather(inside, x)",
+}, "the sum was returned, but x itself does not hold it: work in place")
+answers.mistake("averages", {"all_reduce(across, shard)": "all_reduce(across, shard).div_(fabric.world_size)"},
+    "This is the mean, not the sum: nothing is to be divided")
+
+
+@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard has to wait for another")
+def one_shard_after_another(fabric, x, per_node):
+    """Rank 0 of each node crosses, then rank 1: a token in the node says when."""
+    inside, across = groups(fabric, per_node)
+    shard, token = reduce_scatter(inside, x), torch.zeros(0)
+    for place in range(per_node):
+        if inside.rank == place:
+            all_reduce(across, shard)
+        for other in range(per_node):
+            if inside.rank == place and other != place:
+                inside.send(token, other)
+            elif inside.rank == other != place:
+                inside.recv(token, place)
+    x.tensor_split(per_node)[inside.rank].copy_(shard)
+    all_gather(inside, x)
+
+
+@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard has to wait for another")
+def even_ranks_send_first(fabric, x, per_node):
+    """Blocking sends in both groups."""
+
+    def swap(group, out, into):
+        n, rank = group.world_size, group.rank
+        for turn in (0, 1):
+            if rank % 2 == turn:
+                group.send(out, (rank + 1) % n)
+            else:
+                group.recv(into, (rank - 1) % n)
+
+    def in_turns(group, pieces, steps):
+        n, rank = group.world_size, group.rank
+        for step in steps:
+            into = pieces[(rank - step - 1) % n]
+            if n % 2 == 0 or n == 1:
+                landing = torch.empty_like(into)
+                swap(group, pieces[(rank - step) % n], landing)
+            else:  # an odd ring needs a third turn: the last rank waits for the first
+                landing = torch.empty_like(into)
+                for turn in range(n):
+                    if rank == turn:
+                        group.send(pieces[(rank - step) % n], (rank + 1) % n)
+                    elif rank == (turn + 1) % n:
+                        group.recv(landing, turn)
+            into.copy_(into + landing if step < n - 1 else landing)
+
+    inside, across = groups(fabric, per_node)
+    shards = x.tensor_split(per_node)
+    in_turns(inside, shards, range(per_node - 1))
+    own = shards[(inside.rank + 1) % per_node]
+    in_turns(across, own.tensor_split(across.world_size), range(2 * (across.world_size - 1)))
+    in_turns(inside, shards, range(per_node - 1, 2 * (per_node - 1)))
+
+
+answers.mistake("shards_by_reshape", {"x.tensor_split(per_node)": "x.reshape(per_node, -1)"},
+    "3 nodes of 2 ranks, 25 elements (shards or chunks differ in length)", "failed")
+answers.mistake("every_other_rank_is_a_node", {
+    "inside, across = groups(fabric, per_node)": """
+        nodes = fabric.world_size // per_node
+        inside = Group(fabric, range(fabric.rank % nodes, fabric.world_size, nodes))
+        across = Group(fabric, range(fabric.rank // nodes * nodes, fabric.rank // nodes * nodes + nodes))
+    """,
+}, "bytes went between nodes", "expected 384 bytes")
+answers.mistake("the_levels_the_other_way_round", {
+    "inside, across = groups(fabric, per_node)": "across, inside = groups(fabric, per_node)",
+    "tensor_split(per_node)": "tensor_split(inside.world_size)",
+}, "Every rank carries the whole tensor across: first reduce-scatter inside the node")
+
+
+@answers.is_wrong("2 nodes of 3 ranks, 24 elements")
+def always_two_in_a_node(fabric, x, per_node):
+    if fabric.world_size == 1:
+        return
+    on_two_levels(fabric, x, 2)
+
+
+answers.mistake("leaves_the_remainder", {
+    "inside, across = groups(fabric, per_node)": """
+        x = x[: len(x) // fabric.world_size * fabric.world_size]
+        inside, across = groups(fabric, per_node)
+    """,
+}, "(shards or chunks differ in length)", "elements were left out")
+answers.mistake("sends_what_it_should_and_adds_nothing", {
+    "inside, across = groups(fabric, per_node)": """
+        x = torch.zeros_like(x)
+        inside, across = groups(fabric, per_node)
+    """,
+}, "Every rank still has its own values: nothing was added")
+
+
+@answers.is_wrong("no process group is here")
+def leaves_it_to_the_framework(fabric, x, per_node):
+    dist.init_process_group("gloo")
+    dist.all_reduce(x)
+
+
+answers.mistake("goes_through_float32", {
+    "inside, across = groups(fabric, per_node)": """
+        given, x = x, x.float()
+        inside, across = groups(fabric, per_node)
+    """,
+    "all_gather(inside, x)": "all_gather(inside, x)\ngiven.copy_(x)",
+}, "of float64", "The digits that a float32 has no room for are lost")
+# Between nodes a gather and a broadcast of each shard.
+answers.mistake("adds_up_a_shard_on_the_first_node", {
+    "all_reduce(across, shard)": """
+        if across.rank:
+            across.send(shard, 0)
+            across.recv(shard, 0)
+        landing = torch.empty_like(shard)
+        for node in range(1, across.world_size) if across.rank == 0 else ():
+            across.recv(landing, node)
+            shard += landing
+        for node in range(1, across.world_size) if across.rank == 0 else ():
+            across.send(shard, node)
+    """,
+}, "rank 0 sent 96 bytes to other nodes; expected at most 64", "let all send alike")
+
+
+@answers.is_wrong("of float64", "expected float32[", "Receive into a tensor like the one")
+def buffers_are_float32(fabric, x, per_node):
+    inside, across = groups(fabric, per_node)
+    shard = reduce_scatter(inside, x)
+    n, rank = across.world_size, across.rank
+    pieces = shard.tensor_split(n)
+    for step in range(2 * (n - 1)):
+        handle = across.isend(pieces[(rank - step) % n], (rank + 1) % n)
+        into = pieces[(rank - step - 1) % n]
+        landing = torch.empty(len(into))
+        across.recv(landing, (rank - 1) % n)
+        into.copy_(into + landing if step < n - 1 else landing)
+        handle.wait()
+    x.tensor_split(per_node)[inside.rank].copy_(shard)
+    all_gather(inside, x)
+
+
+answers.mistake("forgets_to_wait", {
+    "all_gather(inside, x)": """
+        own = x.tensor_split(per_node)
+        for step in range(1, per_node):
+            inside.isend(own[inside.rank], (inside.rank + step) % per_node)
+            source = (inside.rank - step) % per_node
+            inside.recv(own[source], source)
+    """,
+}, "ended with an isend that nobody waited for: call its wait()")

@@ -9,14 +9,67 @@ tf = Later("tensorflow")
 answers = Answers("worker_share")
 
 
+@answers.is_right
+def every_other_example(dataset, global_batch, workers, index):
+    batches = dataset.batch(global_batch, drop_remainder=True)
+    return batches.map(lambda x, y: (x[index::workers], y[index::workers]))
+
+
+@answers.is_right
+def windows_of_small_batches(dataset, global_batch, workers, index):
+    small = dataset.batch(global_batch, drop_remainder=True).unbatch().batch(global_batch // workers)
+    return small.shard(workers, index).prefetch(1)
+
+
+@answers.is_right
+def contiguous_slices(dataset, global_batch, workers, index):
+    part = global_batch // workers
+    cut = slice(index * part, (index + 1) * part)
+    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))
+
+
+@answers.is_right
+def drops_before_it_shards(dataset, global_batch, workers, index):
+    whole = dataset.batch(global_batch, drop_remainder=True).unbatch()
+    return whole.shard(workers, index).batch(global_batch // workers)
+
+
+@answers.is_right
+def reshapes_by_worker(dataset, global_batch, workers, index):
+    def part(*arrays):
+        return tuple(array[index * (global_batch // workers) :][: global_batch // workers] for array in arrays)
+
+    return dataset.batch(global_batch, drop_remainder=True).map(part).prefetch(2)
+
+
+@answers.is_right
+def splits_and_takes_from_the_end(dataset, global_batch, workers, index):
+    def part(x, y):
+        return tf.split(x, workers)[-1 - index], tf.split(y, workers)[-1 - index]
+
+    return dataset.batch(global_batch, drop_remainder=True).map(part)
+
+
+@answers.is_right
+def batches_again(dataset, global_batch, workers, index):
+    return dataset.batch(global_batch, drop_remainder=True).rebatch(global_batch // workers).shard(workers, index)
+
+
+@answers.is_right
+def filters_by_number(dataset, global_batch, workers, index):
+    whole = dataset.batch(global_batch, drop_remainder=True).unbatch().enumerate()
+    own = whole.filter(lambda number, pair: number % workers == index)
+    return own.map(lambda number, pair: pair).batch(global_batch // workers)
+
+
 @answers.is_wrong("Does every worker go through all examples?")
 def no_sharding_at_all(dataset, global_batch, workers, index):
     return dataset.batch(global_batch // workers, drop_remainder=True)
 
 
-@answers.is_wrong("Example 0 is taken by several workers")
-def everybody_takes_the_whole_batch(dataset, global_batch, workers, index):
-    return dataset.batch(global_batch, drop_remainder=True)
+answers.mistake("everybody_takes_the_whole_batch",
+    {"return batches.map(lambda x, y: (x[index::workers], y[index::workers]))": "return batches"},
+    "Example 0 is taken by several workers")
 
 
 @answers.is_wrong("global_batch is for all of them together")
@@ -29,10 +82,10 @@ def one_step_more_for_the_first(dataset, global_batch, workers, index):
     return dataset.shard(workers, index).batch(global_batch // workers, drop_remainder=True)
 
 
-@answers.is_wrong("The last global batch is incomplete, and is to be left out", "11 examples")
-def keeps_what_is_left(dataset, global_batch, workers, index):
-    whole = int(dataset.cardinality()) // workers * workers
-    return dataset.take(whole).shard(workers, index).batch(global_batch // workers)
+answers.mistake("keeps_what_is_left", {
+    "dataset.batch(global_batch, drop_remainder=True).unbatch()": "int(dataset.cardinality()) // workers * workers",
+    "whole.shard": "dataset.take(whole).shard",
+}, "The last global batch is incomplete, and is to be left out", "11 examples", of=drops_before_it_shards)
 
 
 @answers.is_wrong("expected examples 0 to 3", "Cut global batches first")
@@ -81,88 +134,24 @@ def two_workers_hard_coded(dataset, global_batch, workers, index):
     return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))
 
 
-@answers.is_wrong("came with labels", "which are not theirs")
-def cuts_the_labels_elsewhere(dataset, global_batch, workers, index):
-    part = global_batch // workers
-    batches = dataset.batch(global_batch, drop_remainder=True)
-    return batches.map(lambda x, y: (x[index::workers], y[index * part : (index + 1) * part]))
-
-
-@answers.is_right
-def windows_of_small_batches(dataset, global_batch, workers, index):
-    small = dataset.batch(global_batch, drop_remainder=True).unbatch().batch(global_batch // workers)
-    return small.shard(workers, index).prefetch(1)
-
-
-@answers.is_right
-def contiguous_slices(dataset, global_batch, workers, index):
-    part = global_batch // workers
-    cut = slice(index * part, (index + 1) * part)
-    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))
-
-
-@answers.is_right
-def drops_before_it_shards(dataset, global_batch, workers, index):
-    whole = dataset.batch(global_batch, drop_remainder=True).unbatch()
-    return whole.shard(workers, index).batch(global_batch // workers)
-
-
-@answers.is_right
-def reshapes_by_worker(dataset, global_batch, workers, index):
-    def part(*arrays):
-        return tuple(array[index * (global_batch // workers) :][: global_batch // workers] for array in arrays)
-
-    return dataset.batch(global_batch, drop_remainder=True).map(part).prefetch(2)
-
-
-@answers.is_wrong("workers take whole global batches in turn", "cut it, then give each a slice of it")
-def whole_batches_in_turn(dataset, global_batch, workers, index):
-    return dataset.batch(global_batch, drop_remainder=True).shard(workers, index)
-
-
-@answers.is_wrong("11 examples", "The last global batch is incomplete, and is to be left out")
-def slices_what_is_left_too(dataset, global_batch, workers, index):
-    return dataset.batch(global_batch).map(lambda x, y: (x[index::workers], y[index::workers]))
-
-
-@answers.is_wrong("expected pairs of examples and labels, as in the data set given, got 1 part")
-def leaves_the_labels_behind(dataset, global_batch, workers, index):
-    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: x[index::workers])
-
-
-@answers.is_wrong("Example 0 is taken by several workers")
-def ignores_the_index(dataset, global_batch, workers, index):
-    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[::workers], y[::workers]))
-
-
-@answers.is_wrong("expected 3 steps", "It does not end: is there a `repeat` in it?")
-def never_ends(dataset, global_batch, workers, index):
-    batches = dataset.batch(global_batch, drop_remainder=True)
-    return batches.map(lambda x, y: (x[index::workers], y[index::workers])).repeat()
-
-
-@answers.is_wrong("Some of the batch is taken by nobody")
-def a_slice_that_ends_one_too_early(dataset, global_batch, workers, index):
-    part = global_batch // workers
-    cut = slice(index * part, (index + 1) * part - 1)
-    return dataset.batch(global_batch, drop_remainder=True).map(lambda x, y: (x[cut], y[cut]))
-
-
-@answers.is_right
-def splits_and_takes_from_the_end(dataset, global_batch, workers, index):
-    def part(x, y):
-        return tf.split(x, workers)[-1 - index], tf.split(y, workers)[-1 - index]
-
-    return dataset.batch(global_batch, drop_remainder=True).map(part)
-
-
-@answers.is_right
-def batches_again(dataset, global_batch, workers, index):
-    return dataset.batch(global_batch, drop_remainder=True).rebatch(global_batch // workers).shard(workers, index)
-
-
-@answers.is_right
-def filters_by_number(dataset, global_batch, workers, index):
-    whole = dataset.batch(global_batch, drop_remainder=True).unbatch().enumerate()
-    own = whole.filter(lambda number, pair: number % workers == index)
-    return own.map(lambda number, pair: pair).batch(global_batch // workers)
+answers.mistake("cuts_the_labels_elsewhere", {
+    "(x[cut], y[cut])": "(x[index::workers], y[index * part : (index + 1) * part])",
+    "dataset.batch(global_batch, drop_remainder=True)": "batches",
+    "cut = slice(index * part, (index + 1) * part)": "batches = dataset.batch(global_batch, drop_remainder=True)",
+}, "came with labels", "which are not theirs", of=contiguous_slices)
+answers.mistake("whole_batches_in_turn", {
+    "return batches.map(lambda x, y: (x[index::workers], y[index::workers]))":
+        "return batches.shard(workers, index)",
+}, "workers take whole global batches in turn", "cut it, then give each a slice of it")
+answers.mistake("slices_what_is_left_too", {", drop_remainder=True": ""},
+    "11 examples", "The last global batch is incomplete, and is to be left out")
+answers.mistake("leaves_the_labels_behind", {"(x[index::workers], y[index::workers])": "x[index::workers]"},
+    "expected pairs of examples and labels, as in the data set given, got 1 part")
+answers.mistake("ignores_the_index", {"(x[index::workers], y[index::workers])": "(x[::workers], y[::workers])"},
+    "Example 0 is taken by several workers")
+answers.mistake("never_ends", {
+    "batches.map(lambda x, y: (x[index::workers], y[index::workers]))":
+        "batches.map(lambda x, y: (x[index::workers], y[index::workers])).repeat()",
+}, "expected 3 steps", "It does not end: is there a `repeat` in it?")
+answers.mistake("a_slice_that_ends_one_too_early", {"(index + 1) * part": "(index + 1) * part - 1"},
+    "Some of the batch is taken by nobody", of=contiguous_slices)
