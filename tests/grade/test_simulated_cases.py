@@ -24,10 +24,10 @@ from worldsize.checks.verdict import Property, Verdict
 from worldsize.engines.plain_values import BadFrame
 from worldsize.grade import course
 from worldsize.grade.host import played_result
-from worldsize.grade.host.arena import Submitted
+from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.limits import Meter
-from worldsize.grade.marking import rows
+from worldsize.grade.marking import marking, rows
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.marking import MarkingTask, mark
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedRow
@@ -289,13 +289,28 @@ def test_a_right_answer_is_confirmed_and_needs_nobody(sandbox, tmp_path):
     assert (exercise.state, exercise.points, exercise.simulated.outcome, needs) == ("pass", ALL, "same", [])
 
 
-def test_an_answer_that_is_wrong_in_simulated_time_loses_the_property_and_is_listed(sandbox, tmp_path):
+def test_an_answer_that_is_wrong_in_simulated_time_alone_keeps_its_points_and_is_listed(sandbox, tmp_path):
     exercise, (need,) = marked(sandbox, tmp_path, in_simulated_time("x = -x"))
-    assert (exercise.state, exercise.simulated.outcome, exercise.simulated.real_points) == ("fail", "differs", ALL)
-    assert exercise.points == exercise.simulated.points < ALL
-    assert "In simulated time, with other draws: " in exercise.mismatch
+    assert (exercise.state, exercise.points, exercise.simulated.outcome) == ("pass", ALL, "differs")
     assert (need.kind, need.student) == ("differs", "anna_1")
-    assert f"on real ranks {ALL:g}; in simulated time {exercise.points:g} (" in need.why
+    assert f"on real ranks {ALL:g}; in simulated time {exercise.simulated.points:g} (" in need.why
+
+
+def test_an_answer_that_is_wrong_for_other_draws_loses_its_points(sandbox, tmp_path, monkeypatch):
+    draws = []
+
+    def check(exercise: str, arena, *functions) -> Verdict:
+        draws.append(arena.draws.random())
+        if not isinstance(arena, SandboxArena):
+            arena.ways.add("ranks")
+            return verdict(True, True, state="pass")
+        return verdict(True, False)
+
+    monkeypatch.setattr(marking, "run_check", check)
+    exercise, (need,) = marked(sandbox, tmp_path, TITLE + RIGHT)
+    assert (exercise.state, exercise.points, exercise.simulated.outcome, need.kind) == ("fail", 1.0, "differs", "differs")
+    assert exercise.mismatch == "In simulated time, with other draws: rank 1: expected 12, got 7"
+    assert draws[0] != draws[1] == draws[2]
 
 
 @pytest.mark.parametrize("source", [READS_THE_OTHERS, FORGES_ITS_RESULT], ids=["reads the others", "forges its result"])

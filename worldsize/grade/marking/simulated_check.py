@@ -25,7 +25,10 @@ class Checked:
 
 
 def confirmed(real: Checked, simulated: Verdict) -> Checked:
-    """The verdict of both: a property has its points where it held on real ranks and in simulated time."""
+    """The verdict of both: a property has its points where it held on real ranks and in simulated time.
+
+    `marking` asks real ranks once more, with the draws of simulated time, before it takes points away.
+    """
     first = real.verdict
     about = SimulatedRow(
         outcome="same" if _earned(first) == _earned(simulated) else "differs",
