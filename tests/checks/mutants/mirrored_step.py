@@ -139,5 +139,10 @@ answers.mistake("tensorflows_guess_of_the_batch",
     "3 examples", "mean of the replicas' means")
 answers.mistake("returns_nothing", {"return strategy": "strategy"},
     "expected the mean loss, got None (does the function return it?)")
-answers.mistake("returns_the_loss_without_penalties", {"return loss": "return loss - sum(model.losses) / replicas()"},
-    "The model's own penalties are left out")
+answers.mistake("returns_the_loss_without_penalties", {
+    "loss = tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()": """
+        own = tf.reduce_sum(per_example(model, x, y)) / count
+        loss = own + sum(model.losses) / replicas()
+    """,
+    "return loss": "return own",
+}, "The model's own penalties are left out")

@@ -104,13 +104,8 @@ answers.mistake("never_syncs", {"os.fsync(file.fileno())": ""},
 answers.mistake("syncs_what_is_not_flushed", {"file.flush()": ""},
     "the data got the file's name before they were on disk", "flush the file")
 answers.mistake("syncs_after_the_rename", {
-    """
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    """: """
-            os.replace(temporary, path)
-            os.fsync(file.fileno())
-    """,
+    "os.replace(temporary, path)": "",
+    "os.fsync(file.fileno())": "os.replace(temporary, path)\nos.fsync(file.fileno())",
 }, "the data got the file's name before they were on disk")
 answers.mistake("writes_in_the_systems_temporary_folder", {
     'temporary = path.with_name(path.name + ".tmp")': "",
