@@ -188,7 +188,7 @@ def test_a_check_that_the_grader_cannot_run_is_not_a_students_failure(monkeypatc
 
     monkeypatch.setattr(marking, "run_check", failing)
     with pytest.raises(type(error)):
-        marking._verdict(LABS[LAB].exercises[0], None, [])
+        marking._verdict(LABS[LAB].exercises[0], None)
 
 
 @pytest.mark.quick
@@ -198,7 +198,7 @@ def test_what_does_not_fit_into_the_worker_costs_its_exercise_as_a_crash(monkeyp
 
     monkeypatch.setattr(marking, "run_check", failing)
     arena = SimpleNamespace(incidents=[])
-    verdict = marking._verdict(LABS[LAB].exercises[0], arena, [])
+    verdict = marking._verdict(LABS[LAB].exercises[0], arena)
     assert (verdict.points, arena.incidents, "does not fit" in verdict.mismatch) == (0, ["crashed"], True)
 
 
