@@ -164,9 +164,10 @@ def everyone_owns_everything(fabric, x):
 answers.mistake("averages", {"return": "x /= n\nreturn"}, "This is the mean, not the sum")
 answers.mistake("sends_first_everywhere", {"handle = fabric.isend": "fabric.send", "handle.wait()": ""},
     "deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send)", "Receive before you wait")
-answers.mistake("listens_to_the_wrong_neighbour",
-    {"fabric.recv(landing, (rank - 1) % n)": "fabric.recv(landing, (rank + 1) % n)"},
-    "deadlock: rank 0 waits for 1 (recv)")
+answers.mistake("listens_to_the_wrong_neighbour", {
+    "fabric.recv(landing, (rank - 1) % n)": "fabric.recv(landing, (rank + 1) % n)",
+    "into += landing": "",
+}, "deadlock: rank 0 waits for 1 (recv)")
 answers.mistake("even_ranks_send_first", {
     """
         handle = fabric.isend(out, (rank + 1) % n)
