@@ -23,7 +23,8 @@ FILES = [*TEMPLATES, ROOT / "worldsize/pages/templates/style.css"]
 
 
 def verdict(**values: object) -> str:
-    return pages.render("verdict.html", **{"head": "x", "chip": "", "properties": (), "mismatch": "", "picture": "", **values})
+    plain = {"head": "x", "chip": "", "properties": (), "mismatch": "", "picture": "", "tried": ""}
+    return pages.render("verdict.html", **plain | values)
 
 
 def test_a_text_stays_text():
