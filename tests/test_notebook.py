@@ -95,8 +95,10 @@ def test_a_name_from_a_cell_that_is_not_handed_in_is_pointed_out(outputs):
     assert "NameError: name 'shift' is not defined" in said
 
 
-def test_the_right_answer_gets_every_point_in_one_line(outputs):
-    assert text(outputs[0]["check right"]).strip() == "✔ pass_right: 4 of 4 points"
+def test_the_right_answer_gets_every_point_in_one_line_and_its_small_print(outputs):
+    line, small_print = text(outputs[0]["check right"]).strip().splitlines()
+    assert line == "✔ pass_right: 4 of 4 points"
+    assert "in simulated time" in small_print
 
 
 def test_the_cell_of_the_exercise_is_checked_and_not_a_later_scratch(outputs):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
-import torch
 
 from tests.checks.mutants import ring_all_reduce, train_to_the_end
+from tests.support import slips
 from tests.support.answers import ANSWERS
 from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.confirming_arena import confirmed_check
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES
-from worldsize.errors import NotYet
 
 SEED = 7
 
@@ -52,27 +48,15 @@ def test_a_mistake_that_the_first_case_shows_takes_one_launch():
     assert (verdict.state, world_sizes) == ("fail", [3])
 
 
-def wrong_with_nine_ranks(fabric, x):
-    ring_all_reduce.the_usual_way(fabric, x)
-    if fabric.world_size == 9:
-        x += 1
-
-
 def test_a_mistake_in_a_later_case_is_seen_on_real_ranks_before_it_is_told():
-    verdict, world_sizes = confirmed(wrong_with_nine_ranks)
+    verdict, world_sizes = confirmed(slips.wrong_with_nine_ranks)
     assert world_sizes == [3, 9]
-    plain = run_check("ring_all_reduce", LaunchArena(seed=SEED), wrong_with_nine_ranks)
+    plain = run_check("ring_all_reduce", LaunchArena(seed=SEED), slips.wrong_with_nine_ranks)
     assert (verdict.state, verdict.points, verdict.mismatch) == (plain.state, plain.points, plain.mismatch)
 
 
-def kills_its_process_with_four_ranks(fabric, x):
-    ring_all_reduce.the_usual_way(fabric, x)
-    if fabric.world_size == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_what_ends_a_process_ends_no_notebook_and_is_told_as_on_real_ranks():
-    verdict, world_sizes = confirmed(kills_its_process_with_four_ranks)
+    verdict, world_sizes = confirmed(slips.kills_its_process_with_four_ranks)
     assert verdict.state == "fail" and "SIGKILL" in verdict.mismatch
     assert world_sizes == [3, 3, 4]  # it cannot be played, so every case is real
 
@@ -82,35 +66,13 @@ def test_memory_of_a_ranks_own_is_left_to_real_ranks():
     assert verdict.state == "fail" and verdict.tried is None
 
 
-def adds_up_what_comes_first(fabric, x):
-    """Right where messages come in the order of the ranks: the last one to come is taken for the last rank's."""
-    arrived = torch.empty_like(x)
-    if fabric.rank != 0:
-        fabric.send(x, to=0)
-        fabric.recv(x, frm=0)
-        return x
-    own = x.clone()
-    for source in range(1, fabric.world_size):
-        if fabric.recv(arrived) != source:
-            arrived.zero_()
-        own += arrived
-    x.copy_(own)
-    for worker in range(1, fabric.world_size):
-        fabric.send(x, to=worker)
-    return x
-
-
 def test_a_race_is_found_by_a_seeded_order_of_events():
-    verdict, _ = confirmed(adds_up_what_comes_first, "parameter_server")
+    verdict, _ = confirmed(slips.adds_up_what_comes_first, "parameter_server")
     assert verdict.state == "fail"
 
 
-def stub(fabric, x):
-    raise NotYet("Exercise 6.5")
-
-
 def test_a_stub_is_not_yet_after_one_launch():
-    verdict, world_sizes = confirmed(stub)
+    verdict, world_sizes = confirmed(slips.stub)
     assert (verdict.state, len(world_sizes)) == ("not yet", 1)
 
 

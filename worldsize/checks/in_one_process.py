@@ -49,6 +49,7 @@ class PlayedCase:
     driver: Callable | None = None
     interleaving: Interleaving | None = None
     limit_s: float = LIMIT_S
+    own_variables: bool = False  # each rank's function has variables of its own: none is shared
 
 
 def play(case: PlayedCase) -> ArenaResult:
@@ -56,20 +57,22 @@ def play(case: PlayedCase) -> ArenaResult:
     if threading.current_thread() is not threading.main_thread():
         raise NotPlayable("a time limit: the system's alarm reaches the main thread alone")
 
-    before = _shared_by_ranks(case.fn)
+    before = _shared_by_ranks(case)
     try:
         ended = _attempt(case, keeps_generators=False)
     except GeneratorsUsed:
         ended = _attempt(case, keeps_generators=True)
-    changed = [name for name, mark in _shared_by_ranks(case.fn).items() if before.get(name) != mark]
+    changed = [name for name, mark in _shared_by_ranks(case).items() if before.get(name) != mark]
     if changed:
         raise NotPlayable(f"processes of its own: it changes `{changed[0]}`, of which each rank should have a copy")
     return ended
 
 
-def _shared_by_ranks(fn: Callable) -> dict[str, Any]:
-    """A mark of every variable outside the function that it could change, by name."""
-    return {name: id(value) for name, value in reachable(fn).items()} | fingerprint(fn)
+def _shared_by_ranks(case: PlayedCase) -> dict[str, Any]:
+    """A mark of every variable outside the case's function that a rank could change for all, by name."""
+    if case.own_variables:
+        return {}
+    return {name: id(value) for name, value in reachable(case.fn).items()} | fingerprint(case.fn)
 
 
 def _attempt(case: PlayedCase, keeps_generators: bool) -> ArenaResult:

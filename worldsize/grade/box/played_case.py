@@ -57,6 +57,7 @@ def _case(job: dict, blob: bytes) -> PlayedCase:
         played=dict(enumerate(works)),  # a function of each rank's own cells
         interleaving=Interleaving(job["interleaving"]),
         limit_s=job["limit_s"],
+        own_variables=True,
     )
 
 
