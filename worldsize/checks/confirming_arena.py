@@ -68,7 +68,8 @@ class ConfirmingArena:
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         number, self._number = self._number, self._number + 1
-        one = self._told() if number or self._asked else None
+        real = 2 if len(inputs) == 1 else 1  # a process alone starts as soon as one in which all cases are played
+        one = self._told() if number >= real or self._asked else None
         if one is not None and number < len(one.results) and number != self._to_confirm:
             return one.results[number]
 
@@ -98,7 +99,7 @@ class ConfirmingArena:
         return replace(verdict, tried=Tried(found.cases, found.passes, tuple(self._confirmed)))
 
     def _told(self) -> SimulatedPass | None:
-        """The pass in simulated time; it is run when the first case has passed. Raises OtherDraws."""
+        """The pass in simulated time; it is run when the first cases have passed. Raises OtherDraws."""
         if not self._asked:
             self._asked = True
             self._simulated = simulate_check(self._exercise, self._functions, self._began_with)
