@@ -1,4 +1,5 @@
-"""What tests of grading share: an empty gradebook of nbgrader's, which takes seconds to make, and a bound against hangs."""
+"""What tests of grading share: an empty gradebook of nbgrader's, which takes seconds to make, a sandbox or a
+skip, and a bound against hangs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.nbgrader import database
 
 _HERE = Path(__file__).parent
@@ -19,6 +21,15 @@ def empty_gradebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with database.writing(path):
         pass
     return path
+
+
+@pytest.fixture
+def _sandboxed() -> None:
+    """Skip a test where this machine refuses a sandbox."""
+    try:
+        best_mode()
+    except NoSandbox as refused:
+        pytest.skip(str(refused))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -53,14 +53,6 @@ SOON_OVER = [case for case in CASES if case.states != ("timeout",) and case.name
 LIMITS = Limits(case_s=5, wall_s=60)
 
 
-@pytest.fixture
-def _sandboxed() -> None:
-    try:
-        bubblewrap.best_mode()
-    except NoSandbox as refused:
-        pytest.skip(str(refused))
-
-
 needs_sandbox = pytest.mark.usefixtures("_sandboxed")
 
 

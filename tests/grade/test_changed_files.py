@@ -10,7 +10,6 @@ import pytest
 
 from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, with_cell
 from tests.support.quick_desk import quick_desk
-from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import desk, submission
 from worldsize.grade.marking.batch import grade
@@ -21,14 +20,6 @@ from worldsize.grade.reports import csv_export
 
 LIMITS = Limits(case_s=5, wall_s=60, memory_bytes=1_500_000_000)
 GOOD = TITLE + RIGHT
-
-
-@pytest.fixture
-def _sandboxed() -> None:
-    try:
-        best_mode()
-    except NoSandbox as refused:
-        pytest.skip(str(refused))
 
 
 def hand_in(folder: Path, **sources: str) -> Path:

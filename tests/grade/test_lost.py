@@ -35,14 +35,6 @@ LIMITS = Limits(case_s=5, wall_s=60, memory_bytes=1_500_000_000)
 GOOD = TITLE + RIGHT
 
 
-@pytest.fixture
-def _sandboxed() -> None:
-    try:
-        best_mode()
-    except NoSandbox as refused:
-        pytest.skip(str(refused))
-
-
 needs_sandbox = pytest.mark.usefixtures("_sandboxed")
 
 

@@ -108,7 +108,7 @@ def limited(limit_s: float) -> Iterator[None]:
 
 
 def _imports(frame: FrameType | None, outside: FrameType) -> bool:
-    """Whether the code of `frame` runs because a module is being imported by what `outside` has called."""
+    """Tell whether the code of `frame` runs because a module is being imported by what `outside` has called."""
     while frame is not None and frame is not outside:
         if frame.f_code.co_filename == _IMPORTS:
             return True

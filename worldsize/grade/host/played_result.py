@@ -1,4 +1,4 @@
-"""What a sandbox tells of a case that it has played in simulated time, checked for size and form and taken for nothing more.
+"""Check the size and form of what a sandbox tells of a case that it has played in simulated time, and take it for no more.
 
 All of it, the record of messages too, was made beside a submission's code, which may have made it up. Left out: what it
 is worth (`marking.simulated_check`).

@@ -266,7 +266,7 @@ class SubmissionMarking:
         return tuple(found)
 
     def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> Checked:
-        """What the check says on real ranks, and, where that earned points by messages, in simulated time too."""
+        """Run the check on real ranks, and, where that earned points by messages, in simulated time too."""
         cells = self._cells(helped, exercise)
         draws = random.Random(derived(self._seed, exercise.id))
         arena = CountingArena(self._arena(cells, draws))

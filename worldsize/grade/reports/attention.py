@@ -114,7 +114,7 @@ def _simulated(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
 
 
 def two_verdicts(exercise: ExerciseRow) -> str:
-    """What real ranks and simulated time had to say of an exercise, for a person."""
+    """Tell a person what real ranks and simulated time had to say of an exercise."""
     about = exercise.simulated
     if about.outcome != "differs":
         return f"{exercise.title}: no verdict in simulated time ({_first_line(about.said)})"
