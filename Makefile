@@ -21,6 +21,9 @@ TRY_SMALL = $(if $(TORCH),,$(and $(filter Linux,$(shell uname)),$(if $(MAY_USE_C
 # those that look at executed notebooks stay last
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
+# else each of their processes that imports numpy spins for a tenth of a second: its other threads wait for work so
+ONE_THREAD := OPENBLAS_NUM_THREADS=1
+
 PY := $(VENV)/bin/python
 # nbgrader starts programs of the virtual environment by name
 RUN := PATH="$(abspath $(VENV))/bin:$$PATH"
@@ -30,6 +33,8 @@ HEADLESSLY := $(filter-out 0,$(HEADLESS))
 # Jupyter refuses to start as root, as one is in many containers, unless it is told so
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# where it is set, each of a suite's hundreds of processes compiles the package anew
+unexport PYTHONDONTWRITEBYTECODE
 
 define no_python
 { printf '%s\n' "World Size needs Python 3.11, 3.12 or 3.13 with its venv module." \
@@ -71,14 +76,14 @@ known-lab:
 setup: $(VENV)/.lab
 
 test: $(VENV)/.dev
-	$(RUN) pytest $(SIDE_BY_SIDE) --durations=20 $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest $(SIDE_BY_SIDE) --durations=20 $(ARGS)
 
 quick: $(VENV)/.dev
-	$(RUN) pytest -m quick $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest -m quick $(ARGS)
 
 # PART=answers|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
 soak: $(VENV)/.dev
-	$(RUN) pytest -m soak $(if $(PART),--part $(PART)) --durations=20 $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part $(PART)) --durations=20 $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)

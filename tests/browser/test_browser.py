@@ -112,7 +112,7 @@ def test_of_a_live_view_the_saved_notebook_holds_the_picture_and_the_table_alone
     assert kinds == [["text/html", "text/plain"]]
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("theme", ["JupyterLab Dark", pytest.param("JupyterLab Light", marks=SOAK)])
 def test_the_step_throughs_can_be_read_in_both_themes(ran, theme):
     ran.tab.theme(theme)
     for index, name in enumerate(("star", "ring")):
@@ -142,6 +142,7 @@ def test_the_stop_button_ends_a_long_launch_and_the_kernel_answers(ran, another_
     assert tab.errors == [] and tab.page.locator(".ws-live").count() == 0
 
 
+@pytest.mark.soak
 def test_after_a_restart_and_a_reopening_every_figure_shows_and_steps(ran, another_tab):
     ran.tab.restart_kernel()
     tab = another_tab(ran.server.notebook_url(ran.path.name))

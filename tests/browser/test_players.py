@@ -171,8 +171,10 @@ def test_in_lab_a_race_is_played_once_reopened_by_a_kernel_that_knows_nothing_of
 
 # the step-through
 
+OTHERS = [("star", STAR), ("pipeline", RING), ("tree", STAR)]
 
-@pytest.mark.parametrize(("layout", "of"), [("star", STAR), ("ring", RING), ("pipeline", RING), ("tree", STAR)])
+
+@pytest.mark.parametrize(("layout", "of"), [("ring", RING), *(pytest.param(*one, marks=pytest.mark.soak) for one in OTHERS)])
 def test_a_step_through_has_no_small_text_and_fits_the_page(plain_tab, layout, of):
     found = {}
     for width in WIDTHS:

@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.support.lab_page import LabTab
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(200)]
 
 TURNED = """\
 from worldsize.figures.base import notice

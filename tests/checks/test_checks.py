@@ -16,6 +16,7 @@ from tests.checks.mutants import Answers, says
 from tests.support.answers import ANSWERS, FOLDER
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
+from worldsize.checks.confirming_arena import confirmed_check
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, inputs_for
@@ -74,7 +75,8 @@ def _right(most: int | None = None) -> list[object]:
 def played(exercise: str, fn: Callable) -> Verdict | None:
     """The verdict in simulated time; None where the answer needs real processes."""
     try:
-        return run_check(exercise, SimulatedArena(seed=SEED), fn)
+        limit = {"limit_s": 1.0} if fn.__name__ == "never_ends" else {}  # it takes all of it
+        return run_check(exercise, SimulatedArena(seed=SEED, **limit), fn)
     except NotPlayable:
         return None
 
@@ -134,6 +136,14 @@ def test_a_wrong_answer_fails_on_real_ranks_as_in_simulated_time(arena, exercise
     assert simulated is None or fn in BY_EXERCISE[exercise].chance or compared(verdict) == compared(simulated)
 
 
+@pytest.mark.parametrize(("exercise", "fn"), _right(most=1))
+def test_a_right_answer_earns_every_point_in_a_notebook(arena, exercise, fn):
+    """On real ranks in the first case and in one more, and in simulated time in all."""
+    verdict = confirmed_check(exercise, fn, launches=arena)
+    assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize(("exercise", "fn"), _right(most=1))
 def test_a_right_answer_earns_every_point_on_real_ranks(arena, exercise, fn):
     verdict = run_check(exercise, arena, fn)

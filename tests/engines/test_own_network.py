@@ -253,11 +253,9 @@ def skip_where_refused(prefix: list[str]) -> None:
         pytest.skip(f"this machine cannot be made to refuse namespaces: {tried.stderr.strip()}")
 
 
-IN_SOAK = "one whose user it may not say"
-
-
 @OWN
-@pytest.mark.parametrize("how", [pytest.param(how, marks=pytest.mark.soak) if how == IN_SOAK else how for how in REFUSING])
+@pytest.mark.soak
+@pytest.mark.parametrize("how", REFUSING)
 def test_where_the_system_refuses_it_a_launch_works_on_the_machines_network_and_says_why(how, tmp_path):
     prefix, reason = REFUSING[how]
     skip_where_refused(prefix)

@@ -44,6 +44,7 @@ def test_data_parallel_without_gpus_passes_through():
     assert (found["cards"], found["copies"]) == (0, [])
 
 
+@pytest.mark.soak
 def test_a_deep_resnet_is_timed_and_learns():
     (found,) = run(gpu_work.images_per_second, 1, "cpu", 101, 4, 8, 28, 4)
     assert found["images_per_s"] > 0

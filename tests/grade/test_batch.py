@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
@@ -195,8 +196,8 @@ def many(folder: Path, count: int, cases: list[Case] = SOON_OVER) -> Path:
     return folder
 
 
-def start(folder: Path, out: Path) -> subprocess.Popen:
-    words = ["grade", str(folder), "--out", str(out), "--jobs", "2", "--seed", str(SEED), "--course", str(ROOT)]
+def start(folder: Path, out: Path, jobs: int) -> subprocess.Popen:
+    words = ["grade", str(folder), "--out", str(out), "--jobs", str(jobs), "--seed", str(SEED), "--course", str(ROOT)]
     return subprocess.Popen(
         [sys.executable, "-m", "worldsize.cli", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -250,11 +251,11 @@ class Kill:
         return bool(victims)
 
 
-def one_run(folder: Path, out: Path, targets: list[str], chance: random.Random) -> tuple[list[str], bool]:
+def one_run(folder: Path, out: Path, targets: list[str], chance: random.Random, jobs: int) -> tuple[list[str], bool]:
     """A grading with the first of these kills, until one ends it: which there were, and whether it came to its own end."""
     struck: list[str] = []
     tree: list[psutil.Process] = []
-    grader = start(folder, out)
+    grader = start(folder, out, jobs)
     while len(struck) < len(targets) and set(struck) <= {"worker"}:
         target = targets[len(struck)]
         kill = Kill(target, grader, out, chance)
@@ -270,21 +271,23 @@ def one_run(folder: Path, out: Path, targets: list[str], chance: random.Random) 
     return struck, whole
 
 
-def kill_and_go_on(folder: Path, out: Path, targets: list[str], chance: random.Random) -> None:
+def kill_and_go_on(folder: Path, out: Path, targets: list[str], chance: random.Random, jobs: int) -> None:
     """Grade with these kills, and then to the end; what had its row at a kill keeps it as it is."""
     while targets:
         before = kept(out)
-        struck, whole = one_run(folder, out, targets, chance)
+        struck, whole = one_run(folder, out, targets, chance, jobs)
         targets = targets[len(struck) :]
         after = kept(out)
         assert {name: after[name] for name in before} == before, "a row was made twice"
         if whole and targets:
             shutil.rmtree(out)  # it came to its end: begin anew
-    assert start(folder, out).wait(_HANG_S) == 0
+    assert start(folder, out, jobs).wait(_HANG_S) == 0
 
 
-def as_undisturbed(folder: Path, out: Path, undisturbed: list[GradeRow], targets: list[str], chance: random.Random) -> None:
-    kill_and_go_on(folder, out, targets, chance)
+def as_undisturbed(
+    folder: Path, out: Path, undisturbed: Sequence[GradeRow], targets: list[str], chance: random.Random, jobs: int = 2
+) -> None:
+    kill_and_go_on(folder, out, targets, chance, jobs)
     found = tuple(row.read_all(out))
     assert results(found) == results(undisturbed)
     assert [p.name for p in (out / "rows").iterdir() if p.suffix != ".json"] == []
@@ -293,7 +296,7 @@ def as_undisturbed(folder: Path, out: Path, undisturbed: list[GradeRow], targets
 def test_kills_of_a_worker_and_of_the_grader_change_nothing(tmp_path, sandbox):
     folder = many(tmp_path / "submitted", 4, [case for case in CASES if case.name in OF_EACH_STATE])
     undisturbed = [mark_here(sandbox, path, LAB, path.parent.name) for path in sorted(folder.rglob("*.ipynb"))]
-    as_undisturbed(folder, tmp_path / "killed", undisturbed, ["worker", "grader"], random.Random(3))
+    as_undisturbed(folder, tmp_path / "killed", undisturbed, ["worker", "grader"], random.Random(3), jobs=1)
 
 
 @needs_sandbox
@@ -349,6 +352,7 @@ def test_an_unsafe_row_is_graded_again_with_a_sandbox(tmp_path, desk):
     assert (again.graded, again.rows[0].unsafe) == (1, False)
 
 
+@pytest.mark.soak
 def test_where_ranks_cannot_have_walls_of_their_own_each_gets_a_fresh_sandbox(tmp_path, sandbox):
     wrong = with_cell(TITLE + RIGHT.replace("return received", "return x"))
     path = hand_in(tmp_path / "submitted", anna=wrong) / "anna" / f"{LAB}.ipynb"

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
+from tests.checks.mutants import says
 from tests.support.answers import ANSWERS
 from tests.support.sandboxed_answers import cells_of
 from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
-from worldsize.checks.in_one_process import NotPlayable
-from worldsize.checks.simulated_arena import SimulatedArena
+from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
 from worldsize.checks.verdict import Verdict
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Meter
@@ -38,14 +38,20 @@ WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
 FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
 
 
-def _agreeing(sampled: bool) -> list:
-    """(exercise, function) of every answer, right, odd or wrong; or one wrong one of each exercise, never the same place."""
+def _wrong(played: bool) -> list:
+    """(exercise, function, words) of one wrong answer of each exercise, never the same place, that can be `played` or not."""
     rows = []
     for number, answers in enumerate(ANSWERS):
-        wrong = [row[0] for row in answers.wrong]
-        functions = [wrong[number % len(wrong)]] if sampled else [*answers.right, *wrong]
-        rows += [pytest.param(answers.exercise, fn, id=f"{answers.exercise}-{fn.__name__}") for fn in functions]
+        fn, words, _ = answers.wrong[number % len(answers.wrong)]
+        if (answers.exercise not in NEEDS_PROCESSES) == played:
+            rows.append(pytest.param(answers.exercise, fn, words, id=f"{answers.exercise}-{fn.__name__}"))
     return rows
+
+
+def _every() -> list:
+    """(exercise, function) of every answer, right, odd or wrong."""
+    both = [(a.exercise, fn) for a in ANSWERS for fn in (*a.right, *(row[0] for row in a.wrong))]
+    return [pytest.param(exercise, fn, id=f"{exercise}-{fn.__name__}") for exercise, fn in both]
 
 
 def words(verdict) -> list[str]:
@@ -61,12 +67,9 @@ def on_real_ranks(exercise, fn, limits) -> Verdict:
     return run_check(exercise, LaunchArena(limits.case_s, 2 * limits.case_s, SEED), fn)
 
 
-def in_the_notebook(exercise, fn, limits) -> Verdict:
-    """In simulated time where that can be, which the tests of the checks hold to real ranks."""
-    try:
-        return run_check(exercise, SimulatedArena(SEED, limit_s=limits.case_s), fn)
-    except NotPlayable:
-        return on_real_ranks(exercise, fn, limits)
+def in_simulated_time(exercise, fn, limits) -> Verdict:
+    """As on real ranks: the tests of the checks hold the two together."""
+    return run_check(exercise, SimulatedArena(SEED, limit_s=limits.case_s), fn)
 
 
 def agree(sandbox, exercise, fn, of_notebook) -> None:
@@ -78,12 +81,19 @@ def agree(sandbox, exercise, fn, of_notebook) -> None:
         assert words(notebook) == words(grade)
 
 
-@pytest.mark.parametrize(("exercise", "fn"), _agreeing(sampled=True))
-def test_an_answer_gets_the_same_verdict_in_the_notebook_and_in_a_grade(sandbox, exercise, fn):
-    agree(sandbox, exercise, fn, in_the_notebook)
+@pytest.mark.parametrize(("exercise", "fn", "_"), _wrong(played=True))
+def test_a_wrong_answer_gets_the_same_verdict_in_the_notebook_and_in_a_grade(sandbox, exercise, fn, _):
+    agree(sandbox, exercise, fn, in_simulated_time)
+
+
+@pytest.mark.parametrize(("exercise", "fn", "words"), _wrong(played=False))
+def test_a_wrong_answer_that_needs_processes_fails_in_a_grade_with_words_that_name_the_mistake(sandbox, exercise, fn, words):
+    verdict = verdict_on(sandbox, exercise, fn)
+    assert verdict.state == "fail"
+    assert all(says(verdict.mismatch, one) for one in words), verdict.mismatch
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("exercise", "fn"), _agreeing(sampled=False))
+@pytest.mark.parametrize(("exercise", "fn"), _every())
 def test_every_answer_gets_the_same_verdict_in_the_notebook_and_in_a_grade(sandbox, exercise, fn):
     agree(sandbox, exercise, fn, on_real_ranks)

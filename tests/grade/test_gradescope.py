@@ -209,6 +209,7 @@ def no_sandbox(tmp_path: Path) -> str:
     return str(tmp_path / "bin")
 
 
+@pytest.mark.soak  # the usual run has an unsafe grading in test_batch
 def test_without_a_sandbox_and_unsafe_asked_for_the_result_says_so(home, tmp_path, no_sandbox):
     plain = BY_NAME["the_plain_answer"]
     found, said = container(tmp_path / "autograder", home, plain.make, "--unsafe", PATH=no_sandbox)
@@ -233,6 +234,7 @@ def test_without_a_sandbox_nothing_is_graded_and_a_result_says_so(home, tmp_path
     assert ("No permissions" if bwrap else "expected bubblewrap") in said and "bubblewrap" not in found["output"]
 
 
+@pytest.mark.soak
 def test_where_root_may_not_make_a_sandbox_an_ordinary_user_grades(home, results, tmp_path):
     """As in a container that drops CAP_SYS_ADMIN and lets users have namespaces of their own."""
     readable = all(path.stat().st_mode & 0o005 == 0o005 for path in (Path(sys.base_prefix), *Path(sys.base_prefix).parents))

@@ -20,10 +20,8 @@ pytestmark = pytest.mark.timeout(900)
 BY_NAME = {one.name: one for one in SUBMISSIONS}
 # each goes another way through what gathers and repairs cells; the soak has all of them
 USUAL = [
-    "style_class_with_methods", "style_calls_at_the_end", "style_time_magic",
-    "helper_of_a_helper", "helper_beside_one_that_fails", "import_in_try", "constant_expression", "ring_helper_on_set_up",
-    "split_in_the_function_both", "split_after_a_helper_second", "cells_in_another_order", "a_scratch_copy_above",
-    "saved_by_colab_without_nbgrader", "saved_in_format_3", "saved_without_escapes",
+    "style_class_with_methods", "style_time_magic", "helper_beside_one_that_fails", "import_in_try", "ring_helper_on_set_up",
+    "split_after_a_helper_second", "cells_in_another_order", "saved_by_colab_without_nbgrader", "saved_in_format_3",
 ]  # fmt: skip
 
 

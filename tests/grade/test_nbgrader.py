@@ -392,6 +392,7 @@ def formgrader(empty_gradebook: Path, tmp_path_factory: pytest.TempPathFactory) 
         server.wait(_HANG_S)
 
 
+@pytest.mark.soak
 def test_formgrader_lists_the_assignment_and_its_scores(formgrader):
     ask, _ = formgrader
     assert "Manual Grading" in ask("gradebook")
@@ -400,6 +401,7 @@ def test_formgrader_lists_the_assignment_and_its_scores(formgrader):
     assert found == {"anna": (2.5, False), "ben": (2.5, True)}
 
 
+@pytest.mark.soak
 def test_formgrader_shows_a_students_cells_as_text_and_none_of_their_html(formgrader):
     ask, _ = formgrader
     (notebook,) = json.loads(ask(f"api/submitted_notebooks/{RING}/{RING}"))

@@ -165,6 +165,7 @@ def test_the_command_writes_the_page_and_says_the_most_alike(handed_in, tmp_path
     assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.soak
 @pytest.mark.browser
 def test_a_browser_shows_the_page_in_light_and_dark_and_its_policy_stops_nothing_of_it(found, tmp_path):
     from playwright.sync_api import sync_playwright

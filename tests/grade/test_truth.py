@@ -282,8 +282,8 @@ def arena_of(sandbox, source: str) -> SandboxArena:
     return SandboxArena(sandbox, Meter(sandbox.limits), [["Exercise 1.1", source]], 1, random.Random(7))
 
 
-# one that looks for an answer, one for the inputs of others, one that makes up when it worked, one that forges a driver
-USUAL = (LOOKS_FOR_THE_STEPS, NORMALISES_WITH_THE_REFERENCE, BOOKS_ITS_WORK_AHEAD, SAYS_THAT_NOTHING_MOVES)
+# one that looks for an answer, one for the inputs of others, one that forges a driver
+USUAL = (LOOKS_FOR_THE_STEPS, NORMALISES_WITH_THE_REFERENCE, SAYS_THAT_NOTHING_MOVES)
 
 
 def _cheats() -> list[object]:

@@ -85,6 +85,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, GradeRo
     return {row.student: row for row in rows}, largest
 
 
+@pytest.mark.soak
 def test_no_submission_makes_a_worker_large(crowded):
     rows, largest = crowded
     assert largest.keys() == rows.keys() and max(largest.values()) < 512_000_000, largest
@@ -92,10 +93,12 @@ def test_no_submission_makes_a_worker_large(crowded):
     assert "lost" not in {row.state for row in rows.values()}, rows
 
 
+@pytest.mark.soak
 def test_an_honest_submission_after_them_earns_its_points(crowded):
     assert crowded[0]["zoe"].points == 4
 
 
+@pytest.mark.soak
 def test_a_rank_may_hold_more_than_its_worker(crowded):
     assert crowded[0]["yves"].points == 4
 

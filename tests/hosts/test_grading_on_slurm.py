@@ -58,6 +58,7 @@ def results(found: tuple[GradeRow, ...]) -> list[tuple]:
     return [row.result for row in found]
 
 
+@pytest.mark.soak
 def test_two_nodes_say_what_one_machine_says(in_slurm, tmp_path):
     folder = submitted(tmp_path / "submitted", 2 * grading._LEAST_ROWS)
     done = grading.grade_on_slurm(folder, tmp_path / "out", ONE_A_NODE, ROOT, SEED, jobs=1)

@@ -19,7 +19,7 @@ from tests.support.notebook_runs import RUN_TIMEOUT_S, Execute, each_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)]
 
-RICH = ("06", "09", "12")
+RICH = ("12",)
 # one lab after the other, each with its page open once for all tests
 every_lab = each_run("quick", "solution", labs=RICH, scope="module")
 WIDTHS_PX = [1440, 1100, 700]

@@ -24,7 +24,7 @@ from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES
 from worldsize.authoring.site import pages
 from worldsize.authoring.site.build import build_site, glossary_terms
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 300)]
+pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 300)]
 
 LAB = SOURCES[0]
 SOME = ["index", "labs/index", f"labs/{LAB.stem}", "glossary", "support", "papers", "instructors", "api/launch", "search"]

@@ -67,6 +67,7 @@ def test_a_rank_of_10000_takes_less_than_20_seconds_of_a_core_and_2_gb():
     assert seconds < 20 and size_bytes < 2e9, f"{seconds:.1f} s of a core, {size_bytes / 1e9:.2f} GB"
 
 
+@pytest.mark.soak
 def test_fully_shard_cuts_along_the_first_dimension_so_a_rank_holds_a_row_of_each_weight(rank_37):
     assert [held.local for held in rank_37.parameters] == [(1, WIDTH), (1,), (1, 4 * WIDTH), (1,)]
     assert [held.whole for held in rank_37.parameters] == [
@@ -74,6 +75,7 @@ def test_fully_shard_cuts_along_the_first_dimension_so_a_rank_holds_a_row_of_eac
     ]  # fmt: skip
 
 
+@pytest.mark.soak
 def test_it_holds_more_than_an_even_share_where_rows_are_fewer_than_ranks(rank_37):
     even = sum(p.numel() for p in build().parameters()) / RANKS
     assert rank_37.elements > 10 * even
@@ -106,12 +108,14 @@ def test_a_whole_layer_is_on_the_rank_at_the_peak(on_4):
     assert on_4.peak_bytes > on_4.parameter_bytes + 4 * WIDTH * 4 * WIDTH
 
 
+@pytest.mark.soak
 def test_tensor_parallel_cuts_columns_then_rows(tensor_parallel_8):
     assert [held.local for held in tensor_parallel_8.parameters] == [
         (WIDTH // 2, WIDTH), (WIDTH // 2,), (WIDTH, WIDTH // 2), (WIDTH,),
     ]  # fmt: skip
 
 
+@pytest.mark.soak
 def test_tensor_parallel_adds_up_an_activation_forwards(tensor_parallel_8):
     assert [(c.op, c.input_bytes) for c in tensor_parallel_8.collectives] == [("all_reduce", example().nbytes)]
 

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from tests.support.lab_functions import lab_functions
 from worldsize.formulas import sharding
 from worldsize.launch import launch
-from worldsize.pytorch.fsdp_over_fabric import sharded_stack
 from worldsize.pytorch.live_bytes import LiveBytes
 from worldsize.simulate import simulate
 
@@ -25,7 +24,7 @@ LAYERS = (10, 24, 17, 24, 6)  # widths; neither divides by all worlds
 
 
 def lab():
-    return lab_functions("12_sharding.py")
+    return lab_functions("12_sharding.ipynb")
 
 
 def drawn(*shapes, seed=0):
@@ -235,6 +234,9 @@ def test_in_stage_3_a_working_rank_holds_its_parts_and_two_whole_layers(held):
 
 
 def train_under_fsdp(fabric, ahead):
+    # here, because its import takes each rank of this file a second
+    from worldsize.pytorch.fsdp_over_fabric import sharded_stack
+
     dist.init_process_group("gloo")
     weights = [w.float() for w in drawn(*[(8, 8)] * 4, seed=9)]
     model = sharded_stack(fabric, weights, 0.0, ahead)

@@ -353,7 +353,7 @@ from pathlib import Path
 from tests.support.lab_functions import lab_functions
 from worldsize.links import Link
 from worldsize.simulate import simulate
-ring = lab_functions("06_ring_all_reduce.py").ring_all_reduce
+ring = lab_functions("06_ring_all_reduce.ipynb").ring_all_reduce
 torch.set_num_threads(1)
 n = int(sys.argv[1])
 began_s = time.process_time()

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from worldsize.authoring import build
 from worldsize.lab.graded_cells import SETUP
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @functools.cache
 def lab_functions(source: str) -> SimpleNamespace:
-    """The names that `solutions/<source>` defines in its set-up cells and exercises."""
-    notebook = json.loads(build.notebooks(ROOT / "solutions" / source)[0])
+    """The names that a notebook of `solutions/` defines in its set-up cells and exercises."""
+    notebook = json.loads((ROOT / "solutions" / source).read_text())
     names: dict = {"__name__": f"cells of {source}"}
     for cell in notebook["cells"]:
         code = "".join(cell["source"])

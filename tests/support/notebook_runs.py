@@ -35,8 +35,10 @@ EXECUTED = ROOT / "build" / "executed"  # full runs, for `worldsize site`
 Asked = tuple[Path, str]  # a source and a kind
 Execute = Callable[[Path, str], HeadlessRun]
 
-# as shipped in `make test`: one of the first hour, one of PyTorch, one of TensorFlow
-SHIPPED = ("00", "06", "07")
+# in `make test`: the first lab, as solved and as shipped, and others of each engine, fabric and kind of picture. A quick run
+# takes some 30 s of a core, so all of them would take more than half of the ten minutes; `make soak PART=labs` has them
+QUICKLY = ("00", "03", "06", "07", "12")
+SHIPPED = ("00", "06")
 
 built = functools.cache(build.notebooks)  # half a second each, and every test asks
 
@@ -44,7 +46,7 @@ built = functools.cache(build.notebooks)  # half a second each, and every test a
 def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -> pytest.MarkDecorator:
     """Parametrize a test with `source` and `kind`, one item for each run of these kinds.
 
-    Full solutions are the soak's, and so are labs as shipped but for a few. `labs`: the numbers of those whose quick runs are
+    Full solutions are the soak's, and so are the others but for a few. `labs`: the numbers of those whose quick runs are
     looked at, else all.
     """
     rows = []
@@ -53,7 +55,7 @@ def each_run(*kinds: str, labs: tuple[str, ...] = (), scope: str = "function") -
             lab, marks = source.stem[:2], []
             if kind == "quick" and labs and lab not in labs:
                 continue
-            if kind == "solution" or (kind == "lab" and lab not in SHIPPED):
+            if kind == "solution" or lab not in {"quick": QUICKLY, "lab": SHIPPED}[kind]:
                 marks.append(pytest.mark.soak)
             elif kind == "quick" and lab == "00":
                 marks.append(pytest.mark.quick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.support.answers import FOLDER
@@ -10,13 +11,13 @@ from worldsize.grade.host.arena import Cells
 # The package `mutants`, made of its sources, in a sandbox that has no tests to import.
 MUTANTS = "tests.checks.mutants"
 PACKAGES = ("tests", "tests.checks", MUTANTS)
-TEXTS = {name: "" for name in PACKAGES}
-TEXTS |= {f"{MUTANTS}.{path.stem}".removesuffix(".__init__"): path.read_text() for path in FOLDER.glob("*.py")}
-PACKAGE = f"""
+SOURCES = {path.stem: path.read_text() for path in FOLDER.glob("*.py")}
+IMPORTED = re.compile(rf"^from {re.escape(MUTANTS)}(?:\.(\w+))? import (.*)", re.MULTILINE)
+PACKAGE = """
 import sys
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-SOURCES, PACKAGES = {TEXTS!r}, {PACKAGES!r}
+SOURCES, PACKAGES = {texts!r}, {packages!r}
 
 class Sources(MetaPathFinder, InspectLoader):
     def find_spec(self, name, path=None, target=None):
@@ -38,4 +39,18 @@ answer = [fn for fn in (*answers.right, *(row[0] for row in answers.wrong)) if f
 def cells_of(answer: Callable) -> Cells:
     """Return the cells that make this answer, under the name `answer`."""
     module = answer.__module__.rpartition(".")[2]
-    return [["Set-up 1", PACKAGE], ["Exercise 1.1", PICK.format(module=module, name=answer.__name__)]]
+    texts = {name: "" for name in PACKAGES} | {MUTANTS: SOURCES["__init__"]}
+    texts |= {f"{MUTANTS}.{name}": SOURCES[name] for name in _with_imported(module)}
+    pick = PICK.format(module=module, name=answer.__name__)
+    return [["Set-up 1", PACKAGE.format(texts=texts, packages=PACKAGES)], ["Exercise 1.1", pick]]
+
+
+def _with_imported(module: str) -> set[str]:
+    """Return the names of this module and of those that it takes from, for a rank reads no more than its answer needs."""
+    found, ahead = set(), {module}
+    while ahead:
+        found |= ahead
+        rows = [row for name in ahead for row in IMPORTED.findall(SOURCES[name])]
+        named = {name for taken, names in rows for name in ([taken] if taken else re.findall(r"\w+", names))}
+        ahead = {name for name in named if name in SOURCES} - found
+    return found

@@ -132,11 +132,25 @@ def _room(folder: Path, path: Path) -> Path:
 
 def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None) -> nbformat.NotebookNode:
     import papermill
+    from papermill.engines import NBClientEngine, papermill_engines
 
+    class SavesAtTheEnd(NBClientEngine):
+        """Papermill writes the whole notebook before and after each cell, a tenth of a lab's run; once is enough."""
+
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> None:
+            path, nb_man.output_path = nb_man.output_path, None
+            try:
+                super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
+            finally:
+                nb_man.output_path = path  # where papermill writes it next, however the run ended
+
+    papermill_engines.register("worldsize", SavesAtTheEnd)
     return papermill.execute_notebook(
         watch.path,
         out,
         parameters=parameters,
+        engine_name="worldsize",
         kernel_name="python3",
         language="python",
         progress_bar=False,

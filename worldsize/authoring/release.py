@@ -27,6 +27,7 @@ PATTERNS = (
     *("worldsize/**/*.html", "worldsize/**/*.css"),
     *("datasets/*.npz", "datasets/*.csv", "datasets/*.LICENSE", "datasets/*.json"),
 )
+Three = tuple[str, str, str]  # lines that follow each other
 TOP = "worldsize"  # the folder that the zip unpacks to
 MIN_LEAK_CHARACTERS = 13
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the first that a zip can say
@@ -42,7 +43,7 @@ def release(root: Path, out: Path) -> list[str]:
     Returns the names in it. Raises Refused, OSError.
     """
     files = bundle_files(root)
-    package = {path: _lines(path) for path in files if path.suffix == ".py"}
+    package = {path: set(_threes(_lines(path))) for path in files if path.suffix == ".py"}
 
     wrong = stale(root)
     for source in sorted((root / "solutions").glob("*.py")):
@@ -111,31 +112,29 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
     return said
 
 
-def _given_away(root: Path, source: Path, package: dict[Path, list[str]]) -> list[str]:
-    """What the bundle would tell of the answers of one lab; `package` has the lines of its modules."""
+def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> list[str]:
+    """What the bundle would tell of the answers of one lab; `package` has the lines of its modules, by threes."""
     answers, given = answer_lines(source), given_lines(source)
     lab = root / "labs" / f"{source.stem}.ipynb"
     notebook = nbformat.read(lab, nbformat.NO_CONVERT)
     said = [f"{lab.name}: {words}" for words in leaks(notebook, answers, given)]
 
-    for path, lines in package.items():
-        for name, answer in answers.items():
-            if _holds(lines, answer, given):
-                said.append(f"{path}: the answer to {name}")
+    secrets = {name: _secret_threes(answer, given) for name, answer in answers.items()}
+    for path, threes in package.items():
+        said += [f"{path}: the answer to {name}" for name, secret in secrets.items() if not threes.isdisjoint(secret)]
     return said
 
 
-def _holds(lines: list[str], answer: list[str], given: list[str]) -> bool:
-    """Whether three lines of an answer, none of them short or given, follow each other here too.
+def _secret_threes(answer: list[str], given: list[str]) -> set[Three]:
+    """Where three lines of an answer, none of them short or given, follow each other.
 
     Two would be said of every loop that waits for handles.
     """
     secret = set(_secret(answer, given))
-    both = set(_threes(lines)).intersection(_threes([*map(_squeezed, answer)]))
-    return any(map(secret.issuperset, both))
+    return {three for three in _threes([*map(_squeezed, answer)]) if secret.issuperset(three)}
 
 
-def _threes(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+def _threes(lines: list[str]) -> Iterator[Three]:
     return zip(lines, lines[1:], lines[2:], strict=False)
 
 

@@ -25,7 +25,8 @@ _PRELOAD = {
 
 def start(framework: Framework) -> None:
     """Start this process's fork server, and return at once while it imports `framework`."""
-    modules = ["worldsize.engines.ranks.rank", *_PRELOAD[framework], "worldsize.engines.late_imports"]
+    early, late = "worldsize.engines.early_imports", "worldsize.engines.late_imports"
+    modules = [early, "worldsize.engines.ranks.rank", *_PRELOAD[framework], late]
     multiprocessing.set_forkserver_preload(modules)
     resource_tracker.ensure_running()
     forkserver.ensure_running()

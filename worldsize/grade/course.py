@@ -17,6 +17,7 @@ import worldsize
 from worldsize.checks import CHECKS
 from worldsize.titles import title_of
 
+_TRAINS_WITH = ("torch.optim",)
 _MARKER = re.compile(r"^\s*### (BEGIN|END) SOLUTION\s*$\n?", re.MULTILINE)
 
 
@@ -35,7 +36,7 @@ class Exercise:
 
 @dataclass(frozen=True)
 class CourseLab:
-    """One lab of the release. `modules` are what its set-up cells import."""
+    """One lab of the release. `modules` are what its set-up cells import, and torch.optim where the lab trains."""
 
     stem: str  # "06_ring_all_reduce"
     setups: tuple[str, ...]
@@ -123,7 +124,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
         stem=path.stem,
         setups=setups,
         exercises=tuple(exercises),
-        modules=tuple(_imports(setups)),
+        modules=(*_imports(setups), *_TRAINS_WITH * any(map(_trains, references.values()))),
         heading=heading[1] if heading else "",
     )
 
@@ -167,6 +168,10 @@ def _imports(sources: tuple[str, ...]) -> list[str]:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 found.update([node.module, *filter(_is_module, names)])
     return sorted(found - {"worldsize", "worldsize.notebook"})
+
+
+def _trains(source: str) -> bool:
+    return "optim." in source or ".backward(" in source
 
 
 def _is_module(name: str) -> bool:

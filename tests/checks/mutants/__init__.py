@@ -95,6 +95,7 @@ def _file_of(module: str, name: str) -> str:
     return f"<{module}.{name}>"
 
 
+@lru_cache  # every rank imports its answer's module, and most edits are of one function
 def _source(fn: Callable) -> str:
     """Return a function's source without its decorators, wherever its module's loader has it from."""
     file = fn.__code__.co_filename
@@ -117,8 +118,10 @@ def _replaced(source: str, old: str, new: str) -> str:
     if old == new:
         raise ValueError(f"replaces {old!r} by itself")
 
-    places = [match.start() for match in re.finditer(re.escape(old.partition("\n")[0]), source)]
-    places = [place for place in places if source.startswith(_set_in(old, source, place), place)]
+    first, places, place = old.partition("\n")[0], [], -1
+    while (place := source.find(first, place + 1)) >= 0:
+        if source.startswith(_set_in(old, source, place), place):
+            places.append(place)
     if len(places) != 1:
         raise ValueError(f"expected once in its source, found {len(places)} times: {old!r}")
 
