@@ -21,8 +21,8 @@ TRY_SMALL = $(if $(TORCH),,$(and $(filter Linux,$(shell uname)),$(if $(MAY_USE_C
 # those that look at executed notebooks stay last
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-# else each of their processes that imports numpy spins for a tenth of a second: its other threads wait for work so
-ONE_THREAD := OPENBLAS_NUM_THREADS=1
+# on two busy cores threads that spin while they wait for each other, as OpenMP's and OpenBLAS's do, take a fifth of a suite
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 PY := $(VENV)/bin/python
 # nbgrader starts programs of the virtual environment by name
