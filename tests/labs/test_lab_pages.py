@@ -110,7 +110,7 @@ def test_no_picture_is_wider_than_the_page(opened: Any) -> None:
 
 
 @every_lab
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["dark", pytest.param("light", marks=pytest.mark.soak)])
 def test_axe_finds_no_serious_fault_in_the_outputs(theme: str, opened: Any) -> None:
     found = Axe().run(opened(theme), context={"include": [[OUTPUT]]})
     serious = [rule for rule in found.response["violations"] if rule["impact"] in ("serious", "critical")]

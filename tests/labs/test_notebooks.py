@@ -1,7 +1,7 @@
 """The rules of `notebook_rules` and a run from top to bottom, for every lab that has a source.
 
 Each notebook is built from its source and executed once (`notebook_runs`); all tests of a run share it. The usual run executes
-every solution with the lab's small parameters, and a few labs as shipped; the soak all of both at full size.
+a few solutions with small parameters and a lab as shipped; the soak every one so, and at full size.
 """
 
 from __future__ import annotations

@@ -83,6 +83,7 @@ def test_offline_html_holds_the_picture_and_no_missing_widget(shown):
     assert "Error displaying widget" not in page and "Alternative text is missing" not in page
 
 
+@pytest.mark.soak
 def test_headless_reports_are_one_line_a_rank_an_epoch(headless):
     lines = [line for line in streams(headless[0]["trains"]).splitlines() if "epoch" in line]
     assert sorted(lines) == [
@@ -91,6 +92,7 @@ def test_headless_reports_are_one_line_a_rank_an_epoch(headless):
     ]  # fmt: skip
 
 
+@pytest.mark.soak
 def test_headless_and_live_leave_the_same_picture_and_table(headless, shown):
     without_time = [re.sub(r"[\d.]+ m?s|base64,[^\"]+", "", html_of(cells["trains"])) for cells, _ in (headless, shown)]
     assert without_time[0] == without_time[1] != ""
