@@ -113,7 +113,7 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
 
 
 def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> list[str]:
-    """What the bundle would tell of the answers of one lab; `package` has the lines of its modules, by threes."""
+    """Name what the bundle would tell of one lab's answers; `package` has the lines of its modules, by threes."""
     answers, given = answer_lines(source), given_lines(source)
     lab = root / "labs" / f"{source.stem}.ipynb"
     notebook = nbformat.read(lab, nbformat.NO_CONVERT)
