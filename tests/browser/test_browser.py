@@ -142,7 +142,7 @@ def test_the_stop_button_ends_a_long_launch_and_the_kernel_answers(ran, another_
     assert tab.errors == [] and tab.page.locator(".ws-live").count() == 0
 
 
-@pytest.mark.soak
+@SOAK
 def test_after_a_restart_and_a_reopening_every_figure_shows_and_steps(ran, another_tab):
     ran.tab.restart_kernel()
     tab = another_tab(ran.server.notebook_url(ran.path.name))

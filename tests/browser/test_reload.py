@@ -71,7 +71,6 @@ def test_after_a_reload_a_knob_changes_picture_and_caption(tab):
     assert tab.page.get_by_text(re.compile("drawn with ranks = 4")).is_visible()
 
 
-@pytest.mark.soak
 def test_after_a_reload_a_prediction_is_kept_and_can_be_changed(tab):
     predict(tab, "20", "saved: 20 ms")
     tab.screenshot("prediction card", tab.page.locator(".worldsize-prediction"))
@@ -81,7 +80,6 @@ def test_after_a_reload_a_prediction_is_kept_and_can_be_changed(tab):
     assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 0
 
 
-@pytest.mark.soak
 def test_without_a_kernel_the_saved_notebook_shows_the_last_picture_and_prediction(tab):
     tab.turn_knob("ranks", "3")
     predict(tab, "20", "saved: 20 ms")

@@ -106,14 +106,14 @@ def made_under_torchrun(tmp_path_factory):
     return {n: [by_rank[rank][str(n)] for rank in range(n)] for n in range(1, MOST_RANKS + 1)}
 
 
-@pytest.mark.soak
+@SOAK
 @pytest.mark.parametrize("world_size", [1, 2, 3, MOST_RANKS])
 def test_labs_functions_give_under_torchrun_what_they_give_in_the_notebook(made_under_torchrun, world_size):
     launched = launch(of_labs, world_size, timeout_s=30)
     assert made_under_torchrun[world_size] == json.loads(json.dumps(launched.results))
 
 
-@pytest.mark.soak
+@SOAK
 def test_what_they_give_is_right(made_under_torchrun):
     for n, by_rank in made_under_torchrun.items():
         summed = torch.arange(40_000, dtype=torch.float64) * n + 1000 * sum(range(n))

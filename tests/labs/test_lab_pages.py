@@ -1,6 +1,6 @@
 """Every picture of an executed lab as a page shows it: light, dark, narrow, sanitised, and for who cannot see it.
 
-The usual run looks at small runs of a few labs that have most kinds of pictures; the soak at all labs in full size.
+The usual run looks at a small run of one lab that has most kinds of pictures; the soak at all labs in full size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The site in a browser: nothing comes from elsewhere, no link is broken, it fits a phone, and all can read it.
 
-The usual run makes it with one lab; the soak with all of them, and looks at every page.
+The soak alone makes it: with one lab, and with all of them, where it looks at every page.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def test_a_kernel_killed_while_its_agent_warms_up_leaves_nothing(kernel):
     kernel.nothing_left()
 
 
-@pytest.mark.soak
+@SOAK
 def test_a_killed_kernel_takes_its_ranks_along_though_a_forked_child_of_its_own_lives_on(kernel):
     kernel.run(BUSY + "warm()")
     kernel.run("child = os.fork()\nif child == 0:\n    time.sleep(1000)\nprint(child)")  # until it is killed below
@@ -201,7 +201,7 @@ def test_a_kernel_that_shuts_down_leaves_nothing(kernel):
     kernel.nothing_left()
 
 
-@pytest.mark.soak
+@SOAK
 def test_a_kernel_that_is_shut_down_in_the_middle_of_a_run_leaves_nothing(kernel):
     kernel.run(BUSY)
     launch_busy(kernel, "loop")
@@ -242,7 +242,7 @@ def test_an_agent_that_cannot_start_says_why(kernel):
     assert printed(kernel.run("print(launch(lambda: 1, 2).results)")) == "[1, 1]"
 
 
-@pytest.mark.soak
+@SOAK
 def test_a_temporary_folder_whose_name_is_too_long_for_sockets_does_no_harm(kernel):
     long = kernel.tmp / ("long" * 25)
     long.mkdir()

@@ -17,7 +17,6 @@ import worldsize
 from worldsize.checks import CHECKS
 from worldsize.titles import title_of
 
-_TRAINS_WITH = ("torch.optim",)
 _MARKER = re.compile(r"^\s*### (BEGIN|END) SOLUTION\s*$\n?", re.MULTILINE)
 
 
@@ -113,6 +112,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
     setups = tuple(source for source in map(text, cells) if source.startswith("# Set-up"))
 
     references = _references(solution)
+    trains = ["torch.optim"] if any(map(_trains, references.values())) else []
     by_id = {_id(cell): cell for cell in cells}
     exercises = []
     for name, cell in by_id.items():
@@ -124,7 +124,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
         stem=path.stem,
         setups=setups,
         exercises=tuple(exercises),
-        modules=(*_imports(setups), *_TRAINS_WITH * any(map(_trains, references.values()))),
+        modules=(*_imports(setups), *trains),
         heading=heading[1] if heading else "",
     )
 
