@@ -36,7 +36,6 @@ ALONE_IN_A_PROCESS = {
     "stage_3": {"receives_in_a_thread": "a thread"},
     "train_to_the_end": {"keeps_the_checkpoint_in_memory": "memory of a rank's own"},
 }
-USUAL = {True: 2, False: 1}  # wrong answers of an exercise that run on real ranks, where it needs them and where not
 
 
 def _wrong(what: str) -> list[object]:
@@ -54,7 +53,7 @@ def _unless(usual: bool) -> list[pytest.MarkDecorator]:
 
 
 def _is_usual(exercise: str, fn: Callable, place: int) -> bool:
-    return place < USUAL[exercise in NEEDS_PROCESSES] or fn.__name__ in ALONE_IN_A_PROCESS.get(exercise, ())
+    return place == 0 or fn.__name__ in ALONE_IN_A_PROCESS.get(exercise, ())
 
 
 def _takes_sizes(exercise: str) -> bool:
