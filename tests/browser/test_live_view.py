@@ -85,7 +85,7 @@ class Shown:
             self.state.progressed(Progress(rank, 0.0, **rank_news))
 
 
-@pytest.mark.parametrize("world_size", [4, 64, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 8, 16))])
+@pytest.mark.parametrize("world_size", [4, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 8, 16, 64))])
 def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, world_size):
     shown = Shown(plain_tab, world_size)
     before = shown.height()
@@ -97,7 +97,7 @@ def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, wo
     assert shown.page.locator(".ws-chart").count() == 1 and shown.height() == before
 
 
-@pytest.mark.parametrize("world_size", [4, 16])
+@pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=pytest.mark.soak)])
 def test_where_nothing_was_printed_there_is_no_box_for_lines(plain_tab, world_size):
     shown = Shown(plain_tab, world_size)
     assert shown.page.locator(".ws-tail:visible").count() == 0
@@ -153,7 +153,7 @@ def test_a_rank_that_fails_is_chosen_until_a_person_chooses(plain_tab):
     assert shown.page.locator(".ws-card").get_attribute("data-rank") == "2"
 
 
-@pytest.mark.parametrize("world_size", [4, 16])
+@pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=pytest.mark.soak)])
 def test_ranks_of_named_hosts_stand_under_their_host(plain_tab, world_size):
     half = world_size // 2
     page = Shown(plain_tab, world_size, ("north",) * half + ("south",) * half).page
@@ -165,7 +165,7 @@ def test_ranks_of_named_hosts_stand_under_their_host(plain_tab, world_size):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("world_size", [4, 16])
+@pytest.mark.parametrize("world_size", [pytest.param(4, marks=pytest.mark.soak), 16])
 def test_every_text_can_be_read_in_both_themes(plain_tab, world_size, dark):
     shown = Shown(plain_tab, world_size, dark=dark)
     states = ({"state": "running"}, {"state": "waiting", "collective": "barrier"}, {"state": "done"})

@@ -8,9 +8,9 @@ import pytest
 
 from tests.checks.mutants import all_gather, parameter_server, reduce_scatter, ring_all_reduce, sharded_parameter_server
 from worldsize.checks import run_check
-from worldsize.checks.arena import LaunchArena
 from worldsize.checks.collectives.all_reduce import LARGE, MANY, SIZES
 from worldsize.checks.kit.transfers import rounds
+from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.fabric.interface import SMALL_BYTES
 from worldsize.trace import Trace, Transfer
 
@@ -32,7 +32,7 @@ PASTED = [
 
 @pytest.mark.parametrize(("exercise", "fn"), [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in PASTED])
 def test_a_pasted_neighbour_earns_at_most_a_third(exercise, fn):
-    verdict = run_check(exercise, LaunchArena(), fn)
+    verdict = run_check(exercise, SimulatedArena(1), fn)
     assert verdict.points <= verdict.possible / 3, str(verdict)
 
 

@@ -97,6 +97,7 @@ def test_ranks_that_are_to_share_the_machines_network_are_in_it(monkeypatch):
 
 
 @OWN
+@pytest.mark.soak
 def test_the_variable_may_change_between_two_launches(monkeypatch):
     networks = []
     for word in ("own", "shared", "own"):

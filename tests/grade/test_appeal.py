@@ -43,6 +43,7 @@ def test_the_row_is_replayed_with_what_the_check_drew_and_nothing_is_written(gra
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.soak
 def test_a_mark_that_comes_out_otherwise_shows_both_and_what_changed(graded):
     folder, row = graded
     exercise = replace(row.exercises[0], points=3.0, state="fail", mismatch="another")

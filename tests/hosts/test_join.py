@@ -136,6 +136,7 @@ def test_an_invitation_that_is_no_longer_good_is_one_paragraph_and_exit_code_1(h
     assert "Traceback" not in text
 
 
+@pytest.mark.soak
 def test_it_ends_well_when_the_notebook_closes_its_hosts(tmp_path: Path) -> None:
     engine = HostsEngine()
     engine.open_door(ADDRESS)
@@ -169,6 +170,7 @@ def test_invitations_that_expire_end_the_opening() -> None:
     assert "worldsize join" in shown[0] and len(shown[0].splitlines()) == 2
 
 
+@pytest.mark.soak
 def test_an_address_that_is_not_this_machines_says_so() -> None:
     with pytest.raises(hosts.NoHosts, match="cannot listen at 192.0.2.7"):
         hosts.open(hosts.Invited(address="192.0.2.7"))

@@ -37,7 +37,7 @@ Execute = Callable[[Path, str], HeadlessRun]
 
 # in `make test`: the first lab, as solved and as shipped, and others of each engine, fabric and kind of picture. A quick run
 # takes some 30 s of a core, so all of them would take more than half of the ten minutes; `make soak PART=labs` has them
-QUICKLY = ("00", "06", "07", "12")
+QUICKLY = ("00", "06", "07")
 SHIPPED = ("00",)
 
 built = functools.cache(build.notebooks)  # half a second each, and every test asks
