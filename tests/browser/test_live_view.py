@@ -17,6 +17,7 @@ from worldsize.live.view import script
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
+SOAK = pytest.mark.soak
 PAGE = """<!doctype html><html lang="en"><title>view</title><style>{css}</style>
 <body data-jp-theme-light="{light}" style="background:{paper}"><main><div id="here"></div></main>
 <script type="module">{script}
@@ -85,7 +86,7 @@ class Shown:
             self.state.progressed(Progress(rank, 0.0, **rank_news))
 
 
-@pytest.mark.parametrize("world_size", [4, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 8, 16, 64))])
+@pytest.mark.parametrize("world_size", [4, *(pytest.param(n, marks=SOAK) for n in (1, 8, 16, 64))])
 def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, world_size):
     shown = Shown(plain_tab, world_size)
     before = shown.height()
@@ -97,7 +98,7 @@ def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, wo
     assert shown.page.locator(".ws-chart").count() == 1 and shown.height() == before
 
 
-@pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=SOAK)])
 def test_where_nothing_was_printed_there_is_no_box_for_lines(plain_tab, world_size):
     shown = Shown(plain_tab, world_size)
     assert shown.page.locator(".ws-tail:visible").count() == 0
@@ -153,7 +154,7 @@ def test_a_rank_that_fails_is_chosen_until_a_person_chooses(plain_tab):
     assert shown.page.locator(".ws-card").get_attribute("data-rank") == "2"
 
 
-@pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=SOAK)])
 def test_ranks_of_named_hosts_stand_under_their_host(plain_tab, world_size):
     half = world_size // 2
     page = Shown(plain_tab, world_size, ("north",) * half + ("south",) * half).page
@@ -165,7 +166,7 @@ def test_ranks_of_named_hosts_stand_under_their_host(plain_tab, world_size):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("world_size", [pytest.param(4, marks=pytest.mark.soak), 16])
+@pytest.mark.parametrize("world_size", [pytest.param(4, marks=SOAK), 16])
 def test_every_text_can_be_read_in_both_themes(plain_tab, world_size, dark):
     shown = Shown(plain_tab, world_size, dark=dark)
     states = ({"state": "running"}, {"state": "waiting", "collective": "barrier"}, {"state": "done"})
@@ -223,7 +224,7 @@ def lab_tab(context, server):
     assert (tab.elsewhere, tab.errors) == ([], [])
 
 
-@pytest.mark.soak
+@SOAK
 def test_the_picture_takes_the_views_place_with_no_jump(lab_tab):
     lab_tab.page.evaluate(WATCH_HEIGHTS, lab_tab.cell("computes"))
     lab_tab.run_cell("computes")
@@ -236,7 +237,7 @@ def test_the_picture_takes_the_views_place_with_no_jump(lab_tab):
     assert "none" not in kinds[kinds.index("picture") :] and least >= min(view, picture) - 1
 
 
-@pytest.mark.soak
+@SOAK
 def test_the_latest_run_shows_its_picture_and_its_table_again(lab_tab):
     lab_tab.run_cell("again")
     lab_tab.wait_for_output("again", "4 ranks, done")

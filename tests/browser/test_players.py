@@ -18,6 +18,7 @@ from worldsize.trace import Span, Trace, Transfer
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
+SOAK = pytest.mark.soak
 SERVER = Trace(4, tuple(Transfer(0, r, 4000, 0.0, 0.04 * r) for r in range(1, 4)))
 RING = Trace(
     4,
@@ -74,7 +75,7 @@ def test_a_race_plays_to_its_end_and_has_counted_every_byte(race):
     assert race.title() == "Ring ends first, after 60 ms; star takes 2 times as long"
 
 
-@pytest.mark.soak
+@SOAK
 def test_until_the_last_run_is_over_the_title_is_a_question(race):
     race.focus()
     race.press("End")
@@ -82,7 +83,7 @@ def test_until_the_last_run_is_over_the_title_is_a_question(race):
     assert race.title() == "Which ends first: star or ring?"
 
 
-@pytest.mark.soak
+@SOAK
 def test_a_race_is_scrubbed_by_its_slider(race):
     race.slider.fill(str(round(0.4 * race.last())))
     assert race.arrived_bytes() == [4000, 16_000] and race.packets() == 6
@@ -98,7 +99,7 @@ def test_a_race_is_moved_by_keyboard(race):
     assert race.frame() == 0
 
 
-@pytest.mark.soak
+@SOAK
 def test_the_space_bar_plays_and_pauses_a_race(race):
     race.focus()
     race.press("Space")
@@ -107,7 +108,7 @@ def test_the_space_bar_plays_and_pauses_a_race(race):
     race.host.get_by_role("button", name="Play").wait_for()
 
 
-@pytest.mark.soak
+@SOAK
 def test_restart_plays_from_the_beginning(race):
     race.focus()
     race.press("End")
@@ -116,7 +117,7 @@ def test_restart_plays_from_the_beginning(race):
     assert race.frame() < race.last()
 
 
-@pytest.mark.soak
+@SOAK
 def test_with_motion_reduced_a_race_goes_in_steps(browser):
     context = browser.new_context(reduced_motion="reduce")  # of its own: a clock that is held is held for all of its pages
     page = context.new_page()
@@ -132,7 +133,7 @@ def test_with_motion_reduced_a_race_goes_in_steps(browser):
     context.close()
 
 
-@pytest.mark.parametrize("light", ["true", pytest.param("false", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("light", ["true", pytest.param("false", marks=SOAK)])
 def test_a_race_can_be_read_in_both_themes(plain_tab, light):
     plain_tab.page.set_content(page_of(figures.replay(RACE), light))
     shown = ReplayView(plain_tab.page)
@@ -142,7 +143,7 @@ def test_a_race_can_be_read_in_both_themes(plain_tab, light):
     assert least_contrast(shown.host) >= 4.5
 
 
-@pytest.mark.soak
+@SOAK
 def test_a_race_has_no_small_text_and_fits_the_page(plain_tab):
     found = {}
     for width in WIDTHS:
@@ -153,7 +154,7 @@ def test_a_race_has_no_small_text_and_fits_the_page(plain_tab):
     assert found == dict.fromkeys(WIDTHS, (True, True))
 
 
-@pytest.mark.soak
+@SOAK
 def test_in_lab_a_race_is_played_once_reopened_by_a_kernel_that_knows_nothing_of_it(server, another_tab):
     path = server.work / "race.ipynb"
     nbformat.write(new_notebook(cells=[new_code_cell(CELL, id="race")], metadata=KERNEL), path)
@@ -180,7 +181,7 @@ def test_in_lab_a_race_is_played_once_reopened_by_a_kernel_that_knows_nothing_of
 OTHERS = [("star", STAR), ("pipeline", RING), ("tree", STAR)]
 
 
-@pytest.mark.parametrize(("layout", "of"), [("ring", RING), *(pytest.param(*one, marks=pytest.mark.soak) for one in OTHERS)])
+@pytest.mark.parametrize(("layout", "of"), [("ring", RING), *(pytest.param(*one, marks=SOAK) for one in OTHERS)])
 def test_a_step_through_has_no_small_text_and_fits_the_page(plain_tab, layout, of):
     found = {}
     for width in WIDTHS:
@@ -194,14 +195,14 @@ def test_a_step_through_has_no_small_text_and_fits_the_page(plain_tab, layout, o
     assert found == dict.fromkeys(WIDTHS, (True, True))
 
 
-@pytest.mark.soak
+@SOAK
 def test_before_the_first_step_the_tracks_of_all_messages_are_drawn(plain_tab):
     plain_tab.page.set_content(page_of(figures.steps(STAR, "star")))
     shown = StepThrough(plain_tab.page, 0)
     assert (shown.arrows(), shown.host.locator("path.link").count()) == (0, 7)
 
 
-@pytest.mark.soak
+@SOAK
 def test_the_focus_is_a_thin_ring_on_the_control_alone(plain_tab):
     plain_tab.page.set_content(page_of(figures.steps(STAR, "star")))
     shown = StepThrough(plain_tab.page, 0)
@@ -214,7 +215,7 @@ def test_the_focus_is_a_thin_ring_on_the_control_alone(plain_tab):
     assert rings == [["play", "2px"]]
 
 
-@pytest.mark.soak
+@SOAK
 def test_a_step_through_that_gets_narrower_keeps_its_step(plain_tab):
     plain_tab.page.set_viewport_size({"width": 1100, "height": 900})
     plain_tab.page.set_content(page_of(figures.steps(STAR, "star")))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.checks.mutants import Answers, says
-from tests.support.answers import ANSWERS, FOLDER
+from tests.support.answers import ANSWERS, FOLDER, right_answers
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
 from worldsize.checks.confirming_arena import confirmed_check
@@ -59,15 +59,6 @@ def _is_usual(exercise: str, fn: Callable, place: int) -> bool:
 def _takes_sizes(exercise: str) -> bool:
     check = getattr(import_module(f"worldsize.checks.{CHECKS[exercise]}"), exercise)
     return list(signature(check).parameters)[2:3] == ["sizes"]
-
-
-def _right(most: int | None = None) -> list[object]:
-    """(exercise, function); those after the first `most` of an exercise are for the long campaign."""
-    return [
-        pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}", marks=_unless(most is None or place < most))
-        for a in ANSWERS
-        for place, fn in enumerate(a.right)
-    ]
 
 
 @functools.cache
@@ -135,7 +126,7 @@ def test_a_wrong_answer_fails_on_real_ranks_as_in_simulated_time(arena, exercise
     assert simulated is None or fn in BY_EXERCISE[exercise].chance or compared(verdict) == compared(simulated)
 
 
-@pytest.mark.parametrize(("exercise", "fn"), _right(most=1))
+@pytest.mark.parametrize(("exercise", "fn"), right_answers(usual=1))
 def test_a_right_answer_earns_every_point_in_a_notebook(arena, exercise, fn):
     """On real ranks in the first case and in one more, and in simulated time in all."""
     verdict = confirmed_check(exercise, fn, launches=arena)
@@ -143,14 +134,14 @@ def test_a_right_answer_earns_every_point_in_a_notebook(arena, exercise, fn):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("exercise", "fn"), _right(most=1))
+@pytest.mark.parametrize(("exercise", "fn"), right_answers(usual=1))
 def test_a_right_answer_earns_every_point_on_real_ranks(arena, exercise, fn):
     verdict = run_check(exercise, arena, fn)
     assert (verdict.state, verdict.points) == ("pass", verdict.possible), verdict.mismatch
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("exercise", "fn"), _right())
+@pytest.mark.parametrize(("exercise", "fn"), right_answers())
 def test_no_chance_turns_a_right_answer_into_a_wrong_one(arena, exercise, fn):
     """What a check draws at random must not look like a mistake now and then."""
     end_s, tries = time.monotonic() + AGAIN_S, 0
@@ -173,7 +164,7 @@ def test_a_wrong_answer_fails_at_every_size_where_it_is_wrong(arena, exercise, f
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("exercise", "fn"), _right())
+@pytest.mark.parametrize(("exercise", "fn"), right_answers())
 def test_a_right_answer_passes_at_every_size(arena, exercise, fn):
     if not _takes_sizes(exercise):
         pytest.skip("its check has sizes of its own")
@@ -191,7 +182,7 @@ def test_answers_import_tensorflow_when_they_need_it():
 
 
 @pytest.mark.soak  # a wall-clock bound holds on an idle machine alone
-@pytest.mark.parametrize(("exercise", "fn"), _right())
+@pytest.mark.parametrize(("exercise", "fn"), right_answers())
 def test_a_right_answer_is_known_in_three_seconds(arena, exercise, fn):
     arena.ranks(_stub, inputs_for(1, 1, seed=0))  # the helper process has started by the time a student checks
     began_s = time.monotonic()

@@ -11,9 +11,7 @@ from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.lab.released import EXERCISES
 
 BY_EXERCISE = {answers.exercise: answers for answers in ANSWERS}
-
-
-# what is played first of lab 07 imports TensorFlow, for seconds
+# an answer of lab 07, played as another exercise's, imports TensorFlow itself, for seconds
 LABS = [pytest.param(lab, marks=[pytest.mark.soak] * (lab == "07")) for lab in EXERCISES]
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import pytest
 
 from tests.checks.mutants import says
-from tests.support.answers import ANSWERS
+from tests.support.answers import ANSWERS, right_answers
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES, SimulatedArena
 
-RIGHT = [pytest.param(a.exercise, fn, id=f"{a.exercise}-{fn.__name__}") for a in ANSWERS for fn in a.right]
 WRONG = [pytest.param(a.exercise, *row[:2], id=f"{a.exercise}-{row[0].__name__}") for a in ANSWERS for row in a.wrong]
 LAUNCHES, OF_TENSORFLOW = 10, 3
 DRAWS = 200  # of a wrong answer
@@ -30,13 +29,7 @@ def missed(exercise, fn, seeds) -> list[str]:
     return found
 
 
-def _in_order() -> list[object]:
-    """(exercise, function) of those that can be played: the first right answer of each, in the soak all."""
-    rows = [(a.exercise, *row) for a in ANSWERS if a.exercise not in NEEDS_PROCESSES for row in enumerate(a.right)]
-    return [pytest.param(e, fn, id=f"{e}-{fn.__name__}", marks=[pytest.mark.soak] * (place > 0)) for e, place, fn in rows]
-
-
-@pytest.mark.parametrize(("exercise", "fn"), _in_order())
+@pytest.mark.parametrize(("exercise", "fn"), [row for row in right_answers(usual=1) if row.values[0] not in NEEDS_PROCESSES])
 def test_a_right_answer_passes_in_another_order_of_events(exercise, fn):
     try:
         verdict = run_check(exercise, SimulatedArena(1, interleaved=True), fn)
@@ -47,7 +40,7 @@ def test_a_right_answer_passes_in_another_order_of_events(exercise, fn):
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("exercise", "fn"), RIGHT)
+@pytest.mark.parametrize(("exercise", "fn"), right_answers())
 def test_a_right_answer_passes_with_a_thousand_seeds(exercise, fn):
     try:
         assert missed(exercise, fn, range(1000)) == []
@@ -79,7 +72,7 @@ def test_a_wrong_answer_fails_with_its_words_whatever_is_drawn(exercise, fn, wor
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("exercise", "fn"), RIGHT)
+@pytest.mark.parametrize(("exercise", "fn"), right_answers())
 def test_a_right_answer_passes_in_ten_launches(exercise, fn):
     """Three where TensorFlow starts each time."""
     arena = LaunchArena()

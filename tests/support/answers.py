@@ -3,9 +3,22 @@
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 from tests.checks.mutants import Answers
 
 FOLDER = Path(__file__).resolve().parents[1] / "checks" / "mutants"
 ANSWERS: list[Answers] = [
     import_module(f"tests.checks.mutants.{path.stem}").answers for path in sorted(FOLDER.glob("[a-z]*.py"))
 ]
+
+
+def right_answers(usual: int | None = None) -> list[object]:
+    """(exercise, function) of every right answer; those after the first `usual` of an exercise are for the long campaign."""
+    return [
+        pytest.param(
+            a.exercise, fn, id=f"{a.exercise}-{fn.__name__}", marks=[pytest.mark.soak] * (usual is not None and place >= usual)
+        )
+        for a in ANSWERS
+        for place, fn in enumerate(a.right)
+    ]

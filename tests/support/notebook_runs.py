@@ -35,8 +35,8 @@ EXECUTED = ROOT / "build" / "executed"  # full runs, for `worldsize site`
 Asked = tuple[Path, str]  # a source and a kind
 Execute = Callable[[Path, str], HeadlessRun]
 
-# in `make test`: the first lab, as solved and as shipped, and others of each engine, fabric and kind of picture. A quick run
-# takes some 30 s of a core, so all of them would take more than half of the ten minutes; `make soak PART=labs` has them
+# in `make test`: the first lab, as solved and as shipped, and one of each framework. A quick run takes some 25 s of a core, so
+# all of them would take a third of what two cores have in ten minutes; `make soak PART=labs` has them
 QUICKLY = ("00", "06", "07")
 SHIPPED = ("00",)
 
