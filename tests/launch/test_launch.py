@@ -14,7 +14,7 @@ from tests.support.kernels import seconds_until
 from tests.support.processes import LONG_S
 from worldsize.errors import NotYet, RankFailed
 from worldsize.launch import launch
-from worldsize.launch.run import Observer, observe, unobserved
+from worldsize.launch.run import Observer, Run, observe, unobserved
 
 QUICK = pytest.mark.quick
 SIZES = [1, 2, 3, 4]
@@ -106,6 +106,12 @@ def test_an_observer_hears_the_setup_once_every_line_and_the_end(watcher):
 
 def draw():
     return torch.rand(2).tolist(), np.random.rand(), random.random()
+
+
+def test_a_saved_trace_is_where_it_says(tmp_path):
+    run = Run(world_size=2, dir=tmp_path, seed=0)
+    saved = run.save_trace(tmp_path / "trace.json")
+    assert saved == tmp_path / "trace.json" and "traceEvents" in saved.read_text()
 
 
 def test_two_ranks_and_two_launches_draw_different_numbers():

@@ -14,7 +14,7 @@ from worldsize.engines.job import Progress
 from worldsize.failures import Failure, Outcome, Standing, Wait
 from worldsize.live import result
 from worldsize.live.run_state import LINE_CHARS, RunState, plain
-from worldsize.live.text import TextLines
+from worldsize.live.text import SHOWN_LINES, Screenful, TextLines
 from worldsize.live.view import LiveView, script
 from worldsize.trace import Span
 
@@ -98,6 +98,13 @@ def test_a_loss_that_is_no_number_travels_as_json():
 
 def test_a_progress_bar_is_shown_as_a_terminal_leaves_it():
     assert plain("0%|    |\r 50%|##  |\r\x1b[32m100%|####|\x1b[0m\r") == "100%|####|"
+
+
+def test_of_many_lines_those_that_have_room_are_shown_and_the_others_counted():
+    screenful = Screenful()
+    shown = screenful.take(1, ["a"] * (SHOWN_LINES - 1)) + screenful.take(2, ["b"] * 4)
+    assert len(shown) == SHOWN_LINES and shown[-1] == "[rank 2] b"
+    assert screenful.rest() == ["… 3 more lines; all of rank 0's: print(run.log(0))"]
 
 
 def test_a_long_line_is_cut():

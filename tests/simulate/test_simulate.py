@@ -345,6 +345,20 @@ def test_a_numpy_program_needs_no_torch():
     assert ended.returncode == 0, ended.stderr
 
 
+def mixed(fabric, sends, receives):
+    if fabric.rank == 0:
+        fabric.send(sends([1.0, 2.0]), 1)
+        return None
+    out = receives([0.0, 0.0])
+    fabric.recv(out, 0)
+    return [float(value) for value in out]
+
+
+@pytest.mark.parametrize("pair", [(np.array, lambda row: torch.tensor(row, dtype=torch.float64)), (torch.tensor, np.float32)])
+def test_an_array_is_received_into_a_tensor_and_a_tensor_into_an_array(pair):
+    assert simulate(mixed, 2, pair)[1] == [1.0, 2.0]
+
+
 # ---- how much it takes -------------------------------------------------------------------------------
 
 RING = """
