@@ -18,7 +18,9 @@ def sent(fabric, of):
         watched.send(of(x), 1)
     else:
         watched.recv(torch.empty_like(of(x)), 0)
-    return watched.notes()[0]
+    first, end = watched.notes()
+    assert (end.op, end.peer, end.tag) == ("end", fabric.rank, 0)
+    return first
 
 
 @pytest.mark.parametrize(
