@@ -175,6 +175,12 @@ def test_a_list_that_a_rank_changed_is_reported_once_with_the_remedy():
     assert "untouched" not in run.notes[0]
 
 
+def test_a_module_that_is_missing_on_this_machine_is_no_matter_of_hosts():
+    with pytest.raises(RankFailed, match="ModuleNotFoundError") as raised:
+        launch(lambda: __import__("no_such_module"), 1)
+    assert "host" not in str(raised.value)
+
+
 def test_large_data_is_named_by_its_variable():
     images = np.zeros(60_000_000, dtype=np.uint8)
     run = launch(lambda: images.nbytes, 2)

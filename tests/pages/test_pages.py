@@ -27,6 +27,10 @@ def verdict(**values: object) -> str:
     return pages.render("verdict.html", **plain | values)
 
 
+def test_what_stands_between_backticks_is_code_and_the_rest_stays_text():
+    assert pages.inline_code("`a < b` <i>") == "<code>a &lt; b</code> &lt;i&gt;"
+
+
 def test_a_text_stays_text():
     assert "<strong>&lt;b&gt; &#34;&amp;&#39;</strong>" in verdict(head="<b> \"&'")
 
