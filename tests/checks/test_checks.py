@@ -72,21 +72,20 @@ def played(exercise: str, fn: Callable) -> Verdict | None:
 
 
 # Where the words of a verdict in simulated time and on real ranks differ, and why; all else of them is the same.
-OWN_WORDS = (
-    r"(?m)^ *… \d+ frames? of libraries, the last in \w+$",  # what lies below a fabric's calls
-    r" \(last message: (?:sent|received) \d+ bytes (?:to|from) rank \d+\)",  # told by ranks that are processes alone
-    r"(?<=after timeout_s=)\d+(?= s the function's process had not ended)",  # simulated time gives it 1 s, to be quick
-)
+OWN_WORDS = re.compile(
+    "|".join((
+        r"^ *… \d+ frames? of libraries, the last in \w+$",  # what lies below a fabric's calls
+        r" \(last message: (?:sent|received) \d+ bytes (?:to|from) rank \d+\)",  # told by ranks that are processes alone
+        r"(?<=after timeout_s=)\d+(?= s the function's process had not ended)",  # simulated time gives it 1 s, to be quick
+    )),
+    re.MULTILINE,
+)  # fmt: skip
 
 
 def compared(verdict: Verdict | None) -> tuple | None:
     """What is the same in simulated time and on real ranks: state, points, properties, and words."""
-    if verdict is None:
-        return None
-    words = verdict.mismatch
-    for own in OWN_WORDS:
-        words = words and re.sub(own, "", words)
-    return verdict.state, verdict.points, [p.passed for p in verdict.properties], words
+    words = verdict and verdict.mismatch and OWN_WORDS.sub("", verdict.mismatch)
+    return verdict and (verdict.state, verdict.points, [p.passed for p in verdict.properties], words)
 
 
 @pytest.fixture
