@@ -83,7 +83,7 @@ quick: $(VENV)/.dev
 
 # PART=answers|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
 soak: $(VENV)/.dev
-	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part $(PART)) --durations=20 $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) --durations=20 $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)

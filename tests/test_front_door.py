@@ -162,6 +162,16 @@ def test_every_night_each_part_of_the_soak_runs_and_whoever_changes_a_room_finds
     assert matrix == re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(PARTS)
 
 
+@pytest.mark.parametrize("part", [part for part in PARTS if (ROOT / part).exists()])
+def test_a_part_of_the_soak_that_is_named_as_a_folder_is_can_be_asked_for(part: str) -> None:
+    told = subprocess.run(["make", "-n", "soak", f"PART={part}"], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    words = shlex.split(told.stdout.splitlines()[-1])
+    asked = words[words.index("pytest") + 1 :]
+    command = [sys.executable, "-m", "pytest", *asked, "--collect-only", "-q", "--ignore-glob=*"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
+
+
 def test_the_workflow_may_only_read_unless_a_job_says_more() -> None:
     assert [path.name for path in WORKFLOWS if yaml.safe_load(path.read_text())["permissions"] != {"contents": "read"}] == []
 
