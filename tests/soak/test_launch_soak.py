@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -134,7 +136,7 @@ def test_two_hundred_launches_leave_nothing_behind_and_the_agent_does_not_grow(k
         code = "print(all([right(2 + 2 * (n % 5 == 0)) for n in range(20)]))"
         assert printed(kernel.run(code, timeout_s=300)) == "True"
         held[count] = at_rest(lambda: what_it_holds(kernel))
-        say(f"after {count}: {held[count]}")
+        say(f"after {count}: {held[count] | {'files': len(held[count]['files'])}}")
     growth_mb = held[200]["agent_mb"] - held[20]["agent_mb"]
     assert {**held[200], "agent_mb": 0} == {**held[20], "agent_mb": 0}
     assert growth_mb < 5
@@ -149,8 +151,9 @@ def at_rest(measure: Callable[[], dict]) -> dict:
     return now
 
 
-def what_it_holds(kernel: Kernel) -> dict[str, float]:
-    """Descriptors, listening ports and processes of the kernel and all that it started; files; the agent's memory."""
+def what_it_holds(kernel: Kernel) -> dict[str, Any]:
+    """Descriptors, listening ports and processes of the kernel and all that it started; files, without their numbers; the
+    agent's memory."""
     [agent], everyone = kernel.agents(), [psutil.Process(kernel.pid), *kernel.processes()]
     servers = [p for p in everyone if "multiprocessing.forkserver" in " ".join(p.cmdline())]
     return {
@@ -160,7 +163,7 @@ def what_it_holds(kernel: Kernel) -> dict[str, float]:
         "server_descriptors": sum(p.num_fds() for p in servers),
         "threads": everyone[0].num_threads() + agent.num_threads(),
         "ports": sum(listens(p.pid) for p in everyone),
-        "files": sum(1 for _ in kernel.tmp.rglob("*")),
+        "files": sorted(re.sub(r"\d+", "#", str(path.relative_to(kernel.tmp))) for path in kernel.tmp.rglob("*")),
         "agent_mb": agent.memory_info().rss / 1e6,
     }
 
@@ -209,7 +212,7 @@ def test_stops_at_any_moment_leave_a_kernel_that_launches_rightly(kernel, say):
     counted = {name: names.count(name) for name in sorted(set(names))}
     say(f"100 stops at random moments (seed {seed}): {spread(taken_s)}; {counted}; {len(agents)} agents")
     assert max(taken_s) <= 3
-    seconds_until(lambda: len(kernel.processes()) == 3, 5)  # the agent, its fork server and the resource tracker
+    seconds_until(lambda: len(kernel.processes()) == 4, 5)  # the agent, its fork server, what holds stores, the resource tracker
 
 
 @pytest.mark.parametrize("function", ["loop", "collective"])
