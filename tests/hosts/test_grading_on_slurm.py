@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.grade.cheats import LAB, RIGHT, ROOT, TITLE, with_cell
+from tests.support import slurm as slurm_support
 from tests.support.daemons import until
 from tests.support.slurm import Slurm
 from worldsize.grade import slurm as grading
@@ -38,12 +39,24 @@ SOURCES = [
 @pytest.fixture
 def in_slurm(slurm: Slurm, sandbox: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     """This process finds the Slurm of the tests, and leaves nothing there."""
-    for name in [name for name in os.environ if name.startswith(("SLURM", "SBATCH_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])
+    look_for(slurm, monkeypatch)
     yield slurm
     slurm.cancel_all()
     until(lambda: not slurm.pids(), 60, "no process of a job is left")
+
+
+def look_for(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("SLURM", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_CONF", slurm.env()["SLURM_CONF"])
+
+
+@pytest.fixture
+def doomed_slurm(slurm: Slurm, sandbox: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
+    """A Slurm of this test's own, which may lose a node: there is one where there is the tests'."""
+    with slurm_support.cluster(2) as own:
+        look_for(own, monkeypatch)
+        yield own
 
 
 def submitted(folder: Path, count: int) -> Path:
@@ -106,7 +119,7 @@ def test_what_is_no_order_for_slurm_is_one_sentence(text, words):
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_a_node_that_is_killed_in_the_midst_changes_nothing_but_host_and_attempt(in_slurm, tmp_path):
+def test_a_node_that_is_killed_in_the_midst_changes_nothing_but_host_and_attempt(doomed_slurm, tmp_path):
     folder = submitted(tmp_path / "submitted", 24)
     words = ["grade", str(folder), "--out", str(tmp_path / "out"), "--seed", str(SEED), "--course", str(ROOT), "--jobs", "1"]
     command = [sys.executable, "-m", "worldsize.cli", *words, "--slurm", ONE_A_NODE]
@@ -119,7 +132,7 @@ def test_a_node_that_is_killed_in_the_midst_changes_nothing_but_host_and_attempt
             return [row for row in rows.read_all(tmp_path / "out") if row.host == host]
 
         until(lambda: rows_of("n2") != [], LIMIT_S, "the second node has graded one")
-        second = in_slurm.hosts[1]
+        second = doomed_slurm.hosts[1]
         for pid in second.pids():
             try:
                 os.kill(pid, signal.SIGKILL)
