@@ -114,7 +114,10 @@ Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended; `reason` says why it was refused. `returned` has the ranks that returned."""
+    """How a launch ended; `reason` says why it was refused. `returned` has the ranks that returned.
+
+    `killed` has ranks that stay and that had to be killed, since they did not come free.
+    """
 
     status: Status
     failures: tuple[Failure, ...] = ()
@@ -123,6 +126,7 @@ class Outcome:
     returned: dict[int, Return] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     reason: str = ""
+    killed: tuple[int, ...] = ()
 
 
 def first_failure(failures: Sequence[Failure]) -> Failure:

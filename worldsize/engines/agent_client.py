@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, get_args
 
-from worldsize.engines.job import Framework, Job, Progress, Setup, StartMethod
+from worldsize.engines.job import Framework, Order, Progress, Setup, StartMethod
 from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -262,12 +262,17 @@ class LocalEngine:
         agent.wait_ready()
         return self._new_dir("run")
 
-    def start(self, job: Job) -> LocalRanks:
-        """Start a job in a folder of `new_run_dir`."""
+    def start(self, order: Order) -> LocalRanks:
+        """Start what is ordered, in a folder of `new_run_dir`."""
         agent = self._agent()
         agent.busy = True
-        agent.connection.send(job)
+        agent.connection.send(order)
         return LocalRanks(agent)
+
+    def keeper(self) -> object | None:
+        """Who has the ranks that stay and were opened last: another one, or None, where those have ended with it."""
+        known = self._agents.get(self._wanted()) if self._pid == os.getpid() else None
+        return known if known is not None and known.alive() else None
 
     def abandon(self) -> None:
         """Kill the agents: a run that does not end when it is told to."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from worldsize.engines.job import Job
+from worldsize.engines.job import Job, Use
 from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Frame, Standing
 
@@ -75,6 +75,9 @@ class Host(Protocol):
 
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
         """Start a rank in a fresh process."""
+
+    def use(self, order: Use) -> None:
+        """Let those of the order's ranks that are here do it. They stay, and have said that they are ready."""
 
     def watched(self) -> list:
         """What to wait for: when one of these is ready, `hear` has news."""

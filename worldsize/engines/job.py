@@ -71,6 +71,9 @@ class RunFiles:
     def record(self, rank: int) -> Path:
         return self.folder / f"rank{rank}.record.pkl"
 
+    def shown(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.shown.jsonl"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -99,6 +102,7 @@ class Job:
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
     hosts_label: str = ""  # such as "Slurm job 4711"
     plain_results: bool = False  # whether results are plain values, since some host is not this user's own
+    world: str = ""  # of ranks that stay: the name by which what they do next finds them
 
     @property
     def files(self) -> RunFiles:
@@ -111,6 +115,29 @@ class Job:
     def native_log(self, rank: int) -> Path:
         """Where what a rank's libraries write past Python goes. Only TensorFlow's has a file of its own: it is chatty."""
         return self.files.native_log(rank) if self.tasks else self.files.log(rank)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What ranks that stay do next: the payload of `job`, on `ranks`.
+
+    `job` has a folder of its own for this run, and neither environment nor path: those are as they were opened with.
+    With `new_groups` they first make their groups anew, since what they did last was cut short.
+    """
+
+    job: Job
+    ranks: tuple[int, ...]
+    new_groups: bool = False
+
+
+@dataclass(frozen=True)
+class Close:
+    """Ranks that stay are to end."""
+
+    world: str
+
+
+Order = Job | Use | Close  # a job with a `world` opens ranks that stay
 
 
 @dataclass(frozen=True)
@@ -161,4 +188,4 @@ class Ranks(Protocol):
 
 
 class Engine(Protocol):
-    def start(self, job: Job) -> Ranks: ...
+    def start(self, order: Order) -> Ranks: ...

@@ -96,7 +96,10 @@ class Session:
             self._tell_outcome(status, waits, standings)
 
     def _tell_outcome(self, status: Status, waits: tuple[Wait, ...] = (), standings: tuple[Standing, ...] = ()) -> None:
-        outcome = Outcome(
+        self.kernel.send(self._outcome(status, waits, standings))
+
+    def _outcome(self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...]) -> Outcome:
+        return Outcome(
             status=status,
             failures=tuple(sorted(self.failures.values(), key=lambda f: f.at_s)),
             standings=standings,
@@ -104,7 +107,6 @@ class Session:
             returned=self.returned,
             waits=waits,
         )
-        self.kernel.send(outcome)
 
     def _choose(self) -> Setup:
         """What the ranks get, and where they are placed. Raises ValueError for what these hosts cannot do."""
@@ -253,7 +255,7 @@ class Session:
         while self.silent.keys() - self.exit_codes.keys() and self._heard_before(patience_s):
             pass
         for rank, silence in self.silent.items():
-            self.failures[rank] = _silent_failure(rank, silence, self.exit_codes.get(rank))
+            self.failures[rank] = silent_failure(rank, silence, self.exit_codes.get(rank))
 
     def _only_echoes(self) -> bool:
         return not self.silent and all(failure.lost_a_peer for failure in self.failures.values())
@@ -321,7 +323,6 @@ class Session:
         for host in self._used_hosts():
             host.wait_ended()
 
-
     def _returned_well(self) -> Status:
         """A host may be lost after its ranks said that they are done, and what they returned with it."""
         for host in self._used_hosts():
@@ -330,11 +331,11 @@ class Session:
         lost = self.silent.keys() & self._awaited()
         for rank in lost:
             self.returned.pop(rank, None)
-            self.failures[rank] = _silent_failure(rank, self.silent[rank], None)
+            self.failures[rank] = silent_failure(rank, self.silent[rank], None)
         return "failed" if lost else "done"
 
 
-def _silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
+def silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
     """Of a rank whose channel closed with nothing said. What has become of one whose exit nobody saw, nobody knows."""
     if silence.lost_host:
         return Failure(rank=rank, kind="lost", at_s=silence.at_s, host=silence.lost_host)

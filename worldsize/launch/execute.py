@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.job import Job, Progress, Ranks, Setup
+from worldsize.engines.job import Close, Job, Order, Progress, Ranks, Setup
 from worldsize.engines.payload import Payload
 from worldsize.engines.plain_values import BadFrame
 from worldsize.engines.results import unpacked
@@ -41,23 +42,36 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     at once. Those of the students' launches hear of an engine that is not warm yet, whoever launches.
     """
     packed = payload.pack(call)
+    notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
+    job = replace(job, wants_late_imports=payload.wants_late_imports(call))
+    return execute_order(engine, packed, job, launches, lambda job: job, notes)
 
+
+def execute_order(
+    engine: LocalEngine,
+    packed: bytes,
+    job: Job,
+    launches: KernelLaunches,
+    order_of: Callable[[Job], Order],
+    notes: Sequence[str] = (),
+    ended: Callable[[Run, Outcome], None] = lambda run, outcome: None,
+) -> Run:
+    """Execute what `order_of` makes of the job, with its folder and its origin in time filled in, as a launch is executed.
+
+    `packed` is the payload; `notes` are the run's first. `ended` is told of the run's end before its observers are.
+    """
     with _one_at_a_time:
-        late = payload.wants_late_imports(call)
-        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), wants_late_imports=late)
-        job = replace(job, plain_results=engine.plain_results)
+        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
         job.files.payload.write_bytes(packed)
-        run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names)
+        run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names, notes=[*notes])
         weakref.finalize(run, engine.discarded.put, job.dir)
         launches.latest = run
         observers = launches.observers
 
-        if len(packed) > payload.LARGE_BYTES:
-            run.notes.append(large_payload_note(packed, call))
-
         try:
-            outcome = _follow(engine, run, job, observers)
+            outcome = _follow(engine, run, job, order_of(job), observers, launches.partial_lines)
             error = _settle(run, job, outcome)
+            ended(run, outcome)
         finally:
             if run.state == "running":  # the engine was lost
                 run.state = "failed"
@@ -67,6 +81,14 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     if error is not None:
         raise error
     return run
+
+
+def close_order(engine: LocalEngine, order: Close) -> None:
+    """End ranks that stay, and return when they have ended. Raises EngineLost."""
+    with _one_at_a_time:
+        ranks = engine.start(order)
+        while not isinstance(ranks.next_event(_TICK_S), Outcome):
+            pass
 
 
 def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
@@ -141,13 +163,15 @@ def _run_dir(engine: LocalEngine) -> Path:
     return made
 
 
-def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
+def _follow(
+    engine: LocalEngine, run: Run, job: Job, order: Order, observers: tuple[Observer, ...], partial_lines: bool
+) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes."""
-    tails = [Tail(job.files.log(r)) for r in range(job.world_size)]
+    tails = [Tail(job.files.log(r), partial_lines) for r in range(job.world_size)]
     ranks = None
     due_s = 0.0
     try:
-        ranks = engine.start(job)
+        ranks = engine.start(order)
         while True:
             event = ranks.next_event(_TICK_S)
             if isinstance(event, Outcome):
@@ -185,7 +209,7 @@ def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
     told = False
     with suppress(errors.EngineLost):
         while ranks and time.monotonic() < deadline_s:
-            with suppress(KeyboardInterrupt):
+            try:
                 if not told:
                     ranks.stop()
                 told = True
@@ -194,6 +218,8 @@ def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
                 if isinstance(event, Outcome):
                     return replace(event, status="stopped", waits=())
                 _take_in(run, event, ())
+            except KeyboardInterrupt:
+                told = False  # ranks that stay are freed at the first, and killed at the second
 
     engine.abandon()
     return Outcome(status="stopped")

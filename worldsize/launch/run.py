@@ -163,10 +163,14 @@ class Observer:
 
 @dataclass
 class KernelLaunches:
-    """The launches of one kind in this kernel: who is told of them, and the latest run."""
+    """The launches of one kind in this kernel: who is told of them, and the latest run.
+
+    With `partial_lines` a line is told while it grows, as a progress bar does.
+    """
 
     observers: tuple[Observer, ...] = ()
     latest: Run | None = None
+    partial_lines: bool = False
 
 
 STUDENTS_LAUNCHES = KernelLaunches()
@@ -194,10 +198,11 @@ def _text(path: Path) -> str:
 
 
 class Tail:
-    """New text of a growing file, whole lines at a time."""
+    """New text of a growing file, whole lines at a time, or with `partial_lines` all that there is."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, partial_lines: bool = False) -> None:
         self._path = path
+        self._partial_lines = partial_lines
         self._read_bytes = 0
         self._rest = b""
 
@@ -210,8 +215,18 @@ class Tail:
             return ""
 
         self._read_bytes += len(data)
+        if self._partial_lines:
+            return self._decode(data)
         whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
         return (whole + mark).decode(errors="replace")
+
+    def _decode(self, data: bytes) -> str:
+        """All that is whole: a character may be cut in the middle."""
+        text = (self._rest + data).decode(errors="surrogateescape")
+        cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
+        self._rest = text[len(text) - cut :].encode(errors="surrogateescape") if 0 < cut < 4 else b""
+        whole = text[: len(text) - cut] if self._rest else text
+        return whole.encode(errors="surrogateescape").decode(errors="replace")
 
     def rest(self) -> str:
         return self.new_text() + self._rest.decode(errors="replace")

@@ -2,7 +2,7 @@
 
 Ten times a second it carries away what the rank reported, what it sent, and what it waits for. The agent asks
 "waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the channel: die. A rank may
-ask, too (`request`): that another one be killed or started again.
+ask, too (`request`): that another one be killed or started again. One that stays gets orders, and "free": leave what you do.
 Left out: what the rank runs (`rank.py`).
 """
 
@@ -12,22 +12,24 @@ import linecache
 import math
 import os
 import pickle
+import queue
 import signal
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from worldsize.engines.deadlock import RankMessages
-from worldsize.engines.job import Job, Progress, ProgressState
+from worldsize.engines.job import Job, Progress, ProgressState, Use
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.files import write_whole
-from worldsize.report import ReportBuffer
+from worldsize.report import ReportBuffer, gather
 from worldsize.trace import END_S, KIND, SIZE_BYTES, START_S, Event, RankRecord, Span
 
 if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
@@ -35,7 +37,7 @@ if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use fo
     from worldsize.fabric.recording import Recorded
     from worldsize.pytorch.collective_log import CollectiveLog
 
-Question = Literal["waits", "where", "granted", "bye"]  # from the agent; "granted" answers a rank's request
+Question = Literal["waits", "where", "granted", "free", "bye"]  # from the agent; "granted" answers a rank's request
 News = Literal["hello", "progress", "entered", "blocked", "request", "waits", "where", "result", "failure"]
 
 MAIN = (str(Path(__file__).with_name("rank.py")), "main")
@@ -72,6 +74,8 @@ class RankChannel:
         self.collectives: CollectiveLog | None = None
         self.last_seen: LastSeen | None = None
         self.reports: ReportBuffer | None = None
+        self.orders: queue.SimpleQueue[Use] = queue.SimpleQueue()
+        self.free: Callable[[], None] = lambda: None  # what makes the main thread leave what it does
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
         self._released = threading.Event()
@@ -94,8 +98,20 @@ class RankChannel:
     def watch(self) -> None:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
+    def begin(self, job: Job, last_seen: LastSeen) -> None:
+        """From now on, what this rank tells and records is of `job`, its next order."""
+        reports = gather(job.origin_s)
+        with self._lock:
+            self.job, self.last_seen, self.reports, self._progress = job, last_seen, reports, _ProgressTeller()
+
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
+        self.end(kind, content)
+        self._released.wait(timeout=None if self.job else 5)
+        os._exit(0)
+
+    def end(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
+        """Say how what this rank did has ended."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         try:
@@ -103,11 +119,10 @@ class RankChannel:
             self._tell_progress(ended=content)
         finally:
             self.tell(kind, content)
-        self._released.wait(timeout=None if self.job else 5)
-        os._exit(0)
 
     def _watch(self) -> None:
         quiet = changes = reported = 0
+        state = None
         try:
             while True:
                 if self._connection.poll(_TICK_S):
@@ -115,7 +130,9 @@ class RankChannel:
                 self.last_seen.note()
                 self._tell_progress()
 
-                state = self.recorded.state if self.recorded else None
+                before, state = state, self.recorded.state if self.recorded else None
+                if state is not before:  # another order
+                    quiet = changes = reported = 0
                 if state is None or state.doing is None:
                     continue
 
@@ -136,8 +153,12 @@ class RankChannel:
             if news is not None:
                 self._connection.send(("progress", news))
 
-    def _answer(self, question: Question) -> None:
-        if question == "granted":
+    def _answer(self, question: Question | Use) -> None:
+        if isinstance(question, Use):
+            self.orders.put(question)
+        elif question == "free":
+            self.free()
+        elif question == "granted":
             self._granted.release()
         elif question == "bye":
             self._released.set()

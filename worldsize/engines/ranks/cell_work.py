@@ -1,0 +1,106 @@
+"""What ranks that stay do: run a cell, take values, give the value of an expression.
+
+Each is an object that travels as a payload; `do(rank)` is called in the rank. Left out: what goes along with a cell from the
+notebook (`worldsize.ranks.definitions`).
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from worldsize.engines.ranks.open_rank import OpenRank
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function, a class or an import of the notebook: the names it binds, its text, and where that stands."""
+
+    names: tuple[str, ...]
+    text: str
+    file: str
+    line: int
+
+    def take_to(self, rank: OpenRank) -> None:
+        """Bind the names in the rank, but for a name that the rank's own cells have bound, and for what is known already."""
+        known = [rank.taken.get(name) for name in self.names]
+        if all(seen is not None and seen[0] == self.text for seen in known):
+            return
+        if any(self._own(rank, name) for name in self.names):
+            return
+
+        tree = ast.parse(self.text)
+        ast.increment_lineno(tree, self.line - 1)
+        exec(compile(tree, self.file, "exec"), rank.space)
+        for name in self.names:
+            rank.taken[name] = self.text, rank.space.get(name)
+
+    def _own(self, rank: OpenRank, name: str) -> bool:
+        """Whether the name belongs to the ranks: they had it, or bound it since it was taken from the notebook."""
+        if name not in rank.space:
+            return False
+        return name not in rank.taken or rank.space[name] is not rank.taken[name][1]
+
+
+@dataclass(frozen=True)
+class RunCell:
+    """Run a cell's `text`, and show the value of its last expression. `in_notebook` are names of the notebook's data that it
+    uses, which do not go along."""
+
+    text: str
+    file: str
+    definitions: tuple[Definition, ...] = ()
+    in_notebook: frozenset[str] = frozenset()
+
+    def do(self, rank: OpenRank) -> None:
+        try:
+            for definition in self.definitions:
+                definition.take_to(rank)
+            self._run(rank)
+        except NameError as error:
+            name = error.name or ""
+            if name in self.in_notebook:
+                error.add_note(f"`{name}` is in the notebook, and data does not go along: world.push({name}={name})")
+            raise
+        finally:
+            rank.output.show_figures()
+
+    def _run(self, rank: OpenRank) -> None:
+        body, last = _parts(self.text, self.file)
+        exec(body, rank.space)
+        if last is not None:
+            value = eval(last, rank.space)
+            if value is not None:
+                rank.space["_"] = value
+                rank.output.show(value)
+
+
+def _parts(text: str, file: str) -> tuple[CodeType, CodeType | None]:
+    """The code of a cell: its statements, and its last expression where a notebook would show that."""
+    tree = ast.parse(text, file)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
+        last = compile(ast.Expression(tree.body.pop().value), file, "eval")
+    return compile(tree, file, "exec"), last
+
+
+@dataclass(frozen=True)
+class Push:
+    """Bind these values in the ranks."""
+
+    values: dict[str, Any]
+
+    def do(self, rank: OpenRank) -> None:
+        rank.space.update(self.values)
+
+
+@dataclass(frozen=True)
+class Value:
+    """Give the value of an expression."""
+
+    expression: str
+
+    def do(self, rank: OpenRank) -> Any:
+        return eval(compile(self.expression, "<expression>", "eval"), rank.space)

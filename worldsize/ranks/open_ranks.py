@@ -1,0 +1,269 @@
+"""`world = open_ranks(4)`: four ranks that stay until they are closed, and what can be asked of them.
+
+What is done on them is executed as a launch is, and is a `Run`: recorded, limited in time, explained where it goes wrong.
+After an error the ranks that are left keep their state; their groups are made anew. Left out: the magics (`magics.py`), what
+goes along from a notebook (`definitions.py`), and how a cell's output looks (`cell_view.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import cloudpickle
+
+from worldsize import errors, failures
+from worldsize.engines.current import local_engine, opened_hosts
+from worldsize.engines.job import Close, Device, Job, Order, Use
+from worldsize.engines.ranks.cell_work import Push, RunCell, Value
+from worldsize.failures import Outcome
+from worldsize.launch.api import check_arguments_of_ranks
+from worldsize.launch.execute import callers_state, cell_sources, close_order, execute_order
+from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
+from worldsize.links import Link
+from worldsize.ranks.definitions import Along
+
+IDLE_MIN = 60.0
+CELLS = KernelLaunches(partial_lines=True)
+_QUIET = KernelLaunches()
+_numbers = itertools.count(1)
+
+
+class OpenRanks:
+    """Ranks that stay. `world["x"]` is what each rank has under this name, `world.run(text)` runs a text on them all.
+
+    `world_size` is how many they are, `setup` says in a line what they run on.
+    """
+
+    def __init__(self, world_size: int, link: Link | None, timeout_s: float, device: Device, seed: int | None) -> None:
+        self.world_size = world_size
+        self.link = link
+        self.timeout_s = timeout_s
+        self.setup = ""
+        self._device: Device = device
+        self._seed = seed
+        self._engine = local_engine("torch")
+        self._sent: set[str] = set()  # the cells' files whose text the ranks have
+        self._ended: dict[int, str] = {}  # the ranks that have ended, and how
+        self._new_groups = False
+        self._why_closed = ""
+        self._idle: threading.Timer | None = None
+        self._open()
+
+    def _open(self) -> None:
+        self._name = f"{os.getpid()}-{next(_numbers)}"
+        job = Job(
+            world_size=self.world_size, timeout_s=self.timeout_s, device=self._device, world=self._name,
+            wants_late_imports=True, **callers_state(self._seed),
+        )  # fmt: skip
+        self._sent = {file for file, _ in job.sources}
+        self._ended, self._new_groups, self._why_closed = {}, False, ""
+        run = execute_order(self._engine, b"", job, _QUIET, lambda job: job)
+        self._keeper = self._engine.keeper()
+        self.setup, self._seed_used = run.setup, job.seed
+        self._wait_idle()
+
+    # ---- what is done on them --------------------------------------------------------------------
+
+    def run(
+        self, text: str, ranks: Sequence[int] | None = None, *, timeout_s: float | None = None, link: Link | None = None,
+        along: Along | None = None, file: str = "<cell>",
+    ) -> Run:  # fmt: skip
+        """Run Python on `ranks`, on all of them without; the value of its last expression is shown. Returns the `Run`.
+
+        `timeout_s` and `link` are this text's alone. `along` has what goes along from a notebook, `file` is the name of the
+        text in tracebacks. Raises ValueError for a rank that is not there, RankFailed, Deadlock, RunTimedOut, Interrupted
+        and EngineLost, as `launch` does.
+        """
+        along = along or Along()
+        work = RunCell(text, file, along.definitions, along.in_notebook)
+        run = self._do("run", work, ranks, CELLS, timeout_s, link)
+        STUDENTS_LAUNCHES.latest = run
+        return run
+
+    def push(self, **values: Any) -> None:
+        """Bind values in every rank: `world.push(x=x)`. Each rank gets a copy of its own.
+
+        Raises ValueError for a value that cannot travel.
+        """
+        if not values:
+            raise ValueError("push: expected values by name, got none. Write for example world.push(x=x).")
+        for name, value in values.items():
+            _check_travels(name, value)
+        self._do("push", Push(values), self._left(), _QUIET)
+
+    def __getitem__(self, expression: str) -> list[Any]:
+        """What every rank has under a name, or as the value of an expression such as "model.weight.norm()": a list by rank.
+
+        None for a rank that has ended. Raises RankFailed where a rank has no such value.
+        """
+        if not isinstance(expression, str):
+            raise TypeError(f'world[…]: expected the name of a value, such as world["x"], got {expression!r}')
+        compile(expression, "<expression>", "eval")
+        return self._do("world[…]", Value(expression), self._left(), _QUIET).results
+
+    def restart(self) -> None:
+        """End the ranks and open as many new ones, which have nothing of what the earlier ones had."""
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        """End the ranks, with all that they have."""
+        self._end("they were closed")
+
+    def __enter__(self) -> OpenRanks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.world_size
+
+    def __repr__(self) -> str:
+        if self._why_not_open():
+            return f"OpenRanks({self.world_size} ranks, not open: {self._why_not_open()})"
+        gone = f", {failures.names(sorted(self._ended))} ended" if self._ended else ""
+        return f"OpenRanks({self.setup}{gone})"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the ranks are there."""
+        return not self._why_not_open()
+
+    # ---- how -------------------------------------------------------------------------------------
+
+    def _do(
+        self, what: str, work: Any, ranks: Sequence[int] | None, launches: KernelLaunches, timeout_s: float | None = None,
+        link: Link | None = None,
+    ) -> Run:  # fmt: skip
+        chosen = self._chosen(what, ranks)
+        check_arguments_of_ranks(what, timeout_s if timeout_s is not None else self.timeout_s, link)
+        packed = cloudpickle.dumps(work)
+        new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
+        job = Job(
+            world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
+            timeout_s=timeout_s if timeout_s is not None else self.timeout_s, link=link or self.link, sources=new_sources,
+        )  # fmt: skip
+        new_groups = self._new_groups and len(chosen) == self.world_size
+
+        def order_of(job: Job) -> Order:
+            return Use(job, tuple(chosen), new_groups)
+
+        self._stop_waiting()
+        try:
+            run = execute_order(self._engine, packed, job, launches, order_of, ended=self._heard)
+        finally:
+            self._wait_idle()
+        self._sent |= {file for file, _ in new_sources}
+        if new_groups:
+            self._new_groups = False
+        return run
+
+    def _heard(self, run: Run, outcome: Outcome) -> None:
+        """Note what has become of the ranks, and say what follows from it."""
+        for failure in outcome.failures:
+            if failure.kind != "raised":
+                self._ended[failure.rank] = failures.ending(failure)
+        self._ended.update(dict.fromkeys(outcome.killed, "killed, since it did not come free"))
+        if outcome.status == "done":
+            return
+        self._new_groups = True
+        if self._ended:
+            run.notes.append(f"{self._endings()}. The others keep what they have: %%rank reads it, world.restart() opens new ranks.")
+        else:
+            run.notes.append(
+                "the ranks keep what they have. Their groups are made anew before the next cell: what holds an earlier "
+                "one, as a model in DDP or FSDP does, has to be wrapped again."
+            )
+
+    def _endings(self) -> str:
+        return ", ".join(f"rank {rank} has ended ({how})" for rank, how in sorted(self._ended.items()))
+
+    def _left(self) -> list[int]:
+        return [rank for rank in range(self.world_size) if rank not in self._ended]
+
+    def _chosen(self, what: str, ranks: Sequence[int] | None) -> list[int]:
+        if why := self._why_not_open():
+            raise ValueError(f"{what}: expected ranks that are open, got some that are not: {why}. world.restart() opens new ones.")
+        chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))
+        for rank in chosen:
+            if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.world_size:
+                raise ValueError(f"{what}: expected ranks from 0 to {self.world_size - 1}, got {rank!r}")
+        gone = [rank for rank in chosen if rank in self._ended]
+        if gone or not chosen:
+            raise ValueError(
+                f"{what}: {self._endings()}. Expected ranks that are there: name them ({_few(self._left())}), or open new "
+                f"ones with world.restart()."
+            )
+        return chosen
+
+    def _why_not_open(self) -> str:
+        if self._why_closed:
+            return self._why_closed
+        if self._engine.keeper() is not self._keeper:
+            return "they ended with the process that started them"
+        return ""
+
+    def _end(self, why: str) -> None:
+        self._stop_waiting()
+        if not self._why_not_open():
+            self._why_closed = why
+            with suppress(errors.EngineLost):
+                close_order(self._engine, Close(self._name))
+        self._why_closed = self._why_closed or why
+
+    # ---- an hour without work --------------------------------------------------------------------
+
+    def _wait_idle(self) -> None:
+        self._stop_waiting()
+        self._idle = threading.Timer(IDLE_MIN * 60, self._end, (f"they had nothing to do for {IDLE_MIN:g} minutes",))
+        self._idle.daemon = True
+        self._idle.start()
+
+    def _stop_waiting(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+
+def open_ranks(
+    world_size: int = 4,
+    *,
+    link: Link | None = None,
+    timeout_s: float = 60.0,
+    device: Device = "auto",
+    seed: int | None = None,
+) -> OpenRanks:
+    """Open ranks that stay: fresh processes that keep what runs on them, until `close()` or this process's end.
+
+    Each rank has `rank`, `world_size`, `fabric`, `dist` with a default group, `torch` and `device`. `link` shapes the
+    fabric; `timeout_s` limits each text that runs on them. After 60 minutes without work they end. Raises ValueError for a
+    wrong argument, EngineLost, Interrupted.
+    """
+    check_arguments_of_ranks("open_ranks", timeout_s, link, world_size, device, seed)
+    if opened_hosts() is not None:
+        raise ValueError(
+            "open_ranks: ranks that stay run on this machine, and hosts are open. Close them first: worldsize.hosts.close()"
+        )
+    return OpenRanks(world_size, link, timeout_s, device, seed)
+
+
+def _few(ranks: list[int]) -> str:
+    return failures.names(ranks) if ranks else "none is left"
+
+
+def _check_travels(name: str, value: Any) -> None:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        said = str(error).splitlines()[0] if str(error) else ""
+        raise ValueError(
+            f"push: `{name}` (a {type(value).__name__}) cannot travel to the ranks, which are other processes: expected "
+            f"something that can be pickled, got {type(error).__name__}: {said}. Make it in a cell of theirs, or push the plain "
+            f"data it is made from."
+        ) from None
