@@ -116,7 +116,7 @@ Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 class Outcome:
     """How a launch ended; `reason` says why it was refused. `returned` has the ranks that returned.
 
-    `killed` has ranks that stay and that had to be killed, since they did not come free.
+    Of ranks that stay, `freed` were still at work when it was over, and those that did not come free were `killed`.
     """
 
     status: Status
@@ -126,6 +126,7 @@ class Outcome:
     returned: dict[int, Return] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     reason: str = ""
+    freed: tuple[int, ...] = ()
     killed: tuple[int, ...] = ()
 
 

@@ -23,12 +23,15 @@ from worldsize.links import Link
 from worldsize.live.cell_clock import CellClock, RunsSaid, clock_of
 from worldsize.live.text import TextLines
 from worldsize.live.view import LiveView
+from worldsize.ranks import magics, open_ranks
+from worldsize.ranks.cell_observers import CellText, CellView
 from worldsize.report import report, span
 from worldsize.simulate import Nodes, simulate
 
 __all__ = [
     "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "Nodes", "NotYet", "RankFailed", "Run", "RunTimedOut",
-    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "report", "simulate", "span", "terminal",
+    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "open_ranks", "report", "simulate", "span",
+    "terminal",
 ]  # fmt: skip
 
 
@@ -60,6 +63,7 @@ def _wire() -> CellClock | None:
     else:
         observe(TextLines())
     if shell is not None:
+        magics.register(shell, CellView() if live else CellText())
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
         shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
     return clock

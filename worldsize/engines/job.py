@@ -18,6 +18,7 @@ from worldsize.links import Link
 Framework = Literal["torch", "tensorflow"]
 Device = Literal["auto", "cpu", "cuda"]
 StartMethod = Literal["forkserver", "spawn"]
+NewGroups = Literal["", "fabric", "all"]
 ProgressState = Literal["running", "waiting", "done", "not yet", "failed"]
 
 
@@ -122,12 +123,12 @@ class Use:
     """What ranks that stay do next: the payload of `job`, on `ranks`.
 
     `job` has a folder of its own for this run, and neither environment nor path: those are as they were opened with.
-    With `new_groups` they first make their groups anew, since what they did last was cut short.
+    `new_groups` says which of their groups they first make anew, since what they did last was cut short.
     """
 
     job: Job
     ranks: tuple[int, ...]
-    new_groups: bool = False
+    new_groups: NewGroups = ""
 
 
 @dataclass(frozen=True)

@@ -99,13 +99,23 @@ class OpenSession(TorchSession):
 
     def _begin(self, order: Use) -> None:
         self.job, self.asked, self.stopped = order.job, set(order.ranks), False
-        for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked, self.freed):
+        for kept in (
+            self.entered_s,
+            self.returned,
+            self.failures,
+            self.silent,
+            self.exit_codes,
+            self.blocked,
+            self.freed,
+        ):
             kept.clear()
 
     def _tell(
         self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...], killed: tuple[int, ...]
     ) -> None:
-        self.kernel.send(replace(self._outcome(status, waits, standings), killed=killed))
+        self.kernel.send(
+            replace(self._outcome(status, waits, standings), freed=tuple(sorted(self.freed)), killed=killed)
+        )
 
     def _awaited(self) -> set[int]:
         return self.asked

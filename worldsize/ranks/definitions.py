@@ -76,10 +76,15 @@ def _definition_of(
     value = space[name]
     if isinstance(value, ModuleType):
         _refuse_tensorflow({value.__name__})
-        return -1, _import(f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}", name)
+        return -1, _import(
+            f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}", name
+        )
 
     home = getattr(value, "__module__", None)
-    if (inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value)) and home not in (None, "__main__"):
+    if (inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value)) and home not in (
+        None,
+        "__main__",
+    ):
         own_name = getattr(value, "__qualname__", "")
         if own_name.isidentifier() and getattr(sys.modules.get(home), own_name, None) is value:
             _refuse_tensorflow({home})
@@ -130,7 +135,11 @@ def _of_cell(cell: Cell) -> tuple[Definition, ...]:
 
 def _statement(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
     what = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
-    return f"import {what}" if isinstance(node, ast.Import) else f"from {'.' * node.level}{node.module or ''} import {what}"
+    return (
+        f"import {what}"
+        if isinstance(node, ast.Import)
+        else f"from {'.' * node.level}{node.module or ''} import {what}"
+    )
 
 
 @functools.lru_cache(maxsize=500)

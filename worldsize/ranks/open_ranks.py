@@ -12,24 +12,28 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
 
 from worldsize import errors, failures
 from worldsize.engines.current import local_engine, opened_hosts
-from worldsize.engines.job import Close, Device, Job, Order, Use
+from worldsize.engines.job import Close, Device, Job, NewGroups, Order, Use
 from worldsize.engines.ranks.cell_work import Push, RunCell, Value
+from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRows
 from worldsize.failures import Outcome
 from worldsize.launch.api import check_arguments_of_ranks
 from worldsize.launch.execute import callers_state, cell_sources, close_order, execute_order
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
 from worldsize.links import Link
 from worldsize.ranks.definitions import Along
+from worldsize.ranks.tensor_table import TensorTable, rows_of
 
 IDLE_MIN = 60.0
 CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
+_last: list[OpenRanks] = []  # at most one
 _numbers = itertools.count(1)
 
 
@@ -49,10 +53,11 @@ class OpenRanks:
         self._engine = local_engine("torch")
         self._sent: set[str] = set()  # the cells' files whose text the ranks have
         self._ended: dict[int, str] = {}  # the ranks that have ended, and how
-        self._new_groups = False
+        self._new_groups: NewGroups = ""
         self._why_closed = ""
         self._idle: threading.Timer | None = None
         self._open()
+        _last[:] = [self]
 
     def _open(self) -> None:
         self._name = f"{os.getpid()}-{next(_numbers)}"
@@ -61,7 +66,7 @@ class OpenRanks:
             wants_late_imports=True, **callers_state(self._seed),
         )  # fmt: skip
         self._sent = {file for file, _ in job.sources}
-        self._ended, self._new_groups, self._why_closed = {}, False, ""
+        self._ended, self._new_groups, self._why_closed = {}, "", ""
         run = execute_order(self._engine, b"", job, _QUIET, lambda job: job)
         self._keeper = self._engine.keeper()
         self.setup, self._seed_used = run.setup, job.seed
@@ -106,6 +111,35 @@ class OpenRanks:
         compile(expression, "<expression>", "eval")
         return self._do("world[…]", Value(expression), self._left(), _QUIET).results
 
+    def table(self, expression: str) -> TensorTable:
+        """The tensors of an expression's value on every rank: shape, dtype, device, norm, and who has the same bytes.
+
+        The value is a tensor, a module, an optimizer, or lists and dicts of them. Raises RankFailed where a rank has none.
+        """
+        return self._table("table", expression)
+
+    def differ(self, expression: str) -> TensorTable:
+        """The tensors of an expression's value in which ranks differ, and by how much the first one does at most.
+
+        Raises RankFailed where a rank has no tensor there.
+        """
+        found = self._table("differ", expression)
+        row = found.first_difference
+        if row is None:
+            return replace(found, only_difference=True)
+        difference = None
+        if len({(each.shape if each else None) for each in row.by_rank}) == 1:
+            parts = self._do("differ", TensorPart(expression, row.name), self._left(), _QUIET).results
+            difference = _apart([part for part in parts if part is not None])
+        return replace(found, only_difference=True, difference=difference)
+
+    def _table(self, what: str, expression: str) -> TensorTable:
+        ranks = self._left()
+        results = self._do(what, TensorRows(expression), ranks, _QUIET).results
+        rows = rows_of({rank: results[rank][0] for rank in ranks})
+        left_out = max(0, *(results[rank][1] for rank in ranks))
+        return TensorTable(expression, tuple(ranks), tuple(rows), left_out)
+
     def restart(self) -> None:
         """End the ranks and open as many new ones, which have nothing of what the earlier ones had."""
         self.close()
@@ -125,15 +159,22 @@ class OpenRanks:
         return self.world_size
 
     def __repr__(self) -> str:
-        if self._why_not_open():
-            return f"OpenRanks({self.world_size} ranks, not open: {self._why_not_open()})"
+        if self.why_closed:
+            return f"OpenRanks({self.world_size} ranks, not open: {self.why_closed})"
         gone = f", {failures.names(sorted(self._ended))} ended" if self._ended else ""
         return f"OpenRanks({self.setup}{gone})"
 
     @property
     def is_open(self) -> bool:
         """Whether the ranks are there."""
-        return not self._why_not_open()
+        return not self.why_closed
+
+    @property
+    def why_closed(self) -> str:
+        """Why the ranks are not there; "" where they are."""
+        if not self._why_closed and self._engine.keeper() is not self._keeper:
+            return "they ended with the process that started them"
+        return self._why_closed
 
     # ---- how -------------------------------------------------------------------------------------
 
@@ -149,7 +190,7 @@ class OpenRanks:
             world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
             timeout_s=timeout_s if timeout_s is not None else self.timeout_s, link=link or self.link, sources=new_sources,
         )  # fmt: skip
-        new_groups = self._new_groups and len(chosen) == self.world_size
+        new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
         def order_of(job: Job) -> Order:
             return Use(job, tuple(chosen), new_groups)
@@ -161,7 +202,7 @@ class OpenRanks:
             self._wait_idle()
         self._sent |= {file for file, _ in new_sources}
         if new_groups:
-            self._new_groups = False
+            self._new_groups = ""
         return run
 
     def _heard(self, run: Run, outcome: Outcome) -> None:
@@ -172,10 +213,15 @@ class OpenRanks:
         self._ended.update(dict.fromkeys(outcome.killed, "killed, since it did not come free"))
         if outcome.status == "done":
             return
-        self._new_groups = True
+        if outcome.freed:
+            self._new_groups = "all"
+        elif not self._new_groups:
+            self._new_groups = "fabric"  # a message may be on its way that nobody takes any more
         if self._ended:
-            run.notes.append(f"{self._endings()}. The others keep what they have: %%rank reads it, world.restart() opens new ranks.")
-        else:
+            run.notes.append(
+                f"{self._endings()}. The others keep what they have: %%rank reads it, world.restart() opens new ranks."
+            )
+        elif outcome.freed:
             run.notes.append(
                 "the ranks keep what they have. Their groups are made anew before the next cell: what holds an earlier "
                 "one, as a model in DDP or FSDP does, has to be wrapped again."
@@ -188,8 +234,10 @@ class OpenRanks:
         return [rank for rank in range(self.world_size) if rank not in self._ended]
 
     def _chosen(self, what: str, ranks: Sequence[int] | None) -> list[int]:
-        if why := self._why_not_open():
-            raise ValueError(f"{what}: expected ranks that are open, got some that are not: {why}. world.restart() opens new ones.")
+        if why := self.why_closed:
+            raise ValueError(
+                f"{what}: expected ranks that are open, got some that are not: {why}. world.restart() opens new ones."
+            )
         chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))
         for rank in chosen:
             if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.world_size:
@@ -202,16 +250,9 @@ class OpenRanks:
             )
         return chosen
 
-    def _why_not_open(self) -> str:
-        if self._why_closed:
-            return self._why_closed
-        if self._engine.keeper() is not self._keeper:
-            return "they ended with the process that started them"
-        return ""
-
     def _end(self, why: str) -> None:
         self._stop_waiting()
-        if not self._why_not_open():
+        if not self.why_closed:
             self._why_closed = why
             with suppress(errors.EngineLost):
                 close_order(self._engine, Close(self._name))
@@ -251,6 +292,19 @@ def open_ranks(
             "open_ranks: ranks that stay run on this machine, and hosts are open. Close them first: worldsize.hosts.close()"
         )
     return OpenRanks(world_size, link, timeout_s, device, seed)
+
+
+def _apart(tensors: list[Any]) -> float:
+    """How far any two of these tensors of one shape are apart at most, in any element."""
+    import torch
+
+    wide = [tensor.to(torch.complex128 if tensor.is_complex() else torch.float64) for tensor in tensors]
+    return max(((one - wide[0]).abs().max().item() for one in wide if one.numel()), default=0.0)
+
+
+def opened_last() -> OpenRanks | None:
+    """The ranks that were opened last, whether they are still open or not; None where none were."""
+    return _last[0] if _last else None
 
 
 def _few(ranks: list[int]) -> str:

@@ -49,7 +49,9 @@ class OpenRank:
         self._main_thread = threading.get_ident()
         self._at_work = False
         self.output: RichOutput | None = None  # of the order that is being done
-        self.taken: dict[str, tuple[str, Any]] = {}  # by name, what was taken from the notebook: its text, and what it made
+        self.taken: dict[
+            str, tuple[str, Any]
+        ] = {}  # by name, what was taken from the notebook: its text, and what it made
 
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main  # what is defined there travels by value, as from a notebook
@@ -109,8 +111,10 @@ class OpenRank:
 
     def _begin(self, order: Use) -> None:
         job = order.job
-        if order.new_groups:
+        if order.new_groups == "all":
             self._groups.make()
+        elif order.new_groups:
+            self._groups.make_wire()
         self._channel.collectives.begin(job.origin_s)
         self._channel.recorded = self._groups.recorded(job.link, job.origin_s)
         self.output = RichOutput(job.files.log(self.rank), job.files.shown(self.rank))

@@ -37,12 +37,22 @@ class RankGroups:
         if dist.is_initialized():
             with suppress(RuntimeError):  # its connections have ended
                 dist.destroy_process_group()
-        self._made += 1
-        store = dist.PrefixStore(f"groups {self._made}", self._store)
+        store = self._new_store()
         on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
         dist.init_process_group(backend, store=store, rank=self._rank, world_size=self._world_size)
+        self._make_wire(store)
+
+    def make_wire(self) -> None:
+        """Make the fabric's group alone, which every rank has to do at once: a message may be left in the earlier one."""
+        self._make_wire(self._new_store())
+
+    def _make_wire(self, store: dist.Store) -> None:
         self._wire = GlooWire(gloo_group(store, self._rank, self._world_size), self._origin_s)
+
+    def _new_store(self) -> dist.Store:
+        self._made += 1
+        return dist.PrefixStore(f"groups {self._made}", self._store)
 
     def recorded(self, link: Link | None, origin_s: float) -> Recorded:
         """A new record of the fabric's messages, as slow as `link`; the fabric's later messages go there."""
