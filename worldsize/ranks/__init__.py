@@ -7,6 +7,6 @@
 Left out: one-off runs of a function (`launch`), what a rank does (`engines/ranks`), and TensorFlow, whose tasks do not stay.
 """
 
-from worldsize.ranks.open_ranks import OpenRanks, open_ranks
+from worldsize.ranks.open_world import OpenRanks, open_ranks
 
 __all__ = ["OpenRanks", "open_ranks"]

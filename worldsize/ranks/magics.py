@@ -3,7 +3,7 @@
     %%ranks 4 --link "20 MB/s, 100 us" --timeout 60
     %%rank 2
 
-Left out: opening and running (`open_ranks.py`), and what goes along (`definitions.py`).
+Left out: opening and running (`open_world.py`), and what goes along (`definitions.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from worldsize.links import Link
 from worldsize.ranks import definitions
 from worldsize.ranks.cell_observers import CellText
 from worldsize.ranks.definitions import Cell
-from worldsize.ranks.open_ranks import CELLS, OpenRanks, open_ranks, opened_last
+from worldsize.ranks.open_world import CELLS, OpenRanks, open_ranks, opened_last
 
 USAGE = '%%ranks [how many] [--link "20 MB/s, 100 us"] [--timeout 60], or %%rank 2'
 _MAGIC = re.compile(r"\A\s*%%ranks?\b")

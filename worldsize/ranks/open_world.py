@@ -86,9 +86,12 @@ class OpenRanks:
         """
         along = along or Along()
         work = RunCell(text, file, along.definitions, along.in_notebook)
-        run = self._do("run", work, ranks, CELLS, timeout_s, link)
-        STUDENTS_LAUNCHES.latest = run
-        return run
+        before = CELLS.latest
+        try:
+            return self._do("run", work, ranks, CELLS, timeout_s, link)
+        finally:
+            if CELLS.latest is not before:
+                STUDENTS_LAUNCHES.latest = CELLS.latest
 
     def push(self, **values: Any) -> None:
         """Bind values in every rank: `world.push(x=x)`. Each rank gets a copy of its own.
