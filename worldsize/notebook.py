@@ -63,7 +63,7 @@ def _wire() -> CellClock | None:
     else:
         observe(TextLines())
     if shell is not None:
-        magics.register(shell, CellView() if live else CellText())
+        magics.register(shell, CellView() if live else CellText(), answers=live)
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
         shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
     return clock

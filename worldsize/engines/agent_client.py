@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, get_args
 
-from worldsize.engines.job import Framework, Order, Progress, Setup, StartMethod
+from worldsize.engines.job import Framework, Order, Progress, Prompt, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -165,7 +165,7 @@ class LocalRanks:
     def __init__(self, agent: AgentProcess) -> None:
         self._agent = agent
 
-    def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
+    def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
         try:
             event = self._agent.events.get(timeout=timeout_s)
         except queue.Empty:
@@ -179,6 +179,10 @@ class LocalRanks:
 
         self._agent.busy = not isinstance(event, Outcome)
         return event
+
+    def answer(self, typed: Typed) -> None:
+        with suppress(OSError):
+            self._agent.connection.send(typed)
 
     def stop(self) -> None:
         with suppress(OSError):

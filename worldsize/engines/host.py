@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from worldsize.engines.job import Job, Use
+from worldsize.engines.job import Job, Typed, Use
 from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Frame, Standing
 
 NewsKind = Literal[
-    "hello", "entered", "progress", "blocked", "request", "waits", "where", "result", "failure", "silent", "exited"
+    "hello", "entered", "progress", "blocked", "request", "waits", "where", "prompt", "result", "failure", "silent", "exited"
 ]
 
 
@@ -88,7 +88,7 @@ class Host(Protocol):
     def heard_before(self) -> Iterable[RankNews]:
         """News that came while the host was asked for something else."""
 
-    def tell(self, rank: int, word: Question) -> None:
+    def tell(self, rank: int, word: Question | Typed) -> None:
         """Ask or tell a rank, if it is still there."""
 
     def kill(self, rank: int) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from worldsize import machine
 from worldsize.engines.host import HostFacts, RankNews, Silence
-from worldsize.engines.job import Job, StartMethod, Use
+from worldsize.engines.job import Job, StartMethod, Typed, Use
 from worldsize.engines.ranks.last_seen import last_seen, stack_of
 from worldsize.engines.ranks.rank import main as rank_main
 from worldsize.engines.ranks.rank_channel import MAIN, Question
@@ -165,10 +165,10 @@ class HostRanks:
         self.silent.discard(rank)
         yield RankNews(rank, "exited", self.processes[rank].exitcode)
 
-    def tell(self, rank: int, word: Question) -> None:
+    def tell(self, rank: int, word: Question | Typed) -> None:
         self._send(rank, word)
 
-    def _send(self, rank: int, what: Question | Use) -> None:
+    def _send(self, rank: int, what: Question | Typed | Use) -> None:
         with suppress(KeyError, OSError):  # it has ended
             self.channels[rank].send(what)
 

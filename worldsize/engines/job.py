@@ -178,11 +178,31 @@ class Progress:
     collective: str = ""
 
 
+@dataclass(frozen=True)
+class Prompt:
+    """A rank's debugger waits for a command: what it has said since its last one, and its prompt."""
+
+    rank: int
+    text: str
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What was typed at a rank's prompt."""
+
+    rank: int
+    text: str
+
+
 class Ranks(Protocol):
     """A running job."""
 
-    def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
+    def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
         """The next event, or None when `timeout_s` passed without one. `Outcome` is the last."""
+
+    def answer(self, typed: Typed) -> None:
+        """Give a rank what was typed at its prompt."""
 
     def stop(self) -> None:
         """End every rank now; the `Outcome` that follows says where each one stood."""

@@ -99,16 +99,10 @@ class OpenSession(TorchSession):
 
     def _begin(self, order: Use) -> None:
         self.job, self.asked, self.stopped = order.job, set(order.ranks), False
-        for kept in (
-            self.entered_s,
-            self.returned,
-            self.failures,
-            self.silent,
-            self.exit_codes,
-            self.blocked,
-            self.freed,
-        ):
+        for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked):
             kept.clear()
+        for ranks in (self.freed, self.held):
+            ranks.clear()
 
     def _tell(
         self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...], killed: tuple[int, ...]

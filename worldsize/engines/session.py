@@ -7,16 +7,17 @@ them (`host_ranks.py`).
 
 from __future__ import annotations
 
+import math
 import multiprocessing.connection as mpc
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from worldsize import units
 from worldsize.engines.deadlock import deadlock
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
-from worldsize.engines.job import Job, Setup, StartMethod
+from worldsize.engines.job import Job, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network
 from worldsize.engines.placement import place
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
@@ -26,6 +27,7 @@ START_S = 120.0  # at most, for all ranks to enter their function: a slow import
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
 _ANSWER_S = 1.0  # for a rank to say where it stands: one that can does so in milliseconds, on a busy machine later
+_MOST_S = 1e6  # that one wait may be told to take
 _EXIT_S = 2.0  # for a process to end whose channel has closed
 
 
@@ -59,6 +61,7 @@ class Session:
     blocked: dict[int, int] = field(default_factory=dict)  # how often its wait had changed when it said so
     published: dict[int, Published | None] = field(default_factory=dict)  # answers to the last "waits"
     standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
+    held: set[int] = field(default_factory=set)  # whose debugger waits for a command
     stopped: bool = False
 
     # Whether the kernel hears of a run that is done while its processes, which have returned, still end
@@ -164,7 +167,11 @@ class Session:
         deadline_s = time.monotonic() + START_S + self.job.timeout_s
         all_entered = False
         while self._awaited() - set(self.returned):
-            self._listen(deadline_s - time.monotonic())
+            listened_s = time.monotonic()
+            held = bool(self.held)
+            self._listen(math.inf if held else deadline_s - listened_s)
+            if held:  # no limit runs while somebody looks at a rank
+                deadline_s += time.monotonic() - listened_s
 
             if not all_entered and self._live() <= self.entered_s.keys():
                 all_entered = True
@@ -199,15 +206,22 @@ class Session:
                 self._take(news)
             hosts.update(dict.fromkeys(host.watched(), host))
 
-        for item in mpc.wait([*self.watched, *hosts], max(0.0, timeout_s)):
+        for item in mpc.wait([*self.watched, *hosts], min(max(0.0, timeout_s), _MOST_S)):
             if item is self.kernel:
-                self.kernel.recv()  # "stop"; an EOFError ends the agent, which ends the ranks
-                self.stopped = True
+                self._told(self.kernel.recv())  # an EOFError ends the agent, which ends the ranks
             elif item not in hosts:
                 raise EOFError  # the kernel's pidfd
             else:
                 for news in hosts[item].hear(item):
                     self._take(news)
+
+    def _told(self, word: Literal["stop"] | Typed) -> None:
+        """The kernel tells this session to stop, or a rank what was typed at its prompt."""
+        if isinstance(word, Typed):
+            self.held.discard(word.rank)
+            self.host_of(word.rank).tell(word.rank, word)
+        else:
+            self.stopped = True
 
     def _take(self, news: RankNews) -> None:
         rank, content = news.rank, news.content
@@ -230,6 +244,9 @@ class Session:
             self.blocked[rank] = content
         elif news.kind == "request":
             self._answer_request(rank, content)
+        elif news.kind == "prompt":
+            self.held.add(rank)
+            self.kernel.send(content)
         elif news.kind == "waits":
             self.published[rank] = content
         elif news.kind == "where":

@@ -22,7 +22,7 @@ from typing import Any
 from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.job import Close, Job, Order, Progress, Ranks, Setup
+from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Ranks, Setup
 from worldsize.engines.payload import Payload
 from worldsize.engines.plain_values import BadFrame
 from worldsize.engines.results import unpacked
@@ -69,7 +69,7 @@ def execute_order(
         observers = launches.observers
 
         try:
-            outcome = _follow(engine, run, job, order_of(job), observers, launches.partial_lines)
+            outcome = _follow(engine, run, job, order_of(job), launches)
             error = _settle(run, job, outcome)
             ended(run, outcome)
         finally:
@@ -163,11 +163,11 @@ def _run_dir(engine: LocalEngine) -> Path:
     return made
 
 
-def _follow(
-    engine: LocalEngine, run: Run, job: Job, order: Order, observers: tuple[Observer, ...], partial_lines: bool
-) -> Outcome:
+def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: KernelLaunches) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes."""
-    tails = [Tail(job.files.log(r), partial_lines) for r in range(job.world_size)]
+    observers = launches.observers
+    tails = [Tail(job.files.log(r), launches.partial_lines) for r in range(job.world_size)]
+    prompts: dict[int, Prompt] = {}  # of the debuggers that wait for a command, by rank
     ranks = None
     due_s = 0.0
     try:
@@ -179,9 +179,15 @@ def _follow(
                 return event
 
             _take_in(run, event, observers)
-            if time.monotonic() >= due_s:
+            if isinstance(event, Prompt):
+                prompts[event.rank] = event
+            if time.monotonic() >= due_s or (prompts and event is None):
                 _publish(run, tails, observers, last=False)
                 due_s = time.monotonic() + _TICK_S
+            if prompts and event is None and launches.ask is not None:
+                typed = launches.ask(prompts)
+                del prompts[typed.rank]
+                ranks.answer(typed)
     except KeyboardInterrupt:
         outcome = _stop(engine, run, ranks)
         _publish(run, tails, observers, last=True)
@@ -191,7 +197,7 @@ def _follow(
         raise
 
 
-def _take_in(run: Run, event: Setup | Progress | None, observers: tuple[Observer, ...]) -> None:
+def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple[Observer, ...]) -> None:
     if isinstance(event, Setup):
         run.setup, run.network, run.why_shared = event.text, event.network, event.why_shared
         run.setup, run.hosts, run.clock_error_s = event.text, event.hosts, event.clock_error_s

@@ -7,14 +7,14 @@ Left out: how a run comes about (`execute.py`).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from worldsize import errors, failures
-from worldsize.engines.job import Progress, RunFiles
+from worldsize.engines.job import Progress, Prompt, RunFiles, Typed
 from worldsize.engines.own_network import Network
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
@@ -165,12 +165,14 @@ class Observer:
 class KernelLaunches:
     """The launches of one kind in this kernel: who is told of them, and the latest run.
 
-    With `partial_lines` a line is told while it grows, as a progress bar does.
+    With `partial_lines` a line is told while it grows, as a progress bar does. `ask` is asked which command a rank's debugger
+    gets, by rank those that wait for one.
     """
 
     observers: tuple[Observer, ...] = ()
     latest: Run | None = None
     partial_lines: bool = False
+    ask: Callable[[dict[int, Prompt]], Typed] | None = None
 
 
 STUDENTS_LAUNCHES = KernelLaunches()

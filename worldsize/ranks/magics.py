@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from worldsize.errors import RankFailed
 from worldsize.links import Link
 from worldsize.ranks import definitions
 from worldsize.ranks.cell_observers import CellText
+from worldsize.ranks.debugger_prompts import DebuggerPrompts
 from worldsize.ranks.definitions import Cell
 from worldsize.ranks.open_world import CELLS, OpenRanks, open_ranks, opened_last
 
@@ -87,6 +90,7 @@ class RanksMagics:
     def __init__(self, shell: Any, observer: CellText) -> None:
         self._shell = shell
         self._observer = observer
+        self._usual_debug = shell.find_line_magic("debug")
 
     def ranks(self, line: str, cell: str) -> None:
         """Run the cell on every rank."""
@@ -112,6 +116,16 @@ class RanksMagics:
         if not words.numbers:
             raise ValueError(f"%%rank {line}: expected the number of a rank. Write {USAGE}.")
         self._run(self._world(None), cell, words.numbers, words)
+
+    def debug(self, line: str) -> Any:
+        """Open the debugger where the last cell on ranks raised, on the rank that failed first or on the one named; where the
+        last error was the notebook's own, do what IPython does."""
+        world = opened_last()
+        if world is None or not world.is_open or not isinstance(getattr(sys, "last_value", None), RankFailed):
+            return self._usual_debug(line)
+        with _told_in_a_line():
+            words = read_words("debug", line)
+            world.debug(words.numbers[0] if words.numbers else None)
 
     def _world(self, world_size: int | None) -> OpenRanks:
         """The ranks that are open; new ones where none are, or where so many are wanted that others have to make way."""
@@ -164,9 +178,11 @@ def _refuse_magics(text: str) -> None:
                 ) from None
 
 
-def register(shell: Any, observer: CellText) -> None:
-    """Give a shell the magics, and let `observer` show every cell on ranks."""
+def register(shell: Any, observer: CellText, answers: bool) -> None:
+    """Give a shell the magics, and let `observer` show every cell on ranks. `answers` is whether somebody can type."""
     magics = RanksMagics(shell, observer)
     CELLS.observers = (observer,)
+    CELLS.ask = DebuggerPrompts().ask if answers else None
     shell.register_magic_function(magics.ranks, "cell", "ranks")
     shell.register_magic_function(magics.rank, "cell", "rank")
+    shell.register_magic_function(magics.debug, "line", "debug")

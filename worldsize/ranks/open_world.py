@@ -20,7 +20,7 @@ import cloudpickle
 from worldsize import errors, failures
 from worldsize.engines.current import local_engine, opened_hosts
 from worldsize.engines.job import Close, Device, Job, NewGroups, Order, Use
-from worldsize.engines.ranks.cell_work import Push, RunCell, Value
+from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRows
 from worldsize.failures import Outcome
 from worldsize.launch.api import check_arguments_of_ranks
@@ -31,6 +31,7 @@ from worldsize.ranks.definitions import Along
 from worldsize.ranks.tensor_table import TensorTable, rows_of
 
 IDLE_MIN = 60.0
+MOST_S = 1e6
 CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
 _last: list[OpenRanks] = []  # at most one
@@ -85,13 +86,27 @@ class OpenRanks:
         and EngineLost, as `launch` does.
         """
         along = along or Along()
-        work = RunCell(text, file, along.definitions, along.in_notebook)
+        work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:
             return self._do("run", work, ranks, CELLS, timeout_s, link)
         finally:
             if CELLS.latest is not before:
                 STUDENTS_LAUNCHES.latest = CELLS.latest
+
+    def debug(self, rank: int | None = None) -> None:
+        """Open the debugger where the last text raised: on `rank`, or on the rank that failed first.
+
+        Raises ValueError where nobody can answer it, or where no rank raised.
+        """
+        if CELLS.ask is None:
+            raise ValueError(NOBODY.format("debug"))
+        failed = CELLS.latest.outcome.failures if CELLS.latest is not None and CELLS.latest.outcome is not None else ()
+        raised = [failure for failure in failed if failure.kind == "raised"]
+        if rank is None and not raised:
+            raise ValueError("debug: expected ranks of which one has raised in the last text, got none")
+        chosen = failures.first_failure(raised).rank if rank is None else rank
+        self._do("debug", LookBack(), [chosen], KernelLaunches(ask=CELLS.ask), timeout_s=MOST_S)
 
     def push(self, **values: Any) -> None:
         """Bind values in every rank: `world.push(x=x)`. Each rank gets a copy of its own.

@@ -7,11 +7,14 @@ notebook (`worldsize.ranks.definitions`).
 from __future__ import annotations
 
 import ast
+import functools
+import sys
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from worldsize.engines.ranks.open_rank import OpenRank
+from worldsize.failures import Frame, is_package
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,11 @@ class RunCell:
     file: str
     definitions: tuple[Definition, ...] = ()
     in_notebook: frozenset[str] = frozenset()
+    answers: bool = False  # whether somebody can answer a debugger
 
     def do(self, rank: OpenRank) -> None:
+        rank.last_error = None  # it keeps what its frames have
+        sys.breakpointhook = functools.partial(_stop, rank, self.answers)
         try:
             for definition in self.definitions:
                 definition.take_to(rank)
@@ -104,3 +110,30 @@ class Value:
 
     def do(self, rank: OpenRank) -> Any:
         return eval(compile(self.expression, "<expression>", "eval"), rank.space)
+
+
+def _stop(rank: OpenRank, answers: bool, *_: Any, **__: Any) -> None:
+    """What `breakpoint()` does on a rank."""
+    if not answers:
+        raise RuntimeError(NOBODY.format("breakpoint()"))
+    rank.debugger().stop_at(sys._getframe(1))
+
+
+NOBODY = (
+    "{} opens a debugger, and nobody can answer it here: expected a notebook in which somebody types, got a run without one. "
+    "Open the notebook in Jupyter, or print what you want to see."
+)
+
+
+@dataclass(frozen=True)
+class LookBack:
+    """Open the debugger where the last cell raised, on a rank whose last cell did."""
+
+    def do(self, rank: OpenRank) -> None:
+        error = rank.last_error
+        if error is None or error.__traceback__ is None:
+            raise ValueError(f"rank {rank.rank} raised nothing in its last cell")
+        traceback = error.__traceback__
+        while traceback.tb_next is not None and is_package(Frame(traceback.tb_frame.f_code.co_filename, 0, "")):
+            traceback = traceback.tb_next
+        rank.debugger().look_at(traceback)

@@ -23,6 +23,7 @@ from worldsize.engines.job import Job, Use
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
+from worldsize.engines.ranks.rank_debugger import RankDebugger
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.ranks.rank_groups import RankGroups
 from worldsize.engines.ranks.rich_output import RichOutput
@@ -49,6 +50,7 @@ class OpenRank:
         self._main_thread = threading.get_ident()
         self._at_work = False
         self.output: RichOutput | None = None  # of the order that is being done
+        self.last_error: BaseException | None = None  # that the last cell ended with
         self.taken: dict[
             str, tuple[str, Any]
         ] = {}  # by name, what was taken from the notebook: its text, and what it made
@@ -79,6 +81,10 @@ class OpenRank:
     def fabric(self) -> Fabric:
         return self._groups.fabric
 
+    def debugger(self) -> RankDebugger:
+        """This rank's debugger, which asks in the notebook."""
+        return RankDebugger(self.rank, lambda prompt: self._channel.tell("prompt", prompt), self._channel.typed)
+
     def display(self, *values: Any) -> None:
         """Show values as a notebook does, for the code of a cell: pictures and tables as such, else as text."""
         for value in values:
@@ -106,6 +112,7 @@ class OpenRank:
             failure = failure_of(self.rank, error)
             return "failure", replace(failure, kind="raised", type="SystemExit", message=f"{error.code}", code=None)
         except BaseException as error:
+            self.last_error = error
             return "failure", failure_of(self.rank, error)
         return "result", Return(unwaited=self.fabric.unwaited())
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from worldsize.engines.deadlock import RankMessages
-from worldsize.engines.job import Job, Progress, ProgressState, Use
+from worldsize.engines.job import Job, Progress, ProgressState, Typed, Use
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.files import write_whole
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use fo
     from worldsize.pytorch.collective_log import CollectiveLog
 
 Question = Literal["waits", "where", "granted", "free", "bye"]  # from the agent; "granted" answers a rank's request
-News = Literal["hello", "progress", "entered", "blocked", "request", "waits", "where", "result", "failure"]
+News = Literal["hello", "progress", "entered", "blocked", "request", "waits", "where", "prompt", "result", "failure"]
 
 MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
@@ -75,6 +75,7 @@ class RankChannel:
         self.last_seen: LastSeen | None = None
         self.reports: ReportBuffer | None = None
         self.orders: queue.SimpleQueue[Use] = queue.SimpleQueue()
+        self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's prompts
         self.free: Callable[[], None] = lambda: None  # what makes the main thread leave what it does
         self._progress = _ProgressTeller()
         self._lock = threading.Lock()
@@ -153,9 +154,11 @@ class RankChannel:
             if news is not None:
                 self._connection.send(("progress", news))
 
-    def _answer(self, question: Question | Use) -> None:
+    def _answer(self, question: Question | Use | Typed) -> None:
         if isinstance(question, Use):
             self.orders.put(question)
+        elif isinstance(question, Typed):
+            self.typed.put(question.text)
         elif question == "free":
             self.free()
         elif question == "granted":
