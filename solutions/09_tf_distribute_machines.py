@@ -230,14 +230,14 @@ def in_turns(steps, rounds=9):
     return {kind: sorted(seconds)[rounds // 2] for kind, seconds in laps.items()}
 
 # %%
-def all_kinds(task, kinds):
+def all_kinds(kinds):
     import logging
+
+    from tensorflow.python.eager import context
 
     logging.getLogger("absl").setLevel("ERROR")  # it warns of several strategies in one process
     strategies = {kind: mirrored(kind) for kind in kinds}  # before any other operation of TensorFlow
-    (task.dir / f"{task.index} has all").touch()
-    while len(list(task.dir.iterdir())) < workers:  # each strategy opens the collectives anew: nobody may be ahead
-        time.sleep(0.01)
+    context.context().wait_at_barrier("all strategies", 60_000)  # each opens the collectives anew: nobody may be ahead
     paths = {kind: train(s, shared_out(s, global_batches())) for kind, s in strategies.items()}
     made = {kind: reducer(s) for kind, s in strategies.items()}
     seconds = in_turns({kind: step for kind, (step, _) in made.items()})
