@@ -79,6 +79,9 @@ class Host(Protocol):
     def use(self, order: Use) -> None:
         """Let those of the order's ranks that are here do it. They stay, and have said that they are ready."""
 
+    def bring_files(self) -> None:
+        """Return when what the ranks that stay have written for their order is in the run's folder."""
+
     def watched(self) -> list:
         """What to wait for: when one of these is ready, `hear` has news."""
 

@@ -100,6 +100,9 @@ class HostRanks:
         for rank in order.ranks:
             self._send(rank, order)
 
+    def bring_files(self) -> None:
+        """They wrote their files where the run's folder is, before they said that they have done their order."""
+
     # ---- listening -------------------------------------------------------------------------------
 
     def watched(self) -> list:

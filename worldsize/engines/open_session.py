@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,7 +90,11 @@ class OpenSession(TorchSession):
         if status != "done":
             standings = self._ask_standings()
             killed = self._free()
+        for host in self._used_hosts():
+            host.bring_files()
         self.idle = True
+        if status == "done":
+            status = self._returned_well()
         self._tell(status, waits, standings, killed)
 
     def close(self) -> None:
@@ -137,10 +141,11 @@ class OpenSession(TorchSession):
         """Between two orders: what to wait for, and for each what to do when it is ready."""
         found = {}
         for host in self._used_hosts():
-            found.update({item: lambda host=host, item=item: self._hear(host.hear(item)) for item in host.watched()})
+            found.update({item: lambda host=host, item=item: self.hear(host.hear(item)) for item in host.watched()})
         return found
 
-    def _hear(self, all_news: Any) -> None:
+    def hear(self, all_news: Iterable[RankNews]) -> None:
+        """Take in what came of the ranks between two orders."""
         for news in all_news:
             self._take(news)
 
@@ -148,7 +153,7 @@ class OpenSession(TorchSession):
         rank = news.rank
         if news.kind == "silent":
             self._note_end(silent_failure(rank, news.content, None))
-        elif news.kind == "exited" and rank in self.ended:
+        elif news.kind == "exited" and rank in self.ended and self.ended[rank].kind != "lost":
             self._note_end(silent_failure(rank, Silence(self.ended[rank].at_s, self.ended[rank].frames), news.content))
 
         if self.freeing and news.kind in ("result", "failure"):
@@ -191,6 +196,11 @@ class OpenWorlds:
             kernel.send(Outcome(status="refused", reason="these ranks are not open any more"))
         else:
             session.use(order)
+
+    def hear(self, all_news: Iterable[RankNews]) -> None:
+        """Take in what came of ranks between two orders, where there is one world at most."""
+        for session in self.sessions.values():
+            session.hear(all_news)
 
     def close(self) -> None:
         """End every rank of every world."""

@@ -63,7 +63,10 @@ def execute_order(
     with _one_at_a_time:
         job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
         job.files.payload.write_bytes(packed)
-        run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names, notes=[*notes])
+        run = Run(
+            world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names, notes=[*notes],
+            plain_results=job.plain_results,
+        )  # fmt: skip
         weakref.finalize(run, engine.discarded.put, job.dir)
         launches.latest = run
         observers = launches.observers

@@ -52,6 +52,7 @@ class Run:
     tasks: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     clock_error_s: float = 0.0
+    plain_results: bool = False  # whether some host is not this user's own, so that nothing from there is trusted
     _trace: Trace | None = None
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from worldsize.engines.ranks.rich_output import TYPES
 from worldsize.launch.run import Run
 
 MOST_CHARS = 20_000  # of a rank's text that is shown: the log has all of it
+_PICTURES = ("image/png", "image/jpeg")  # what is shown of somebody else's host, beside text: no markup
 MOST_RICH_BYTES = 8_000_000  # of all that one cell shows beside text
 
 
@@ -60,7 +61,8 @@ def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
     data = _read(run.log_path(rank))
     pieces: list[Piece] = []
     begun = 0
-    for at, bundle in _bundles(run.files.shown(rank)):
+    kinds = _PICTURES if run.plain_results else TYPES
+    for at, bundle in _bundles(run.files.shown(rank), kinds):
         _add_text(pieces, data[begun:at])
         pieces.append(Piece(bundle=bundle))
         begun = max(begun, at)
@@ -72,13 +74,13 @@ def _read(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def _bundles(path: Path) -> list[tuple[int, tuple[tuple[str, str], ...]]]:
-    """The bundles of a rank with their place; a line that is none, as one that was cut short, is left out."""
+def _bundles(path: Path, kinds: Sequence[str]) -> list[tuple[int, tuple[tuple[str, str], ...]]]:
+    """The bundles of a rank with their place, as far as they are of these kinds; a line that is none is left out."""
     found = []
     for line in _read(path).splitlines():
         try:
             row = json.loads(line)
-            bundle = tuple((kind, str(row["data"][kind])) for kind in (*TYPES, "text/plain") if kind in row["data"])
+            bundle = tuple((kind, str(row["data"][kind])) for kind in (*kinds, "text/plain") if kind in row["data"])
             found.append((int(row["at"]), bundle))
         except (ValueError, KeyError, TypeError):
             continue

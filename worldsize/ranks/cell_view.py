@@ -94,7 +94,7 @@ def _face(piece: Piece) -> str:
     for kind in ("image/png", "image/jpeg"):
         if kind in faces:
             alt = html.escape(faces.get("text/plain", "a picture")[:200], quote=True)
-            return f'<img alt="{alt}" src="data:{kind};base64,{faces[kind]}">'
+            return f'<img alt="{alt}" src="data:{kind};base64,{html.escape(faces[kind], quote=True)}">'
     text = piece.text or faces.get("text/markdown") or faces.get("text/latex") or faces.get("text/plain", "")
     return f'<pre style="margin:0">{html.escape(_ANSI.sub("", text))}</pre>'
 

@@ -36,15 +36,13 @@ class DebuggerPrompts:
 
     def _go_to(self, rank: int, prompts: Mapping[int, Prompt]) -> None:
         if rank not in prompts:
-            self._say(
-                f"rank {rank} is at no prompt; {failures.names(sorted(prompts))} {'is' if len(prompts) == 1 else 'are'}"
-            )
+            are = "is" if len(prompts) == 1 else "are"
+            self._say(f"rank {rank} is at no prompt; {failures.names(sorted(prompts))} {are}")
             return
         self._rank = rank
         if len(prompts) > 1:
             others = [other for other in sorted(prompts) if other != rank]
-            self._say(
-                f"{failures.names(others)} {'waits' if len(others) == 1 else 'wait'} at a prompt too: `rank {others[0]}` goes there"
-            )
+            wait = "waits" if len(others) == 1 else "wait"
+            self._say(f"{failures.names(others)} {wait} at a prompt too: `rank {others[0]}` goes there")
         if prompts[rank].text:
             self._say(prompts[rank].text)

@@ -18,10 +18,10 @@ from typing import Any
 import cloudpickle
 
 from worldsize import errors, failures
-from worldsize.engines.current import local_engine, opened_hosts
+from worldsize.engines.current import current_engine
 from worldsize.engines.job import Close, Device, Job, NewGroups, Order, Use
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
-from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRows
+from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
 from worldsize.failures import Outcome
 from worldsize.launch.api import check_arguments_of_ranks
 from worldsize.launch.execute import callers_state, cell_sources, close_order, execute_order
@@ -51,7 +51,7 @@ class OpenRanks:
         self.setup = ""
         self._device: Device = device
         self._seed = seed
-        self._engine = local_engine("torch")
+        self._engine = current_engine("torch")
         self._sent: set[str] = set()  # the cells' files whose text the ranks have
         self._ended: dict[int, str] = {}  # the ranks that have ended, and how
         self._new_groups: NewGroups = ""
@@ -154,7 +154,7 @@ class OpenRanks:
     def _table(self, what: str, expression: str) -> TensorTable:
         ranks = self._left()
         results = self._do(what, TensorRows(expression), ranks, _QUIET).results
-        rows = rows_of({rank: results[rank][0] for rank in ranks})
+        rows = rows_of({rank: [TensorRow(*row) for row in results[rank][0]] for rank in ranks})
         left_out = max(0, *(results[rank][1] for rank in ranks))
         return TensorTable(expression, tuple(ranks), tuple(rows), left_out)
 
@@ -305,10 +305,6 @@ def open_ranks(
     wrong argument, EngineLost, Interrupted.
     """
     check_arguments_of_ranks("open_ranks", timeout_s, link, world_size, device, seed)
-    if opened_hosts() is not None:
-        raise ValueError(
-            "open_ranks: ranks that stay run on this machine, and hosts are open. Close them first: worldsize.hosts.close()"
-        )
     return OpenRanks(world_size, link, timeout_s, device, seed)
 
 

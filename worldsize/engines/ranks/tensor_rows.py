@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -39,12 +39,13 @@ class TensorRows:
 
     expression: str
 
-    def do(self, rank: OpenRank) -> tuple[list[TensorRow], int]:
+    def do(self, rank: OpenRank) -> tuple[list[tuple], int]:
         found = list(tensors_in(_value(self.expression, rank), ""))
         if not found:
             kind = type(_value(self.expression, rank)).__name__
             raise ValueError(f"{self.expression}: expected tensors, or something that has some, got {kind}")
-        return [_row(name or self.expression, tensor) for name, tensor in found[:MOST_ROWS]], len(found) - MOST_ROWS
+        rows = [_row(name or self.expression, tensor) for name, tensor in found[:MOST_ROWS]]
+        return [astuple(row) for row in rows], len(found) - MOST_ROWS  # plain values, which travel from any host
 
 
 @dataclass(frozen=True)
