@@ -60,7 +60,8 @@ def right(world: OpenRanks) -> bool:
 def test_ranks_on_both_hosts_keep_what_they_have_and_every_text_is_a_run(world):
     world.run("kept = [rank]")
     run = world.run(
-        "kept.append(__import__('os').uname().nodename)\nprint('rank', rank)\nfabric.send(torch.ones(4), 1) if rank == 0 else None\nif rank == 1: fabric.recv(torch.ones(4), 0)"
+        "kept.append(__import__('os').uname().nodename)\nprint('rank', rank)\n"
+        "if rank == 0:\n    fabric.send(torch.ones(4), 1)\nif rank == 1:\n    fabric.recv(torch.ones(4), 0)"
     )
     assert world["kept"] == [[0, "n1"], [1, "n1"], [2, "n2"], [3, "n2"]]
     assert run.hosts == ("n1", "n1", "n2", "n2") and [run.log(rank).split("\n")[0] for rank in range(4)] == [
@@ -165,7 +166,10 @@ def test_what_an_invited_host_sends_is_plain_and_without_markup(network: Network
     hosts.open(guests.way(), timeout_s=LIMIT_S)
     try:
         with open_ranks(2) as world:
-            shown = "class T:\n    def _repr_html_(self):\n        return '<script>1</script>'\n    def __repr__(self):\n        return 'T'\nT()"
+            shown = (
+                "class T:\n    def _repr_html_(self):\n        return '<script>1</script>'\n"
+                "    def __repr__(self):\n        return 'T'\nT()"
+            )
             run = world.run(shown)
             assert [piece.bundle for group in cell_output.groups(run, (0, 1)) for piece in group.pieces] == [
                 (("text/plain", "T"),)

@@ -300,3 +300,7 @@ def test_a_run_that_failed_says_so_when_it_is_asked_for_a_result():
         launch(lambda: 1 / 0, 2)
     with pytest.raises(IndexError, match=r"run\[0\]: expected a run that is done, got one that is failed"):
         failed.value.run[0]
+
+
+def test_a_very_long_time_limit_is_a_time_limit() -> None:
+    assert launch(lambda: 1, 2, timeout_s=9e8).results == [1, 1]
