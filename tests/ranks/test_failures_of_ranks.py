@@ -208,3 +208,12 @@ def test_the_time_for_a_rank_to_come_free_ends_before_the_engine_is_given_up():
 
     assert open_session.FREED_S < local_engine("torch").stops_within_s
     assert torch.distributed.is_available()
+
+
+@pytest.mark.parametrize("how", ["os._exit(3)", "os.kill(os.getpid(), 9)"])
+def test_a_rank_that_leaves_by_itself_names_its_line(opened, how):
+    world = opened(2)
+    world.run("import os\ndef leave():\n    x = 1\n    " + how)
+    with pytest.raises(RankFailed) as told:
+        world.run("y = 2\nif rank == 1:\n    leave()\ndist.barrier()")
+    assert [(frame.function, frame.line) for frame in told.value.failure.frames][-2:] == [("<module>", 3), ("leave", 4)]

@@ -207,3 +207,12 @@ def test_what_the_ranks_were_opened_with_is_what_they_see(opened, monkeypatch, t
     world = opened(2)
     found = world["(__import__('os').environ['WORLDSIZE_TEST_WORD'], __import__('os').getcwd())"]
     assert found == [("seen", os.path.realpath(tmp_path))] * 2
+
+
+def test_a_rank_holds_no_more_files_after_many_texts(four):
+    counted = "len(__import__('os').listdir('/dev/fd'))"
+    four.run("x = torch.ones(1); dist.all_reduce(x)")
+    before = four[counted]
+    for _ in range(20):
+        four.run("dist.all_reduce(x)")
+    assert four[counted] == before

@@ -42,6 +42,12 @@ class LastSeen:
         self._below = below
         self._last: Rows = ()
 
+    def begin(self, path: Path, below: tuple[str, str]) -> None:
+        """From now on, write to `path` what is below another function: this process begins with something else."""
+        before, self._file = self._file, os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._below, self._last = below, ()
+        os.close(before)
+
     def seen(self) -> Rows:
         """Where the main thread is, asked by another one; () where it is not below `below`."""
         with _no_collection():

@@ -20,12 +20,11 @@ import torch
 import torch.distributed as dist
 
 from worldsize.engines.job import Job, Use
-from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_debugger import RankDebugger
 from worldsize.engines.ranks.rank_failure import failure_of
-from worldsize.engines.ranks.rank_groups import RankGroups
+from worldsize.engines.ranks.rank_groups import RankGroups, own_device
 from worldsize.engines.ranks.rich_output import RichOutput
 from worldsize.engines.results import packed
 from worldsize.fabric.interface import Fabric
@@ -53,7 +52,7 @@ class OpenRank:
         self.last_error: BaseException | None = None  # that the last cell ended with
         self.taken: dict[
             str, tuple[str, Any]
-        ] = {}  # by name, what was taken from the notebook: its text, and what it made
+        ] = {}  # what came from the notebook, by name: its text, and what that made
 
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main  # what is defined there travels by value, as from a notebook
@@ -70,7 +69,7 @@ class OpenRank:
             self._do(self._channel.orders.get())
 
     def _fill_space(self) -> None:
-        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        device = own_device()
         self._groups.recorded(None, 0.0)
         self.space.update(
             rank=self.rank, world_size=self.world_size, fabric=self.fabric, dist=dist, torch=torch, device=device,
@@ -93,7 +92,7 @@ class OpenRank:
     def _do(self, order: Use) -> None:
         write_to_logs(self.rank, order.job)
         keep_sources(order.job)
-        self._channel.begin(order.job, LastSeen(order.job.files.last_seen(self.rank), _HERE))
+        self._channel.begin(order.job, _HERE)
         self._channel.end(*self._ended(order))
 
     def _ended(self, order: Use) -> tuple[Literal["result", "failure"], Return | Failure]:

@@ -99,11 +99,12 @@ class RankChannel:
     def watch(self) -> None:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
-    def begin(self, job: Job, last_seen: LastSeen) -> None:
-        """From now on, what this rank tells and records is of `job`, its next order."""
+    def begin(self, job: Job, below: tuple[str, str]) -> None:
+        """From now on, what this rank tells and records is of `job`, its next order, which it does below this function."""
         reports = gather(job.origin_s)
         with self._lock:
-            self.job, self.last_seen, self.reports, self._progress = job, last_seen, reports, _ProgressTeller()
+            self.job, self.reports, self._progress = job, reports, _ProgressTeller()
+            self.last_seen.begin(job.files.last_seen(self.rank), below)
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
@@ -128,7 +129,8 @@ class RankChannel:
             while True:
                 if self._connection.poll(_TICK_S):
                     self._answer(self._connection.recv())
-                self.last_seen.note()
+                with self._lock:
+                    self.last_seen.note()
                 self._tell_progress()
 
                 before, state = state, self.recorded.state if self.recorded else None

@@ -38,6 +38,7 @@ class RankGroups:
             with suppress(RuntimeError):  # its connections have ended
                 dist.destroy_process_group()
         store = self._new_store()
+        own_device()
         on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
         dist.init_process_group(backend, store=store, rank=self._rank, world_size=self._world_size)
@@ -84,3 +85,12 @@ def _shut_down(fd: int, store_port: int) -> None:
             over_tcp = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
             if over_tcp and found.getpeername()[1] != store_port:
                 found.shutdown(socket.SHUT_RDWR)
+
+
+def own_device() -> torch.device:
+    """This rank's device, which becomes its current one: the GPU of its place on the host, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    place = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(place)
+    return torch.device("cuda", place)
