@@ -7,7 +7,7 @@ import torch
 
 from worldsize.engines.ranks.tensor_rows import TensorRow
 from worldsize.errors import RankFailed
-from worldsize.ranks.tensor_table import MOST_RANKS, MOST_ROWS, TableRow, TensorTable
+from worldsize.ranks.tensor_table import MOST_RANKS, MOST_ROWS, TensorOnRanks, TensorTable
 
 NET = """\
 torch.manual_seed(3)
@@ -84,24 +84,24 @@ quick = pytest.mark.quick
 
 @quick
 def test_a_rank_without_the_tensor_has_a_dash():
-    found = TableRow("x", (row("x"), None, row("x")))
+    found = TensorOnRanks("x", (row("x"), None, row("x")))
     assert found.letters == ("A", "–", "A") and not found.same and found.norms()[1] == "–"
 
 
 @quick
 def test_the_same_bytes_of_another_shape_or_dtype_are_another_tensor():
-    assert TableRow("x", (row("x"), row("x", shape=(1, 2)), row("x", dtype="int32"))).letters == ("A", "B", "C")
+    assert TensorOnRanks("x", (row("x"), row("x", shape=(1, 2)), row("x", dtype="int32"))).letters == ("A", "B", "C")
 
 
 @quick
 def test_letters_go_on_after_z():
-    found = TableRow("x", tuple(row("x", digest=bytes([k])) for k in range(54)))
+    found = TensorOnRanks("x", tuple(row("x", digest=bytes([k])) for k in range(54)))
     assert found.letters[25:28] == ("Z", "AA", "AB") and len(set(found.letters)) == 54
 
 
 @quick
 def test_large_tables_are_bounded_and_say_what_is_left_out():
-    rows = tuple(TableRow(f"t{k}", (row(f"t{k}"),) * 64) for k in range(100))
+    rows = tuple(TensorOnRanks(f"t{k}", (row(f"t{k}"),) * 64) for k in range(100))
     table = TensorTable("model", tuple(range(64)), rows)
     assert repr(table).count("\nt") == MOST_ROWS + 1 and "and 40 more tensors" in repr(table)
     page = table._repr_html_()
@@ -110,5 +110,5 @@ def test_large_tables_are_bounded_and_say_what_is_left_out():
 
 @quick
 def test_names_in_a_table_are_no_html():
-    page = TensorTable("<i>", (0,), (TableRow("<b>", (row("<b>"),)),))._repr_html_()
+    page = TensorTable("<i>", (0,), (TensorOnRanks("<b>", (row("<b>"),)),))._repr_html_()
     assert "<b>&lt;b" not in page and "&lt;b&gt;" in page and "&lt;i&gt;" in page

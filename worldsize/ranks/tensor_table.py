@@ -20,7 +20,7 @@ _FILLS = ("transparent", "rgba(213,94,0,.28)", "rgba(0,114,178,.28)", "rgba(0,15
 
 
 @dataclass(frozen=True)
-class TableRow:
+class TensorOnRanks:
     """One tensor on all ranks: its row by rank, None for a rank that has no such tensor."""
 
     name: str
@@ -66,13 +66,13 @@ def _all(words: Sequence[str]) -> str:
     return " | ".join(dict.fromkeys(words))
 
 
-def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TableRow]:
+def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
     """The tensors of all ranks by name, in the order of the first rank that has each."""
     names: dict[str, None] = {}
     for rows in found.values():
         names.update(dict.fromkeys(row.name for row in rows))
     known = [{row.name: row for row in rows} for rows in found.values()]
-    return [TableRow(name, tuple(rows.get(name) for rows in known)) for name in names]
+    return [TensorOnRanks(name, tuple(rows.get(name) for rows in known)) for name in names]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class TensorTable:
 
     expression: str
     ranks: tuple[int, ...]
-    rows: tuple[TableRow, ...]
+    rows: tuple[TensorOnRanks, ...]
     left_out: int = 0
     difference: float | None = None
     only_difference: bool = False
@@ -95,7 +95,7 @@ class TensorTable:
         return all(row.same for row in self.rows)
 
     @property
-    def first_difference(self) -> TableRow | None:
+    def first_difference(self) -> TensorOnRanks | None:
         return next((row for row in self.rows if not row.same), None)
 
     def sentence(self) -> str:
@@ -113,7 +113,7 @@ class TensorTable:
             words += ", whose shapes differ"
         return words
 
-    def _shown(self) -> list[TableRow]:
+    def _shown(self) -> list[TensorOnRanks]:
         return [row for row in self.rows if not (self.only_difference and row.same)]
 
     def __repr__(self) -> str:
@@ -149,7 +149,7 @@ class TensorTable:
         )
 
 
-def _row_html(row: TableRow, ranks: int) -> str:
+def _row_html(row: TensorOnRanks, ranks: int) -> str:
     cells = [f'<th scope="row" style="text-align:left">{html.escape(row.name)}</th>']
     cells += [f"<td>{html.escape(words)}</td>" for words in row.words()]
     letters = row.letters
