@@ -109,6 +109,13 @@ class Return:
     unwaited: int = 0
 
 
+@dataclass(frozen=True)
+class ReturnWithResult(Return):
+    """Of a rank that brings its result along, since that is small: the bytes of the file that it does not write."""
+
+    packed: bytes = b""
+
+
 Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 
 

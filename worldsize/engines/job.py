@@ -123,12 +123,14 @@ class Use:
     """What ranks that stay do next: the payload of `job`, on `ranks`.
 
     `job` has a folder of its own for this run, and neither environment nor path: those are as they were opened with.
-    `new_groups` says which of their groups they first make anew, since what they did last was cut short.
+    `new_groups` says which of their groups they first make anew, since what they did last was cut short. A small payload
+    comes along as `packed`, and is in no file.
     """
 
     job: Job
     ranks: tuple[int, ...]
     new_groups: NewGroups = ""
+    packed: bytes = b""
 
 
 @dataclass(frozen=True)
