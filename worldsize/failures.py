@@ -103,10 +103,12 @@ class Standing:
 @dataclass(frozen=True)
 class Return:
     """What is known of a rank that returned, beside its result: `changed` names of the notebook that it changed in its
-    own copy, and how many `isend` handles it left `unwaited`."""
+    own copy, and how many `isend` handles it left `unwaited`. A rank that stays brings a small result along as `packed`, and
+    writes no file."""
 
     changed: tuple[str, ...] = ()
     unwaited: int = 0
+    packed: bytes = b""
 
 
 Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]

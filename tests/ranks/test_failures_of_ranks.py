@@ -155,6 +155,15 @@ def test_a_rank_that_ends_is_named_and_the_others_can_be_read(opened, world_size
     assert right(world)
 
 
+def test_a_rank_that_leaves_at_once_was_last_seen_on_that_line(opened):
+    world = opened(2)
+    world.run("kept = rank")
+    with pytest.raises(RankFailed, match="rank 1 of 2 exited with code 3"):
+        world.run("import os\nif rank == 1:\n    os._exit(3)", file="<left>")
+    (failure,) = last_run().outcome.failures
+    assert [(frame.file, frame.line) for frame in failure.frames if frame.file == "<left>"] == [("<left>", 3)]
+
+
 def test_a_rank_that_ends_between_two_texts_is_told_with_the_next(opened):
     world = opened(3)
     pids = world["__import__('os').getpid()"]

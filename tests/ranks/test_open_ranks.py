@@ -52,6 +52,14 @@ def test_a_rank_keeps_what_it_has_from_one_text_to_the_next(four):
     assert [pid_of(four, rank) for rank in range(4)] == before
 
 
+def test_no_descriptor_is_left_of_a_text_that_is_over(four):
+    counted = "len(__import__('os').listdir('/dev/fd'))"
+    before = four[counted]
+    for _ in range(5):
+        four.run("x = 1")
+    assert four[counted] == before
+
+
 def test_each_text_is_a_run_of_its_own(four):
     first = four.run("print('one', rank); dist.barrier()")
     second = four.run(

@@ -97,8 +97,10 @@ class HostRanks:
 
     def use(self, order: Use) -> None:
         self.job = order.job
+        pickled = pickle.dumps(order)
         for rank in order.ranks:
-            self._send(rank, order)
+            with suppress(KeyError, OSError):  # it has ended
+                self.channels[rank].send_bytes(pickled)
 
     def bring_files(self) -> None:
         """They wrote their files where the run's folder is, before they said that they have done their order."""
@@ -171,7 +173,7 @@ class HostRanks:
     def tell(self, rank: int, word: Question | Typed) -> None:
         self._send(rank, word)
 
-    def _send(self, rank: int, what: Question | Typed | Use) -> None:
+    def _send(self, rank: int, what: Question | Typed) -> None:
         with suppress(KeyError, OSError):  # it has ended
             self.channels[rank].send(what)
 

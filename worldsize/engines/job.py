@@ -19,6 +19,7 @@ Framework = Literal["torch", "tensorflow"]
 Device = Literal["auto", "cpu", "cuda"]
 StartMethod = Literal["forkserver", "spawn"]
 NewGroups = Literal["", "fabric", "all"]
+SMALL_BYTES = 16_000  # of a payload or a result that travels with an order or its end, in no file
 ProgressState = Literal["running", "waiting", "done", "not yet", "failed"]
 
 
@@ -123,12 +124,14 @@ class Use:
     """What ranks that stay do next: the payload of `job`, on `ranks`.
 
     `job` has a folder of its own for this run, and neither environment nor path: those are as they were opened with.
-    `new_groups` says which of their groups they first make anew, since what they did last was cut short.
+    `new_groups` says which of their groups they first make anew, since what they did last was cut short. A small payload
+    comes along as `packed`, and is in no file.
     """
 
     job: Job
     ranks: tuple[int, ...]
     new_groups: NewGroups = ""
+    packed: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.job import Close, Setup, Use
-from worldsize.engines.session import START_S, silent_failure
+from worldsize.engines.session import EXIT_S, START_S, silent_failure
 from worldsize.engines.torch_session import TorchSession
 from worldsize.failures import Failure, Outcome, Standing, Status, Wait
 
@@ -76,9 +76,8 @@ class OpenSession(TorchSession):
         """Have an order done. The kernel gets the Setup first and an Outcome last."""
         self._begin(order)
         self.kernel.send(self.setup)
-        gone = tuple(self.ended[rank] for rank in sorted(self.asked & self.ended.keys()))
-        if gone:
-            self.kernel.send(Outcome(status="failed", failures=gone))
+        if self.asked & self.ended.keys():
+            self._tell_of_the_gone()
             return
 
         self.idle = False
@@ -96,6 +95,15 @@ class OpenSession(TorchSession):
         if status == "done":
             status = self._returned_well()
         self._tell(status, waits, standings, killed)
+
+    def _tell_of_the_gone(self) -> None:
+        """Ranks that the order is for had ended before. How, is known when their process has been waited for."""
+        until_s = time.monotonic() + EXIT_S
+        while any(failure.kind == "exit" and failure.code is None for failure in self.ended.values()):
+            if not self._heard_before(until_s):
+                break
+        gone = tuple(self.ended[rank] for rank in sorted(self.asked & self.ended.keys()))
+        self.kernel.send(Outcome(status="failed", failures=gone))
 
     def close(self) -> None:
         """End every rank, with its children."""

@@ -58,11 +58,13 @@ def execute_order(
 ) -> Run:
     """Execute what `order_of` makes of the job, with its folder and its origin in time filled in, as a launch is executed.
 
-    `packed` is the payload; `notes` are the run's first. `ended` is told of the run's end before its observers are.
+    `packed` is the payload, b"" where the order itself brings it; `notes` are the run's first. `ended` is told of the run's
+    end before its observers are.
     """
     with _one_at_a_time:
         job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
-        job.files.payload.write_bytes(packed)
+        if packed:
+            job.files.payload.write_bytes(packed)
         run = Run(
             world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names, notes=[*notes],
             plain_results=job.plain_results,
@@ -276,7 +278,8 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
     as_text: set[str] = set()
     for rank in sorted(outcome.returned):
         try:
-            results[rank], names = unpacked(job.files.result(rank), job.plain_results)
+            source = outcome.returned[rank].packed or job.files.result(rank)
+            results[rank], names = unpacked(source, job.plain_results)
         except BadFrame as error:
             message = f"what came from its host is no result: {error}"
             failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type="BadFrame", message=message)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ import cloudpickle
 
 from worldsize import errors, failures
 from worldsize.engines.current import current_engine
-from worldsize.engines.job import Close, Device, Job, NewGroups, Order, Use
+from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Order, Use
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
 from worldsize.failures import Outcome
@@ -56,7 +57,9 @@ class OpenRanks:
         self._ended: dict[int, str] = {}  # the ranks that have ended, and how
         self._new_groups: NewGroups = ""
         self._why_closed = ""
+        self._at_work = False
         self._idle: threading.Timer | None = None
+        self._idle_from_s = self._idle_due_s = 0.0
         self._open()
         _last[:] = [self]
 
@@ -210,13 +213,16 @@ class OpenRanks:
         )  # fmt: skip
         new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
-        def order_of(job: Job) -> Order:
-            return Use(job, tuple(chosen), new_groups)
+        along = packed if len(packed) <= SMALL_BYTES else b""
 
-        self._stop_waiting()
+        def order_of(job: Job) -> Order:
+            return Use(job, tuple(chosen), new_groups, along)
+
+        self._at_work = True
         try:
-            run = execute_order(self._engine, packed, job, launches, order_of, ended=self._heard)
+            run = execute_order(self._engine, b"" if along else packed, job, launches, order_of, ended=self._heard)
         finally:
+            self._at_work = False
             self._wait_idle()
         self._sent |= {file for file, _ in new_sources}
         if new_groups:
@@ -279,10 +285,29 @@ class OpenRanks:
     # ---- an hour without work --------------------------------------------------------------------
 
     def _wait_idle(self) -> None:
+        """From now on they have nothing to do. One timer serves many orders, since to start one takes as long as a cell: it
+        looks how long that has been when it is due."""
+        self._idle_from_s = time.monotonic()
+        due_s = self._idle_from_s + IDLE_MIN * 60
+        if self._idle is None or due_s < self._idle_due_s:
+            self._look_at(due_s)
+
+    def _look_at(self, due_s: float) -> None:
         self._stop_waiting()
-        self._idle = threading.Timer(IDLE_MIN * 60, self._end, (f"they had nothing to do for {IDLE_MIN:g} minutes",))
+        self._idle_due_s = due_s
+        self._idle = threading.Timer(due_s - time.monotonic(), self._end_idle)
         self._idle.daemon = True
         self._idle.start()
+
+    def _end_idle(self) -> None:
+        if self._why_closed:
+            return
+        now_s = time.monotonic()
+        due_s = (now_s if self._at_work else self._idle_from_s) + IDLE_MIN * 60
+        if now_s < due_s:
+            self._look_at(due_s)
+        else:
+            self._end(f"they had nothing to do for {IDLE_MIN:g} minutes")
 
     def _stop_waiting(self) -> None:
         if self._idle is not None:

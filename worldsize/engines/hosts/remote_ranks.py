@@ -80,7 +80,8 @@ class RemoteRanks:
         self._send("begin", self._away(job), self.offset.seconds)
 
     def _send_payload(self, job: Job) -> None:
-        payload = job.files.payload.read_bytes()
+        """Send what the ranks are to do, where that is in a file: ranks that stay open with nothing to do."""
+        payload = job.files.payload.read_bytes() if job.files.payload.exists() else b""
         for start in range(0, len(payload), MAX_CHUNK_BYTES):
             self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
 

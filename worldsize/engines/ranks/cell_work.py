@@ -11,10 +11,12 @@ import functools
 import sys
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from worldsize.engines.ranks.open_rank import OpenRank
 from worldsize.failures import Frame, is_package
+
+if TYPE_CHECKING:  # the notebook makes these objects, and has no use for torch
+    from worldsize.engines.ranks.open_rank import OpenRank
 
 
 @dataclass(frozen=True)

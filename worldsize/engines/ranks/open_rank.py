@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn
 import torch
 import torch.distributed as dist
 
-from worldsize.engines.job import Job, Use
+from worldsize.engines.job import SMALL_BYTES, Job, Use
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_debugger import RankDebugger
@@ -64,6 +64,7 @@ class OpenRank:
         """Make the groups, say that this rank is ready, and do orders for good."""
         self._groups.make()
         self._fill_space()
+        self._channel.rest()
         self._channel.tell("entered", time.monotonic())
         while True:
             self._do(self._channel.orders.get())
@@ -101,10 +102,11 @@ class OpenRank:
             try:
                 self._at_work = True
                 self._begin(order)
-                work = pickle.loads(order.job.files.payload.read_bytes())
+                work = pickle.loads(order.packed or order.job.files.payload.read_bytes())
                 self._channel.tell("entered", time.monotonic())
-                result = self._done(work)
-                write_whole(order.job.files.result(self.rank), packed(result, order.job.plain_results))
+                result = packed(self._done(work), order.job.plain_results)
+                if len(result) > SMALL_BYTES:
+                    write_whole(order.job.files.result(self.rank), result)
             finally:
                 self._at_work = False
         except SystemExit as error:  # it leaves what is done, not the rank
@@ -113,7 +115,8 @@ class OpenRank:
         except BaseException as error:
             self.last_error = error
             return "failure", failure_of(self.rank, error)
-        return "result", Return(unwaited=self.fabric.unwaited())
+        small = result if len(result) <= SMALL_BYTES else b""
+        return "result", Return(unwaited=self.fabric.unwaited(), packed=small)
 
     def _begin(self, order: Use) -> None:
         job = order.job

@@ -64,9 +64,13 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
 def write_to_logs(rank: int, job: Job) -> None:
     """From now on, what this process prints, on any level, goes to the rank's logs of `job`."""
+    streams_of: dict[Path, list[int]] = {}
     for stream, path in ((1, job.files.log(rank)), (2, job.native_log(rank))):
+        streams_of.setdefault(path, []).append(stream)
+    for path, streams in streams_of.items():
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, stream)
+        for stream in streams:
+            os.dup2(log, stream)
         os.close(log)
 
 

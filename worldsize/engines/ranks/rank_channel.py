@@ -78,6 +78,7 @@ class RankChannel:
         self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's prompts
         self.free: Callable[[], None] = lambda: None  # what makes the main thread leave what it does
         self._progress = _ProgressTeller()
+        self._resting = False  # between two orders: nothing is noted or told then
         self._lock = threading.Lock()
         self._released = threading.Event()
         self._granted = threading.Semaphore(0)
@@ -100,11 +101,15 @@ class RankChannel:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
     def begin(self, job: Job, below: tuple[str, str]) -> None:
-        """From now on, what this rank tells and records is of `job`, its next order, which it does below this function."""
+        """From now on, what this rank tells and records is of `job`, its next order; it is done `below` this function."""
+        self.last_seen.move_to(job.files.last_seen(self.rank), below)
         reports = gather(job.origin_s)
         with self._lock:
-            self.job, self.reports, self._progress = job, reports, _ProgressTeller()
-            self.last_seen.begin(job.files.last_seen(self.rank), below)
+            self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
+
+    def rest(self) -> None:
+        """Until the next order, answer and tell nothing by itself."""
+        self._resting = True
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
@@ -120,6 +125,7 @@ class RankChannel:
             self._save_record()
             self._tell_progress(ended=content)
         finally:
+            self._resting = bool(self.job and self.job.world)  # before it is told: an order may come at once
             self.tell(kind, content)
 
     def _watch(self) -> None:
@@ -127,8 +133,13 @@ class RankChannel:
         state = None
         try:
             while True:
-                if self._connection.poll(_TICK_S):
-                    self._answer(self._connection.recv())
+                if self._connection.poll(None if self._resting else _TICK_S):
+                    asked = self._connection.recv()
+                    self._answer(asked)
+                    if isinstance(asked, Use):  # most are over before the next tick
+                        continue
+                if self._resting:
+                    continue
                 with self._lock:
                     self.last_seen.note()
                 self._tell_progress()
@@ -158,6 +169,7 @@ class RankChannel:
 
     def _answer(self, question: Question | Use | Typed) -> None:
         if isinstance(question, Use):
+            self._resting = False
             self.orders.put(question)
         elif isinstance(question, Typed):
             self.typed.put(question.text)
@@ -231,9 +243,11 @@ def _last_message(recorded: Recorded | None) -> Event | None:
 
 
 class _ProgressTeller:
-    """What is new since the last time, at most ten times a second."""
+    """What is new since the last time, at most ten times a second. A `brief` one tells nothing of what returned before
+    anything was told, and has nothing to tell but that."""
 
-    def __init__(self) -> None:
+    def __init__(self, brief: bool = False) -> None:
+        self._brief = brief
         self._rows = self._events = 0  # how many of each have been told
         self._sent_bytes = self._received_bytes = 0
         self._told: tuple[ProgressState | None, Wait | None, str] = (None, None, "")
@@ -261,6 +275,8 @@ class _ProgressTeller:
             state = "waiting"
 
         if not rows and not events and (state, wait, collective) == self._told:
+            return None
+        if self._brief and state == "done" and not rows and self._told[0] is None:
             return None
 
         self._told = (state, wait, collective)

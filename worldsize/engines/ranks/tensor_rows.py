@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.distributed.tensor import DTensor
+if TYPE_CHECKING:  # the notebook makes these objects, and has no use for torch
+    import torch
 
-from worldsize.engines.ranks.open_rank import OpenRank
+    from worldsize.engines.ranks.open_rank import OpenRank
 
 MOST_ROWS = 2_000
 
@@ -68,6 +68,8 @@ def _value(expression: str, rank: OpenRank) -> Any:
 
 def tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in a value with their names, which are those of its attributes, keys and places."""
+    import torch
+
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, torch.nn.Module):
@@ -83,11 +85,15 @@ def tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
+    from torch.distributed.tensor import DTensor
+
     own = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     return own.detach()
 
 
 def _row(name: str, tensor: torch.Tensor) -> TensorRow:
+    from torch.distributed.tensor import DTensor
+
     own = _local(tensor)
     sharding = ""
     if isinstance(tensor, DTensor):
@@ -97,10 +103,14 @@ def _row(name: str, tensor: torch.Tensor) -> TensorRow:
 
 
 def _norm(tensor: torch.Tensor) -> float:
+    import torch
+
     wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
     return torch.linalg.vector_norm(wide).item()
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
+    import torch
+
     plain = tensor.cpu().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
     return hashlib.blake2b(plain.numpy().tobytes(), digest_size=16).digest()
