@@ -227,7 +227,7 @@ class OpenRanks:
         """Note what has become of the ranks, and say what follows from it."""
         for failure in outcome.failures:
             if failure.kind != "raised":
-                self._ended[failure.rank] = failures.ending(failure)
+                self._ended[failure.rank] = failures.leaving(failure)
         self._ended.update(dict.fromkeys(outcome.killed, "killed, since it did not come free"))
         if outcome.status == "done":
             return
