@@ -289,13 +289,10 @@ def ending(failure: Failure) -> str:
         return f"{failure.type}: {failure.message}".rstrip(": ")
 
     if failure.kind == "signal":
-        said = leaving(failure)
-        hint = " (out of memory?)" if said.endswith("SIGKILL") else ""
-        return f"{said}{hint} and returned no result"
-
+        hint = " (out of memory?)" if failure.code == signal.SIGKILL else ""
+        return f"{leaving(failure)}{hint} and returned no result"
     if failure.kind == "lost":
         return leaving(failure)
-
     if failure.code is None:
         return "ended with no result, and nobody knows how: its exit code was not seen"
     return f"{leaving(failure)} and no result: return from the function instead of leaving the process"

@@ -274,9 +274,11 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
     for rank in sorted(outcome.returned):
         try:
             results[rank], names = unpacked(job.files.result(rank), job.plain_results)
-        except BadFrame as error:
-            message = f"what came from its host is no result: {error}"
-            failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type="BadFrame", message=message)
+        except Exception as error:  # a result of a class of the student's may raise anything when it is made again
+            where = "what came from its host is no result" if isinstance(error, BadFrame) else "its result cannot be read here"
+            failure = Failure(
+                rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=f"{where}: {error}"
+            )
             return replace(outcome, status="failed", failures=(failure,))
         as_text.update(names)
 

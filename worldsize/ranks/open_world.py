@@ -19,7 +19,7 @@ import cloudpickle
 
 from worldsize import errors, failures
 from worldsize.engines.current import local_engine, opened_hosts
-from worldsize.engines.job import Close, Device, Job, NewGroups, Order, Use
+from worldsize.engines.job import Close, Device, Job, NewGroups, Use
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRows
 from worldsize.failures import Outcome
@@ -57,6 +57,7 @@ class OpenRanks:
         self._new_groups: NewGroups = ""
         self._why_closed = ""
         self._idle: threading.Timer | None = None
+        self._one_at_a_time = threading.Lock()  # what one order does to the ranks decides how the next one is given
         self._open()
         _last[:] = [self]
 
@@ -200,28 +201,29 @@ class OpenRanks:
         self, what: str, work: Any, ranks: Sequence[int] | None, launches: KernelLaunches, timeout_s: float | None = None,
         link: Link | None = None,
     ) -> Run:  # fmt: skip
-        chosen = self._chosen(what, ranks)
-        check_arguments_of_ranks(what, timeout_s if timeout_s is not None else self.timeout_s, link)
-        packed = cloudpickle.dumps(work)
-        new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
-        job = Job(
-            world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
-            timeout_s=timeout_s if timeout_s is not None else self.timeout_s, link=link or self.link, sources=new_sources,
-        )  # fmt: skip
-        new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
+        with self._one_at_a_time:
+            chosen = self._chosen(what, ranks)
+            limit_s = timeout_s if timeout_s is not None else self.timeout_s
+            check_arguments_of_ranks(what, limit_s, link)
+            new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
+            job = Job(
+                world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
+                timeout_s=limit_s, link=link or self.link, sources=new_sources,
+            )  # fmt: skip
+            new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
-        def order_of(job: Job) -> Order:
-            return Use(job, tuple(chosen), new_groups)
-
-        self._stop_waiting()
-        try:
-            run = execute_order(self._engine, packed, job, launches, order_of, ended=self._heard)
-        finally:
-            self._wait_idle()
-        self._sent |= {file for file, _ in new_sources}
-        if new_groups:
-            self._new_groups = ""
-        return run
+            self._stop_waiting()
+            try:
+                run = execute_order(
+                    self._engine, cloudpickle.dumps(work), job, launches,
+                    lambda job: Use(job, tuple(chosen), new_groups), ended=self._heard,
+                )  # fmt: skip
+            finally:
+                self._wait_idle()
+            self._sent |= {file for file, _ in new_sources}
+            if new_groups:
+                self._new_groups = ""
+            return run
 
     def _heard(self, run: Run, outcome: Outcome) -> None:
         """Note what has become of the ranks, and say what follows from it."""

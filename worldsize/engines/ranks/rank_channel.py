@@ -75,6 +75,7 @@ class RankChannel:
         self.last_seen: LastSeen | None = None
         self.reports: ReportBuffer | None = None
         self.orders: queue.SimpleQueue[Use] = queue.SimpleQueue()
+        self.orders_come = 0
         self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's prompts
         self.free: Callable[[], None] = lambda: None  # what makes the main thread leave what it does
         self._progress = _ProgressTeller()
@@ -156,6 +157,7 @@ class RankChannel:
 
     def _answer(self, question: Question | Use | Typed) -> None:
         if isinstance(question, Use):
+            self.orders_come += 1
             self.orders.put(question)
         elif isinstance(question, Typed):
             self.typed.put(question.text)
