@@ -8,6 +8,7 @@ goes along from a notebook (`definitions.py`), and how a cell's output looks (`c
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import threading
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from worldsize.ranks.tensor_table import TensorTable, rows_of
 
 IDLE_MIN = 60.0
 MOST_S = 1e6
+_UNNAMED = "<cell>"
 CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
 _last: list[OpenRanks] = []  # at most one
@@ -78,7 +80,7 @@ class OpenRanks:
 
     def run(
         self, text: str, ranks: Sequence[int] | None = None, *, timeout_s: float | None = None, link: Link | None = None,
-        along: Along | None = None, file: str = "<cell>",
+        along: Along | None = None, file: str = _UNNAMED,
     ) -> Run:  # fmt: skip
         """Run Python on `ranks`, on all of them without; the value of its last expression is shown. Returns the `Run`.
 
@@ -87,6 +89,8 @@ class OpenRanks:
         and EngineLost, as `launch` does.
         """
         along = along or Along()
+        if file == _UNNAMED:
+            linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # for the tracebacks of this text
         work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:

@@ -42,6 +42,13 @@ class LastSeen:
         self._below = below
         self._last: Rows = ()
 
+    def move_to(self, path: Path, below: tuple[str, str]) -> None:
+        """Write to another file from now on, what is noted on leaving too; the file that is open stays one."""
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(opened, self._file, inheritable=False)
+        os.close(opened)
+        self._below, self._last = below, ()
+
     def seen(self) -> Rows:
         """Where the main thread is, asked by another one; () where it is not below `below`."""
         with _no_collection():

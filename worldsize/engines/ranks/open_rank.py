@@ -20,7 +20,6 @@ import torch
 import torch.distributed as dist
 
 from worldsize.engines.job import Job, Use
-from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_debugger import RankDebugger
@@ -95,7 +94,7 @@ class OpenRank:
     def _do(self, order: Use) -> None:
         write_to_logs(self.rank, order.job)
         keep_sources(order.job)
-        self._channel.begin(order.job, LastSeen(order.job.files.last_seen(self.rank), _HERE))
+        self._channel.begin(order.job, _HERE)
         self._channel.end(*self._ended(order))
 
     def _ended(self, order: Use) -> tuple[Literal["result", "failure"], Return | Failure]:

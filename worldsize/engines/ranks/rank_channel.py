@@ -100,11 +100,12 @@ class RankChannel:
     def watch(self) -> None:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
-    def begin(self, job: Job, last_seen: LastSeen) -> None:
-        """From now on, what this rank tells and records is of `job`, its next order."""
+    def begin(self, job: Job, below: tuple[str, str]) -> None:
+        """From now on, what this rank tells and records is of `job`, its next order, which it does in callees of `below`."""
         reports = gather(job.origin_s)
         with self._lock:
-            self.job, self.last_seen, self.reports, self._progress = job, last_seen, reports, _ProgressTeller()
+            self.last_seen.move_to(job.files.last_seen(self.rank), below)
+            self.job, self.reports, self._progress = job, reports, _ProgressTeller()
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
