@@ -291,16 +291,22 @@ def ending(failure: Failure) -> str:
         return f"{failure.type}: {failure.message}".rstrip(": ")
 
     if failure.kind == "signal":
-        said = _signal_name(failure.code)
-        hint = " (out of memory?)" if said == "SIGKILL" else ""
-        return f"killed by {said}{hint} and returned no result"
-
+        hint = " (out of memory?)" if failure.code == signal.SIGKILL else ""
+        return f"{leaving(failure)}{hint} and returned no result"
     if failure.kind == "lost":
-        return f"lost with the host {failure.host}"
-
+        return leaving(failure)
     if failure.code is None:
         return "ended with no result, and nobody knows how: its exit code was not seen"
-    return f"exited with code {failure.code} and no result: return from the function instead of leaving the process"
+    return f"{leaving(failure)} and no result: return from the function instead of leaving the process"
+
+
+def leaving(failure: Failure) -> str:
+    """Return in a word or two how a rank ended that raised nothing: "killed by SIGKILL", "exited with code 3"."""
+    if failure.kind == "signal":
+        return f"killed by {_signal_name(failure.code)}"
+    if failure.kind == "lost":
+        return f"lost with the host {failure.host}"
+    return "nobody saw how" if failure.code is None else f"exited with code {failure.code}"
 
 
 def _signal_name(number: int | None) -> str:

@@ -9,13 +9,13 @@ import threading
 
 import psutil
 import pytest
-import torch
 
 from tests.support.daemons import until
 from tests.support.processes import LONG_S
-from worldsize.engines import open_session
 from worldsize.errors import Deadlock, Interrupted, RankFailed, RunTimedOut
 from worldsize.launch import last_run
+from worldsize.launch.run import Observer, Run
+from worldsize.ranks.open_world import CELLS
 
 SIZES = [2, 3, 4, 7]
 SUM = "x = torch.ones(2) * (rank + 1)\ndist.all_reduce(x)\ny = torch.zeros(1)\n" + (
@@ -126,6 +126,59 @@ def test_the_stop_button_frees_all_and_they_keep_what_they_have(four, tmp_path, 
     assert right(four)
 
 
+class Presses(Observer):
+    """Presses the stop button in the moment in which a text is given to the ranks."""
+
+    def started(self, run: Run) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_the_stop_button_pressed_before_a_rank_has_begun_frees_it_too(opened, monkeypatch, made_anew):
+    world = opened(5)
+    world.run("kept = rank")
+    monkeypatch.setattr(CELLS, "observers", (Presses(),))
+    for _ in range(4):
+        if made_anew:
+            world._new_groups = "all"
+        with pytest.raises(Interrupted):
+            world.run("__import__('time').sleep(1000)")
+        assert last_run().outcome.killed == ()
+    monkeypatch.setattr(CELLS, "observers", ())
+    assert right(world)
+
+
+def test_of_two_texts_at_once_the_second_has_what_the_first_left(opened):
+    world = opened(3)
+    world.run("kept = rank")
+    came = []
+
+    def run(text: str) -> None:
+        try:
+            came.append(world.run(text).state)
+        except RankFailed as error:
+            came.append(error.rank)
+
+    texts = ["if rank == 1:\n    raise KeyError\ndist.barrier()", SUM]
+    threads = [threading.Thread(target=run, args=(texts[place % 2],)) for place in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+    assert sorted(came, key=str) == [1, 1, 1, "done", "done", "done"] and right(world)
+
+
+def test_a_value_that_cannot_be_made_again_in_the_notebook_is_an_error_of_its_rank(four):
+    four.run(
+        "kept = rank\nclass Odd:\n    def __reduce__(self):\n        return int, ('x',)\nodd = Odd() if rank == 2 else 0"
+    )
+    with pytest.raises(
+        RankFailed, match="rank 2 of 4 failed first: ValueError: its result cannot be read here: invalid literal"
+    ):
+        four["odd"]
+    assert right(four)
+
+
 def test_a_rank_that_will_not_come_free_is_killed_and_named(opened, tmp_path, monkeypatch):
     world = opened(3)
     stubborn = "import signal, time\nif rank == 1:\n    signal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(1000)"
@@ -144,7 +197,9 @@ def test_a_rank_that_ends_is_named_and_the_others_can_be_read(opened, world_size
     world = opened(world_size)
     world.run("kept = rank")
     ended = "exited with code 3" if "exit" in how else "killed by SIGKILL"
-    with pytest.raises(RankFailed, match=f"rank 1 of {world_size} .*{ended}"):
+    with pytest.raises(
+        RankFailed, match=f"rank 1 of {world_size} .*{ended}(.|\n)*<cell>, line 3, in <module>\n *os\\."
+    ):
         world.run(f"import os\nif rank == 1:\n    {how}\ndist.all_reduce(torch.ones(1))")
     assert world["kept"] == [rank if rank != 1 else None for rank in range(world_size)]
     assert world.run("print(kept)", [0]).log(0) == "0\n"
@@ -211,12 +266,6 @@ def test_an_engine_that_is_lost_is_said_and_a_restart_opens_new_ranks(opened):
     world.restart()
     assert world["rank"] == [0, 1]
 
-
-def test_the_time_for_a_rank_to_come_free_ends_before_the_engine_is_given_up():
-    from worldsize.engines.current import local_engine
-
-    assert open_session.FREED_S < local_engine("torch").stops_within_s
-    assert torch.distributed.is_available()
 
 
 @pytest.mark.parametrize("how", ["os._exit(3)", "os.kill(os.getpid(), 9)"])

@@ -12,7 +12,7 @@ import torch
 
 from tests.support.daemons import until
 from tests.support.processes import LONG_S, ranks_alive
-from worldsize.errors import RankFailed
+from worldsize.errors import Deadlock, RankFailed
 from worldsize.launch import last_run, launch
 from worldsize.links import Link
 from worldsize.ranks import open_ranks
@@ -207,6 +207,18 @@ def test_ranks_without_work_end_after_their_time_and_say_so(opened, monkeypatch)
     with pytest.raises(ValueError, match="they had nothing to do for"):
         world.run("1")
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_texts_that_end_and_texts_that_are_freed_leave_no_file_open_in_a_rank(opened):
+    world = opened(2)
+    world.run("import os\ndef files():\n    return len(os.listdir('/proc/self/fd'))\ndist.barrier()")
+    before = world["files()"]
+    for _ in range(10):
+        with pytest.raises(Deadlock):
+            world.run("fabric.recv(torch.ones(1), 1 - rank)")
+    for _ in range(20):
+        world.run("dist.barrier()")
+    assert world["files()"] == before
 
 
 def test_what_the_ranks_were_opened_with_is_what_they_see(opened, monkeypatch, tmp_path):

@@ -19,7 +19,7 @@ from worldsize.engines.session import EXIT_S, START_S, silent_failure
 from worldsize.engines.torch_session import TorchSession
 from worldsize.failures import Failure, Outcome, Standing, Status, Wait
 
-FREED_S = 2.0  # for a rank to come free: one that can does so in milliseconds
+FREED_S = 5.0  # for a rank to come free: one that can does so in milliseconds
 
 
 @dataclass(eq=False)

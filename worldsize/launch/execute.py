@@ -31,6 +31,7 @@ from worldsize.launch.outcome_error import as_text_note, error_of, large_payload
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05
+_FREED_S = 10.0  # more, for ranks that stay: with the agent all that they have would be gone
 
 _one_at_a_time = threading.Lock()
 
@@ -194,7 +195,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: Ker
                 del prompts[typed.rank]
                 ranks.answer(typed)
     except KeyboardInterrupt:
-        outcome = _stop(engine, run, ranks)
+        outcome = _stop(engine, run, ranks, engine.stops_within_s + (_FREED_S if job.world else 0))
         _publish(run, tails, observers, last=True)
         return outcome
     except BaseException:
@@ -214,9 +215,9 @@ def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple
             observer.progressed(run, event)
 
 
-def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
+def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -> Outcome:
     """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
-    deadline_s = time.monotonic() + engine.stops_within_s
+    deadline_s = time.monotonic() + within_s
     told = False
     with suppress(errors.EngineLost):
         while ranks and time.monotonic() < deadline_s:
@@ -280,9 +281,11 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
         try:
             source = outcome.returned[rank].packed or job.files.result(rank)
             results[rank], names = unpacked(source, job.plain_results)
-        except BadFrame as error:
-            message = f"what came from its host is no result: {error}"
-            failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type="BadFrame", message=message)
+        except Exception as error:  # a result of a class of the student's may raise anything when it is made again
+            where = "what came from its host is no result" if isinstance(error, BadFrame) else "its result cannot be read here"
+            failure = Failure(
+                rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=f"{where}: {error}"
+            )
             return replace(outcome, status="failed", failures=(failure,))
         as_text.update(names)
 

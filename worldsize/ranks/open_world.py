@@ -8,6 +8,7 @@ goes along from a notebook (`definitions.py`), and how a cell's output looks (`c
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import threading
 import time
@@ -20,7 +21,7 @@ import cloudpickle
 
 from worldsize import errors, failures
 from worldsize.engines.current import current_engine
-from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Order, Use
+from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Use
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
 from worldsize.failures import Outcome
@@ -33,6 +34,7 @@ from worldsize.ranks.tensor_table import TensorTable, rows_of
 
 IDLE_MIN = 60.0
 MOST_S = 1e6
+_UNNAMED = "<cell>"
 CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
 _last: list[OpenRanks] = []  # at most one
@@ -60,6 +62,7 @@ class OpenRanks:
         self._at_work = False
         self._idle: threading.Timer | None = None
         self._idle_from_s = self._idle_due_s = 0.0
+        self._one_at_a_time = threading.Lock()  # what one order does to the ranks decides how the next one is given
         self._open()
         _last[:] = [self]
 
@@ -80,7 +83,7 @@ class OpenRanks:
 
     def run(
         self, text: str, ranks: Sequence[int] | None = None, *, timeout_s: float | None = None, link: Link | None = None,
-        along: Along | None = None, file: str = "<cell>",
+        along: Along | None = None, file: str = _UNNAMED,
     ) -> Run:  # fmt: skip
         """Run Python on `ranks`, on all of them without; the value of its last expression is shown. Returns the `Run`.
 
@@ -89,6 +92,8 @@ class OpenRanks:
         and EngineLost, as `launch` does.
         """
         along = along or Along()
+        if file == _UNNAMED:
+            linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # for the tracebacks of this text
         work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:
@@ -203,37 +208,39 @@ class OpenRanks:
         self, what: str, work: Any, ranks: Sequence[int] | None, launches: KernelLaunches, timeout_s: float | None = None,
         link: Link | None = None,
     ) -> Run:  # fmt: skip
-        chosen = self._chosen(what, ranks)
-        check_arguments_of_ranks(what, timeout_s if timeout_s is not None else self.timeout_s, link)
-        packed = cloudpickle.dumps(work)
-        new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
-        job = Job(
-            world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
-            timeout_s=timeout_s if timeout_s is not None else self.timeout_s, link=link or self.link, sources=new_sources,
-        )  # fmt: skip
-        new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
+        with self._one_at_a_time:
+            chosen = self._chosen(what, ranks)
+            limit_s = timeout_s if timeout_s is not None else self.timeout_s
+            check_arguments_of_ranks(what, limit_s, link)
+            new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
+            job = Job(
+                world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
+                timeout_s=limit_s, link=link or self.link, sources=new_sources,
+            )  # fmt: skip
+            new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
-        along = packed if len(packed) <= SMALL_BYTES else b""
+            packed = cloudpickle.dumps(work)
+            along = packed if len(packed) <= SMALL_BYTES else b""
 
-        def order_of(job: Job) -> Order:
-            return Use(job, tuple(chosen), new_groups, along)
-
-        self._at_work = True
-        try:
-            run = execute_order(self._engine, b"" if along else packed, job, launches, order_of, ended=self._heard)
-        finally:
-            self._at_work = False
-            self._wait_idle()
-        self._sent |= {file for file, _ in new_sources}
-        if new_groups:
-            self._new_groups = ""
-        return run
+            self._at_work = True
+            try:
+                run = execute_order(
+                    self._engine, b"" if along else packed, job, launches,
+                    lambda job: Use(job, tuple(chosen), new_groups, along), ended=self._heard,
+                )  # fmt: skip
+            finally:
+                self._at_work = False
+                self._wait_idle()
+            self._sent |= {file for file, _ in new_sources}
+            if new_groups:
+                self._new_groups = ""
+            return run
 
     def _heard(self, run: Run, outcome: Outcome) -> None:
         """Note what has become of the ranks, and say what follows from it."""
         for failure in outcome.failures:
             if failure.kind != "raised":
-                self._ended[failure.rank] = failures.ending(failure)
+                self._ended[failure.rank] = failures.leaving(failure)
         self._ended.update(dict.fromkeys(outcome.killed, "killed, since it did not come free"))
         if outcome.status == "done":
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import linecache
 import sys
 from dataclasses import dataclass
 from types import CodeType
@@ -77,6 +78,7 @@ class RunCell:
 
     def _run(self, rank: OpenRank) -> None:
         body, last = _parts(self.text, self.file)
+        linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
         exec(body, rank.space)
         if last is not None:
             value = eval(last, rank.space)

@@ -48,6 +48,8 @@ class OpenRank:
         self._groups = RankGroups(rank, job, store)
         self._main_thread = threading.get_ident()
         self._at_work = False
+        self._begun = 0  # orders that this rank has begun
+        self._freed = 0  # how many orders had come when it was told to leave what it does
         self.output: RichOutput | None = None  # of the order that is being done
         self.last_error: BaseException | None = None  # that the last cell ended with
         self.taken: dict[
@@ -100,8 +102,10 @@ class OpenRank:
         """Do an order, and say how it ended."""
         try:
             try:
+                self._begin(order)  # all ranks make their groups at once: that is not left in the midst
                 self._at_work = True
-                self._begin(order)
+                if self._freed >= self._begun:
+                    raise Freed
                 work = pickle.loads(order.packed or order.job.files.payload.read_bytes())
                 self._channel.tell("entered", time.monotonic())
                 result = packed(self._done(work), order.job.plain_results)
@@ -120,6 +124,7 @@ class OpenRank:
 
     def _begin(self, order: Use) -> None:
         job = order.job
+        self._begun += 1
         if order.new_groups == "all":
             self._groups.make()
         elif order.new_groups:
@@ -132,7 +137,8 @@ class OpenRank:
         return work.do(self)
 
     def _free(self) -> None:
-        """From another thread: make the main thread leave what it does, also where it waits for a peer."""
+        """From another thread: make the main thread leave what it does, or is about to do, also where it waits for a peer."""
+        self._freed = self._channel.orders_come
         if self._at_work:
             signal.pthread_kill(self._main_thread, signal.SIGINT)
             self._groups.cut()

@@ -75,6 +75,7 @@ class RankChannel:
         self.last_seen: LastSeen | None = None
         self.reports: ReportBuffer | None = None
         self.orders: queue.SimpleQueue[Use] = queue.SimpleQueue()
+        self.orders_come = 0
         self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's prompts
         self.free: Callable[[], None] = lambda: None  # what makes the main thread leave what it does
         self._progress = _ProgressTeller()
@@ -101,10 +102,10 @@ class RankChannel:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
     def begin(self, job: Job, below: tuple[str, str]) -> None:
-        """From now on, what this rank tells and records is of `job`, its next order; it is done `below` this function."""
-        self.last_seen.move_to(job.files.last_seen(self.rank), below)
+        """From now on, what this rank tells and records is of `job`, its next order, which it does in callees of `below`."""
         reports = gather(job.origin_s)
         with self._lock:
+            self.last_seen.move_to(job.files.last_seen(self.rank), below)
             self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
 
     def rest(self) -> None:
@@ -170,6 +171,7 @@ class RankChannel:
     def _answer(self, question: Question | Use | Typed) -> None:
         if isinstance(question, Use):
             self._resting = False
+            self.orders_come += 1
             self.orders.put(question)
         elif isinstance(question, Typed):
             self.typed.put(question.text)
