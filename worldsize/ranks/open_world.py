@@ -36,6 +36,7 @@ CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
 _last: list[OpenRanks] = []  # at most one
 _numbers = itertools.count(1)
+_texts = itertools.count(1)
 
 
 class OpenRanks:
@@ -77,15 +78,16 @@ class OpenRanks:
 
     def run(
         self, text: str, ranks: Sequence[int] | None = None, *, timeout_s: float | None = None, link: Link | None = None,
-        along: Along | None = None, file: str = "<cell>",
+        along: Along | None = None, file: str = "",
     ) -> Run:  # fmt: skip
         """Run Python on `ranks`, on all of them without; the value of its last expression is shown. Returns the `Run`.
 
         `timeout_s` and `link` are this text's alone. `along` has what goes along from a notebook, `file` is the name of the
-        text in tracebacks. Raises ValueError for a rank that is not there, RankFailed, Deadlock, RunTimedOut, Interrupted
-        and EngineLost, as `launch` does.
+        text in tracebacks, "" for one of its own. Raises ValueError for a rank that is not there, RankFailed, Deadlock,
+        RunTimedOut, Interrupted and EngineLost, as `launch` does.
         """
         along = along or Along()
+        file = file or f"<text {next(_texts)}>"
         work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import linecache
 import sys
 from dataclasses import dataclass
 from types import CodeType
@@ -74,6 +75,8 @@ class RunCell:
             rank.output.show_figures()
 
     def _run(self, rank: OpenRank) -> None:
+        # a traceback shows its lines, of a text too that is no cell of a notebook
+        linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
         body, last = _parts(self.text, self.file)
         exec(body, rank.space)
         if last is not None:
