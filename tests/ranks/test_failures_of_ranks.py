@@ -60,6 +60,14 @@ def test_a_rank_that_raises_while_nobody_waits_costs_no_group(opened):
     assert world["own is dist.distributed_c10d._get_default_group()"] == [True] * 3
 
 
+def test_an_error_shows_the_lines_of_the_text_that_runs_and_of_the_one_that_defined_the_function(four):
+    four.run("def halve(x):\n    return x / 0")
+    with pytest.raises(RankFailed) as told:
+        four.run("y = 4\nhalve(y)")
+    frames = told.value.failure.frames[-2:]
+    assert [(frame.line, frame.text) for frame in frames] == [(2, "halve(y)"), (2, "return x / 0")]
+
+
 def test_a_message_that_nobody_took_is_no_message_of_the_next_text(opened):
     world = opened(2)
     world.run("kept = rank")

@@ -8,7 +8,6 @@ goes along from a notebook (`definitions.py`), and how a cell's output looks (`c
 from __future__ import annotations
 
 import itertools
-import linecache
 import os
 import threading
 import time
@@ -34,11 +33,11 @@ from worldsize.ranks.tensor_table import TensorTable, rows_of
 
 IDLE_MIN = 60.0
 MOST_S = 1e6
-_UNNAMED = "<cell>"
 CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
 _last: list[OpenRanks] = []  # at most one
 _numbers = itertools.count(1)
+_texts = itertools.count(1)
 
 
 class OpenRanks:
@@ -83,17 +82,16 @@ class OpenRanks:
 
     def run(
         self, text: str, ranks: Sequence[int] | None = None, *, timeout_s: float | None = None, link: Link | None = None,
-        along: Along | None = None, file: str = _UNNAMED,
+        along: Along | None = None, file: str = "",
     ) -> Run:  # fmt: skip
         """Run Python on `ranks`, on all of them without; the value of its last expression is shown. Returns the `Run`.
 
         `timeout_s` and `link` are this text's alone. `along` has what goes along from a notebook, `file` is the name of the
-        text in tracebacks. Raises ValueError for a rank that is not there, RankFailed, Deadlock, RunTimedOut, Interrupted
-        and EngineLost, as `launch` does.
+        text in tracebacks, "" for one of its own. Raises ValueError for a rank that is not there, RankFailed, Deadlock,
+        RunTimedOut, Interrupted and EngineLost, as `launch` does.
         """
         along = along or Along()
-        if file == _UNNAMED:
-            linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # for the tracebacks of this text
+        file = file or f"<text {next(_texts)}>"
         work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:

@@ -77,8 +77,9 @@ class RunCell:
             rank.output.show_figures()
 
     def _run(self, rank: OpenRank) -> None:
-        body, last = _parts(self.text, self.file)
+        # a traceback shows its lines, of a text too that is no cell of a notebook
         linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
+        body, last = _parts(self.text, self.file)
         exec(body, rank.space)
         if last is not None:
             value = eval(last, rank.space)
