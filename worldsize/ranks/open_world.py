@@ -8,6 +8,7 @@ goes along from a notebook (`definitions.py`), and how a cell's output looks (`c
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import threading
 import time
@@ -91,7 +92,9 @@ class OpenRanks:
         RunTimedOut, Interrupted and EngineLost, as `launch` does.
         """
         along = along or Along()
-        file = file or f"<text {next(_texts)}>"
+        if not file:
+            file = f"<text {next(_texts)}>"
+            linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # for what names its lines
         work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:
