@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.support.notebook_rules import text_of
+from worldsize import hosts
 from worldsize.authoring.headless import run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,7 +22,7 @@ PAGE = (ROOT / "docs" / "own-work.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LIMIT_S = 200
 
-STAND_IN = '''\
+STAND_IN = """\
 import subprocess
 import sys
 
@@ -37,7 +38,7 @@ def join(text):
         guest.stdin.flush()
 
 hosts.Ssh = lambda names: hosts.Invited(hosts=len(names), address=ADDRESS, and_this_machine=False, show=join)
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[NotebookNode]:
     """The page's cells, executed."""
     path = tmp_path_factory.mktemp("own-work") / "own_work.ipynb"
     stand_in = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{STAND_IN}"
-    notebook = new_notebook(cells=[new_code_cell(text.removesuffix("\n")) for text in (*BLOCKS[:-1], stand_in, BLOCKS[-1])])
+    notebook = new_notebook(
+        cells=[new_code_cell(text.removesuffix("\n")) for text in (*BLOCKS[:-1], stand_in, BLOCKS[-1])]
+    )
     nbformat.write(notebook, path)
     done = run(path, path.with_name("executed.ipynb"), timeout_s=LIMIT_S)
     return nbformat.read(done.out, as_version=4).cells
@@ -73,6 +76,12 @@ def test_all_ways_come_to_the_weights_of_one_process(cells) -> None:
 def test_torchrun_runs_the_file(cells) -> None:
     text = said(cells, "said = terminal")
     assert [f"rank {rank} of 4: loss " in text for rank in range(4)] == [True] * 4
+
+
+@pytest.mark.quick
+def test_the_way_to_the_hosts_that_the_page_names_is_one() -> None:
+    (way,) = re.findall(r"^hosts\.open\((.*)\)$", BLOCKS[-1], re.MULTILINE)
+    assert callable(eval(way, {"hosts": hosts}).begin)
 
 
 def test_the_hosts_have_the_ranks(cells) -> None:
