@@ -211,7 +211,7 @@ def _keep_work(path: Path) -> None:
 
 
 def has_been_run(path: Path) -> bool:
-    """Say whether somebody has run the notebook `path`; a file that is none, as one with the marks of a merge, was not run."""
+    """Whether somebody has run the notebook `path`; False of a file that is none, such as one with the marks of a merge."""
     try:
         cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
     except (ValueError, AttributeError):
