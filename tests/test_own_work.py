@@ -14,14 +14,16 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.support.notebook_rules import text_of
+from worldsize import hosts
 from worldsize.authoring.headless import run
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "own-work.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+HOSTS = next(place for place, text in enumerate(BLOCKS) if text.startswith("from worldsize import hosts"))
 LIMIT_S = 200
 
-STAND_IN = '''\
+STAND_IN = """\
 import subprocess
 import sys
 
@@ -37,7 +39,7 @@ def join(text):
         guest.stdin.flush()
 
 hosts.Ssh = lambda names: hosts.Invited(hosts=len(names), address=ADDRESS, and_this_machine=False, show=join)
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[NotebookNode]:
     """The page's cells, executed."""
     path = tmp_path_factory.mktemp("own-work") / "own_work.ipynb"
     stand_in = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{STAND_IN}"
-    notebook = new_notebook(cells=[new_code_cell(text.removesuffix("\n")) for text in (*BLOCKS[:-1], stand_in, BLOCKS[-1])])
+    notebook = new_notebook(
+        cells=[new_code_cell(text.removesuffix("\n")) for text in (*BLOCKS[:HOSTS], stand_in, *BLOCKS[HOSTS:])]
+    )
     nbformat.write(notebook, path)
     done = run(path, path.with_name("executed.ipynb"), timeout_s=LIMIT_S)
     return nbformat.read(done.out, as_version=4).cells
@@ -75,6 +79,16 @@ def test_torchrun_runs_the_file(cells) -> None:
     assert [f"rank {rank} of 4: loss " in text for rank in range(4)] == [True] * 4
 
 
+@pytest.mark.quick
+def test_the_way_to_the_hosts_that_the_page_names_is_one() -> None:
+    (way,) = re.findall(r"^hosts\.open\((.*)\)$", BLOCKS[HOSTS], re.MULTILINE)
+    assert callable(eval(way, {"hosts": hosts}).begin)
+
+
 def test_the_hosts_have_the_ranks(cells) -> None:
     (names,) = re.findall(r"ranks ran on (.*)", said(cells, "from worldsize import hosts"))
     assert len(names.split(", ")) == 4 and len(set(names.split(", "))) == 2
+
+
+def test_replicas_of_ddp_that_stay_on_the_hosts_are_one_model(cells) -> None:
+    assert "the same on ranks 0, 1, 2, 3" in said(cells, "print(world.differ")
