@@ -102,9 +102,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class Return:
-    """What is known of a rank that returned, beside its result: `changed` names of the notebook that it changed in its
-    own copy, and how many `isend` handles it left `unwaited`. A rank that stays brings a small result along as `packed`, and
-    writes no file."""
+    """What is known of a rank that returned: `changed` names of the notebook that it changed in its own copy, how many
+    `isend` handles it left `unwaited`, and, of a rank that stays, a small result, which is in no file."""
 
     changed: tuple[str, ...] = ()
     unwaited: int = 0
@@ -290,11 +289,11 @@ def ending(failure: Failure) -> str:
     if failure.kind == "raised":
         return f"{failure.type}: {failure.message}".rstrip(": ")
 
+    if failure.kind == "lost":
+        return leaving(failure)
     if failure.kind == "signal":
         hint = " (out of memory?)" if failure.code == signal.SIGKILL else ""
         return f"{leaving(failure)}{hint} and returned no result"
-    if failure.kind == "lost":
-        return leaving(failure)
     if failure.code is None:
         return "ended with no result, and nobody knows how: its exit code was not seen"
     return f"{leaving(failure)} and no result: return from the function instead of leaving the process"
@@ -302,10 +301,8 @@ def ending(failure: Failure) -> str:
 
 def leaving(failure: Failure) -> str:
     """Return in a word or two how a rank ended that raised nothing: "killed by SIGKILL", "exited with code 3"."""
-    if failure.kind == "signal":
-        return f"killed by {_signal_name(failure.code)}"
-    if failure.kind == "lost":
-        return f"lost with the host {failure.host}"
+    if failure.kind in ("signal", "lost"):
+        return f"killed by {_signal_name(failure.code)}" if failure.kind == "signal" else f"lost with the host {failure.host}"
     return "nobody saw how" if failure.code is None else f"exited with code {failure.code}"
 
 
