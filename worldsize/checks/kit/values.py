@@ -6,6 +6,7 @@ A mistake is named by what it would have given: the first one that gives what ca
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -111,6 +112,7 @@ def size(value: Any) -> int:
 # ---- what came instead, in words -------------------------------------------------------------
 
 NOTHING = "None (does the function return it?)"
+_MANY_DIGITS = re.compile(r"\d+\.\d{8,}(?:e[+-]?\d+)?")
 
 
 def type_in_words(got: Any) -> str:
@@ -128,10 +130,11 @@ def kind_in_words(got: Any) -> str:
 
 
 def shown(got: Any, most: int = 60) -> str:
-    """What came back, as Python writes it: `most` letters of it."""
+    """What came back, as Python writes it: `most` letters of it, and nine digits of a number, of which all are the same
+    wherever it was computed."""
     if got is None:
         return NOTHING
-    return repr(got)[:most]
+    return _MANY_DIGITS.sub(lambda found: f"{float(found[0]):.9g}", repr(got))[:most]
 
 
 # ---- numbers ---------------------------------------------------------------------------------
