@@ -111,9 +111,11 @@ class Return:
 
 @dataclass(frozen=True)
 class ReturnWithResult(Return):
-    """Of a rank that brings its result along, since that is small: the bytes of the file that it does not write."""
+    """Of a rank that brings its result along, since that is small: the bytes of the file that it does not write. So it does
+    with its `record`, where that is small."""
 
     packed: bytes = b""
+    record: bytes = b""
 
 
 Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.job import Close, Setup, Use
-from worldsize.engines.session import START_S, silent_failure
+from worldsize.engines.session import EXIT_S, START_S, silent_failure
 from worldsize.engines.torch_session import TorchSession
 from worldsize.failures import Failure, Outcome, Standing, Status, Wait
 
@@ -76,9 +76,10 @@ class OpenSession(TorchSession):
         """Have an order done. The kernel gets the Setup first and an Outcome last."""
         self._begin(order)
         self.kernel.send(self.setup)
-        gone = tuple(self.ended[rank] for rank in sorted(self.asked & self.ended.keys()))
+        gone = sorted(self.asked & self.ended.keys())
         if gone:
-            self.kernel.send(Outcome(status="failed", failures=gone))
+            self._wait_exits(gone)
+            self.kernel.send(Outcome(status="failed", failures=tuple(self.ended[rank] for rank in gone)))
             return
 
         self.idle = False
@@ -96,6 +97,13 @@ class OpenSession(TorchSession):
     def close(self) -> None:
         """End every rank, with its children."""
         self._end()
+
+    def _wait_exits(self, ranks: list[int]) -> None:
+        """Listen until it is known how these have ended: a rank's channel closes a moment before its process is gone."""
+        until_s = time.monotonic() + EXIT_S
+        while any(self.ended[rank].kind == "exit" and self.ended[rank].code is None for rank in ranks):
+            if not self._heard_before(until_s):
+                break
 
     def _begin(self, order: Use) -> None:
         self.job, self.asked, self.stopped = order.job, set(order.ranks), False

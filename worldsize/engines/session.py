@@ -28,7 +28,7 @@ _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the firs
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
 _ANSWER_S = 1.0  # for a rank to say where it stands: one that can does so in milliseconds, on a busy machine later
 _MOST_S = 1e6  # that one wait may be told to take
-_EXIT_S = 2.0  # for a process to end whose channel has closed
+EXIT_S = 2.0  # for a process to end whose channel has closed
 
 
 @dataclass(eq=False)
@@ -268,7 +268,7 @@ class Session:
         while self._only_echoes() and self._heard_before(patience_s):
             pass
 
-        patience_s = time.monotonic() + _EXIT_S
+        patience_s = time.monotonic() + EXIT_S
         while self.silent.keys() - self.exit_codes.keys() and self._heard_before(patience_s):
             pass
         for rank, silence in self.silent.items():

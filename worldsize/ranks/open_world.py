@@ -20,9 +20,8 @@ import cloudpickle
 
 from worldsize import errors, failures
 from worldsize.engines.current import local_engine, opened_hosts
-from worldsize.engines.job import Close, Device, Job, NewGroups, Order, Use
+from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Order, Use
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
-from worldsize.engines.ranks.open_rank import SMALL_BYTES
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRows
 from worldsize.failures import Outcome
 from worldsize.launch.api import check_arguments_of_ranks

@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn
 import torch
 import torch.distributed as dist
 
-from worldsize.engines.job import Job, Use
+from worldsize.engines.job import SMALL_BYTES, Job, Use
 from worldsize.engines.ranks.rank import keep_sources, write_to_logs
 from worldsize.engines.ranks.rank_channel import RankChannel
 from worldsize.engines.ranks.rank_debugger import RankDebugger
@@ -31,7 +31,6 @@ from worldsize.fabric.interface import Fabric
 from worldsize.failures import Failure, Return, ReturnWithResult
 from worldsize.files import write_whole
 
-SMALL_BYTES = 16_000  # of a payload or a result that travels with an order or its end, in no file
 _HERE = (__file__, "_done")  # below it is the student's code
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from contextlib import suppress
 
 import torch
@@ -79,7 +80,9 @@ def _descriptors() -> list[int]:
 
 def _shut_down(fd: int, store_port: int) -> None:
     """End the connection that `fd` is, if it is one over TCP and not to the store."""
-    with suppress(OSError):  # it is no socket, or it has no peer
+    with suppress(OSError):  # it has no peer
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return
         with socket.socket(fileno=os.dup(fd)) as found:
             over_tcp = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
             if over_tcp and found.getpeername()[1] != store_port:
