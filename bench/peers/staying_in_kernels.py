@@ -94,7 +94,7 @@ class Kernel:
                 said.append(_ANSI.sub("", content.get("text") or content.get("data", {}).get("text/plain") or failed))
         else:
             seen = "the error was shown" if "boom" in "".join(said) else "no error was shown"
-            raise Hung(seen)
+            raise Hung(f"the cell still runs after {limit_s:g} s, {seen}")
         reply = self._client.get_shell_msg(timeout=limit_s)
         while reply["parent_header"].get("msg_id") != request:
             reply = self._client.get_shell_msg(timeout=limit_s)
