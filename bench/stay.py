@@ -58,7 +58,7 @@ class Driver:
         self._said = open(Path(home) / "stderr.txt", "ab")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
-            env={**_environment(name, home), _MARK: self._mark}, cwd=home, start_new_session=True,
+            env={**_environment(name, python, home), _MARK: self._mark}, cwd=home, start_new_session=True,
         )  # fmt: skip
         try:
             self.answer(120.0)
@@ -124,15 +124,17 @@ class Driver:
         self._said.close()
 
 
-def _environment(name: str, home: str) -> dict[str, str]:
-    """The same for all: gloo on loopback, one thread, Jupyter's files out of the user's home; this package for ours alone."""
+def _environment(name: str, python: str, home: str) -> dict[str, str]:
+    """The same for all: gloo on loopback, one thread, Jupyter's files out of the user's home, its own Python first in the
+    path, as one of them calls `python`; this package for ours alone."""
     here = Path(__file__).resolve().parent
     path = [str(here), *([str(CHECKOUT)] if name.startswith(OURS) else [])]
     loopback = next((each for _, each in socket.if_nameindex() if each in ("lo", "lo0")), None)
     gloo = {"GLOO_SOCKET_IFNAME": loopback} if loopback else {}
     return {
-        **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path), "IPYTHONDIR": f"{home}/ipython",
-        "JUPYTER_RUNTIME_DIR": f"{home}/runtime", "WORLDSIZE_HOME": home, **gloo,
+        **os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join([os.path.dirname(python), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(path), "IPYTHONDIR": f"{home}/ipython", "JUPYTER_RUNTIME_DIR": f"{home}/runtime",
+        "WORLDSIZE_HOME": home, **gloo,
     }  # fmt: skip
 
 
