@@ -134,7 +134,7 @@ def _environment(name: str, python: str, home: str) -> dict[str, str]:
     return {
         **os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join([os.path.dirname(python), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join(path), "IPYTHONDIR": f"{home}/ipython", "JUPYTER_RUNTIME_DIR": f"{home}/runtime",
-        "WORLDSIZE_HOME": home, **gloo,
+        **gloo,
     }  # fmt: skip
 
 
@@ -281,7 +281,7 @@ def _alone(bench: Bench, name: str, ranks: int) -> None:
                 break
         if what == "again" and driver is not None:  # the new ranks have no group yet
             with suppress(Failed):
-                driver.ask("meet", limit_s + 60, limit_s=limit_s)
+                driver.ask("meet", bench.options.open_limit + 60, limit_s=bench.options.open_limit)
     if driver is not None:
         driver.close()
 
