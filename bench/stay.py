@@ -263,27 +263,34 @@ def _memory(bench: Bench, drivers: dict[str, Driver], ranks: int) -> None:
 
 def _alone(bench: Bench, name: str, ranks: int) -> None:
     """What may leave a contestant of no use: after each failure another one is opened."""
+    opened: list[Driver] = []
+    try:
+        _what_may_break(bench, name, ranks, opened)
+    finally:
+        for driver in opened:
+            driver.close()
+
+
+def _what_may_break(bench: Bench, name: str, ranks: int, opened: list[Driver]) -> None:
     limit_s = bench.options.limit
-    driver: Driver | None = None
     requests = {
         "again": ("again", {}), "interrupt a sleep": ("interrupted", {"text": SLEEPS}),
         "interrupt a recv": ("interrupted", {"text": RECEIVES}), "raise": ("raises", {}),
     }  # fmt: skip
     for what, (request, given) in requests.items():
         for _ in range(bench.options.again):
-            driver = driver or bench.opened(name, ranks)
-            if driver is None:
+            if not opened and (another := bench.opened(name, ranks)):
+                opened.append(another)
+            if not opened:
                 return
+            driver = opened[0]
             patience_s = bench.options.open_limit if what == "again" else limit_s
             if not bench.ask(driver, (name, what, ranks), request, limit_s=patience_s, **given):
-                driver.close()
-                driver = None
+                opened.pop().close()
                 break
-        if what == "again" and driver is not None:  # the new ranks have no group yet
+        if what == "again" and opened:  # the new ranks have no group yet
             with suppress(Failed):
-                driver.ask("meet", bench.options.open_limit + 60, limit_s=bench.options.open_limit)
-    if driver is not None:
-        driver.close()
+                opened[0].ask("meet", bench.options.open_limit + 60, limit_s=bench.options.open_limit)
 
 
 def print_results(bench: Bench, all_ranks: list[int]) -> None:

@@ -31,6 +31,7 @@ from worldsize.launch.outcome_error import as_text_note, error_of, large_payload
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05
+_FREES_S = 6.0  # ranks that stay: 1 s to say where they stand, 2 s to come free, more on a busy machine; else all is lost
 
 _one_at_a_time = threading.Lock()
 
@@ -191,7 +192,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: Ker
                 del prompts[typed.rank]
                 ranks.answer(typed)
     except KeyboardInterrupt:
-        outcome = _stop(engine, run, ranks)
+        outcome = _stop(engine, run, ranks, _FREES_S if job.world else engine.stops_within_s)
         _publish(run, tails, observers, last=True)
         return outcome
     except BaseException:
@@ -211,9 +212,9 @@ def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple
             observer.progressed(run, event)
 
 
-def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
+def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -> Outcome:
     """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
-    deadline_s = time.monotonic() + engine.stops_within_s
+    deadline_s = time.monotonic() + within_s
     told = False
     with suppress(errors.EngineLost):
         while ranks and time.monotonic() < deadline_s:
