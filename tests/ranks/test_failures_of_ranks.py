@@ -128,7 +128,9 @@ def test_the_stop_button_frees_all_and_they_keep_what_they_have(four, tmp_path, 
 
 def test_a_rank_that_will_not_come_free_is_killed_and_named(opened, tmp_path, monkeypatch):
     world = opened(3)
-    stubborn = "import signal, time\nif rank == 1:\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\ntime.sleep(1000)"
+    stubborn = (
+        "import signal, time\nif rank == 1:\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\ntime.sleep(1000)"
+    )
     interrupted(world, stubborn, tmp_path)
     assert last_run().outcome.killed == (1,)
     assert world["rank"] == [0, None, 2]

@@ -44,7 +44,8 @@ class DebuggerPrompts:
         if len(prompts) > 1:
             others = [other for other in sorted(prompts) if other != rank]
             self._say(
-                f"{failures.names(others)} {'waits' if len(others) == 1 else 'wait'} at a prompt too: `rank {others[0]}` goes there"
+                f"{failures.names(others)} {'waits' if len(others) == 1 else 'wait'} at a prompt too: "
+                f"`rank {others[0]}` goes there"
             )
         if prompts[rank].text:
             self._say(prompts[rank].text)
