@@ -1,10 +1,11 @@
 """Ranks that stay against their peers: opening them, a cell, an all-reduce, an interrupt, a rank that raises, memory.
 
-"from nothing" is a fresh kernel or process, until its first cell `x = 1` has run on all ranks; "again" is opening as many
-new ones in a kernel that had some. Cells at the first number of ranks are measured in turn; more ranks of all at once find
-no room on a small machine, so there one comes after the other. An interrupt and a raising rank count until the ranks do
-the next cell; what does not come back within `--limit` seconds is reported as such. Memory is the PSS of all processes. The
-peers run in the Python that `--peers-python` names; one that is not there, or fails, is reported with its reason.
+"from nothing" is a fresh kernel or process, until its first cell `x = 1` has run on all ranks, and "to an all-reduce" until
+they have met in a group and added up; "again" is opening as many new ones in a kernel that had some. Cells at the first
+number of ranks are measured in turn; more ranks of all at once find no room on a small machine, so there one comes after
+the other. An interrupt and a raising rank count until the ranks do the next cell; what does not come back within `--limit`
+seconds is reported as such. Memory is the PSS of all processes. The peers run in the Python that `--peers-python` names; one
+that is not there, or fails, is reported with its reason.
 
     python bench/stay.py [--ranks 4 16 64] [--peers-python PATH] [--only worldsize ipyparallel] [--smoke]
 """
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import psutil
 import report
-from peers.staying import ADD_UP, FIRST
+from peers.staying import ADD_UP, FIRST, RECEIVES, SLEEPS
 
 OURS = "worldsize"
 MAGIC = "worldsize, %%ranks"
@@ -57,7 +58,7 @@ class Driver:
         self._said = open(Path(home) / "stderr.txt", "ab")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
-            env={**_environment(name, home), _MARK: self._mark}, cwd=home, start_new_session=True,
+            env={**_environment(name, python, home), _MARK: self._mark}, cwd=home, start_new_session=True,
         )  # fmt: skip
         try:
             self.answer(120.0)
@@ -123,15 +124,17 @@ class Driver:
         self._said.close()
 
 
-def _environment(name: str, home: str) -> dict[str, str]:
-    """The same for all: gloo on loopback, one thread, Jupyter's files out of the user's home; this package for ours alone."""
+def _environment(name: str, python: str, home: str) -> dict[str, str]:
+    """The same for all: gloo on loopback, one thread, Jupyter's files out of the user's home, its own Python first in the
+    path, as one of them calls `python`; this package for ours alone."""
     here = Path(__file__).resolve().parent
     path = [str(here), *([str(CHECKOUT)] if name.startswith(OURS) else [])]
     loopback = next((each for _, each in socket.if_nameindex() if each in ("lo", "lo0")), None)
     gloo = {"GLOO_SOCKET_IFNAME": loopback} if loopback else {}
     return {
-        **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path), "IPYTHONDIR": f"{home}/ipython",
-        "JUPYTER_RUNTIME_DIR": f"{home}/runtime", "WORLDSIZE_HOME": home, **gloo,
+        **os.environ, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join([os.path.dirname(python), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(path), "IPYTHONDIR": f"{home}/ipython", "JUPYTER_RUNTIME_DIR": f"{home}/runtime",
+        **gloo,
     }  # fmt: skip
 
 
@@ -160,7 +163,11 @@ class Bench:
             self.values[name, "from nothing", ranks].append(
                 driver.ask("open", limit_s + 60, ranks=ranks, limit_s=limit_s)
             )
+            met_s = time.monotonic()
             driver.ask("meet", limit_s + 60, limit_s=limit_s)
+            driver.ask("cell", limit_s + 60, text=ADD_UP, limit_s=limit_s)
+            opened_s = self.values[name, "from nothing", ranks][-1]
+            self.values[name, "to an all-reduce", ranks].append(opened_s + time.monotonic() - met_s)
         except Failed as error:
             self._failed((name, "open", ranks), error)
             driver.close()
@@ -256,38 +263,49 @@ def _memory(bench: Bench, drivers: dict[str, Driver], ranks: int) -> None:
 
 def _alone(bench: Bench, name: str, ranks: int) -> None:
     """What may leave a contestant of no use: after each failure another one is opened."""
+    opened: list[Driver] = []
+    try:
+        _what_may_break(bench, name, ranks, opened)
+    finally:
+        for driver in opened:
+            driver.close()
+
+
+def _what_may_break(bench: Bench, name: str, ranks: int, opened: list[Driver]) -> None:
     limit_s = bench.options.limit
-    driver: Driver | None = None
-    requests = {"again": ("again", bench.options.again), "interrupt": ("interrupted", 3), "raise": ("raises", 3)}
-    for what, (request, times) in requests.items():
-        for _ in range(times):
-            driver = driver or bench.opened(name, ranks)
-            if driver is None:
+    requests = {
+        "again": ("again", {}), "interrupt a sleep": ("interrupted", {"text": SLEEPS}),
+        "interrupt a recv": ("interrupted", {"text": RECEIVES}), "raise": ("raises", {}),
+    }  # fmt: skip
+    for what, (request, given) in requests.items():
+        for _ in range(bench.options.again):
+            if not opened and (another := bench.opened(name, ranks)):
+                opened.append(another)
+            if not opened:
                 return
+            driver = opened[0]
             patience_s = bench.options.open_limit if what == "again" else limit_s
-            if not bench.ask(driver, (name, what, ranks), request, limit_s=patience_s):
-                driver.close()
-                driver = None
+            if not bench.ask(driver, (name, what, ranks), request, limit_s=patience_s, **given):
+                opened.pop().close()
                 break
-        if what == "again" and driver is not None:  # the new ranks have no group yet
+        if what == "again" and opened:  # the new ranks have no group yet
             with suppress(Failed):
-                driver.ask("meet", limit_s + 60, limit_s=limit_s)
-    if driver is not None:
-        driver.close()
+                opened[0].ask("meet", bench.options.open_limit + 60, limit_s=bench.options.open_limit)
 
 
 def print_results(bench: Bench, all_ranks: list[int]) -> None:
     first = all_ranks[0]
     header = [
-        f"{first} ranks, medians", "from nothing, s", "again, s", "x = 1, ms", "all-reduce, ms", "interrupt, s", "raise, s",
-        "memory, MB",
+        f"{first} ranks, medians", "from nothing, s", "to an all-reduce, s", "again, s", "interrupt a sleep, s",
+        "interrupt a recv, s", "raise, s",
     ]  # fmt: skip
     rows = []
     for name in bench.names:
         rows.append([
-            name, bench.word(name, "from nothing", first), bench.word(name, "again", first),
-            bench.word(name, "x = 1", first, 1e3), bench.word(name, "all-reduce", first, 1e3),
-            bench.word(name, "interrupt", first), bench.word(name, "raise", first), bench.word(name, "memory", first, 1e-6),
+            name, bench.word(name, "from nothing", first), bench.word(name, "to an all-reduce", first),
+            bench.word(name, "again", first),
+            bench.word(name, "interrupt a sleep", first), bench.word(name, "interrupt a recv", first),
+            bench.word(name, "raise", first),
         ])  # fmt: skip
     report.table("ranks that stay", header, rows)
     for what in CELLS:
@@ -317,7 +335,8 @@ def print_targets(bench: Bench, all_ranks: list[int]) -> None:
     cell, inside = bench.median(OURS, "all-reduce", first), bench.median(OURS, "in a launch", first)
     more = (cell - inside) * 1e3 if cell is not None and inside is not None else None
     report.target(f"ours, all-reduce cell less the same in a launch, {first} ranks, ms", more, at_most=5.0)
-    report.target(f"ours, interrupt, {first} ranks, s", bench.median(OURS, "interrupt", first), at_most=0.5)
+    for what in ("interrupt a sleep", "interrupt a recv"):
+        report.target(f"ours, {what}, {first} ranks, s", bench.median(OURS, what, first), at_most=0.5)
     for ranks in all_ranks:
         ratio = report.quotient(bench.median(OURS, "memory", ranks), bench.median(OURS, "memory of a launch", ranks))
         report.target(f"ours, memory / a launch's, {ranks} ranks", ratio, at_most=1.0)
@@ -342,7 +361,7 @@ def main() -> None:
     parser.add_argument("--peers-python", default=sys.executable, metavar="PATH", help="the Python in which the peers are")
     parser.add_argument("--only", nargs="+", choices=everyone, default=everyone, help="these alone")
     parser.add_argument("--cold-repeats", type=int, default=2)
-    parser.add_argument("--again", type=int, default=5, help="how often each opens as many new ranks")
+    parser.add_argument("--again", type=int, default=5, help="how often each opens new ranks, is interrupted, and raises")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds after which a cell counts as one that hangs")
     parser.add_argument("--open-limit", type=float, default=180.0, help="the same for opening ranks")
     options = parser.parse_args()

@@ -103,11 +103,12 @@ class Standing:
 @dataclass(frozen=True)
 class Return:
     """What is known of a rank that returned: `changed` names of the notebook that it changed in its own copy, how many
-    `isend` handles it left `unwaited`, and, of a rank that stays, a small result, which is in no file."""
+    `isend` handles it left `unwaited`, and, of a rank that stays, a small result and record, which are in no file."""
 
     changed: tuple[str, ...] = ()
     unwaited: int = 0
     packed: bytes = b""
+    record: bytes = b""
 
 
 Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]

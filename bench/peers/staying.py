@@ -21,7 +21,8 @@ from typing import Protocol
 
 FIRST = "x = 1"
 ADD_UP = "y = torch.ones(1000); dist.all_reduce(y)"
-WAITS = "dist.recv(torch.ones(1), (rank + 1) % world_size)"
+SLEEPS = "import time; time.sleep(1000)"
+RECEIVES = "dist.recv(torch.ones(1), (rank + 1) % world_size)"
 RAISES = "if rank == 1:\n    raise ValueError('boom')\ndist.all_reduce(torch.ones(1000))"
 MEET = (
     "import os, torch, torch.distributed as dist\n"
@@ -145,7 +146,7 @@ class Monarch:
         try:
             asked.get(timeout=limit_s)
         except TimeoutError:
-            raise Hung("no error was shown") from None
+            raise Hung(f"the cell still runs after {limit_s:g} s, no error was shown") from None
         except Exception as error:  # noqa: BLE001 - what a rank raised comes in a class of its own
             raise CellFailed(str(error)[-300:]) from None
 
@@ -263,7 +264,7 @@ def _done(staying: Staying, what: str, given: dict) -> object:
     if what == "raises":
         return _raising(staying, limit_s)
     if what == "interrupted":
-        seconds = staying.interrupted(WAITS, limit_s)
+        seconds = staying.interrupted(given["text"], limit_s)
         _usable(staying, limit_s, seconds)
         return seconds
     return getattr(staying, what)(**given)
@@ -277,10 +278,8 @@ def _raising(staying: Staying, limit_s: float) -> float:
     except CellFailed as error:
         if "boom" not in str(error):
             raise Hung(f"another error was shown: {str(error)[-150:]}") from None
-    except Hung as error:
-        raise Hung(f"the cell still runs after {limit_s:g} s: {error}") from None
     else:
-        raise Hung("the cell has ended and no error was shown")
+        raise Hung("the cell has ended, no error was shown")
     _usable(staying, limit_s, time.monotonic() - began_s)
     return time.monotonic() - began_s
 
@@ -290,4 +289,4 @@ def _usable(staying: Staying, limit_s: float, seconds: float) -> None:
         try:
             staying.run(text, limit_s)
         except (Hung, CellFailed) as error:
-            raise Hung(f"over after {seconds:.2g} s, but then `{text}` does not run within {limit_s:g} s: {error}") from None
+            raise Hung(f"it was over after {seconds:.2g} s, but then `{text}` does not run: {error}") from None

@@ -12,7 +12,7 @@ import torch
 
 from tests.support.daemons import until
 from tests.support.processes import LONG_S, ranks_alive
-from worldsize.errors import Deadlock, RankFailed
+from worldsize.errors import Deadlock, RankFailed, RunTimedOut
 from worldsize.launch import last_run, launch
 from worldsize.links import Link
 from worldsize.ranks import open_ranks
@@ -58,6 +58,18 @@ def test_no_descriptor_is_left_of_a_text_that_is_over(four):
     for _ in range(5):
         four.run("x = 1")
     assert four[counted] == before
+
+
+def test_no_descriptor_is_left_of_groups_that_were_cut(opened):
+    world = opened(2)
+    counted = "len(__import__('os').listdir('/dev/fd'))"
+    found = []
+    for _ in range(4):
+        with pytest.raises(RunTimedOut):
+            world.run("dist.recv(torch.ones(1), 1 - rank)", timeout_s=0.1)
+        world.run("x = torch.ones(1); dist.all_reduce(x)")
+        found.append(max(world[counted]))
+    assert max(found) <= found[0] + 2, found
 
 
 def test_each_text_is_a_run_of_its_own(four):

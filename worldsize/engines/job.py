@@ -19,7 +19,7 @@ Framework = Literal["torch", "tensorflow"]
 Device = Literal["auto", "cpu", "cuda"]
 StartMethod = Literal["forkserver", "spawn"]
 NewGroups = Literal["", "fabric", "all"]
-SMALL_BYTES = 16_000  # of a payload or a result that travels with an order or its end, in no file
+SMALL_BYTES = 16_000  # of what travels to ranks that stay, and back, with a message and in no file
 ProgressState = Literal["running", "waiting", "done", "not yet", "failed"]
 
 

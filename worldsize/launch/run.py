@@ -117,10 +117,17 @@ class Run:
     def trace(self) -> Trace:
         """The transfers and spans of all ranks on one clock, which starts at the launch."""
         if self._trace is None:
-            paths = [self.files.record(rank) for rank in range(self.world_size)]
-            records = [pickle.loads(path.read_bytes()) for path in paths if path.exists()]
-            self._trace = merge(records, self.world_size)
+            found = [self._record(rank) for rank in range(self.world_size)]
+            self._trace = merge([pickle.loads(record) for record in found if record], self.world_size)
         return self._trace
+
+    def _record(self, rank: int) -> bytes:
+        """What the rank recorded, from where it came with its result or from its file; b"" where there is nothing."""
+        said = self.outcome.returned.get(rank) if self.outcome is not None else None
+        if said is not None and said.record:
+            return said.record
+        path = self.files.record(rank)
+        return path.read_bytes() if path.exists() else b""
 
     def save_trace(self, path: str | Path) -> Path:
         """Write the trace as a file that https://ui.perfetto.dev opens, and return its path.

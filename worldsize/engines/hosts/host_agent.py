@@ -45,7 +45,7 @@ from worldsize.engines.job import Framework, Job, Progress, Use
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.session import START_S
 from worldsize.engines.torch_services import TorchServices
-from worldsize.failures import Failure
+from worldsize.failures import Failure, Return
 
 _SHIP_S = 0.05  # how often new lines of logs are sent
 _HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # what a host's own environment knows better, where it says so
@@ -305,6 +305,9 @@ class HostAgent:
 
     def _tell(self, news: RankNews) -> None:
         content = self._on_heads_clock(news.content)
+        if isinstance(content, Return) and content.record:  # which travels as data, as every record does
+            self.ranks.job.files.record(news.rank).write_bytes(content.record)
+            content = replace(content, record=b"")
         if news.kind == "entered":
             content = news.content - self.offset_s
         for part in _parts(content):

@@ -21,7 +21,7 @@ from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
 from worldsize.engines.job import Job, Progress, Prompt, Typed, Use
 from worldsize.engines.ranks.rank_channel import Published, Question
-from worldsize.failures import Failure, Standing
+from worldsize.failures import Failure, Return, Standing
 from worldsize.files import write_whole
 
 _ANSWER_S = 10.0  # in the midst of a run
@@ -259,6 +259,8 @@ class RemoteRanks:
             self._lose("said that a host is lost")
         for rank in _speaks_for(content):
             self._demand_own(rank)
+        if isinstance(content, Return) and content.record:
+            self._lose("sent a record that is no data")  # a rank's own is pickled
         if message.kind == "request" and not self.job.tasks:
             self._lose("asked for what only a task of TensorFlow may ask for")
         if message.kind == "silent" or (message.kind in ("result", "failure") and not self.job.world):

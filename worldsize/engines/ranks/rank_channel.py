@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from worldsize.engines.deadlock import RankMessages
-from worldsize.engines.job import Job, Progress, ProgressState, Typed, Use
+from worldsize.engines.job import SMALL_BYTES, Job, Progress, ProgressState, Typed, Use
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.files import write_whole
@@ -123,7 +123,11 @@ class RankChannel:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         try:
-            self._save_record()
+            record = self._record()
+            if self.job and self.job.world and isinstance(content, Return) and len(record) <= SMALL_BYTES:
+                content = replace(content, record=record)
+            elif record:
+                write_whole(self.job.files.record(self.rank), record)
             self._tell_progress(ended=content)
         finally:
             self._resting = bool(self.job and self.job.world)  # before it is told: an order may come at once
@@ -184,7 +188,9 @@ class RankChannel:
         elif question == "waits":
             self.tell("waits", self._published())
         elif question == "where":
-            self._save_record()
+            record = self._record()
+            if record:
+                write_whole(self.job.files.record(self.rank), record)
             self.tell("where", self._standing())
 
     def _published(self) -> Published | None:
@@ -196,10 +202,10 @@ class RankChannel:
         wait = wait_of(self.rank, self.recorded)
         return Published(state.changes, RankMessages(wait=wait, posted=state.posted, taken=state.taken))
 
-    def _save_record(self) -> None:
-        """Write what there is of a record, if anything was recorded."""
+    def _record(self) -> bytes:
+        """The bytes of what there is of a record, none where nothing was recorded."""
         if self.job is None:
-            return
+            return b""
 
         record = RankRecord(self.rank)
         if self.recorded is not None:
@@ -210,8 +216,7 @@ class RankChannel:
         if self.collectives is not None:
             record = replace(record, collectives=self.collectives.rows())
 
-        if record != RankRecord(self.rank):
-            write_whole(self.job.files.record(self.rank), pickle.dumps(record))
+        return pickle.dumps(record) if record != RankRecord(self.rank) else b""
 
     def _standing(self) -> Standing:
         rows = self.last_seen.seen() if self.last_seen else ()
