@@ -150,7 +150,7 @@ def at_rest(measure: Callable[[], dict]) -> dict:
     before: dict | None = None
     while True:
         now = None
-        with suppress(psutil.Error):  # a rank ended while it was looked at
+        with suppress(psutil.Error, FileNotFoundError):  # a rank ended or a folder went while it was looked at
             now = measure()
         if now is not None and now == before:
             return now
