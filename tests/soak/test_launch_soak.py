@@ -12,6 +12,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -131,6 +132,8 @@ def test_twenty_runs_after_each_kind_of_failure_are_right(kernel):
 
 
 def test_two_hundred_launches_leave_nothing_behind_and_the_agent_does_not_grow(kernel, say):
+    # what torch imports late, once, makes a folder: it is there before anything is counted
+    assert kernel.run("def trains():\n    import torch\n    torch.optim.SGD\nlaunch(trains, 2)").error == ""
     held = {}
     for count in range(20, 201, 20):
         code = "print(all([right(2 + 2 * (n % 5 == 0)) for n in range(20)]))"
@@ -144,11 +147,15 @@ def test_two_hundred_launches_leave_nothing_behind_and_the_agent_does_not_grow(k
 
 def at_rest(measure: Callable[[], dict]) -> dict:
     """What `measure` says as soon as it says the same twice: a run's store and folder go a moment after the run."""
-    before, now = None, measure()
-    while now != before:
+    before: dict | None = None
+    while True:
+        now = None
+        with suppress(psutil.Error, FileNotFoundError):  # a rank ended or a folder went while it was looked at
+            now = measure()
+        if now is not None and now == before:
+            return now
+        before = now
         time.sleep(0.3)  # between two looks
-        before, now = now, measure()
-    return now
 
 
 def what_it_holds(kernel: Kernel) -> dict[str, Any]:
