@@ -43,8 +43,7 @@ class DebuggerPrompts:
         self._rank = rank
         if len(prompts) > 1:
             others = [other for other in sorted(prompts) if other != rank]
-            self._say(
-                f"{failures.names(others)} {'waits' if len(others) == 1 else 'wait'} at a prompt too: `rank {others[0]}` goes there"
-            )
+            wait = "waits" if len(others) == 1 else "wait"
+            self._say(f"{failures.names(others)} {wait} at a prompt too: `rank {others[0]}` goes there")
         if prompts[rank].text:
             self._say(prompts[rank].text)
