@@ -61,7 +61,7 @@ CELLS = {
     "fails": FAILS, "debug": "%debug", "net": TABLE, "differ": 'world.differ("net")', "kept": "%%ranks\nkept[0] * 100",
     "streams-16": STREAMS.format(ranks=16),
 }  # fmt: skip
-LONG_S = 20
+LONG_S = 60
 
 
 class RanksTab(LabTab):
@@ -108,7 +108,7 @@ def tab(context, server) -> Iterator[RanksTab]:
     kernel = {"name": "python3", "display_name": "Python 3"}
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
     opened = RanksTab(context)
-    opened.page.set_default_timeout(15_000)
+    opened.page.set_default_timeout(30_000)
     opened.open(server.notebook_url(path.name))
     opened.run_cell("setup")
     opened.run("opened", "4 ranks")
