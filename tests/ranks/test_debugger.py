@@ -1,4 +1,4 @@
-"""A debugger on ranks that stay: `breakpoint()`, and looking back at an error; no limit runs, and without a user it is refused."""
+"""A debugger on ranks that stay: `breakpoint()`, looking back at an error; no limit runs, and without a user it is refused."""
 
 from __future__ import annotations
 

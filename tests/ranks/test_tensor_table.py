@@ -50,8 +50,8 @@ def test_a_difference_in_the_last_bit_is_one(four):
 
 @pytest.mark.parametrize(
     "value",
-    ["torch.ones(2, dtype=torch.bfloat16)", "torch.tensor([True])", "torch.ones(2, dtype=torch.complex64).conj()", "torch.ones(0)",
-     "torch.tensor(3)", "{'a': [torch.ones(1), (torch.zeros(2),)]}", "torch.ones(4, 4).t()[::2]"],
+    ["torch.ones(2, dtype=torch.bfloat16)", "torch.tensor([True])", "torch.ones(2, dtype=torch.complex64).conj()",
+     "torch.ones(0)", "torch.tensor(3)", "{'a': [torch.ones(1), (torch.zeros(2),)]}", "torch.ones(4, 4).t()[::2]"],
 )  # fmt: skip
 def test_any_tensor_can_be_looked_at(four, value):
     assert four.table(value).same and four.differ(value).difference is None
