@@ -7,6 +7,7 @@ rebuilds a student's function from the cells that count before a check runs it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from worldsize import data, figures
 from worldsize.checks.verdict import Verdict
@@ -51,6 +52,16 @@ def open_lab(number: str) -> tuple[Lab, Checker]:
     return lab, Checker(lab, says=_CLOCK.says)
 
 
+def _asking(clock: CellClock) -> Callable[[str], str]:
+    """Return what asks the person at the notebook, in the box of the cell that runs."""
+
+    def ask(prompt: str) -> str:
+        clock.rests()
+        return input(prompt)
+
+    return ask
+
+
 def _wire() -> CellClock | None:
     warm()
     shell = notebook_shell()
@@ -63,7 +74,10 @@ def _wire() -> CellClock | None:
     else:
         observe(TextLines())
     if shell is not None:
-        magics.register(shell, CellView() if live else CellText(), answers=live)
+        if clock is not None:
+            magics.register(shell, CellView(clock.heard), _asking(clock))
+        else:
+            magics.register(shell, CellText(), None)
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
         shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
     return clock

@@ -6,6 +6,7 @@ Left out: how it looks (`cell_view.py`).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from worldsize.launch.run import Observer, Run
 from worldsize.live.text import last_words, say
@@ -32,7 +33,8 @@ class CellText(Observer):
 class CellView(CellText):
     """Shows what the ranks of a cell put out, in a notebook: while it runs, and with tabs when it has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
+        self._heard = heard  # called while a run is followed: the cell needs no other sign of life
         self._handle = None
         self._texts: dict[int, str] = {}
         self._began_s = self._shown_s = 0.0

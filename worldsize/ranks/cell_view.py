@@ -19,6 +19,9 @@ LIVE_LINES = 12
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _numbers = itertools.count(1)
 _QUIET = "color:inherit;opacity:.75;font-size:90%"
+_OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys choose a tab: JupyterLab would choose a cell
+_GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26em,100%),1fr));gap:4px 16px"
+_CUT = "margin:0;white-space:pre;overflow:hidden;text-overflow:ellipsis"
 
 
 def text_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
@@ -56,7 +59,7 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
         own = f"{name}-{place}"
         checked = " checked" if place == 0 else ""
         buttons.append(
-            f'<input type="radio" name="{name}" id="{own}"{checked}>'
+            f'<input type="radio" name="{name}" id="{own}" {_OWN_KEYS}{checked}>'
             f'<label for="{own}">{html.escape(group.name(of))}</label>'
         )
         panels.append(
@@ -71,7 +74,10 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
         f"#{name} > input:focus-visible + label{{outline:3px solid currentColor;outline-offset:1px}}"
         f"#{name} > .panel{{display:none}}" + "".join(rules)
     )
-    return f'<style>{style}</style><div id="{name}" style="position:relative">{"".join(buttons)}{"".join(panels)}</div>'
+    return (
+        f'<style>{style}</style><div id="{name}" role="group" aria-label="output by rank" style="position:relative">'
+        f"{''.join(buttons)}{''.join(panels)}</div>"
+    )
 
 
 def _left_out(groups: Sequence[Group]) -> str:
@@ -101,9 +107,12 @@ def _face(piece: Piece) -> str:
 
 def live_html(texts: Mapping[int, str], ran_s: float) -> str:
     """A cell that runs: the last lines of each rank that has said something, and for how long it has run."""
-    rows = []
+    most = max(2, LIVE_LINES * 4 // (len(texts) + 3))
+    boxes = []
     for rank, text in sorted(texts.items()):
-        lines = as_seen(_ANSI.sub("", text)).removesuffix("\n").split("\n")
-        shown = "\n".join(lines[-max(1, LIVE_LINES * 4 // (len(texts) + 3)) :])
-        rows.append(f'<div style="{_QUIET}">rank {rank}</div><pre style="margin:0">{html.escape(shown)}</pre>')
-    return f'{"".join(rows)}<div style="{_QUIET}">at work for {ran_s:.0f} s</div>'
+        lines = as_seen(_ANSI.sub("", text)).removesuffix("\n").split("\n")[-most:]
+        shown = html.escape("\n".join(lines + [""] * (most - len(lines))))  # as high from the first line on
+        boxes.append(
+            f'<div style="min-width:0"><div style="{_QUIET}">rank {rank}</div><pre style="{_CUT}">{shown}</pre></div>'
+        )
+    return f'<div style="{_GRID}">{"".join(boxes)}</div><div style="{_QUIET}">at work for {ran_s:.0f} s</div>'

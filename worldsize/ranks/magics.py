@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -178,11 +178,14 @@ def _refuse_magics(text: str) -> None:
                 ) from None
 
 
-def register(shell: Any, observer: CellText, answers: bool) -> None:
-    """Give a shell the magics, and let `observer` show every cell on ranks. `answers` is whether somebody can type."""
+def register(shell: Any, observer: CellText, ask_user: Callable[[str], str] | None) -> None:
+    """Give a shell the magics, and let `observer` show every cell on ranks.
+
+    `ask_user` shows a prompt and returns what was typed; None where nobody can type.
+    """
     magics = RanksMagics(shell, observer)
     CELLS.observers = (observer,)
-    CELLS.ask = DebuggerPrompts().ask if answers else None
+    CELLS.ask = DebuggerPrompts(ask_user).ask if ask_user is not None else None
     shell.register_magic_function(magics.ranks, "cell", "ranks")
     shell.register_magic_function(magics.rank, "cell", "rank")
     shell.register_magic_function(magics.debug, "line", "debug")
