@@ -165,7 +165,7 @@ def test_every_night_each_part_of_the_soak_runs_and_whoever_changes_a_room_finds
 @pytest.mark.parametrize("part", [part for part in PARTS if (ROOT / part).exists()])
 def test_a_part_of_the_soak_that_is_named_as_a_folder_is_can_be_asked_for(part: str) -> None:
     told = subprocess.run(["make", "-n", "soak", f"PART={part}"], capture_output=True, text=True, timeout=30, cwd=ROOT)
-    words = shlex.split(told.stdout.splitlines()[-1])
+    words = shlex.split(next(line for line in told.stdout.splitlines() if " pytest " in line))
     asked = words[words.index("pytest") + 1 :]
     command = [sys.executable, "-m", "pytest", *asked, "--collect-only", "-q", "--ignore-glob=*"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)

@@ -75,8 +75,9 @@ def in_simulated_time(exercise, fn, limits) -> Verdict:
 def agree(sandbox, exercise, fn, of_notebook) -> None:
     notebook = of_notebook(exercise, fn, sandbox.limits)
     grade = verdict_on(sandbox, exercise, fn)
-    assert (notebook.state, notebook.points) == (grade.state, grade.points)
-    if not any(fn in answers.chance for answers in ANSWERS):
+    assert notebook.state == grade.state
+    if not any(fn in answers.chance for answers in ANSWERS):  # whose points hang on the moment, or on where files lie
+        assert notebook.points == grade.points
         assert notebook.properties == grade.properties
         assert words(notebook) == words(grade)
 
