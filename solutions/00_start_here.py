@@ -416,6 +416,86 @@ else:
 # them.</details>
 
 # %% [markdown]
+# ## Ranks that stay (optional)
+#
+# `launch` starts fresh ranks, and so does `torchrun`. When the function ends, they end, with all that they had. That makes
+# a result clean: nothing of an earlier run is in it. But you also want to try one line, look, and try the next.
+#
+# For that there are ranks that stay. `%%ranks 4` on a cell's first line opens four and runs the cell on each. They keep what
+# they have from cell to cell. Each has `rank`, `world_size`, `fabric`, `torch`, and `dist` with a process group.
+
+# %%
+# %%ranks 4
+x = torch.full((3,), float(rank))
+x
+
+# %% [markdown]
+# The notebook shows the value of the last line, by rank. The next cell adds up `x` over the ranks, into `x` itself.
+
+# %%
+lab.predict("summed", "Four ranks, and each has its own number three times. What is an element of `x` afterwards?", "")
+
+# %%
+# %%ranks
+dist.all_reduce(x)
+x
+
+# %% [markdown]
+# Nobody made `x` again: every rank still had its own. The notebook can fetch it. `world` stands for the ranks that are open,
+# and `world["x"]` is a list, with a copy of each rank's `x`.
+
+# %%
+lab.measure("summed", world["x"][0][0].item())
+world["x"]
+
+# %% [markdown]
+# Now something goes wrong: rank 1 fails after it has made `y`, while the others wait for it. `world.run` runs a text as
+# `%%ranks` runs a cell, and its error can be caught.
+
+# %%
+lab.predict("kept", "Rank 1 fails. On how many of the four ranks can you still read `y`?", "ranks")
+
+# %%
+try:
+    world.run("""
+y = x * rank
+if rank == 1:
+    y @ torch.ones(4)  # the shapes do not fit
+dist.barrier()
+""")
+except RankFailed as error:
+    print(error)
+
+lab.measure("kept", sum(y is not None for y in world["y"]))
+
+# %% [markdown]
+# The error is told as after a launch. But no rank has ended: each left its line, and kept its state. You can look at it
+# side by side. In the table a tensor has the same letter on ranks where it has the same bytes. How many letters has `x`,
+# and how many has `y`?
+
+# %%
+world.table("[x, y]")
+
+# %% [markdown]
+# The group was broken off in its barrier. Does it still work? The next cell finds out, and then the ranks end.
+
+# %%
+# %%ranks
+dist.all_reduce(y)
+y
+
+# %%
+world.close()
+
+# %% [markdown]
+# In Jupyter you can also step into a rank: write `breakpoint()` in a cell, or `%debug` in the cell after an error.
+#
+# **In one sentence:** when do you take fresh ranks, and when ranks that stay?
+#
+# <details><summary>Compare</summary>Fresh ranks for a result that others shall be able to repeat, because nothing from before
+# is in it. Ranks that stay to look around, to find a mistake, and to load once what takes long to load.</details>
+
+# %% [markdown]
 # ## Where to go from here
 #
 # An arrow leads from a lab to those that build on it. You may leave out what you know.

@@ -1029,6 +1029,72 @@ for name in ways:
     print(name, passes(name))
 
 # %% [markdown]
+# ## Look into the shards (optional)
+#
+# The pictures above count bytes. Here you look at the parts themselves. `launch` would end its ranks before you can ask them
+# anything, so these ranks stay: a cell that begins with `%%ranks` runs on each, and finds what the cells before have left
+# there. The functions that it names go along; data of this notebook goes along with `push`.
+
+# %%
+shapes = [16, 24, 10]
+world = open_ranks(ranks, device="cpu")
+world.push(shapes=shapes)
+print(world.setup)
+
+# %%
+lab.predict("last_rows", f"The last layer has {shapes[-1]} rows, for {ranks} ranks. How many has the last rank?", "rows")
+
+# %%
+# %%ranks
+model = cut_by_fsdp(mlp(shapes, seed=0), reshard=True)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+# %%
+lab.measure("last_rows", world["model[-1].weight.to_local().shape[0]"][-1])
+world.table("model")
+
+# %% [markdown]
+# A row is a tensor: its part on a rank, and the whole that it is a part of. `S(0)` says that it is cut along dimension 0, by
+# rows. The same letter in a row would be the same bytes, and no two ranks have any. Each part has
+# ⌈rows / ranks⌉ rows, as long as there are some: so the last rank may have fewer than its share.
+#
+# Is the whole the same for all? `full_tensor()` gathers it, on every rank. Which letters do you expect?
+
+# %%
+world.table("[p.full_tensor() for p in model.parameters()]")
+
+# %% [markdown]
+# Now a step of Adam, for which every rank draws images of its own. Afterwards, what of `optimizer` is cut, and what does
+# every rank have in full? Think before you run.
+
+# %%
+# %%ranks
+own_images, own_labels = torch.randn(8, shapes[0]), torch.randint(shapes[-1], (8,))
+loss = F.cross_entropy(model(own_images), own_labels)
+loss.backward()
+optimizer.step()
+loss.item()
+
+# %%
+world.table("optimizer")
+
+# %% [markdown]
+# Both means are cut as their parameters are. `step` counts steps, one number a parameter, and it is the same everywhere.
+#
+# Every rank drew other images and has another loss. `differ` looks for the first tensor in which ranks differ. Can it find one
+# in the whole weights after the step?
+
+# %%
+print(world.differ("[p.full_tensor() for p in model.parameters()]").sentence())
+world.close()
+
+# %% [markdown]
+# **In one sentence:** the ranks' losses differ, so why is there still one model?
+#
+# <details><summary>Compare</summary>The reduce-scatter averaged the gradients of all ranks before any rank took its step, and
+# each part of the weights lies on one rank alone: there is no second copy that could differ.</details>
+
+# %% [markdown]
 # ## The loss, cut by words (optional)
 #
 # The last layer of a language model has an output for every word. Cut by its outputs, each rank has the **logits** of its

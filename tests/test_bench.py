@@ -27,6 +27,7 @@ RATIOS = {
     "pipeline": rf"ranks / player, interleaved, 2 stages at most 1.1: {NUMBER}, ",
     "simulated": rf"simulated / real, median error at most 0.1: {NUMBER}, ",
     "fabric": rf"recorded / bare at 1 MB at most 1.03: {NUMBER}, (?s:.*)measured / alpha-beta at .*: {NUMBER}, ",
+    "stay": rf"all-reduce cell less the same in a launch, 2 ranks, ms at most 5: {NUMBER}, (?s:.*)memory / a launch's, 2 ranks",
     "hosts": rf"ours, warm, 4 ranks on 2 hosts, s at most 0.25: {NUMBER}, ",
 }
 

@@ -199,4 +199,4 @@ def test_a_package_that_is_not_installed_keeps_its_line(tmp_path: Path) -> None:
 
 
 def test_students_get_the_answers_to_questions_and_the_notices_with_their_bundle() -> None:
-    assert {"docs/faq.md", "docs/platforms.md", FILE, "SECURITY.md"} <= set(NAMED)
+    assert {"docs/faq.md", "docs/own-work.md", "docs/platforms.md", FILE, "SECURITY.md"} <= set(NAMED)

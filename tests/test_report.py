@@ -37,6 +37,11 @@ def test_a_tensor_of_one_element_is_a_number():
     assert run.reports[0][0]["loss"] == 0.25
 
 
+def test_a_loss_with_its_graph_is_a_number_without_a_warning():
+    run = launch(lambda: report(loss=torch.tensor(0.25, requires_grad=True) * 2), 1)
+    assert (run.reports[0][0]["loss"], run.log(0)) == (0.5, "")
+
+
 def test_reporting_outside_a_rank_does_nothing():
     training(3)
     with span("nothing"):

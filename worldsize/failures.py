@@ -102,11 +102,13 @@ class Standing:
 
 @dataclass(frozen=True)
 class Return:
-    """What is known of a rank that returned, beside its result: `changed` names of the notebook that it changed in its
-    own copy, and how many `isend` handles it left `unwaited`."""
+    """What is known of a rank that returned: `changed` names of the notebook that it changed in its own copy, how many
+    `isend` handles it left `unwaited`, and, of a rank that stays, a small result and record, which are in no file."""
 
     changed: tuple[str, ...] = ()
     unwaited: int = 0
+    packed: bytes = b""
+    record: bytes = b""
 
 
 Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
@@ -114,7 +116,10 @@ Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended; `reason` says why it was refused. `returned` has the ranks that returned."""
+    """How a launch ended; `reason` says why it was refused. `returned` has the ranks that returned.
+
+    Of ranks that stay, `freed` were still at work when it was over, and those that did not come free were `killed`.
+    """
 
     status: Status
     failures: tuple[Failure, ...] = ()
@@ -123,6 +128,8 @@ class Outcome:
     returned: dict[int, Return] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     reason: str = ""
+    freed: tuple[int, ...] = ()
+    killed: tuple[int, ...] = ()
 
 
 def first_failure(failures: Sequence[Failure]) -> Failure:
@@ -283,17 +290,21 @@ def ending(failure: Failure) -> str:
     if failure.kind == "raised":
         return f"{failure.type}: {failure.message}".rstrip(": ")
 
-    if failure.kind == "signal":
-        said = _signal_name(failure.code)
-        hint = " (out of memory?)" if said == "SIGKILL" else ""
-        return f"killed by {said}{hint} and returned no result"
-
     if failure.kind == "lost":
-        return f"lost with the host {failure.host}"
-
+        return leaving(failure)
+    if failure.kind == "signal":
+        hint = " (out of memory?)" if failure.code == signal.SIGKILL else ""
+        return f"{leaving(failure)}{hint} and returned no result"
     if failure.code is None:
         return "ended with no result, and nobody knows how: its exit code was not seen"
-    return f"exited with code {failure.code} and no result: return from the function instead of leaving the process"
+    return f"{leaving(failure)} and no result: return from the function instead of leaving the process"
+
+
+def leaving(failure: Failure) -> str:
+    """Return in a word or two how a rank ended that raised nothing: "killed by SIGKILL", "exited with code 3"."""
+    if failure.kind in ("signal", "lost"):
+        return f"killed by {_signal_name(failure.code)}" if failure.kind == "signal" else f"lost with the host {failure.host}"
+    return "nobody saw how" if failure.code is None else f"exited with code {failure.code}"
 
 
 def _signal_name(number: int | None) -> str:

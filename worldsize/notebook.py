@@ -7,6 +7,7 @@ rebuilds a student's function from the cells that count before a check runs it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from worldsize import data, figures
 from worldsize.checks.verdict import Verdict
@@ -23,12 +24,15 @@ from worldsize.links import Link
 from worldsize.live.cell_clock import CellClock, RunsSaid, clock_of
 from worldsize.live.text import TextLines
 from worldsize.live.view import LiveView
+from worldsize.ranks import magics, open_ranks
+from worldsize.ranks.cell_observers import CellText, CellView
 from worldsize.report import report, span
 from worldsize.simulate import Nodes, simulate
 
 __all__ = [
     "Deadlock", "Interrupted", "Lab", "LaunchError", "Link", "Nodes", "NotYet", "RankFailed", "Run", "RunTimedOut",
-    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "report", "simulate", "span", "terminal",
+    "capability_sheet", "data", "figures", "knobs", "last_run", "launch", "open_lab", "open_ranks", "report", "simulate", "span",
+    "terminal",
 ]  # fmt: skip
 
 
@@ -48,6 +52,16 @@ def open_lab(number: str) -> tuple[Lab, Checker]:
     return lab, Checker(lab, says=_CLOCK.says)
 
 
+def _asking(clock: CellClock) -> Callable[[str], str]:
+    """Return what asks the person at the notebook, in the box of the cell that runs."""
+
+    def ask(prompt: str) -> str:
+        clock.rests()
+        return input(prompt)
+
+    return ask
+
+
 def _wire() -> CellClock | None:
     warm()
     shell = notebook_shell()
@@ -60,6 +74,10 @@ def _wire() -> CellClock | None:
     else:
         observe(TextLines())
     if shell is not None:
+        if clock is not None:
+            magics.register(shell, CellView(clock.heard), _asking(clock))
+        else:
+            magics.register(shell, CellText(), None)
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
         shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
     return clock

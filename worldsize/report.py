@@ -60,6 +60,9 @@ def span(label: str, kind: str = "compute") -> Iterator[None]:
 
 
 def _number(name: str, value: Any) -> float:
+    if hasattr(value, "detach"):
+        value = value.detach()  # PyTorch warns where a loss that has its graph becomes a number
+
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):

@@ -196,6 +196,15 @@ def test_check_reports_a_notebook_without_a_source(tmp_path):
     assert build(tmp_path, check=True) == [stray]
 
 
+def test_a_notebook_that_is_kept_by_hand_is_left_alone(tmp_path):
+    course(tmp_path)
+    build(tmp_path)
+    scratch = tmp_path / "labs" / "scratch.ipynb"
+    scratch.write_text("{}")
+    assert build(tmp_path, check=True) == build(tmp_path) == []
+    assert scratch.read_text() == "{}"
+
+
 def test_check_is_content_after_a_build(tmp_path):
     course(tmp_path)
     build(tmp_path)

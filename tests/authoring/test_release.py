@@ -77,6 +77,17 @@ def test_a_lab_with_an_output_is_refused(repository, tmp_path):
     assert not (tmp_path / "out.zip").exists()
 
 
+@pytest.mark.parametrize("was_run", [False, True])
+def test_the_scratch_notebook_goes_out_without_outputs_alone(repository, tmp_path, was_run):
+    cell = nbformat.v4.new_code_cell("1", execution_count=1 if was_run else None)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), repository / "labs" / "scratch.ipynb")
+    if was_run:
+        with pytest.raises(Refused, match="labs/scratch.ipynb has been run: clear its outputs"):
+            release(repository, tmp_path / "out.zip")
+    else:
+        assert "labs/scratch.ipynb" in release(repository, tmp_path / "out.zip")
+
+
 def test_an_answer_in_a_lab_is_refused_with_the_line(repository, tmp_path):
     path = repository / "labs" / f"{STEM}.ipynb"
     notebook = nbformat.read(path, 4)
@@ -107,4 +118,4 @@ def test_a_link_does_not_carry_another_file_out(repository, tmp_path):
 
 def test_the_command_says_what_it_wrote(repository, tmp_path):
     answer = CliRunner().invoke(cli.app, ["release", str(tmp_path / "out.zip"), "--root", str(repository)])
-    assert answer.exit_code == 0 and "14 files" in answer.output
+    assert answer.exit_code == 0 and "15 files" in answer.output

@@ -127,6 +127,11 @@ def test_magics_do_not_hinder():
     assert pieces(taken(USE, "%time\n!pip install this\nK = 1\n%%x")) == ["K = 1"]
 
 
+@pytest.mark.parametrize("magic", ["%%ranks 4", "%%ranks", "%%rank 2"])
+def test_a_cell_of_the_ranks_binds_nothing_in_the_notebook(magic):
+    assert pieces(taken(USE, "K = 1", f"{magic}\nK = 2")) == ["K = 1"]
+
+
 def test_statements_stay_on_their_lines():
     source = "print(1)\n\nK = [1,\n  2]; print(); L = 2\n@deco\ndef g(x):\n    return x"
     (cell,) = taken("def f(x): return g(K) + L", source).cells

@@ -4,6 +4,7 @@ import os
 import random
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.support.kernels import seconds_until
 from tests.support.processes import LONG_S
 from worldsize.errors import NotYet, RankFailed
 from worldsize.launch import launch
-from worldsize.launch.run import Observer, Run, observe, unobserved
+from worldsize.launch.run import Observer, Run, Tail, observe, unobserved
 
 QUICK = pytest.mark.quick
 SIZES = [1, 2, 3, 4]
@@ -300,3 +301,18 @@ def test_a_run_that_failed_says_so_when_it_is_asked_for_a_result():
         launch(lambda: 1 / 0, 2)
     with pytest.raises(IndexError, match=r"run\[0\]: expected a run that is done, got one that is failed"):
         failed.value.run[0]
+
+
+def test_a_very_long_time_limit_is_a_time_limit() -> None:
+    assert launch(lambda: 1, 2, timeout_s=9e8).results == [1, 1]
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_line_that_grows_is_read_as_it_is_and_no_character_is_torn(tmp_path: Path, cut: int) -> None:
+    data = "10 %\r€ 😀\n".encode()
+    path = tmp_path / "log"
+    tail = Tail(path, partial_lines=True)
+    path.write_bytes(data[:cut])
+    first = tail.new_text()
+    path.write_bytes(data)
+    assert first + tail.rest() == data.decode() and data.decode().startswith(first)

@@ -20,10 +20,10 @@ from worldsize.engines.host import HostFacts
 from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.head import HostChange
 from worldsize.engines.hosts.join import join
 from worldsize.engines.hosts.line import LineClosed
 from worldsize.engines.hosts.messages import Answered, Chunk, Greeting, Told
+from worldsize.engines.hosts.orders import HostChange
 from worldsize.engines.results import packed
 from worldsize.failures import Return, Standing
 

@@ -9,7 +9,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "answers": ("tests/checks",),
     "labs": ("tests/labs", "tests/lab", "tests/authoring"),
     "engines": (
-        "tests/engines", "tests/fabric", "tests/launch", "tests/pytorch", "tests/simulate", "tests/tf", "tests/gpu",
+        "tests/engines", "tests/fabric", "tests/launch", "tests/pytorch", "tests/ranks", "tests/simulate", "tests/tf",
+        "tests/gpu",
         "tests/formulas", "tests/soak/test_launch_soak.py", "tests/soak/test_tensorflow_soak.py", "tests/test_bench.py",
     ),
     "hosts": ("tests/hosts",),

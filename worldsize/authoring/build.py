@@ -30,6 +30,7 @@ _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+BY_HAND = ("labs/scratch.ipynb",)  # notebooks without a source, which no build writes or asks about
 
 
 def build(root: Path, check: bool = False) -> list[Path]:
@@ -189,7 +190,8 @@ def _sources(root: Path) -> list[Path]:
 
 
 def _generated(root: Path) -> list[Path]:
-    return sorted([*(root / "solutions").glob("*.ipynb"), *(root / "labs").glob("*.ipynb")])
+    there = {*(root / "solutions").glob("*.ipynb"), *(root / "labs").glob("*.ipynb")}
+    return sorted(there - {root / name for name in BY_HAND})
 
 
 def _differs(path: Path, text: str) -> bool:
@@ -201,13 +203,17 @@ def _keep_work(path: Path) -> None:
     if not path.is_file():
         return
 
-    try:
-        cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
-    except (ValueError, AttributeError):
-        return  # no notebook at all, such as the marks of a merge: nothing to lose
-
-    if any(cell.get("outputs") or cell.get("execution_count") for cell in cells):
+    if has_been_run(path):
         raise BuildError(
             f"{path.parent.name}/{path.name}: expected a generated notebook, got one that somebody has run;"
             " nothing was written. Copy it away if the work in it matters, delete it, and build again."
         )
+
+
+def has_been_run(path: Path) -> bool:
+    """Whether somebody has run the notebook `path`; False of a file that is none, such as one with the marks of a merge."""
+    try:
+        cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
+    except (ValueError, AttributeError):
+        return False
+    return any(cell.get("outputs") or cell.get("execution_count") for cell in cells)

@@ -20,11 +20,11 @@ from worldsize.files import write_whole
 
 NAMED = (
     *("LICENSE", "Makefile", "README.md", "SECURITY.md", "THIRD_PARTY_NOTICES.md", "apt.txt", "constraints.txt"),
-    *("environment.yml", "pyproject.toml", "datasets/README.md", "docs/faq.md", "docs/platforms.md"),
+    *("environment.yml", "pyproject.toml", "datasets/README.md", "docs/faq.md", "docs/own-work.md", "docs/platforms.md"),
 )
 PATTERNS = (
-    *("labs/[0-9][0-9]_*.ipynb", "labs/covers/*.png", "labs/covers/*.svg", "worldsize/**/*.py", "worldsize/**/*.js"),
-    *("worldsize/**/*.html", "worldsize/**/*.css"),
+    *("labs/[0-9][0-9]_*.ipynb", *build.BY_HAND, "labs/covers/*.png", "labs/covers/*.svg"),
+    *("worldsize/**/*.py", "worldsize/**/*.js", "worldsize/**/*.html", "worldsize/**/*.css"),
     *("datasets/*.npz", "datasets/*.csv", "datasets/*.LICENSE", "datasets/*.json"),
 )
 Three = tuple[str, str, str]  # lines that follow each other
@@ -46,6 +46,7 @@ def release(root: Path, out: Path) -> list[str]:
     package = {path: set(_threes(_lines(path))) for path in files if path.suffix == ".py"}
 
     wrong = stale(root)
+    wrong += [f"{name} has been run: clear its outputs" for name in build.BY_HAND if _was_run(root / name)]
     for source in sorted((root / "solutions").glob("*.py")):
         wrong += _given_away(root, source, package)
     if wrong:
@@ -54,6 +55,10 @@ def release(root: Path, out: Path) -> list[str]:
     names = [path.relative_to(root).as_posix() for path in files]
     pack(out, [(f"{TOP}/{name}", (root / name).read_bytes(), 0o644) for name in names])
     return names
+
+
+def _was_run(path: Path) -> bool:
+    return path.is_file() and build.has_been_run(path)
 
 
 def stale(root: Path) -> list[str]:

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, get_args
 
-from worldsize.engines.job import Framework, Job, Progress, Setup, StartMethod
+from worldsize.engines.job import Framework, Order, Progress, Prompt, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -165,7 +165,7 @@ class LocalRanks:
     def __init__(self, agent: AgentProcess) -> None:
         self._agent = agent
 
-    def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
+    def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
         try:
             event = self._agent.events.get(timeout=timeout_s)
         except queue.Empty:
@@ -179,6 +179,10 @@ class LocalRanks:
 
         self._agent.busy = not isinstance(event, Outcome)
         return event
+
+    def answer(self, typed: Typed) -> None:
+        with suppress(OSError):
+            self._agent.connection.send(typed)
 
     def stop(self) -> None:
         with suppress(OSError):
@@ -262,12 +266,17 @@ class LocalEngine:
         agent.wait_ready()
         return self._new_dir("run")
 
-    def start(self, job: Job) -> LocalRanks:
-        """Start a job in a folder of `new_run_dir`."""
+    def start(self, order: Order) -> LocalRanks:
+        """Start what is ordered, in a folder of `new_run_dir`."""
         agent = self._agent()
         agent.busy = True
-        agent.connection.send(job)
+        agent.connection.send(order)
         return LocalRanks(agent)
+
+    def keeper(self) -> object | None:
+        """Who has the ranks that stay and were opened last: another one, or None, where those have ended with it."""
+        known = self._agents.get(self._wanted()) if self._pid == os.getpid() else None
+        return known if known is not None and known.alive() else None
 
     def abandon(self) -> None:
         """Kill the agents: a run that does not end when it is told to."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 IMPORT_LATE = getattr(signal, "SIGUSR1", None)  # what makes a fork server import what comes late
 _PRELOAD = {
-    "torch": ("torch.distributed", "worldsize.engines.ranks.torch_rank"),
+    "torch": ("torch.distributed", "worldsize.engines.ranks.torch_rank", "worldsize.engines.ranks.cell_work"),
     "tensorflow": ("worldsize.engines.ranks.tensorflow_rank", "tensorflow", "keras", "tf_keras"),
 }
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from worldsize.engines.job import Job
+from worldsize.engines.job import Job, Typed, Use
 from worldsize.engines.ranks.rank_channel import Question
 from worldsize.failures import Frame, Standing
 
 NewsKind = Literal[
-    "hello", "entered", "progress", "blocked", "request", "waits", "where", "result", "failure", "silent", "exited"
+    "hello", "entered", "progress", "blocked", "request", "waits", "where", "prompt", "result", "failure", "silent", "exited"
 ]
 
 
@@ -76,6 +76,12 @@ class Host(Protocol):
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
         """Start a rank in a fresh process."""
 
+    def use(self, order: Use) -> None:
+        """Let those of the order's ranks that are here do it. They stay, and have said that they are ready."""
+
+    def bring_files(self) -> None:
+        """Return when what the ranks that stay have written for their order is in the run's folder."""
+
     def watched(self) -> list:
         """What to wait for: when one of these is ready, `hear` has news."""
 
@@ -85,7 +91,7 @@ class Host(Protocol):
     def heard_before(self) -> Iterable[RankNews]:
         """News that came while the host was asked for something else."""
 
-    def tell(self, rank: int, word: Question) -> None:
+    def tell(self, rank: int, word: Question | Typed) -> None:
         """Ask or tell a rank, if it is still there."""
 
     def kill(self, rank: int) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from worldsize import machine
 from worldsize.engines.host import HostFacts, RankNews, Silence
-from worldsize.engines.job import Job, StartMethod
+from worldsize.engines.job import Job, StartMethod, Typed, Use
 from worldsize.engines.ranks.last_seen import last_seen, stack_of
 from worldsize.engines.ranks.rank import main as rank_main
 from worldsize.engines.ranks.rank_channel import MAIN, Question
@@ -52,6 +52,7 @@ class HostRanks:
     over: set[int] = field(default_factory=set)  # that told how they ended, or were killed
     leaving: set[int] = field(default_factory=set)  # that were let go
     serving: set[int] = field(default_factory=set)  # that leave when those have left
+    store_port: int | None = None  # where there is a store, it is on this host
     kept: ExitStack = field(default_factory=ExitStack)  # the ports that are kept for tasks
 
     def facts(self, with_gpus: bool) -> HostFacts:
@@ -73,7 +74,8 @@ class HostRanks:
         job.files.job.write_bytes(pickle.dumps(job))
 
     def open_store(self) -> int:
-        return self.services.open_store(self.address)
+        self.store_port = self.services.open_store(self.address)
+        return self.store_port
 
     def keep_addresses(self, count: int) -> list[str]:
         return [self._keep_address() for _ in range(count)]
@@ -92,6 +94,16 @@ class HostRanks:
         process = multiprocessing.get_context(self.start_method).Process(target=rank_main, args=arguments)
         process.start()
         self.processes[rank] = process
+
+    def use(self, order: Use) -> None:
+        self.job = order.job
+        pickled = pickle.dumps(order)
+        for rank in order.ranks:
+            with suppress(KeyError, OSError):  # it has ended
+                self.channels[rank].send_bytes(pickled)
+
+    def bring_files(self) -> None:
+        """They wrote their files where the run's folder is, before they said that they have done their order."""
 
     # ---- listening -------------------------------------------------------------------------------
 
@@ -141,7 +153,7 @@ class HostRanks:
                 yield self._silence(rank)
             return
 
-        if kind in ("result", "failure"):
+        if kind in ("result", "failure") and not self.job.world:  # one that stays may still end at any time
             self.over.add(rank)
         yield RankNews(rank, kind, content)
 
@@ -158,9 +170,12 @@ class HostRanks:
         self.silent.discard(rank)
         yield RankNews(rank, "exited", self.processes[rank].exitcode)
 
-    def tell(self, rank: int, word: Question) -> None:
+    def tell(self, rank: int, word: Question | Typed) -> None:
+        self._send(rank, word)
+
+    def _send(self, rank: int, what: Question | Typed) -> None:
         with suppress(KeyError, OSError):  # it has ended
-            self.channels[rank].send(word)
+            self.channels[rank].send(what)
 
     def seen_last(self, rank: int) -> Standing:
         """Most likely in a call that holds Python's lock while it waits for a peer."""
@@ -209,7 +224,8 @@ class HostRanks:
         for channel in self.channels.values():
             channel.close()
         self.kept.close()
-        self.services.close_store()
+        if self.store_port is not None:
+            self.services.close_store(self.store_port)
 
     def wait_ended(self) -> None:
         """They have, when `end` returns."""

@@ -18,6 +18,8 @@ from worldsize.links import Link
 Framework = Literal["torch", "tensorflow"]
 Device = Literal["auto", "cpu", "cuda"]
 StartMethod = Literal["forkserver", "spawn"]
+NewGroups = Literal["", "fabric", "all"]
+SMALL_BYTES = 16_000  # of what travels to ranks that stay, and back, with a message and in no file
 ProgressState = Literal["running", "waiting", "done", "not yet", "failed"]
 
 
@@ -71,6 +73,9 @@ class RunFiles:
     def record(self, rank: int) -> Path:
         return self.folder / f"rank{rank}.record.pkl"
 
+    def shown(self, rank: int) -> Path:
+        return self.folder / f"rank{rank}.shown.jsonl"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -99,6 +104,7 @@ class Job:
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
     hosts_label: str = ""  # such as "Slurm job 4711"
     plain_results: bool = False  # whether results are plain values, since some host is not this user's own
+    world: str = ""  # of ranks that stay: the name by which what they do next finds them
 
     @property
     def files(self) -> RunFiles:
@@ -111,6 +117,31 @@ class Job:
     def native_log(self, rank: int) -> Path:
         """Where what a rank's libraries write past Python goes. Only TensorFlow's has a file of its own: it is chatty."""
         return self.files.native_log(rank) if self.tasks else self.files.log(rank)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What ranks that stay do next: the payload of `job`, on `ranks`.
+
+    `job` has a folder of its own for this run, and neither environment nor path: those are as they were opened with.
+    `new_groups` says which of their groups they first make anew, since what they did last was cut short. A small payload
+    comes along as `packed`, and is in no file.
+    """
+
+    job: Job
+    ranks: tuple[int, ...]
+    new_groups: NewGroups = ""
+    packed: bytes = b""
+
+
+@dataclass(frozen=True)
+class Close:
+    """Ranks that stay are to end."""
+
+    world: str
+
+
+Order = Job | Use | Close  # a job with a `world` opens ranks that stay
 
 
 @dataclass(frozen=True)
@@ -150,15 +181,35 @@ class Progress:
     collective: str = ""
 
 
+@dataclass(frozen=True)
+class Prompt:
+    """A rank's debugger waits for a command: what it has said since its last one, and its prompt."""
+
+    rank: int
+    text: str
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What was typed at a rank's prompt."""
+
+    rank: int
+    text: str
+
+
 class Ranks(Protocol):
     """A running job."""
 
-    def next_event(self, timeout_s: float) -> Setup | Progress | Outcome | None:
+    def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
         """The next event, or None when `timeout_s` passed without one. `Outcome` is the last."""
+
+    def answer(self, typed: Typed) -> None:
+        """Give a rank what was typed at its prompt."""
 
     def stop(self) -> None:
         """End every rank now; the `Outcome` that follows says where each one stood."""
 
 
 class Engine(Protocol):
-    def start(self, job: Job) -> Ranks: ...
+    def start(self, order: Order) -> Ranks: ...

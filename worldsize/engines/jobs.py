@@ -1,4 +1,4 @@
-"""The kernel's jobs in its agent, one after the other, and what the agent does between them.
+"""The kernel's jobs in its agent, one after the other, the ranks that stay, and what the agent does between two jobs.
 
 Left out: one job (`session.py`), and the agent's own beginning and end (`agent.py`).
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 import multiprocessing.connection as mpc
 import socket
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from worldsize.engines import fork_server
 from worldsize.engines.host_ranks import HostRanks
-from worldsize.engines.job import Framework, Job, StartMethod
+from worldsize.engines.job import Close, Framework, Job, Order, StartMethod, Use
+from worldsize.engines.open_session import OpenSession, OpenWorlds
 from worldsize.engines.session import Session
 from worldsize.engines.tensorflow_session import TensorFlowSession
 from worldsize.engines.torch_services import TorchServices
 from worldsize.engines.torch_session import TorchSession
 
+AnySession = TypeVar("AnySession", bound=Session)
 SESSIONS: dict[Framework, type[Session]] = {"torch": TorchSession, "tensorflow": TensorFlowSession}
 _IDLE_S = 0.5  # without a launch, before the fork server imports what is wanted late
 
@@ -32,6 +35,7 @@ class Jobs:
     framework: Framework
     why_shared: str  # why the ranks share the machine's network; "" where they have their own
     services: TorchServices = field(init=False)
+    worlds: OpenWorlds = field(default_factory=OpenWorlds)
     late: bool = False  # whether the fork server has been told to import what is wanted late
 
     def __post_init__(self) -> None:
@@ -44,27 +48,43 @@ class Jobs:
 
     def serve(self) -> None:
         """Run the jobs until the kernel is gone."""
+        try:
+            self._serve()
+        finally:
+            self.worlds.close()
+
+    def _serve(self) -> None:
         while True:
-            ready = mpc.wait(self.watched, None if self.late else _IDLE_S)
+            open_ranks = self.worlds.listened_to()
+            ready = mpc.wait([*self.watched, *open_ranks], None if self.late else _IDLE_S)
             if not ready:
                 self._import_late()
-            elif self.kernel not in ready:
-                return
-            else:
+            elif self.kernel in ready:
                 message = self.kernel.recv()
                 if message != "stop":  # a stop that crossed the end of its run
-                    self._run(message)
+                    self._do(message)
+            elif any(item in self.watched for item in ready):
+                return
+            else:
+                open_ranks[ready[0]]()
 
-    def _run(self, job: Job) -> None:
+    def _do(self, order: Order) -> None:
+        if isinstance(order, (Use, Close)):
+            self.worlds.do(order, self.kernel)
+        elif order.world:
+            self.worlds.open(self._session(OpenSession, order))
+        else:
+            self._session(SESSIONS[self.framework], order).run()
+
+    def _session(self, kind: type[AnySession], job: Job) -> AnySession:
         if job.wants_late_imports:
             self._import_late()
 
         host = HostRanks(self.listener, self.start_method, self.services)
-        session = SESSIONS[self.framework](
+        return kind(
             job=job, kernel=self.kernel, watched=self.watched, hosts=(host,), start_method=self.start_method,
             network="shared" if self.why_shared else "own", why_shared=self.why_shared,
         )  # fmt: skip
-        session.run()
 
     def _import_late(self) -> None:
         if not self.late and self.start_method == "forkserver":

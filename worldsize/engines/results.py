@@ -62,14 +62,14 @@ def _encode_other(value: Any, blob: bytearray, as_text: set[str]) -> Any:
     return None
 
 
-def unpacked(path: Path, plain: bool) -> tuple[Any, tuple[str, ...]]:
-    """A result from its file, and the types of objects in it that came as text. Raises BadFrame where it must be plain
-    and is not."""
+def unpacked(source: Path | bytes, plain: bool) -> tuple[Any, tuple[str, ...]]:
+    """A result from its file or its bytes, and the types of objects in it that came as text. Raises BadFrame where it must
+    be plain and is not."""
     if not plain:
-        return pickle.loads(path.read_bytes()), ()
+        return pickle.loads(source if isinstance(source, bytes) else source.read_bytes()), ()
 
     try:
-        data = path.read_bytes()
+        data = source if isinstance(source, bytes) else source.read_bytes()
     except OSError:
         raise BadFrame("expected a result, got none") from None
     if len(data) < _HEADER.size:

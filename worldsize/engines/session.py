@@ -7,16 +7,17 @@ them (`host_ranks.py`).
 
 from __future__ import annotations
 
+import math
 import multiprocessing.connection as mpc
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from worldsize import units
 from worldsize.engines.deadlock import deadlock
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
-from worldsize.engines.job import Job, Setup, StartMethod
+from worldsize.engines.job import Job, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network
 from worldsize.engines.placement import place
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
@@ -26,7 +27,8 @@ START_S = 120.0  # at most, for all ranks to enter their function: a slow import
 _SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
 _ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
 _ANSWER_S = 1.0  # for a rank to say where it stands: one that can does so in milliseconds, on a busy machine later
-_EXIT_S = 2.0  # for a process to end whose channel has closed
+_MOST_S = 1e6  # that one wait may be told to take
+EXIT_S = 2.0  # for a process to end whose channel has closed
 
 
 @dataclass(eq=False)
@@ -59,6 +61,7 @@ class Session:
     blocked: dict[int, int] = field(default_factory=dict)  # how often its wait had changed when it said so
     published: dict[int, Published | None] = field(default_factory=dict)  # answers to the last "waits"
     standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
+    held: set[int] = field(default_factory=set)  # whose debugger waits for a command
     stopped: bool = False
 
     # Whether the kernel hears of a run that is done while its processes, which have returned, still end
@@ -96,7 +99,10 @@ class Session:
             self._tell_outcome(status, waits, standings)
 
     def _tell_outcome(self, status: Status, waits: tuple[Wait, ...] = (), standings: tuple[Standing, ...] = ()) -> None:
-        outcome = Outcome(
+        self.kernel.send(self._outcome(status, waits, standings))
+
+    def _outcome(self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...]) -> Outcome:
+        return Outcome(
             status=status,
             failures=tuple(sorted(self.failures.values(), key=lambda f: f.at_s)),
             standings=standings,
@@ -104,7 +110,6 @@ class Session:
             returned=self.returned,
             waits=waits,
         )
-        self.kernel.send(outcome)
 
     def _choose(self) -> Setup:
         """What the ranks get, and where they are placed. Raises ValueError for what these hosts cannot do."""
@@ -162,7 +167,11 @@ class Session:
         deadline_s = time.monotonic() + START_S + self.job.timeout_s
         all_entered = False
         while self._awaited() - set(self.returned):
-            self._listen(deadline_s - time.monotonic())
+            listened_s = time.monotonic()
+            held = bool(self.held)
+            self._listen(math.inf if held else deadline_s - listened_s)
+            if held:  # no limit runs while somebody looks at a rank
+                deadline_s += time.monotonic() - listened_s
 
             if not all_entered and self._live() <= self.entered_s.keys():
                 all_entered = True
@@ -197,15 +206,22 @@ class Session:
                 self._take(news)
             hosts.update(dict.fromkeys(host.watched(), host))
 
-        for item in mpc.wait([*self.watched, *hosts], max(0.0, timeout_s)):
+        for item in mpc.wait([*self.watched, *hosts], min(max(0.0, timeout_s), _MOST_S)):
             if item is self.kernel:
-                self.kernel.recv()  # "stop"; an EOFError ends the agent, which ends the ranks
-                self.stopped = True
+                self._told(self.kernel.recv())  # an EOFError ends the agent, which ends the ranks
             elif item not in hosts:
                 raise EOFError  # the kernel's pidfd
             else:
                 for news in hosts[item].hear(item):
                     self._take(news)
+
+    def _told(self, word: Literal["stop"] | Typed) -> None:
+        """The kernel tells this session to stop, or a rank what was typed at its prompt."""
+        if isinstance(word, Typed):
+            self.held.discard(word.rank)
+            self.host_of(word.rank).tell(word.rank, word)
+        else:
+            self.stopped = True
 
     def _take(self, news: RankNews) -> None:
         rank, content = news.rank, news.content
@@ -228,6 +244,9 @@ class Session:
             self.blocked[rank] = content
         elif news.kind == "request":
             self._answer_request(rank, content)
+        elif news.kind == "prompt":
+            self.held.add(rank)
+            self.kernel.send(content)
         elif news.kind == "waits":
             self.published[rank] = content
         elif news.kind == "where":
@@ -249,11 +268,11 @@ class Session:
         while self._only_echoes() and self._heard_before(patience_s):
             pass
 
-        patience_s = time.monotonic() + _EXIT_S
+        patience_s = time.monotonic() + EXIT_S
         while self.silent.keys() - self.exit_codes.keys() and self._heard_before(patience_s):
             pass
         for rank, silence in self.silent.items():
-            self.failures[rank] = _silent_failure(rank, silence, self.exit_codes.get(rank))
+            self.failures[rank] = silent_failure(rank, silence, self.exit_codes.get(rank))
 
     def _only_echoes(self) -> bool:
         return not self.silent and all(failure.lost_a_peer for failure in self.failures.values())
@@ -321,7 +340,6 @@ class Session:
         for host in self._used_hosts():
             host.wait_ended()
 
-
     def _returned_well(self) -> Status:
         """A host may be lost after its ranks said that they are done, and what they returned with it."""
         for host in self._used_hosts():
@@ -330,11 +348,11 @@ class Session:
         lost = self.silent.keys() & self._awaited()
         for rank in lost:
             self.returned.pop(rank, None)
-            self.failures[rank] = _silent_failure(rank, self.silent[rank], None)
+            self.failures[rank] = silent_failure(rank, self.silent[rank], None)
         return "failed" if lost else "done"
 
 
-def _silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
+def silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
     """Of a rank whose channel closed with nothing said. What has become of one whose exit nobody saw, nobody knows."""
     if silence.lost_host:
         return Failure(rank=rank, kind="lost", at_s=silence.at_s, host=silence.lost_host)

@@ -1,4 +1,4 @@
-"""What a host needs torch for, done by one process that its fork server forked: to count GPUs, and to hold a run's store.
+"""What a host needs torch for, done by one process that its fork server forked: to count GPUs, and to hold the stores of runs.
 
 So neither the agent nor the fork server imports CUDA's libraries, and the agent starts without torch. The store is a
 `torch.distributed.TCPStore` as torchrun's agent holds one: it listens before a rank starts. Left out: who connects.
@@ -30,7 +30,6 @@ class TorchServices:
         self._connection: Connection | None = None
         self._process: Any = None
         self._gpus: tuple[tuple[str, ...], bool] | None = None
-        self._has_store = False
 
     def warm(self, framework: Framework) -> None:
         """Start the process, and return when it serves and has `framework`, which its fork server imports before it serves.
@@ -47,14 +46,11 @@ class TorchServices:
 
     def open_store(self, address: str) -> int:
         """A new store that listens on this address alone; returns its port."""
-        self._has_store = True
         return self._call("store", address)
 
-    def close_store(self) -> None:
-        """Let go of the store, if one was opened."""
-        if self._has_store:
-            self._has_store = False
-            self._call("close")
+    def close_store(self, port: int) -> None:
+        """Let go of the store of this port."""
+        self._call("close", port)
 
     def _call(self, what: str, *arguments: Any) -> Any:
         """Ask the process; one that was killed is started again."""
@@ -106,7 +102,7 @@ class _Held:
     """What this process holds for the agent, and its answers."""
 
     def __init__(self) -> None:
-        self._store: Any = None
+        self._stores: dict[int, Any] = {}  # by port
 
     def answer_import(self, module: str) -> None:
         importlib.import_module(module)
@@ -119,11 +115,12 @@ class _Held:
         return names, dist.is_nccl_available()
 
     def answer_store(self, address: str) -> int:
-        self._store = _store(address)
-        return self._store.port
+        store = _store(address)
+        self._stores[store.port] = store
+        return store.port
 
-    def answer_close(self) -> None:
-        self._store = None
+    def answer_close(self, port: int) -> None:
+        self._stores.pop(port, None)  # of a process that was killed since, and started again, it has gone
 
 
 def _store(address: str) -> Any:

@@ -29,6 +29,7 @@ CONSTRUCTORS = frozenset(
 )
 _MAGIC = re.compile(r"^([ \t]*)([%!].*)$", re.MULTILINE)
 _CELL_MAGIC = re.compile(r"\A(\s*)%%(?:time|timeit|capture|prun)\b.*")
+_OF_THE_RANKS = re.compile(r"\A\s*%%ranks?\b")
 _PLAIN = (
     ast.Constant, ast.Name, ast.Lambda, ast.JoinedStr, ast.FormattedValue, ast.Attribute, ast.Subscript, ast.Slice,
     ast.Starred, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.List, ast.Tuple, ast.Set, ast.Dict,
@@ -99,6 +100,8 @@ def statements(source: str) -> list[Statement] | None:
     """The statements at the top of a cell; None of one that Python cannot read, or that is too long to be taken along."""
     if len(source) > MAX_CELL_CHARACTERS:
         return None
+    if _OF_THE_RANKS.match(source):  # it binds its names in the ranks, and none in the notebook
+        return []
 
     source = source.replace("\r\n", "\n").replace("\r", "\n").replace("\f", " ")
     if _tree(source) is None:

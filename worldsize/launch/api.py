@@ -92,6 +92,18 @@ def _check(world_size: Any, link: Any, device: Any) -> None:
         raise ValueError(f'launch: expected device "auto", "cpu" or "cuda", got {device!r}')
 
 
+def check_arguments_of_ranks(
+    what: str, timeout_s: Any, link: Any, world_size: Any = 1, device: Any = "auto", seed: Any = None
+) -> None:
+    """Check what ranks that stay are given. Raises ValueError for an argument that no launch takes either."""
+    try:
+        check_arguments(callable, (), timeout_s, seed)
+        _check(world_size, link, device)
+    except ValueError as error:
+        said = str(error).removeprefix("launch: ").partition(" Write for example launch")[0]
+        raise ValueError(f"{what}: {said}") from None
+
+
 def _unknown(name: str) -> ValueError | TypeError:
     if name in ("cluster", "logical_devices", "servers", "legacy_keras", "env"):
         return ValueError(

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.job import Job, Progress, Ranks, Setup
+from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Ranks, Setup
 from worldsize.engines.payload import Payload
 from worldsize.engines.plain_values import BadFrame
 from worldsize.engines.results import unpacked
@@ -30,6 +31,7 @@ from worldsize.launch.outcome_error import as_text_note, error_of, large_payload
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
 _TICK_S = 0.05
+_FREED_S = 10.0  # more, for ranks that stay: with the agent all that they have would be gone
 
 _one_at_a_time = threading.Lock()
 
@@ -41,23 +43,41 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     at once. Those of the students' launches hear of an engine that is not warm yet, whoever launches.
     """
     packed = payload.pack(call)
+    notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
+    job = replace(job, wants_late_imports=payload.wants_late_imports(call))
+    return execute_order(engine, packed, job, launches, lambda job: job, notes)
 
+
+def execute_order(
+    engine: LocalEngine,
+    packed: bytes,
+    job: Job,
+    launches: KernelLaunches,
+    order_of: Callable[[Job], Order],
+    notes: Sequence[str] = (),
+    ended: Callable[[Run, Outcome], None] = lambda run, outcome: None,
+) -> Run:
+    """Execute what `order_of` makes of the job, with its folder and its origin in time filled in, as a launch is executed.
+
+    `packed` is the payload, b"" where the order itself brings it; `notes` are the run's first. `ended` is told of the run's
+    end before its observers are.
+    """
     with _one_at_a_time:
-        late = payload.wants_late_imports(call)
-        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), wants_late_imports=late)
-        job = replace(job, plain_results=engine.plain_results)
-        job.files.payload.write_bytes(packed)
-        run = Run(world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names)
+        job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
+        if packed:
+            job.files.payload.write_bytes(packed)
+        run = Run(
+            world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names, notes=[*notes],
+            plain_results=job.plain_results,
+        )  # fmt: skip
         weakref.finalize(run, engine.discarded.put, job.dir)
         launches.latest = run
         observers = launches.observers
 
-        if len(packed) > payload.LARGE_BYTES:
-            run.notes.append(large_payload_note(packed, call))
-
         try:
-            outcome = _follow(engine, run, job, observers)
+            outcome = _follow(engine, run, job, order_of(job), launches)
             error = _settle(run, job, outcome)
+            ended(run, outcome)
         finally:
             if run.state == "running":  # the engine was lost
                 run.state = "failed"
@@ -67,6 +87,14 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     if error is not None:
         raise error
     return run
+
+
+def close_order(engine: LocalEngine, order: Close) -> None:
+    """End ranks that stay, and return when they have ended. Raises EngineLost."""
+    with _one_at_a_time:
+        ranks = engine.start(order)
+        while not isinstance(ranks.next_event(_TICK_S), Outcome):
+            pass
 
 
 def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
@@ -141,13 +169,15 @@ def _run_dir(engine: LocalEngine) -> Path:
     return made
 
 
-def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, ...]) -> Outcome:
+def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: KernelLaunches) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes."""
-    tails = [Tail(job.files.log(r)) for r in range(job.world_size)]
+    observers = launches.observers
+    tails = [Tail(job.files.log(r), launches.partial_lines) for r in range(job.world_size)]
+    prompts: dict[int, Prompt] = {}  # of the debuggers that wait for a command, by rank
     ranks = None
     due_s = 0.0
     try:
-        ranks = engine.start(job)
+        ranks = engine.start(order)
         while True:
             event = ranks.next_event(_TICK_S)
             if isinstance(event, Outcome):
@@ -155,11 +185,17 @@ def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, 
                 return event
 
             _take_in(run, event, observers)
-            if time.monotonic() >= due_s:
+            if isinstance(event, Prompt):
+                prompts[event.rank] = event
+            if time.monotonic() >= due_s or (prompts and event is None):
                 _publish(run, tails, observers, last=False)
                 due_s = time.monotonic() + _TICK_S
+            if prompts and event is None and launches.ask is not None:
+                typed = launches.ask(prompts)
+                del prompts[typed.rank]
+                ranks.answer(typed)
     except KeyboardInterrupt:
-        outcome = _stop(engine, run, ranks)
+        outcome = _stop(engine, run, ranks, engine.stops_within_s + (_FREED_S if job.world else 0))
         _publish(run, tails, observers, last=True)
         return outcome
     except BaseException:
@@ -167,7 +203,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, observers: tuple[Observer, 
         raise
 
 
-def _take_in(run: Run, event: Setup | Progress | None, observers: tuple[Observer, ...]) -> None:
+def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple[Observer, ...]) -> None:
     if isinstance(event, Setup):
         run.setup, run.network, run.why_shared = event.text, event.network, event.why_shared
         run.setup, run.hosts, run.clock_error_s = event.text, event.hosts, event.clock_error_s
@@ -179,13 +215,13 @@ def _take_in(run: Run, event: Setup | Progress | None, observers: tuple[Observer
             observer.progressed(run, event)
 
 
-def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
+def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -> Outcome:
     """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
-    deadline_s = time.monotonic() + engine.stops_within_s
+    deadline_s = time.monotonic() + within_s
     told = False
     with suppress(errors.EngineLost):
         while ranks and time.monotonic() < deadline_s:
-            with suppress(KeyboardInterrupt):
+            try:
                 if not told:
                     ranks.stop()
                 told = True
@@ -194,6 +230,8 @@ def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None) -> Outcome:
                 if isinstance(event, Outcome):
                     return replace(event, status="stopped", waits=())
                 _take_in(run, event, ())
+            except KeyboardInterrupt:
+                told = False  # ranks that stay are freed at the first, and killed at the second
 
     engine.abandon()
     return Outcome(status="stopped")
@@ -241,10 +279,13 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
     as_text: set[str] = set()
     for rank in sorted(outcome.returned):
         try:
-            results[rank], names = unpacked(job.files.result(rank), job.plain_results)
-        except BadFrame as error:
-            message = f"what came from its host is no result: {error}"
-            failure = Failure(rank=rank, kind="raised", at_s=time.monotonic(), type="BadFrame", message=message)
+            source = outcome.returned[rank].packed or job.files.result(rank)
+            results[rank], names = unpacked(source, job.plain_results)
+        except Exception as error:  # a result of a class of the student's may raise anything when it is made again
+            where = "what came from its host is no result" if isinstance(error, BadFrame) else "its result cannot be read here"
+            failure = Failure(
+                rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=f"{where}: {error}"
+            )
             return replace(outcome, status="failed", failures=(failure,))
         as_text.update(names)
 

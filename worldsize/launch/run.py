@@ -7,14 +7,14 @@ Left out: how a run comes about (`execute.py`).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from worldsize import errors, failures
-from worldsize.engines.job import Progress, RunFiles
+from worldsize.engines.job import Progress, Prompt, RunFiles, Typed
 from worldsize.engines.own_network import Network
 from worldsize.failures import Outcome
 from worldsize.trace import Trace, merge
@@ -52,6 +52,7 @@ class Run:
     tasks: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     clock_error_s: float = 0.0
+    plain_results: bool = False  # whether some host is not this user's own, so that nothing from there is trusted
     _trace: Trace | None = None
 
     def __post_init__(self) -> None:
@@ -116,10 +117,17 @@ class Run:
     def trace(self) -> Trace:
         """The transfers and spans of all ranks on one clock, which starts at the launch."""
         if self._trace is None:
-            paths = [self.files.record(rank) for rank in range(self.world_size)]
-            records = [pickle.loads(path.read_bytes()) for path in paths if path.exists()]
-            self._trace = merge(records, self.world_size)
+            found = [self._record(rank) for rank in range(self.world_size)]
+            self._trace = merge([pickle.loads(record) for record in found if record], self.world_size)
         return self._trace
+
+    def _record(self, rank: int) -> bytes:
+        """What the rank recorded, from where it came with its result or from its file; b"" where there is nothing."""
+        said = self.outcome.returned.get(rank) if self.outcome is not None else None
+        if said is not None and said.record:
+            return said.record
+        path = self.files.record(rank)
+        return path.read_bytes() if path.exists() else b""
 
     def save_trace(self, path: str | Path) -> Path:
         """Write the trace as a file that https://ui.perfetto.dev opens, and return its path.
@@ -163,10 +171,16 @@ class Observer:
 
 @dataclass
 class KernelLaunches:
-    """The launches of one kind in this kernel: who is told of them, and the latest run."""
+    """The launches of one kind in this kernel: who is told of them, and the latest run.
+
+    With `partial_lines` a line is told while it grows, as a progress bar does. `ask` is asked which command a rank's debugger
+    gets, by rank those that wait for one.
+    """
 
     observers: tuple[Observer, ...] = ()
     latest: Run | None = None
+    partial_lines: bool = False
+    ask: Callable[[dict[int, Prompt]], Typed] | None = None
 
 
 STUDENTS_LAUNCHES = KernelLaunches()
@@ -194,10 +208,11 @@ def _text(path: Path) -> str:
 
 
 class Tail:
-    """New text of a growing file, whole lines at a time."""
+    """New text of a growing file, whole lines at a time, or with `partial_lines` all that there is."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, partial_lines: bool = False) -> None:
         self._path = path
+        self._partial_lines = partial_lines
         self._read_bytes = 0
         self._rest = b""
 
@@ -210,8 +225,18 @@ class Tail:
             return ""
 
         self._read_bytes += len(data)
+        if self._partial_lines:
+            return self._decode(data)
         whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
         return (whole + mark).decode(errors="replace")
+
+    def _decode(self, data: bytes) -> str:
+        """All that is whole: a character may be cut in the middle."""
+        text = (self._rest + data).decode(errors="surrogateescape")
+        cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
+        self._rest = text[len(text) - cut :].encode(errors="surrogateescape") if 0 < cut < 4 else b""
+        whole = text[: len(text) - cut] if self._rest else text
+        return whole.encode(errors="surrogateescape").decode(errors="replace")
 
     def rest(self) -> str:
         return self.new_text() + self._rest.decode(errors="replace")

@@ -69,6 +69,10 @@ class CellClock:
         self._has_said = True
         self._heard_s = self._now()
 
+    def rests(self) -> None:
+        """Somebody is asked something in this cell: from now on it works no longer than that person thinks."""
+        self._ended.set()
+
     def look(self) -> None:
         """Make the line, or renew it, where it is time to."""
         silent_s = self._now() - self._heard_s

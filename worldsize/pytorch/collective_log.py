@@ -47,6 +47,10 @@ class CollectiveLog:
             for module in (dist, distributed_c10d):
                 setattr(module, name, recorded)
 
+    def begin(self, origin_s: float) -> None:
+        """Forget what was recorded; times are seconds since `origin_s` from now on. Calls that are open stay open."""
+        self._origin_s, self._rows = origin_s, []
+
     def rows(self) -> tuple[Collective, ...]:
         """Those that ended, and then those that are open now, up to this moment."""
         found = list(self._rows)

@@ -16,7 +16,7 @@ from worldsize.lab.lab_list import LABS
 
 # what a lab may import, and so what a reader may want to look up; the modules below those of the second row too
 FACES = (
-    "notebook", "launch", "simulate", "fabric", "fabric.collectives", "fabric.background", "fabric.watched", "hosts",
+    "notebook", "launch", "ranks", "simulate", "fabric", "fabric.collectives", "fabric.background", "fabric.watched", "hosts",
     "machine", "data", "figures",
 )  # fmt: skip
 ROOMS = ("formulas", "pytorch", "tf")

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
-from worldsize.engines.hosts.head import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
-from worldsize.engines.job import Job, Ranks, StartMethod
+from worldsize.engines.hosts.orders import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
+from worldsize.engines.job import Job, Order, Ranks, StartMethod, Typed
 from worldsize.engines.own_network import Network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -155,15 +155,15 @@ class HostsEngine(LocalEngine):
 
     # ---- what launches do ------------------------------------------------------------------------
 
-    def start(self, job: Job) -> Ranks:
-        """Start a job on the hosts, with what of the kernel's environment may leave this machine."""
-        travelling = {name: job.env[name] for name in (*self.env, *job.asked_env) if name in job.env}
-        away = replace(
-            job, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label
-        )
-        ranks = super().start(away)
+    def start(self, order: Order) -> Ranks:
+        """Start what is ordered on the hosts, with what of the kernel's environment may leave this machine."""
+        ranks = super().start(self._away(order) if isinstance(order, Job) else order)
         self._set_running(True)
         return _RanksOnHosts(ranks, self)
+
+    def _away(self, job: Job) -> Job:
+        travelling = {name: job.env[name] for name in (*self.env, *job.asked_env) if name in job.env}
+        return replace(job, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label)
 
     def abandon(self) -> None:
         super().abandon()
@@ -216,6 +216,9 @@ class _RanksOnHosts:
         if isinstance(event, OrderFailed):
             raise EngineLost(f"the process that holds the lines to hosts could not go on: {event.reason}")
         return event
+
+    def answer(self, typed: Typed) -> None:
+        self._ranks.answer(typed)
 
     def stop(self) -> None:
         self._ranks.stop()

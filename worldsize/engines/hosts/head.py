@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 import zmq
@@ -24,10 +24,12 @@ from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.door import Door
 from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.messages import BadMessage, Greeting
+from worldsize.engines.hosts.orders import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.hosts.pipes import line_over
 from worldsize.engines.hosts.remote_ranks import HostLost, RemoteRanks
-from worldsize.engines.job import Framework, Job
+from worldsize.engines.job import Close, Framework, Job, Use
 from worldsize.engines.jobs import SESSIONS
+from worldsize.engines.open_session import OpenSession, OpenWorlds
 from worldsize.engines.session import Session
 from worldsize.failures import Failure, Outcome
 
@@ -35,62 +37,11 @@ _CLOCK_S = 10.0  # how long a measured offset is good for: quartz clocks part by
 _OTHER_FRAMEWORK_S = 60.0  # for a host to start the agent of the other framework
 _SAME_HOST_S = 36_000.0  # how long an agent of an admitted host may take to use its own invitation
 
+_TAKEN = (
+    "launch: the hosts have ranks that stay, and ranks of one run at a time. Close those first: world.close(), or "
+    "worldsize.hosts.close() to launch on this machine."
+)
 _AGAIN = "The next launch runs on the hosts that are left; open hosts again (worldsize.hosts.open) to have all."
-
-HostState = Literal["joined", "refused", "lost"]
-
-
-@dataclass(frozen=True)
-class HostChange:
-    """What the head tells its kernel of a host: it has joined, was refused, or is lost, and why."""
-
-    state: HostState
-    name: str
-    reason: str = ""
-    user: str = ""
-    address: str = ""
-    cores: int = 0
-    place: int = 0  # of the host among all, whenever it came
-
-
-@dataclass(frozen=True)
-class OpenDoor:
-    """The kernel's order: listen at `address`, on ports from the first to the last of `ports`."""
-
-    address: str
-    ports: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Invite:
-    """The kernel's order: make invitations for this many hosts. Answered by a list of their texts."""
-
-    count: int
-    valid_s: float
-
-
-@dataclass(frozen=True)
-class StartProgram:
-    """The kernel's order: start a program that is a host over its standard input and output.
-
-    `name` is what the host is called.
-    """
-
-    name: str
-    command: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TryNetwork:
-    """The kernel's order: see whether the hosts reach each other. Answered by a list of complaints."""
-
-
-@dataclass(frozen=True)
-class OrderFailed:
-    """The head's answer to an order that it could not carry out."""
-
-    reason: str
-
 
 def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
     """Entry point of the head's process: serve the kernel until it is gone."""
@@ -134,6 +85,7 @@ class Head:
     coming: dict[str, HostLine] = field(default_factory=dict)  # that have not said who they are
     started: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands of programs, by name
     asked: dict[str, int] = field(default_factory=dict)  # the place of each that was asked for, by name
+    worlds: OpenWorlds = field(default_factory=OpenWorlds)  # one at most: a host has the ranks of one job at a time
 
     def serve(self) -> None:
         """Obey the kernel and watch the hosts, until the kernel is gone, which raises EOFError."""
@@ -168,6 +120,8 @@ class Head:
     def _carry_out(self, order: Any) -> None:
         if isinstance(order, Job):
             self._run(order)
+        elif isinstance(order, (Use, Close)):
+            self._do(order)
         elif isinstance(order, OpenDoor):
             self.door = Door(order.address, order.ports)
             self.kernel.send(order)
@@ -204,7 +158,19 @@ class Head:
     def _log_of(self, name: str, framework: Framework) -> Path:
         return self.own_dir / f"{quote(name, safe='')}-{framework}.log"
 
+    def _do(self, order: Use | Close) -> None:
+        """Have ranks that stay do something, on clocks that were compared lately."""
+        for host in list(self.hosts.values()):
+            with suppress(HostLost):  # which its ranks' session hears
+                if host.told:
+                    self._agent(host, "torch")
+        self.worlds.do(order, self.kernel)
+        self._let_go_of_lost()
+
     def _run(self, job: Job) -> None:
+        if self.worlds.sessions:
+            self.kernel.send(Outcome(status="refused", reason=_TAKEN))
+            return
         try:
             agents = self._agents(job.framework)
         except (ValueError, OSError) as error:
@@ -212,11 +178,13 @@ class Head:
             self._let_go_of_lost()
             return
 
-        session = SESSIONS[job.framework](
-            job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver"
-        )
+        kind = OpenSession if job.world else SESSIONS[job.framework]
+        session = kind(job=job, kernel=self.kernel, watched=self.watched, hosts=tuple(agents), start_method="forkserver")
         try:
-            session.run()
+            if isinstance(session, OpenSession):
+                self.worlds.open(session)
+            else:
+                session.run()
         except (HostLost, ValueError) as error:  # before any rank of that host ran
             self.kernel.send(_not_begun(session, agents, error))
         self._let_go_of_lost()
@@ -285,7 +253,7 @@ class Head:
         for host in list(self.hosts.values()):
             for agent in host.agents.values():
                 if agent.line is line:
-                    list(agent.hear(line))
+                    self.worlds.hear(list(agent.hear(line)))
                     self._see_after(host, agent)
                     return
 

@@ -41,11 +41,11 @@ from worldsize.engines.hosts.messages import (
     Greeting,
     Told,
 )
-from worldsize.engines.job import Framework, Job, Progress
+from worldsize.engines.job import Framework, Job, Progress, Use
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.session import START_S
 from worldsize.engines.torch_services import TorchServices
-from worldsize.failures import Failure
+from worldsize.failures import Failure, Return
 
 _SHIP_S = 0.05  # how often new lines of logs are sent
 _HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # what a host's own environment knows better, where it says so
@@ -185,18 +185,27 @@ class HostAgent:
 
     def _begin(self, job: Job, offset_s: float) -> None:
         self.offset_s = offset_s
-        self.until_s = time.monotonic() + START_S + job.timeout_s + _SPARE_S
-        self.shipped.clear()
+        self.until_s = None if job.world else time.monotonic() + START_S + job.timeout_s + _SPARE_S
         home = self.home
-        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.folder))
-
-        own = replace(job, dir=folder, env={**home.env, **job.env}, sys_path=home.sys_path, cwd=home.cwd)
-        own.files.payload.write_bytes(b"".join(self.payload))
-        self.payload.clear()
+        own = self._unpacked(replace(job, env={**home.env, **job.env}, sys_path=home.sys_path, cwd=home.cwd))
         if job.wants_late_imports:
             self._import_late()
         self.ranks = self._host_ranks()
         self.ranks.begin(own)
+
+    def _unpacked(self, job: Job) -> Job:
+        """The job with a folder here, in which its payload is."""
+        self.shipped.clear()
+        own = replace(job, dir=Path(tempfile.mkdtemp(prefix="run-", dir=self.folder)))
+        own.files.payload.write_bytes(b"".join(self.payload))
+        self.payload.clear()
+        return own
+
+    def _use(self, order: Use, offset_s: float) -> None:
+        self.offset_s = offset_s
+        before = self.ranks.job
+        self.ranks.use(replace(order, job=self._unpacked(order.job)))
+        shutil.rmtree(before.dir, ignore_errors=True)
 
     def _start(self, rank: int, env: dict[str, str], threads: int, attempt: int) -> None:
         chosen = {name: value for name, value in env.items() if name not in _HOSTS_OWN or name not in self.home.env}
@@ -221,6 +230,7 @@ class HostAgent:
         files = self.ranks.job.files
         for rank in self.ranks.processes:
             self._ship("result", rank, files.result(rank))
+            self._ship("shown", rank, files.shown(rank))
             path = files.record(rank)
             if path.exists() and path not in self.shipped:
                 self.shipped[path] = path.stat().st_size
@@ -275,6 +285,8 @@ class HostAgent:
         "open_store": lambda self: self.ranks.open_store(),
         "keep_addresses": lambda self, count: self.ranks.keep_addresses(count),
         "start": _start,
+        "use": _use,
+        "bring": _ship_all,
         "tell": lambda self, rank, word: self.ranks.tell(rank, word),
         "kill": lambda self, rank: self.ranks.kill(rank),
         "seen_last": lambda self, rank: self.ranks.seen_last(rank),
@@ -293,6 +305,9 @@ class HostAgent:
 
     def _tell(self, news: RankNews) -> None:
         content = self._on_heads_clock(news.content)
+        if isinstance(content, Return) and content.record:  # which travels as data, as every record does
+            self.ranks.job.files.record(news.rank).write_bytes(content.record)
+            content = replace(content, record=b"")
         if news.kind == "entered":
             content = news.content - self.offset_s
         for part in _parts(content):

@@ -14,16 +14,16 @@ from typing import Any, Literal
 import msgspec
 
 from worldsize.engines.host import HostFacts, NewsKind, Silence
-from worldsize.engines.job import Progress
+from worldsize.engines.job import Progress, Prompt
 from worldsize.engines.ranks.rank_channel import Published, Request
 from worldsize.failures import Failure, Return, Standing
 from worldsize.trace import RankRecord
 
 Command = Literal[
-    "warm", "facts", "payload", "begin", "open_store", "keep_addresses", "start", "tell", "kill", "seen_last", "let_leave", "end",
-    "listen", "reach", "echo", "also",
+    "warm", "facts", "payload", "begin", "open_store", "keep_addresses", "start", "use", "bring", "tell", "kill", "seen_last",
+    "let_leave", "end", "listen", "reach", "echo", "also",
 ]  # fmt: skip
-FileKind = Literal["log", "native_log", "result", "record"]
+FileKind = Literal["log", "native_log", "result", "record", "shown"]
 MAX_CHUNK_BYTES = 1_000_000
 
 NEWS_TYPES: dict[NewsKind, Any] = {
@@ -34,6 +34,7 @@ NEWS_TYPES: dict[NewsKind, Any] = {
     "request": Request,
     "waits": Published | None,
     "where": Standing,
+    "prompt": Prompt,
     "result": Return,
     "failure": Failure,
     "silent": Silence,
@@ -44,6 +45,7 @@ ANSWER_TYPES: dict[Command, Any] = {
     "facts": HostFacts,
     "open_store": int,
     "keep_addresses": list[str],
+    "bring": None,
     "kill": None,
     "seen_last": Standing,
     "let_leave": None,

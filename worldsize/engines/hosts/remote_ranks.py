@@ -19,9 +19,9 @@ from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
-from worldsize.engines.job import Job, Progress
+from worldsize.engines.job import Job, Progress, Prompt, Typed, Use
 from worldsize.engines.ranks.rank_channel import Published, Question
-from worldsize.failures import Failure, Standing
+from worldsize.failures import Failure, Return, Standing
 from worldsize.files import write_whole
 
 _ANSWER_S = 10.0  # in the midst of a run
@@ -76,11 +76,31 @@ class RemoteRanks:
         for kept in (self.ranks, self.live, self.before, self.written, self.records):
             kept.clear()
 
-        payload = job.files.payload.read_bytes()
+        self._send_payload(job)
+        self._send("begin", self._away(job), self.offset.seconds)
+
+    def _send_payload(self, job: Job) -> None:
+        """Send what the ranks are to do, where that is in a file: ranks that stay open with nothing to do."""
+        payload = job.files.payload.read_bytes() if job.files.payload.exists() else b""
         for start in range(0, len(payload), MAX_CHUNK_BYTES):
             self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
-        away = replace(job, env=job.travelling_env, sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
-        self._send("begin", away, self.offset.seconds)
+
+    def _away(self, job: Job) -> Job:
+        """The job as it goes to the host, on the host's clock."""
+        return replace(job, env=job.travelling_env, sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
+
+    def use(self, order: Use) -> None:
+        self.job = order.job
+        for kept in (self.written, self.records):
+            kept.clear()
+        self._send_payload(order.job)
+        self._send("use", replace(order, job=self._away(order.job)), self.offset.seconds)
+
+    def bring_files(self) -> None:
+        with suppress(HostLost):
+            self._send("bring")
+            self._answer_to("bring", _END_S, renewed=True)
+        self._write_records()
 
     def open_store(self) -> int:
         port = self.call("open_store")
@@ -112,7 +132,7 @@ class RemoteRanks:
         heard, self.before = self.before, []
         return heard
 
-    def tell(self, rank: int, word: Question) -> None:
+    def tell(self, rank: int, word: Question | Typed) -> None:
         self._send("tell", rank, word)
 
     def kill(self, rank: int) -> None:
@@ -239,9 +259,11 @@ class RemoteRanks:
             self._lose("said that a host is lost")
         for rank in _speaks_for(content):
             self._demand_own(rank)
+        if isinstance(content, Return) and content.record:
+            self._lose("sent a record that is no data")  # a rank's own is pickled
         if message.kind == "request" and not self.job.tasks:
             self._lose("asked for what only a task of TensorFlow may ask for")
-        if message.kind in ("result", "failure", "silent"):
+        if message.kind == "silent" or (message.kind in ("result", "failure") and not self.job.world):
             self.live.discard(message.rank)
         return RankNews(message.rank, message.kind, content)
 
@@ -261,7 +283,8 @@ class RemoteRanks:
             self.records.setdefault(rank, bytearray()).extend(chunk.data)
             return
         files = self.job.files
-        path = {"log": files.log, "native_log": files.native_log, "result": files.result}[chunk.kind](rank)
+        paths = {"log": files.log, "native_log": files.native_log, "result": files.result, "shown": files.shown}
+        path = paths[chunk.kind](rank)
         try:
             with open(path, "ab") as file:
                 file.write(chunk.data)
@@ -276,7 +299,7 @@ def _is_place(address: str, own: str) -> bool:
 
 def _speaks_for(content: Any) -> Iterator[int]:
     """The ranks of which this news tells."""
-    if isinstance(content, (Progress, Standing, Failure)):
+    if isinstance(content, (Progress, Standing, Failure, Prompt)):
         yield content.rank
     wait = content.messages.wait if isinstance(content, Published) else getattr(content, "wait", None)
     if wait is not None:

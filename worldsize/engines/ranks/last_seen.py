@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -34,13 +35,26 @@ STACK_SIGNAL = getattr(signal, "SIGUSR2", None)
 Rows = tuple[tuple[str, int, str], ...]  # file, line, function; outermost first
 
 
+@dataclass
+class _Noted:
+    """A file, and what is in it. It is open only while it is written: a rank that stays has one for everything that it does,
+    and most of that is over before there is anything to note."""
+
+    path: Path
+    rows: Rows = ()
+
+
 class LastSeen:
     """The writer's end. `below` is the function, as (file, name), whose callees are of interest."""
 
     def __init__(self, path: Path, below: tuple[str, str]) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         self._below = below
-        self._last: Rows = ()
+        self._noted = _Noted(path)
+
+    def move_to(self, path: Path, below: tuple[str, str]) -> None:
+        """From now on, write to another file what is below another function."""
+        self._below = below
+        self._noted = _Noted(path)
 
     def seen(self) -> Rows:
         """Where the main thread is, asked by another one; () where it is not below `below`."""
@@ -49,13 +63,18 @@ class LastSeen:
 
     def note(self) -> None:
         """Write down where the main thread is, where that is news."""
-        self._write(self.seen())
+        noted = self._noted  # before it looks: what is seen is never of a later file
+        self._write(self.seen(), noted)
 
-    def _write(self, seen: Rows) -> None:
-        if seen and seen != self._last:
-            self._last = seen
+    def _write(self, seen: Rows, noted: _Noted) -> None:
+        if seen and seen != noted.rows:
+            noted.rows = seen
             with suppress(OSError):  # a full disk costs the place, not the rank
-                os.pwrite(self._file, pickle.dumps(seen), 0)  # what a longer one left behind it is not read
+                file = os.open(noted.path, os.O_WRONLY | os.O_CREAT, 0o600)
+                try:
+                    os.pwrite(file, pickle.dumps(seen), 0)  # what a longer one left behind it is not read
+                finally:
+                    os.close(file)
 
     def _callers(self, frame: FrameType | None) -> Rows:
         """`frame` and its callers down to `below`; of a deep recursion both ends."""
@@ -84,7 +103,7 @@ class LastSeen:
         @functools.wraps(leave)
         def noted(*args, **kwargs):
             if os.getpid() == own_pid:
-                self._write(self._callers(sys._getframe(1)))
+                self._write(self._callers(sys._getframe(1)), self._noted)
             return leave(*args, **kwargs)
 
         return noted

@@ -47,6 +47,8 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         channel.last_seen.note_on_leaving()
         channel.reports = gather(job.origin_s)
         channel.watch()
+        if job.world:
+            framework.stay(rank, job, channel)
 
         opened = framework.payload_of(rank, job)
         arguments = framework.arguments(opened, rank, job, channel, attempt)
@@ -60,12 +62,20 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         channel.finish("failure", failure_of(rank, error))
 
 
-def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
+def write_to_logs(rank: int, job: Job) -> None:
+    """From now on, what this process prints, on any level, goes to the rank's logs of `job`."""
+    streams_of: dict[Path, list[int]] = {}
     for stream, path in ((1, job.files.log(rank)), (2, job.native_log(rank))):
+        streams_of.setdefault(path, []).append(stream)
+    for path, streams in streams_of.items():
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, stream)
+        for stream in streams:
+            os.dup2(log, stream)
         os.close(log)
 
+
+def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
+    write_to_logs(rank, job)
     faulthandler.enable(2)  # a crash in native code leaves its stack in the log
     errors = 2 if job.native_log(rank) == job.files.log(rank) else 1
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
@@ -77,11 +87,16 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
     sys.path[:] = job.sys_path
     os.chdir(job.cwd)
 
-    for name, text in job.sources:
-        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    keep_sources(job)
     for number in (signal.SIGINT, signal.SIGTERM, IMPORT_LATE):
         if number is not None:
             signal.signal(number, signal.SIG_DFL)
+
+
+def keep_sources(job: Job) -> None:
+    """Have the lines of the notebook's cells at hand, so that a traceback shows them."""
+    for name, text in job.sources:
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
 
 
 def seed_everything(seed: int, rank: int) -> int:

@@ -2,7 +2,7 @@
 
 Ten times a second it carries away what the rank reported, what it sent, and what it waits for. The agent asks
 "waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the channel: die. A rank may
-ask, too (`request`): that another one be killed or started again.
+ask, too (`request`): that another one be killed or started again. One that stays gets orders, and "free": leave what you do.
 Left out: what the rank runs (`rank.py`).
 """
 
@@ -12,22 +12,24 @@ import linecache
 import math
 import os
 import pickle
+import queue
 import signal
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from worldsize.engines.deadlock import RankMessages
-from worldsize.engines.job import Job, Progress, ProgressState
+from worldsize.engines.job import SMALL_BYTES, Job, Progress, ProgressState, Typed, Use
 from worldsize.engines.ranks.last_seen import LastSeen
 from worldsize.failures import Failure, Frame, Return, Standing, Wait
 from worldsize.files import write_whole
-from worldsize.report import ReportBuffer
+from worldsize.report import ReportBuffer, gather
 from worldsize.trace import END_S, KIND, SIZE_BYTES, START_S, Event, RankRecord, Span
 
 if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
@@ -35,8 +37,8 @@ if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use fo
     from worldsize.fabric.recording import Recorded
     from worldsize.pytorch.collective_log import CollectiveLog
 
-Question = Literal["waits", "where", "granted", "bye"]  # from the agent; "granted" answers a rank's request
-News = Literal["hello", "progress", "entered", "blocked", "request", "waits", "where", "result", "failure"]
+Question = Literal["waits", "where", "granted", "free", "bye"]  # from the agent; "granted" answers a rank's request
+News = Literal["hello", "progress", "entered", "blocked", "request", "waits", "where", "prompt", "result", "failure"]
 
 MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
@@ -72,7 +74,12 @@ class RankChannel:
         self.collectives: CollectiveLog | None = None
         self.last_seen: LastSeen | None = None
         self.reports: ReportBuffer | None = None
+        self.orders: queue.SimpleQueue[Use] = queue.SimpleQueue()
+        self.orders_come = 0
+        self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's prompts
+        self.free: Callable[[], None] = lambda: None  # what makes the main thread leave what it does
         self._progress = _ProgressTeller()
+        self._resting = False  # between two orders: nothing is noted or told then
         self._lock = threading.Lock()
         self._released = threading.Event()
         self._granted = threading.Semaphore(0)
@@ -94,28 +101,57 @@ class RankChannel:
     def watch(self) -> None:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
+    def begin(self, job: Job, below: tuple[str, str]) -> None:
+        """From now on, what this rank tells and records is of `job`, its next order, which it does in callees of `below`."""
+        reports = gather(job.origin_s)
+        with self._lock:
+            self.last_seen.move_to(job.files.last_seen(self.rank), below)
+            self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
+
+    def rest(self) -> None:
+        """Until the next order, answer and tell nothing by itself."""
+        self._resting = True
+
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        try:
-            self._save_record()
-            self._tell_progress(ended=content)
-        finally:
-            self.tell(kind, content)
+        self.end(kind, content)
         self._released.wait(timeout=None if self.job else 5)
         os._exit(0)
 
+    def end(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
+        """Say how what this rank did has ended."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        try:
+            record = self._record()
+            if self.job and self.job.world and isinstance(content, Return) and len(record) <= SMALL_BYTES:
+                content = replace(content, record=record)
+            elif record:
+                write_whole(self.job.files.record(self.rank), record)
+            self._tell_progress(ended=content)
+        finally:
+            self._resting = bool(self.job and self.job.world)  # before it is told: an order may come at once
+            self.tell(kind, content)
+
     def _watch(self) -> None:
         quiet = changes = reported = 0
+        state = None
         try:
             while True:
-                if self._connection.poll(_TICK_S):
-                    self._answer(self._connection.recv())
-                self.last_seen.note()
+                if self._connection.poll(None if self._resting else _TICK_S):
+                    asked = self._connection.recv()
+                    self._answer(asked)
+                    if isinstance(asked, Use):  # most are over before the next tick
+                        continue
+                if self._resting:
+                    continue
+                with self._lock:
+                    self.last_seen.note()
                 self._tell_progress()
 
-                state = self.recorded.state if self.recorded else None
+                before, state = state, self.recorded.state if self.recorded else None
+                if state is not before:  # another order
+                    quiet = changes = reported = 0
                 if state is None or state.doing is None:
                     continue
 
@@ -136,15 +172,25 @@ class RankChannel:
             if news is not None:
                 self._connection.send(("progress", news))
 
-    def _answer(self, question: Question) -> None:
-        if question == "granted":
+    def _answer(self, question: Question | Use | Typed) -> None:
+        if isinstance(question, Use):
+            self._resting = False
+            self.orders_come += 1
+            self.orders.put(question)
+        elif isinstance(question, Typed):
+            self.typed.put(question.text)
+        elif question == "free":
+            self.free()
+        elif question == "granted":
             self._granted.release()
         elif question == "bye":
             self._released.set()
         elif question == "waits":
             self.tell("waits", self._published())
         elif question == "where":
-            self._save_record()
+            record = self._record()
+            if record:
+                write_whole(self.job.files.record(self.rank), record)
             self.tell("where", self._standing())
 
     def _published(self) -> Published | None:
@@ -156,10 +202,10 @@ class RankChannel:
         wait = wait_of(self.rank, self.recorded)
         return Published(state.changes, RankMessages(wait=wait, posted=state.posted, taken=state.taken))
 
-    def _save_record(self) -> None:
-        """Write what there is of a record, if anything was recorded."""
+    def _record(self) -> bytes:
+        """The bytes of what there is of a record, none where nothing was recorded."""
         if self.job is None:
-            return
+            return b""
 
         record = RankRecord(self.rank)
         if self.recorded is not None:
@@ -170,8 +216,7 @@ class RankChannel:
         if self.collectives is not None:
             record = replace(record, collectives=self.collectives.rows())
 
-        if record != RankRecord(self.rank):
-            write_whole(self.job.files.record(self.rank), pickle.dumps(record))
+        return pickle.dumps(record) if record != RankRecord(self.rank) else b""
 
     def _standing(self) -> Standing:
         rows = self.last_seen.seen() if self.last_seen else ()
@@ -205,9 +250,11 @@ def _last_message(recorded: Recorded | None) -> Event | None:
 
 
 class _ProgressTeller:
-    """What is new since the last time, at most ten times a second."""
+    """What is new since the last time, at most ten times a second. A `brief` one tells nothing of what returned before
+    anything was told, and has nothing to tell but that."""
 
-    def __init__(self) -> None:
+    def __init__(self, brief: bool = False) -> None:
+        self._brief = brief
         self._rows = self._events = 0  # how many of each have been told
         self._sent_bytes = self._received_bytes = 0
         self._told: tuple[ProgressState | None, Wait | None, str] = (None, None, "")
@@ -235,6 +282,8 @@ class _ProgressTeller:
             state = "waiting"
 
         if not rows and not events and (state, wait, collective) == self._told:
+            return None
+        if self._brief and state == "done" and not rows and self._told[0] is None:
             return None
 
         self._told = (state, wait, collective)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -38,10 +39,20 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
     if payload.first_parameter(opened.fn) != "fabric":
         return opened.args
 
-    store = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=60)
-    )
-    wire = GlooWire(gloo_group(store, rank, job.world_size), job.origin_s)
+    wire = GlooWire(gloo_group(open_store(), rank, job.world_size), job.origin_s)
     channel.recorded = Recorded(Shaped(wire, job.link) if job.link else wire, job.origin_s)
     channel.fabric = Fabric(channel.recorded)
     return (channel.fabric, *opened.args)
+
+
+def open_store() -> dist.Store:
+    """Where the ranks of this run meet."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=60))
+
+
+def stay(rank: int, job: Job, channel: RankChannel) -> NoReturn:
+    """Of a rank of torch that stays: do one order after the other, for good."""
+    from worldsize.engines.ranks.open_rank import OpenRank
+
+    OpenRank(rank, job, channel, open_store()).serve()

@@ -1,0 +1,216 @@
+"""Ranks that stay: opened once, they do one order after the other until they are closed, and keep what they have.
+
+`OpenSession` is one world of them, `OpenWorlds` all that a process has open. What goes wrong in an order frees the ranks
+that are still at work: each comes back with its state, or is killed where it does not within `FREED_S`. Between two orders
+they are listened to, since a rank may end at any time. Left out: what a rank does (`ranks/open_rank.py`).
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from worldsize.engines.host import RankNews, Silence
+from worldsize.engines.job import Close, Setup, Use
+from worldsize.engines.session import EXIT_S, START_S, silent_failure
+from worldsize.engines.torch_session import TorchSession
+from worldsize.failures import Failure, Outcome, Standing, Status, Wait
+
+FREED_S = 5.0  # for a rank to come free: one that can does so in milliseconds
+
+
+@dataclass(eq=False)
+class OpenSession(TorchSession):
+    """One world of ranks that stay, from its opening to its end. Raises EOFError where the kernel is gone."""
+
+    setup: Setup = field(default_factory=lambda: Setup("", 1))
+    asked: set[int] = field(default_factory=set)  # the ranks of the order that is being done
+    freed: set[int] = field(default_factory=set)  # those of them that came free
+    ended: dict[int, Failure] = field(default_factory=dict)  # the ranks that have ended, whenever they did
+    idle: bool = False
+    freeing: bool = False
+
+    def open(self) -> bool:
+        """Start the ranks, and return whether all of them are ready. The kernel gets a Setup first and an Outcome last."""
+        try:
+            self.setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
+        except ValueError as error:
+            self.kernel.send(Outcome(status="refused", reason=str(error)))
+            return False
+        self.kernel.send(self.setup)
+
+        self.asked = set(range(self.job.world_size))
+        status: Status = "failed"
+        standings: tuple[Standing, ...] = ()
+        try:
+            for host in self._used_hosts():
+                host.begin(self.job)
+            self._start(self.setup)
+            status = self._all_ready()
+            if status != "done":
+                standings = self._ask_standings()
+        finally:
+            if status != "done":
+                self._end()
+        self.idle = True
+        self._tell(status, (), standings, ())
+        return status == "done"
+
+    def _all_ready(self) -> Status:
+        deadline_s = time.monotonic() + START_S
+        while self.asked - self.entered_s.keys():
+            self._listen(deadline_s - time.monotonic())
+            if self.stopped:
+                return "stopped"
+            if self.failures or self.silent:
+                self._settle()
+                return "failed"
+            if time.monotonic() >= deadline_s:
+                return "timeout"
+        return "done"
+
+    def use(self, order: Use) -> None:
+        """Have an order done. The kernel gets the Setup first and an Outcome last."""
+        self._begin(order)
+        self.kernel.send(self.setup)
+        if self.asked & self.ended.keys():
+            self._tell_of_the_gone()
+            return
+
+        self.idle = False
+        for host in self._used_hosts():
+            host.use(order)
+        status, waits = self._follow()
+        standings: tuple[Standing, ...] = ()
+        killed: tuple[int, ...] = ()
+        if status != "done":
+            standings = self._ask_standings()
+            killed = self._free()
+        for host in self._used_hosts():
+            host.bring_files()
+        self.idle = True
+        if status == "done":
+            status = self._returned_well()
+        self._tell(status, waits, standings, killed)
+
+    def _tell_of_the_gone(self) -> None:
+        """Ranks that the order is for had ended before. How, is known when their process has been waited for."""
+        until_s = time.monotonic() + EXIT_S
+        while any(failure.kind == "exit" and failure.code is None for failure in self.ended.values()):
+            if not self._heard_before(until_s):
+                break
+        gone = tuple(self.ended[rank] for rank in sorted(self.asked & self.ended.keys()))
+        self.kernel.send(Outcome(status="failed", failures=gone))
+
+    def close(self) -> None:
+        """End every rank, with its children."""
+        self._end()
+
+    def _begin(self, order: Use) -> None:
+        self.job, self.asked, self.stopped = order.job, set(order.ranks), False
+        for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked):
+            kept.clear()
+        for ranks in (self.freed, self.held):
+            ranks.clear()
+
+    def _tell(
+        self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...], killed: tuple[int, ...]
+    ) -> None:
+        self.kernel.send(
+            replace(self._outcome(status, waits, standings), freed=tuple(sorted(self.freed)), killed=killed)
+        )
+
+    def _awaited(self) -> set[int]:
+        return self.asked
+
+    def _live(self) -> set[int]:
+        return (super()._live() & self.asked) - self.freed
+
+    def _free(self) -> tuple[int, ...]:
+        """Free the ranks that are still at work. Those that have not come after `FREED_S`, or a second stop, are killed."""
+        self.stopped, self.freeing = False, True
+        for rank in self._live():
+            self.host_of(rank).tell(rank, "free")
+        until_s = time.monotonic() + FREED_S
+        while self._live() and not self.stopped and self._heard_before(until_s):
+            pass
+        self.freeing = False
+
+        killed = tuple(sorted(self._live()))
+        for rank in killed:
+            self.host_of(rank).kill(rank)
+            self._note_end(silent_failure(rank, Silence(time.monotonic()), -signal.SIGKILL))
+        return killed
+
+    def listened_to(self) -> dict[Any, Callable[[], None]]:
+        """Between two orders: what to wait for, and for each what to do when it is ready."""
+        found = {}
+        for host in self._used_hosts():
+            found.update({item: lambda host=host, item=item: self.hear(host.hear(item)) for item in host.watched()})
+        return found
+
+    def hear(self, all_news: Iterable[RankNews]) -> None:
+        """Take in what came of the ranks between two orders."""
+        for news in all_news:
+            self._take(news)
+
+    def _take(self, news: RankNews) -> None:
+        rank = news.rank
+        if news.kind == "silent":
+            self._note_end(silent_failure(rank, news.content, None))
+        elif news.kind == "exited" and rank in self.ended and self.ended[rank].kind != "lost":
+            self._note_end(silent_failure(rank, Silence(self.ended[rank].at_s, self.ended[rank].frames), news.content))
+
+        if self.freeing and news.kind in ("result", "failure"):
+            self.freed.add(rank)
+        elif not self.idle or news.kind in ("silent", "exited"):  # what else comes then is of an order that is over
+            super()._take(news)
+
+    def _note_end(self, failure: Failure) -> None:
+        self.ended[failure.rank] = failure
+        self.connected.discard(failure.rank)
+
+
+@dataclass(eq=False)
+class OpenWorlds:
+    """The worlds that a process has open, by name."""
+
+    sessions: dict[str, OpenSession] = field(default_factory=dict)
+
+    def listened_to(self) -> dict[Any, Callable[[], None]]:
+        """Between two orders: what to wait for, and for each what to do when it is ready."""
+        found: dict[Any, Callable[[], None]] = {}
+        for session in self.sessions.values():
+            found.update(session.listened_to())
+        return found
+
+    def open(self, session: OpenSession) -> None:
+        """Open a world; the kernel gets a Setup first and an Outcome last."""
+        if session.open():
+            self.sessions[session.job.world] = session
+
+    def do(self, order: Use | Close, kernel: Any) -> None:
+        """Do an order of a world. The kernel gets an Outcome last, also where the world is not open."""
+        name = order.job.world if isinstance(order, Use) else order.world
+        session = self.sessions.get(name)
+        if isinstance(order, Close):
+            if session is not None:
+                self.sessions.pop(name).close()
+            kernel.send(Outcome(status="done"))
+        elif session is None:
+            kernel.send(Outcome(status="refused", reason="these ranks are not open any more"))
+        else:
+            session.use(order)
+
+    def hear(self, all_news: Iterable[RankNews]) -> None:
+        """Take in what came of ranks between two orders, where there is one world at most."""
+        for session in self.sessions.values():
+            session.hear(all_news)
+
+    def close(self) -> None:
+        """End every rank of every world."""
+        while self.sessions:
+            self.sessions.popitem()[1].close()

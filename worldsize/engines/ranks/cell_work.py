@@ -1,0 +1,144 @@
+"""What ranks that stay do: run a cell, take values, give the value of an expression.
+
+Each is an object that travels as a payload; `do(rank)` is called in the rank. Left out: what goes along with a cell from the
+notebook (`worldsize.ranks.definitions`).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import sys
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from worldsize.failures import Frame, is_package
+
+if TYPE_CHECKING:  # the notebook makes these objects, and has no use for torch
+    from worldsize.engines.ranks.open_rank import OpenRank
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function, a class or an import of the notebook: the names it binds, its text, and where that stands."""
+
+    names: tuple[str, ...]
+    text: str
+    file: str
+    line: int
+
+    def take_to(self, rank: OpenRank) -> None:
+        """Bind the names in the rank, but for a name that the rank's own cells have bound, and for what is known already."""
+        known = [rank.taken.get(name) for name in self.names]
+        if all(seen is not None and seen[0] == self.text for seen in known):
+            return
+        if any(self._own(rank, name) for name in self.names):
+            return
+
+        tree = ast.parse(self.text)
+        ast.increment_lineno(tree, self.line - 1)
+        exec(compile(tree, self.file, "exec"), rank.space)
+        for name in self.names:
+            rank.taken[name] = self.text, rank.space.get(name)
+
+    def _own(self, rank: OpenRank, name: str) -> bool:
+        """Whether the name belongs to the ranks: they had it, or bound it since it was taken from the notebook."""
+        if name not in rank.space:
+            return False
+        return name not in rank.taken or rank.space[name] is not rank.taken[name][1]
+
+
+@dataclass(frozen=True)
+class RunCell:
+    """Run a cell's `text`, and show the value of its last expression. `in_notebook` are names of the notebook's data that it
+    uses, which do not go along."""
+
+    text: str
+    file: str
+    definitions: tuple[Definition, ...] = ()
+    in_notebook: frozenset[str] = frozenset()
+    answers: bool = False  # whether somebody can answer a debugger
+
+    def do(self, rank: OpenRank) -> None:
+        rank.last_error = None  # it keeps what its frames have
+        sys.breakpointhook = functools.partial(_stop, rank, self.answers)
+        try:
+            for definition in self.definitions:
+                definition.take_to(rank)
+            self._run(rank)
+        except NameError as error:
+            name = error.name or ""
+            if name in self.in_notebook:
+                error.add_note(f"`{name}` is in the notebook, and data does not go along: world.push({name}={name})")
+            raise
+        finally:
+            rank.output.show_figures()
+
+    def _run(self, rank: OpenRank) -> None:
+        # a traceback shows its lines, of a text too that is no cell of a notebook
+        linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
+        body, last = _parts(self.text, self.file)
+        exec(body, rank.space)
+        if last is not None:
+            value = eval(last, rank.space)
+            if value is not None:
+                rank.space["_"] = value
+                rank.output.show(value)
+
+
+def _parts(text: str, file: str) -> tuple[CodeType, CodeType | None]:
+    """The code of a cell: its statements, and its last expression where a notebook would show that."""
+    tree = ast.parse(text, file)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
+        last = compile(ast.Expression(tree.body.pop().value), file, "eval")
+    return compile(tree, file, "exec"), last
+
+
+@dataclass(frozen=True)
+class Push:
+    """Bind these values in the ranks."""
+
+    values: dict[str, Any]
+
+    def do(self, rank: OpenRank) -> None:
+        rank.space.update(self.values)
+
+
+@dataclass(frozen=True)
+class Value:
+    """Give the value of an expression."""
+
+    expression: str
+
+    def do(self, rank: OpenRank) -> Any:
+        return eval(compile(self.expression, "<expression>", "eval"), rank.space)
+
+
+def _stop(rank: OpenRank, answers: bool, *_: Any, **__: Any) -> None:
+    """What `breakpoint()` does on a rank."""
+    if not answers:
+        raise RuntimeError(NOBODY.format("breakpoint()"))
+    rank.debugger().stop_at(sys._getframe(1))
+
+
+NOBODY = (
+    "{} opens a debugger, and nobody can answer it here: expected a notebook in which somebody types, got a run without one. "
+    "Open the notebook in Jupyter, or print what you want to see."
+)
+
+
+@dataclass(frozen=True)
+class LookBack:
+    """Open the debugger where the last cell raised, on a rank whose last cell did."""
+
+    def do(self, rank: OpenRank) -> None:
+        error = rank.last_error
+        if error is None or error.__traceback__ is None:
+            raise ValueError(f"rank {rank.rank} raised nothing in its last cell")
+        traceback = error.__traceback__
+        while traceback.tb_next is not None and is_package(Frame(traceback.tb_frame.f_code.co_filename, 0, "")):
+            traceback = traceback.tb_next
+        rank.debugger().look_at(traceback)

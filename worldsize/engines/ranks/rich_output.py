@@ -1,0 +1,113 @@
+"""What a rank that stays shows beside text: pictures and tables, as MIME bundles with their place in its log.
+
+A line of JSON each in a file of the run, so that the notebook can show them between the lines that were printed before and
+after. A value with no such face is printed as text, and so is one whose face is too large. Left out: drawing them
+(`ranks/cell_view.py`), and the scripts that a bundle may bring: what needs a script shows its picture or its text.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 2_000_000  # of one bundle
+TYPES = ("text/html", "text/markdown", "text/latex", "image/svg+xml", "image/png", "image/jpeg")
+_METHODS = {
+    "text/html": "_repr_html_", "text/markdown": "_repr_markdown_", "text/latex": "_repr_latex_",
+    "image/svg+xml": "_repr_svg_", "image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_",
+}  # fmt: skip
+
+
+class RichOutput:
+    """The bundles of one order. `log` is the file to which the rank prints, `path` the bundles' own."""
+
+    def __init__(self, log: Path, path: Path) -> None:
+        self._log, self._path = log, path
+
+    def show(self, value: Any) -> None:
+        """Show a value as a notebook does: its bundle where it has one, else its text."""
+        found = bundle(value)
+        if found and sum(map(len, found.values())) <= MOST_BYTES:
+            self._write(found)
+        else:
+            print(_text(value))
+            if found:
+                print(f"(its picture or table is larger than {MOST_BYTES / 1e6:g} MB and stays here)")
+
+    def show_figures(self) -> None:
+        """Show the figures that pyplot has open, and close them: a cell's figures show at its end, each once."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is None:
+            return
+        for number in pyplot.get_fignums():
+            self.show(pyplot.figure(number))
+        pyplot.close("all")
+
+    def _write(self, found: dict[str, str]) -> None:
+        sys.stdout.flush()
+        row = {"at": self._log.stat().st_size, "data": found}
+        with open(self._path, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def bundle(value: Any) -> dict[str, str]:
+    """The faces of a value by MIME type, pictures in base64; {} where it has none but its text."""
+    found: dict[str, str] = {}
+    if isinstance(value, type):
+        return found
+    if _is_figure(value):
+        image = io.BytesIO()
+        value.savefig(image, format="png", bbox_inches="tight")
+        found["image/png"] = base64.b64encode(image.getvalue()).decode()
+        if sys.modules.get("matplotlib.pyplot"):
+            sys.modules["matplotlib.pyplot"].close(value)
+    else:
+        _ask_bundle(value, found)
+        for kind, method in _METHODS.items():
+            if kind not in found:
+                _ask(value, kind, getattr(value, method, None), found)
+    if found:
+        found["text/plain"] = _text(value)
+    return found
+
+
+def _is_figure(value: Any) -> bool:
+    return type(value).__module__.startswith("matplotlib.") and hasattr(value, "savefig")
+
+
+def _ask_bundle(value: Any, found: dict[str, str]) -> None:
+    method = getattr(value, "_repr_mimebundle_", None)
+    if not callable(method):
+        return
+    with suppress(Exception):  # as in a notebook, a face that cannot be made is left out
+        made = method(include=None, exclude=None)
+        faces = made[0] if isinstance(made, tuple) else made
+        for kind in TYPES:
+            if kind in faces:
+                found[kind] = _as_text(faces[kind])
+
+
+def _ask(value: Any, kind: str, method: Callable | None, found: dict[str, str]) -> None:
+    if not callable(method):
+        return
+    with suppress(Exception):
+        face = method()
+        if face is not None:
+            found[kind] = _as_text(face[0] if isinstance(face, tuple) else face)
+
+
+def _as_text(face: str | bytes) -> str:
+    return base64.b64encode(face).decode() if isinstance(face, bytes) else str(face)
+
+
+def _text(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__}: its text could not be made: {type(error).__name__}: {error}>"

@@ -1,0 +1,116 @@
+"""What a rank says of the tensors in a value: name, shape, dtype, device, norm, and a digest of every byte.
+
+A value is a tensor, a module, an optimizer, or lists and dicts of them. Of a sharded tensor (`DTensor`) it is this rank's part.
+Left out: comparing ranks (`ranks/tensor_table.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the notebook makes these objects, and has no use for torch
+    import torch
+
+    from worldsize.engines.ranks.open_rank import OpenRank
+
+MOST_ROWS = 2_000
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """One tensor on one rank. `norm` is the Euclidean norm of its elements, `digest` of its bytes; `sharding` says how a
+    tensor is divided of which this is a part."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    norm: float
+    digest: bytes
+    sharding: str = ""
+
+
+@dataclass(frozen=True)
+class TensorRows:
+    """Give the rows of the tensors in an expression's value, and how many there are beyond `MOST_ROWS`."""
+
+    expression: str
+
+    def do(self, rank: OpenRank) -> tuple[list[tuple], int]:
+        found = list(tensors_in(_value(self.expression, rank), ""))
+        if not found:
+            kind = type(_value(self.expression, rank)).__name__
+            raise ValueError(f"{self.expression}: expected tensors, or something that has some, got {kind}")
+        rows = [_row(name or self.expression, tensor) for name, tensor in found[:MOST_ROWS]]
+        return [astuple(row) for row in rows], len(found) - MOST_ROWS  # plain values, which travel from any host
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """Give one tensor of an expression's value, by the name that its row has."""
+
+    expression: str
+    name: str
+
+    def do(self, rank: OpenRank) -> torch.Tensor:
+        for name, tensor in tensors_in(_value(self.expression, rank), ""):
+            if (name or self.expression) == self.name:
+                return _local(tensor).cpu()
+        raise ValueError(f"{self.expression}: this rank has no tensor {self.name}")
+
+
+def _value(expression: str, rank: OpenRank) -> Any:
+    return eval(compile(expression, "<expression>", "eval"), rank.space)
+
+
+def tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in a value with their names, which are those of its attributes, keys and places."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, torch.nn.Module):
+        yield from tensors_in(value.state_dict(), name)
+    elif isinstance(value, torch.optim.Optimizer):
+        yield from tensors_in(value.state_dict()["state"], name)
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from tensors_in(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, (list, tuple)):
+        for place, part in enumerate(value):
+            yield from tensors_in(part, f"{name}.{place}" if name else str(place))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    from torch.distributed.tensor import DTensor
+
+    own = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return own.detach()
+
+
+def _row(name: str, tensor: torch.Tensor) -> TensorRow:
+    from torch.distributed.tensor import DTensor
+
+    own = _local(tensor)
+    sharding = ""
+    if isinstance(tensor, DTensor):
+        sharding = f"of {tuple(tensor.shape)}, {', '.join(map(str, tensor.placements))}"
+    dtype = str(own.dtype).removeprefix("torch.")
+    return TensorRow(name, tuple(own.shape), dtype, str(own.device), _norm(own), _digest(own), sharding)
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    import torch
+
+    wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+    return torch.linalg.vector_norm(wide).item()
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    import torch
+
+    plain = tensor.cpu().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+    return hashlib.blake2b(plain.numpy().tobytes(), digest_size=16).digest()

@@ -1,0 +1,72 @@
+"""Who shows a cell on ranks: as text when it has ended, or in a notebook while it runs, too.
+
+Left out: how it looks (`cell_view.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from worldsize.launch.run import Observer, Run
+from worldsize.live.text import last_words, say
+from worldsize.ranks import cell_output, cell_view
+
+OPEN_AFTER_S = 0.3  # a cell that ends before shows its result alone
+AGAIN_S = 0.1
+LIVE_CHARS = 20_000
+
+
+class CellText(Observer):
+    """Prints what the ranks of a cell put out, when it has ended."""
+
+    ranks: tuple[int, ...] = ()  # that run the cell which is executed next
+
+    def ended(self, run: Run) -> None:
+        groups = cell_output.groups(run, self.ranks)
+        print(cell_view.text_of(groups, self.ranks, cell_output.caption(run, self.ranks)))
+        say(last_words(run))
+
+    def show(self, run: Run) -> None: ...
+
+
+class CellView(CellText):
+    """Shows what the ranks of a cell put out, in a notebook: while it runs, and with tabs when it has ended."""
+
+    def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
+        self._heard = heard  # called while a run is followed: the cell needs no other sign of life
+        self._handle = None
+        self._texts: dict[int, str] = {}
+        self._began_s = self._shown_s = 0.0
+
+    def started(self, run: Run) -> None:
+        self._handle = None
+        self._texts = {}
+        self._began_s = self._shown_s = time.monotonic()
+
+    def printed(self, run: Run, rank: int, text: str) -> None:
+        self._texts[rank] = (self._texts.get(rank, "") + text)[-LIVE_CHARS:]
+
+    def ticked(self, run: Run) -> None:
+        now_s = time.monotonic()
+        if now_s - self._began_s < OPEN_AFTER_S or now_s - self._shown_s < AGAIN_S:
+            return
+        self._shown_s = now_s
+        text = "\n".join(f"[rank {rank}] {text}" for rank, text in sorted(self._texts.items()))
+        self._put({"text/html": cell_view.live_html(self._texts, now_s - self._began_s), "text/plain": text})
+
+    def ended(self, run: Run) -> None:
+        groups = cell_output.groups(run, self.ranks)
+        caption = cell_output.caption(run, self.ranks)
+        text = cell_view.text_of(groups, self.ranks, caption)
+        self._put({"text/html": cell_view.html_of(groups, self.ranks, caption), "text/plain": text})
+        self._handle = None
+        say(last_words(run))
+
+    def _put(self, bundle: dict[str, str]) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)

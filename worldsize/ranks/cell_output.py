@@ -1,0 +1,142 @@
+"""What the ranks of one cell printed and showed, as data: by rank, in order, and grouped where ranks say the same.
+
+Read from the files of a run. Left out: how it looks (`cell_view.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from worldsize import failures, units
+from worldsize.engines.ranks.rich_output import TYPES
+from worldsize.launch.run import Run
+
+MOST_CHARS = 20_000  # of a rank's text that is shown: the log has all of it
+_PICTURES = ("image/png", "image/jpeg")  # what is shown of somebody else's host, beside text: no markup
+MOST_RICH_BYTES = 8_000_000  # of all that one cell shows beside text
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text, or a bundle by MIME type: one of them is empty."""
+
+    text: str = ""
+    bundle: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that put out the same."""
+
+    ranks: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+    def name(self, of: Sequence[int]) -> str:
+        """ "all 4 ranks", "ranks 0, 2", or "rank 3", among the ranks `of` that ran the cell."""
+        if len(self.ranks) == len(of) and len(of) > 1:
+            return f"all {len(of)} ranks" if len(of) > 2 else f"ranks {of[0]} and {of[1]}"
+        return failures.names(list(self.ranks))
+
+
+def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
+    """What `ranks` put out in this run, those together that put out the same; the first rank's group first.
+
+    A rank that put out nothing is in no group.
+    """
+    room = [MOST_RICH_BYTES]
+    found: dict[tuple[Piece, ...], list[int]] = {}
+    for rank in ranks:
+        pieces = pieces_of(run, rank)
+        if pieces:
+            found.setdefault(pieces, []).append(rank)
+    made = [Group(tuple(members), _within(pieces, room)) for pieces, members in found.items()]
+    return sorted(made, key=lambda group: group.ranks)
+
+
+def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
+    """What a rank printed and showed, in order."""
+    data = _read(run.log_path(rank))
+    pieces: list[Piece] = []
+    begun = 0
+    kinds = _PICTURES if run.plain_results else TYPES
+    for at, bundle in _bundles(run.files.shown(rank), kinds):
+        _add_text(pieces, data[begun:at])
+        pieces.append(Piece(bundle=bundle))
+        begun = max(begun, at)
+    _add_text(pieces, data[begun:])
+    return tuple(pieces)
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _bundles(path: Path, kinds: Sequence[str]) -> list[tuple[int, tuple[tuple[str, str], ...]]]:
+    """The bundles of a rank with their place, as far as they are of these kinds; a line that is none is left out."""
+    found = []
+    for line in _read(path).splitlines():
+        try:
+            row = json.loads(line)
+            bundle = tuple((kind, str(row["data"][kind])) for kind in (*kinds, "text/plain") if kind in row["data"])
+            found.append((int(row["at"]), bundle))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def _add_text(pieces: list[Piece], data: bytes) -> None:
+    text = as_seen(data.decode(errors="replace"))
+    if len(text) > MOST_CHARS:
+        left_out = len(text) - MOST_CHARS
+        half = MOST_CHARS // 2
+        text = f"{text[:half]}\n… {left_out:,} characters left out: last_run().log(rank) has all …\n{text[-half:]}"
+    if text.strip():
+        pieces.append(Piece(text=text))
+
+
+def as_seen(text: str) -> str:
+    """Text as a terminal shows it, where a carriage return writes over the line: a progress bar is its last state."""
+    if "\r" not in text:
+        return text
+    return "\n".join(_last_state(line) for line in text.split("\n"))
+
+
+def _last_state(line: str) -> str:
+    states = [state for state in line.split("\r") if state]
+    return states[-1] if states else ""
+
+
+def _within(pieces: tuple[Piece, ...], room: list[int]) -> tuple[Piece, ...]:
+    """The pieces, with bundles as their text where there is no more room for them."""
+    kept = []
+    for piece in pieces:
+        size = sum(len(face) for _, face in piece.bundle)
+        if size <= room[0]:
+            room[0] -= size
+            kept.append(piece)
+        else:
+            plain = dict(piece.bundle).get("text/plain", "")
+            kept.append(
+                Piece(
+                    text=f"{plain}\n(not shown: the cell's pictures and tables take more than {units.size(MOST_RICH_BYTES)})"
+                )
+            )
+    return tuple(kept)
+
+
+def caption(run: Run, ranks: Sequence[int]) -> str:
+    """Under a cell: "4 ranks · 12 messages, 48 kB · 3.1 ms"."""
+    words = [units.count(len(ranks), "rank") if len(ranks) > 1 else f"rank {ranks[0]}"]
+    messages = run.trace.transfers
+    if messages:
+        words.append(f"{units.count(len(messages), 'message')}, {units.size(sum(m.size_bytes for m in messages))}")
+    calls = [each for each in run.trace.collectives if each.rank == ranks[0]]
+    if calls:
+        words.append(units.count(len(calls), "collective"))
+    words.append(units.seconds(run.wall_s))
+    if run.state != "done":
+        words.append(run.state)
+    return " · ".join(words)

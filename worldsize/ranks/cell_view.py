@@ -1,0 +1,118 @@
+"""How the output of a cell on ranks looks: as text, and as HTML with a tab for each group of ranks that put out the same.
+
+Tabs are radio buttons and a style sheet: they need no kernel and no script, and go by keyboard. While a cell runs, its last
+lines by rank stand there. Left out: what was put out (`cell_output.py`), and when it is shown (`cell_observers.py`).
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+
+from worldsize.ranks.cell_output import Group, Piece, as_seen
+
+MOST_TABS = 32
+LIVE_LINES = 12
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_numbers = itertools.count(1)
+_QUIET = "color:inherit;opacity:.75;font-size:90%"
+_OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys choose a tab: JupyterLab would choose a cell
+_GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26em,100%),1fr));gap:4px 16px"
+_CUT = "margin:0;white-space:pre;overflow:hidden;text-overflow:ellipsis"
+
+
+def text_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
+    """The output as text: each group's lines under its name, where there is more than one line or group."""
+    rows: list[str] = []
+    for group in groups:
+        lines = [line for piece in group.pieces for line in _lines(piece)]
+        name = group.name(of)
+        if len(lines) == 1:
+            rows.append(f"[{name}] {lines[0]}")
+        else:
+            rows += [f"[{name}]", *lines]
+    return "\n".join([*rows, caption])
+
+
+def _lines(piece: Piece) -> list[str]:
+    text = piece.text or dict(piece.bundle).get("text/plain", "")
+    return _ANSI.sub("", text).removesuffix("\n").split("\n")
+
+
+def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
+    """The output as HTML: tabs where ranks put out different things, else their one output under their name."""
+    foot = f'<div style="{_QUIET}">{html.escape(caption)}</div>'
+    if not groups:
+        return foot
+    if len(groups) == 1:
+        return f'<div style="{_QUIET}">{html.escape(groups[0].name(of))}</div>{_content(groups[0])}{foot}'
+    return _tabs(groups[:MOST_TABS], of) + _left_out(groups[MOST_TABS:]) + foot
+
+
+def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
+    name = f"ws-cell-{secrets.token_hex(4)}-{next(_numbers)}"
+    buttons, panels, rules = [], [], []
+    for place, group in enumerate(groups):
+        own = f"{name}-{place}"
+        checked = " checked" if place == 0 else ""
+        buttons.append(
+            f'<input type="radio" name="{name}" id="{own}" {_OWN_KEYS}{checked}>'
+            f'<label for="{own}">{html.escape(group.name(of))}</label>'
+        )
+        panels.append(
+            f'<div class="panel p{place}" role="group" aria-label="{html.escape(group.name(of))}">{_content(group)}</div>'
+        )
+        rules.append(f"#{name} > #{own}:checked ~ .p{place}{{display:block}}")
+    style = (
+        f"#{name} > input{{position:absolute;opacity:0}}"
+        f"#{name} > label{{display:inline-block;padding:2px 9px;margin:0 4px 4px 0;border:1px solid currentColor;"
+        f"border-radius:3px;cursor:pointer;opacity:.75}}"
+        f"#{name} > input:checked + label{{opacity:1;font-weight:bold;border-width:2px;padding:1px 8px}}"
+        f"#{name} > input:focus-visible + label{{outline:3px solid currentColor;outline-offset:1px}}"
+        f"#{name} > .panel{{display:none}}" + "".join(rules)
+    )
+    return (
+        f'<style>{style}</style><div id="{name}" role="group" aria-label="output by rank" style="position:relative">'
+        f"{''.join(buttons)}{''.join(panels)}</div>"
+    )
+
+
+def _left_out(groups: Sequence[Group]) -> str:
+    if not groups:
+        return ""
+    return f"<p>… and {len(groups)} more outputs: last_run().log(rank) has a rank's text</p>"
+
+
+def _content(group: Group) -> str:
+    return "".join(_face(piece) for piece in group.pieces)
+
+
+def _face(piece: Piece) -> str:
+    """A piece as HTML: its best face that needs no script."""
+    faces = dict(piece.bundle)
+    if "text/html" in faces:
+        return f"<div>{faces['text/html']}</div>"
+    if "image/svg+xml" in faces:
+        return f"<div>{faces['image/svg+xml']}</div>"
+    for kind in ("image/png", "image/jpeg"):
+        if kind in faces:
+            alt = html.escape(faces.get("text/plain", "a picture")[:200], quote=True)
+            return f'<img alt="{alt}" src="data:{kind};base64,{html.escape(faces[kind], quote=True)}">'
+    text = piece.text or faces.get("text/markdown") or faces.get("text/latex") or faces.get("text/plain", "")
+    return f'<pre style="margin:0">{html.escape(_ANSI.sub("", text))}</pre>'
+
+
+def live_html(texts: Mapping[int, str], ran_s: float) -> str:
+    """A cell that runs: the last lines of each rank that has said something, and for how long it has run."""
+    most = max(2, LIVE_LINES * 4 // (len(texts) + 3))
+    boxes = []
+    for rank, text in sorted(texts.items()):
+        lines = as_seen(_ANSI.sub("", text)).removesuffix("\n").split("\n")[-most:]
+        shown = html.escape("\n".join(lines + [""] * (most - len(lines))))  # as high from the first line on
+        boxes.append(
+            f'<div style="min-width:0"><div style="{_QUIET}">rank {rank}</div><pre style="{_CUT}">{shown}</pre></div>'
+        )
+    return f'<div style="{_GRID}">{"".join(boxes)}</div><div style="{_QUIET}">at work for {ran_s:.0f} s</div>'

@@ -1,0 +1,48 @@
+"""Who answers the debuggers of ranks: whoever sits at the notebook, one rank at a time.
+
+`rank 2` at a prompt goes to another rank that waits at one. Left out: the debugger (`engines/ranks/rank_debugger.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from worldsize import failures
+from worldsize.engines.job import Prompt, Typed
+
+_SWITCH = re.compile(r"\s*rank\s+(\d+)\s*")
+
+
+class DebuggerPrompts:
+    """Asks for a command by `ask_user`, which shows a prompt and returns what was typed."""
+
+    def __init__(self, ask_user: Callable[[str], str] = input, say: Callable[[str], None] = print) -> None:
+        self._ask_user, self._say = ask_user, say
+        self._rank = 0
+
+    def ask(self, prompts: Mapping[int, Prompt]) -> Typed:
+        """A command for one of the ranks that wait for one."""
+        if self._rank not in prompts:
+            self._go_to(min(prompts), prompts)
+        elif prompts[self._rank].text:
+            self._say(prompts[self._rank].text)
+        while True:
+            typed = self._ask_user(f"[rank {self._rank}] {prompts[self._rank].prompt}")
+            switch = _SWITCH.fullmatch(typed)
+            if switch is None:
+                return Typed(self._rank, typed)
+            self._go_to(int(switch[1]), prompts)
+
+    def _go_to(self, rank: int, prompts: Mapping[int, Prompt]) -> None:
+        if rank not in prompts:
+            are = "is" if len(prompts) == 1 else "are"
+            self._say(f"rank {rank} is at no prompt; {failures.names(sorted(prompts))} {are}")
+            return
+        self._rank = rank
+        if len(prompts) > 1:
+            others = [other for other in sorted(prompts) if other != rank]
+            wait = "waits" if len(others) == 1 else "wait"
+            self._say(f"{failures.names(others)} {wait} at a prompt too: `rank {others[0]}` goes there")
+        if prompts[rank].text:
+            self._say(prompts[rank].text)

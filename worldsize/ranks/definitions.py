@@ -1,0 +1,177 @@
+"""What goes along from a notebook to its ranks with a cell: the functions, classes and imports that the cell names.
+
+They go as text and are run in the ranks, where they find the ranks' own data. Functions and classes are taken from the
+newest cell that defines them, and so is what they name in turn. Data does not go along: it is pushed. Left out: what a rank
+makes of them (`engines/ranks/cell_work.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from worldsize.engines.ranks.cell_work import Definition
+
+_TENSORFLOW = ("tensorflow", "keras", "tf_keras")
+_FRONT = "worldsize.notebook"  # it starts processes: a rank imports what it needs from where that is defined
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that ran in the notebook: its text and the file name under which Python knows it."""
+
+    text: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Along:
+    """What goes along with a cell, in the notebook's order, and the names of data that it uses and that does not."""
+
+    definitions: tuple[Definition, ...] = ()
+    in_notebook: frozenset[str] = frozenset()
+
+
+def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
+    """What the cell `text` needs of a notebook with the namespace `space`, in which `cells` ran, the newest last.
+
+    Raises ValueError where that is TensorFlow. A text that is no Python needs nothing: the ranks will say what is wrong.
+    """
+    needed = names_used(text)
+    _refuse_tensorflow(imported_in(text))
+    known = _definitions(tuple(cells))
+    found: dict[str, tuple[int, Definition]] = {}
+    data: set[str] = set()
+    todo = sorted(needed)
+    seen = set(todo)
+    while todo:
+        name = todo.pop()
+        row = _definition_of(name, space, known)
+        if row is None:
+            if name in space and not hasattr(builtins, name):
+                data.add(name)
+            continue
+        found[name] = row
+        more = names_used(row[1].text) - seen
+        seen |= more
+        todo += sorted(more)
+
+    rows = sorted(found.values(), key=lambda row: row[0])
+    unique = list(dict.fromkeys(definition for _, definition in rows))
+    return Along(tuple(unique), frozenset(data & needed | data))
+
+
+def _definition_of(
+    name: str, space: Mapping[str, Any], known: Mapping[str, tuple[int, Definition]]
+) -> tuple[int, Definition] | None:
+    if name not in space:
+        return None
+    value = space[name]
+    if isinstance(value, ModuleType):
+        _refuse_tensorflow({value.__name__})
+        return -1, _import(
+            f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}", name
+        )
+
+    home = getattr(value, "__module__", None)
+    if (inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value)) and home not in (
+        None,
+        "__main__",
+    ):
+        own_name = getattr(value, "__qualname__", "")
+        if own_name.isidentifier() and getattr(sys.modules.get(home), own_name, None) is value:
+            _refuse_tensorflow({home})
+            return -1, _import(f"from {home} import {own_name} as {name}", name)
+    row = known.get(name)
+    if row is not None and _FRONT not in row[1].text:
+        _refuse_tensorflow(imported_in(row[1].text))
+        return row
+    return None
+
+
+def _import(text: str, name: str) -> Definition:
+    return Definition((name,), text, "<import>", 1)
+
+
+@functools.lru_cache(maxsize=4)
+def _definitions(cells: tuple[Cell, ...]) -> dict[str, tuple[int, Definition]]:
+    """By name, the place and the newest definition that the notebook's cells have of it at their top level."""
+    found: dict[str, tuple[int, Definition]] = {}
+    place = 0
+    for cell in cells:
+        for definition in _of_cell(cell):
+            place += 1
+            found.update(dict.fromkeys(definition.names, (place, definition)))
+    return found
+
+
+@functools.lru_cache(maxsize=500)
+def _of_cell(cell: Cell) -> tuple[Definition, ...]:
+    try:
+        tree = ast.parse(cell.text)
+    except (SyntaxError, ValueError):
+        return ()
+
+    lines = cell.text.splitlines(keepends=True)
+    rows: list[Definition] = []
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            text = "".join(lines[first - 1 : node.end_lineno])
+            rows.append(Definition((node.name,), text, cell.file, first))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                rows.append(Definition((bound,), _statement(node, alias), cell.file, node.lineno))
+    return tuple(rows)
+
+
+def _statement(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
+    what = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
+    return (
+        f"import {what}"
+        if isinstance(node, ast.Import)
+        else f"from {'.' * node.level}{node.module or ''} import {what}"
+    )
+
+
+@functools.lru_cache(maxsize=500)
+def names_used(text: str) -> frozenset[str]:
+    """The names that a text reads, in functions and classes too; none where it is no Python."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return frozenset(node.id for node in nodes if isinstance(node.ctx, (ast.Load, ast.Del)))
+
+
+def imported_in(text: str) -> frozenset[str]:
+    """The modules that a text imports, anywhere."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return frozenset(found)
+
+
+def _refuse_tensorflow(modules: frozenset[str] | set[str]) -> None:
+    for module in sorted(modules):
+        if module.partition(".")[0] in _TENSORFLOW or module.startswith("worldsize.tf"):
+            raise ValueError(
+                f"ranks that stay are torch's: expected a cell without TensorFlow, got one that needs {module}. Launch "
+                f"TensorFlow's tasks: from worldsize.tf import Cluster, launch"
+            )

@@ -1,0 +1,191 @@
+"""`%%ranks` and `%%rank` in a notebook: the cell runs on ranks that stay, which open at its first use.
+
+    %%ranks 4 --link "20 MB/s, 100 us" --timeout 60
+    %%rank 2
+
+Left out: opening and running (`open_world.py`), and what goes along (`definitions.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from worldsize.errors import RankFailed
+from worldsize.links import Link
+from worldsize.ranks import definitions
+from worldsize.ranks.cell_observers import CellText
+from worldsize.ranks.debugger_prompts import DebuggerPrompts
+from worldsize.ranks.definitions import Cell
+from worldsize.ranks.open_world import CELLS, OpenRanks, open_ranks, opened_last
+
+USAGE = '%%ranks [how many] [--link "20 MB/s, 100 us"] [--timeout 60], or %%rank 2'
+_MAGIC = re.compile(r"\A\s*%%ranks?\b")
+
+
+@dataclass(frozen=True)
+class Words:
+    """What stands on a magic's line: numbers, and the options."""
+
+    numbers: tuple[int, ...] = ()
+    link: Link | None = None
+    timeout_s: float | None = None
+
+
+def read_words(magic: str, line: str) -> Words:
+    """Read a magic's line. Raises ValueError for one that is not as `USAGE` says."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise ValueError(f"%%{magic} {line}: {error}. Write {USAGE}.") from None
+
+    numbers: list[int] = []
+    link: Link | None = None
+    timeout_s: float | None = None
+    while words:
+        word = words.pop(0)
+        if word.isdigit():
+            numbers.append(int(word))
+        elif word in ("--link", "--timeout") and words:
+            value = words.pop(0)
+            if word == "--link":
+                link = _link(value)
+            else:
+                timeout_s = _seconds(magic, value)
+        else:
+            raise ValueError(f"%%{magic}: expected {USAGE}, got {word!r}")
+    return Words(tuple(numbers), link, timeout_s)
+
+
+def _link(text: str) -> Link:
+    return Link(*(part.strip() for part in text.split(",")))
+
+
+def _seconds(magic: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"%%{magic} --timeout: expected a number of seconds, got {text!r}") from None
+
+
+@contextmanager
+def _told_in_a_line() -> Iterator[None]:
+    """What is wrong with a magic's line or its cell is told without this package's own frames."""
+    from IPython.core.error import UsageError
+
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+class RanksMagics:
+    """The two magics of one shell, and the text observer that knows which ranks run the next cell."""
+
+    def __init__(self, shell: Any, observer: CellText) -> None:
+        self._shell = shell
+        self._observer = observer
+        self._usual_debug = shell.find_line_magic("debug")
+
+    def ranks(self, line: str, cell: str) -> None:
+        """Run the cell on every rank."""
+        with _told_in_a_line():
+            self._ranks(line, cell)
+
+    def rank(self, line: str, cell: str) -> None:
+        """Run the cell on some ranks alone."""
+        with _told_in_a_line():
+            self._rank(line, cell)
+
+    def _ranks(self, line: str, cell: str) -> None:
+        words = read_words("ranks", line)
+        if len(words.numbers) > 1:
+            raise ValueError(
+                f"%%ranks {line}: expected one number, how many ranks, got {len(words.numbers)}. Write {USAGE}."
+            )
+        world = self._world(words.numbers[0] if words.numbers else None)
+        self._run(world, cell, tuple(range(world.world_size)), words)
+
+    def _rank(self, line: str, cell: str) -> None:
+        words = read_words("rank", line)
+        if not words.numbers:
+            raise ValueError(f"%%rank {line}: expected the number of a rank. Write {USAGE}.")
+        self._run(self._world(None), cell, words.numbers, words)
+
+    def debug(self, line: str) -> Any:
+        """Open the debugger where the last cell on ranks raised, on the rank that failed first or on the one named; where the
+        last error was the notebook's own, do what IPython does."""
+        world = opened_last()
+        if world is None or not world.is_open or not isinstance(getattr(sys, "last_value", None), RankFailed):
+            return self._usual_debug(line)
+        with _told_in_a_line():
+            words = read_words("debug", line)
+            world.debug(words.numbers[0] if words.numbers else None)
+
+    def _world(self, world_size: int | None) -> OpenRanks:
+        """The ranks that are open; new ones where none are, or where so many are wanted that others have to make way."""
+        world = opened_last()
+        if world is not None and world.is_open and world_size in (None, world.world_size):
+            return world
+        if world is not None and not world.is_open and world_size in (None, world.world_size):
+            why = world.why_closed
+            if why and why != "they were closed":
+                print(
+                    f"the ranks were not open any more ({why}): these are new ones, and have nothing of what those had"
+                )
+        if world is not None and world.is_open:
+            print(f"{world.world_size} ranks were open and end now: these {world_size} are new ones")
+            world.close()
+        opened = open_ranks(world_size or (world.world_size if world is not None else 4))
+        print(opened.setup)
+        self._shell.user_ns["world"] = opened
+        return opened
+
+    def _run(self, world: OpenRanks, cell: str, ranks: tuple[int, ...], words: Words) -> None:
+        text = "\n" + cell  # the magic's own line counts
+        _refuse_magics(text)
+        along = definitions.along(text, self._shell.user_ns, self._cells())
+        file = self._shell.compile.cache(text, self._shell.execution_count)
+        self._observer.ranks = ranks
+        world.run(text, ranks, timeout_s=words.timeout_s, link=words.link, along=along, file=file)
+
+    def _cells(self) -> list[Cell]:
+        """The cells that ran in the notebook, the newest last; those of the ranks are theirs."""
+        raw = self._shell.history_manager.input_hist_raw
+        parsed = self._shell.history_manager.input_hist_parsed
+        found = []
+        for number, (text, code) in enumerate(zip(raw, parsed, strict=False)):
+            if text.strip() and not _MAGIC.match(text):
+                found.append(Cell(code, self._shell.compile.get_code_name(text, code, number)))
+        return found[:-1] if found and _MAGIC.match(raw[-1]) is None else found
+
+
+def _refuse_magics(text: str) -> None:
+    """Raise ValueError for a line that is another magic: ranks have no shell."""
+    try:
+        compile(text, "<cell>", "exec")
+    except SyntaxError:
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.lstrip().startswith(("%", "!")):
+                raise ValueError(
+                    f"line {number}: ranks have no shell, so expected Python, got {line.strip()!r}. Run it in a cell of the "
+                    f"notebook's own."
+                ) from None
+
+
+def register(shell: Any, observer: CellText, ask_user: Callable[[str], str] | None) -> None:
+    """Give a shell the magics, and let `observer` show every cell on ranks.
+
+    `ask_user` shows a prompt and returns what was typed; None where nobody can type.
+    """
+    magics = RanksMagics(shell, observer)
+    CELLS.observers = (observer,)
+    CELLS.ask = DebuggerPrompts(ask_user).ask if ask_user is not None else None
+    shell.register_magic_function(magics.ranks, "cell", "ranks")
+    shell.register_magic_function(magics.rank, "cell", "rank")
+    shell.register_magic_function(magics.debug, "line", "debug")

@@ -1,0 +1,160 @@
+"""`world.table("model")` and `world.differ("model")`: the tensors of a value on every rank side by side.
+
+Ranks that have the same bytes have the same letter. Left out: reading the tensors (`engines/ranks/tensor_rows.py`).
+"""
+
+from __future__ import annotations
+
+import html
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from worldsize import failures
+from worldsize.engines.ranks.tensor_rows import TensorRow
+from worldsize.units import number
+
+MOST_ROWS = 60
+MOST_RANKS = 16
+_FILLS = ("transparent", "rgba(213,94,0,.28)", "rgba(0,114,178,.28)", "rgba(0,158,115,.28)", "rgba(204,121,167,.28)")
+
+
+@dataclass(frozen=True)
+class TensorOnRanks:
+    """One tensor on all ranks: its row by rank, None for a rank that has no such tensor."""
+
+    name: str
+    by_rank: tuple[TensorRow | None, ...]
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """A letter by rank: those with the same shape, dtype and bytes have the same; "–" for a rank without the tensor."""
+        known: dict[tuple, str] = {}
+        found = []
+        for row in self.by_rank:
+            if row is None:
+                found.append("–")
+                continue
+            mark = (row.shape, row.dtype, row.digest)
+            found.append(known.setdefault(mark, _letter(len(known))))
+        return tuple(found)
+
+    @property
+    def same(self) -> bool:
+        return len(set(self.letters)) == 1
+
+    def words(self) -> tuple[str, str, str]:
+        """Shape, dtype and device, each with all that there are."""
+        rows = [row for row in self.by_rank if row is not None]
+        shapes = [f"{row.shape} {row.sharding}".rstrip() for row in rows]
+        return _all(shapes), _all([row.dtype for row in rows]), _all([row.device for row in rows])
+
+    def norms(self) -> tuple[str, ...]:
+        return tuple("–" if row is None else number(row.norm) for row in self.by_rank)
+
+
+def _letter(place: int) -> str:
+    letters = string.ascii_uppercase
+    return (
+        letters[place]
+        if place < len(letters)
+        else f"{letters[place // len(letters) - 1]}{letters[place % len(letters)]}"
+    )
+
+
+def _all(words: Sequence[str]) -> str:
+    return " | ".join(dict.fromkeys(words))
+
+
+def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
+    """The tensors of all ranks by name, in the order of the first rank that has each."""
+    names: dict[str, None] = {}
+    for rows in found.values():
+        names.update(dict.fromkeys(row.name for row in rows))
+    known = [{row.name: row for row in rows} for rows in found.values()]
+    return [TensorOnRanks(name, tuple(rows.get(name) for rows in known)) for name in names]
+
+
+@dataclass(frozen=True)
+class TensorTable:
+    """The tensors of `expression` on `ranks`. `same` is whether every tensor is the same on all of them.
+
+    `difference` is how far the first tensor that differs is apart at most, None where none does or where shapes differ.
+    `left_out` is how many tensors there are beyond those that were read.
+    """
+
+    expression: str
+    ranks: tuple[int, ...]
+    rows: tuple[TensorOnRanks, ...]
+    left_out: int = 0
+    difference: float | None = None
+    only_difference: bool = False
+
+    @property
+    def same(self) -> bool:
+        return all(row.same for row in self.rows)
+
+    @property
+    def first_difference(self) -> TensorOnRanks | None:
+        return next((row for row in self.rows if not row.same), None)
+
+    def sentence(self) -> str:
+        """What was found, in a sentence."""
+        beyond = f" ({self.left_out} more were not looked at)" if self.left_out > 0 else ""
+        count = f"{len(self.rows)} tensor{'s' * (len(self.rows) != 1)}"
+        row = self.first_difference
+        if row is None:
+            return f"{self.expression}: {count}, the same on {failures.names(list(self.ranks))}{beyond}"
+        many = sum(not row.same for row in self.rows)
+        words = f"{self.expression}: {many} of {count} differ{'s' * (many == 1)} between ranks{beyond}; the first is {row.name}"
+        if self.difference is not None:
+            words += f", by {number(self.difference)} at most"
+        elif len({each.shape for each in row.by_rank if each is not None}) > 1:
+            words += ", whose shapes differ"
+        return words
+
+    def _shown(self) -> list[TensorOnRanks]:
+        return [row for row in self.rows if not (self.only_difference and row.same)]
+
+    def __repr__(self) -> str:
+        lines = [self.sentence()]
+        heads = ["tensor", "shape", "dtype", "device", "same letter, same bytes", "norm by rank"]
+        rows = [heads]
+        for row in self._shown()[:MOST_ROWS]:
+            shape, dtype, device = row.words()
+            letters, norms = row.letters[:MOST_RANKS], row.norms()[:MOST_RANKS]
+            rows.append([row.name, shape, dtype, device, " ".join(letters), norms[0] if row.same else " ".join(norms)])
+        if len(rows) > 1:
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([*lines, *self._beyond()])
+
+    def _beyond(self) -> list[str]:
+        found = []
+        if len(self._shown()) > MOST_ROWS:
+            found.append(f"… and {len(self._shown()) - MOST_ROWS} more tensors")
+        if len(self.ranks) > MOST_RANKS:
+            found.append(f"… of {len(self.ranks)} ranks the first {MOST_RANKS} are shown")
+        return found
+
+    def _repr_html_(self) -> str:
+        ranks = self.ranks[:MOST_RANKS]
+        heads = ["tensor", "shape", "dtype", "device", *(f"rank {rank}" for rank in ranks)]
+        top = "".join(f'<th scope="col">{head}</th>' for head in heads)
+        body = "".join(_row_html(row, len(ranks)) for row in self._shown()[:MOST_ROWS])
+        table = f"<table><caption>{html.escape(self.sentence())}</caption>"
+        table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
+        return table + "".join(
+            f"<p>{line}</p>" for line in (*self._beyond(), "The same letter in a row: the same bytes." * bool(body))
+        )
+
+
+def _row_html(row: TensorOnRanks, ranks: int) -> str:
+    cells = [f'<th scope="row" style="text-align:left">{html.escape(row.name)}</th>']
+    cells += [f"<td>{html.escape(words)}</td>" for words in row.words()]
+    letters = row.letters
+    order = list(dict.fromkeys(letters))
+    for letter, norm in list(zip(letters, row.norms(), strict=True))[:ranks]:
+        fill = _FILLS[min(order.index(letter), len(_FILLS) - 1)]
+        cells.append(f'<td style="background-color:{fill}"><b>{letter}</b> {norm}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
