@@ -138,7 +138,7 @@ def test_an_error_in_a_function_shows_its_line_in_the_notebook(four):
     import linecache
 
     text = "\n\ndef fails():\n    raise KeyError('loss')\n"
-    file = "/tmp/ipykernel_1/fails.py"
+    file = "ipykernel_1/fails.py"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space: dict = {"__name__": "__main__"}
     exec(text, space)

@@ -211,7 +211,7 @@ def _keep_work(path: Path) -> None:
 
 
 def has_been_run(path: Path) -> bool:
-    """Whether somebody has run the notebook `path`; False of a file that is none, such as one with the marks of a merge."""
+    """Return whether somebody has run the notebook `path`; False for a file that is none, as one with marks of a merge."""
     try:
         cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
     except (ValueError, AttributeError):

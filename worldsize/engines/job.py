@@ -121,7 +121,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Use:
-    """What ranks that stay do next: the payload of `job`, on `ranks`.
+    """Order ranks that stay to do the payload of `job`, on `ranks`.
 
     `job` has a folder of its own for this run, and neither environment nor path: those are as they were opened with.
     `new_groups` says which of their groups they first make anew, since what they did last was cut short. A small payload
@@ -136,7 +136,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Close:
-    """Ranks that stay are to end."""
+    """Order ranks that stay to end."""
 
     world: str
 
@@ -183,7 +183,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A rank's debugger waits for a command: what it has said since its last one, and its prompt."""
+    """Ask for a command of a rank's debugger: what it has said since its last one, and its prompt."""
 
     rank: int
     text: str
@@ -192,7 +192,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Typed:
-    """What was typed at a rank's prompt."""
+    """Answer a rank's prompt with what was typed."""
 
     rank: int
     text: str

@@ -42,7 +42,7 @@ class Group:
 
 
 def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
-    """What `ranks` put out in this run, those together that put out the same; the first rank's group first.
+    """Return what `ranks` put out in this run, those together that put out the same; the first rank's group first.
 
     A rank that put out nothing is in no group.
     """
@@ -57,7 +57,7 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
 
 
 def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
-    """What a rank printed and showed, in order."""
+    """Return what a rank printed and showed, in order."""
     data = _read(run.log_path(rank))
     pieces: list[Piece] = []
     begun = 0
@@ -98,7 +98,7 @@ def _add_text(pieces: list[Piece], data: bytes) -> None:
 
 
 def as_seen(text: str) -> str:
-    """Text as a terminal shows it, where a carriage return writes over the line: a progress bar is its last state."""
+    """Return text as a terminal shows it, where a carriage return writes over the line: a progress bar is its last state."""
     if "\r" not in text:
         return text
     return "\n".join(_last_state(line) for line in text.split("\n"))
@@ -128,7 +128,7 @@ def _within(pieces: tuple[Piece, ...], room: list[int]) -> tuple[Piece, ...]:
 
 
 def caption(run: Run, ranks: Sequence[int]) -> str:
-    """Under a cell: "4 ranks · 12 messages, 48 kB · 3.1 ms"."""
+    """Return the line under a cell: "4 ranks · 12 messages, 48 kB · 3.1 ms"."""
     words = [units.count(len(ranks), "rank") if len(ranks) > 1 else f"rank {ranks[0]}"]
     messages = run.trace.transfers
     if messages:

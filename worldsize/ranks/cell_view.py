@@ -25,7 +25,7 @@ _CUT = "margin:0;white-space:pre;overflow:hidden;text-overflow:ellipsis"
 
 
 def text_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
-    """The output as text: each group's lines under its name, where there is more than one line or group."""
+    """Return the output as text: each group's lines under its name, where there is more than one line or group."""
     rows: list[str] = []
     for group in groups:
         lines = [line for piece in group.pieces for line in _lines(piece)]
@@ -43,7 +43,7 @@ def _lines(piece: Piece) -> list[str]:
 
 
 def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
-    """The output as HTML: tabs where ranks put out different things, else their one output under their name."""
+    """Return the output as HTML: tabs where ranks put out different things, else their one output under their name."""
     foot = f'<div style="{_QUIET}">{html.escape(caption)}</div>'
     if not groups:
         return foot

@@ -40,7 +40,7 @@ class Along:
 
 
 def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
-    """What the cell `text` needs of a notebook with the namespace `space`, in which `cells` ran, the newest last.
+    """Return what the cell `text` needs of a notebook with the namespace `space`, in which `cells` ran, the newest last.
 
     Raises ValueError where that is TensorFlow. A text that is no Python needs nothing: the ranks will say what is wrong.
     """
@@ -144,7 +144,7 @@ def _statement(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
 
 @functools.lru_cache(maxsize=500)
 def names_used(text: str) -> frozenset[str]:
-    """The names that a text reads, in functions and classes too; none where it is no Python."""
+    """Return the names that a text reads, in functions and classes too; none where it is no Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -154,7 +154,7 @@ def names_used(text: str) -> frozenset[str]:
 
 
 def imported_in(text: str) -> frozenset[str]:
-    """The modules that a text imports, anywhere."""
+    """Return the modules that a text imports, anywhere."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

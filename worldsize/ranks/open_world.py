@@ -129,7 +129,7 @@ class OpenRanks:
         self._do("push", Push(values), self._left(), _QUIET)
 
     def __getitem__(self, expression: str) -> list[Any]:
-        """What every rank has under a name, or as the value of an expression such as "model.weight.norm()": a list by rank.
+        """Return what every rank has under a name, or as the value of an expression such as "model.weight.norm()": a list by rank.
 
         None for a rank that has ended. Raises RankFailed where a rank has no such value.
         """
@@ -139,14 +139,14 @@ class OpenRanks:
         return self._do("world[…]", Value(expression), self._left(), _QUIET).results
 
     def table(self, expression: str) -> TensorTable:
-        """The tensors of an expression's value on every rank: shape, dtype, device, norm, and who has the same bytes.
+        """Return the tensors of an expression's value on every rank: shape, dtype, device, norm, and who has the same bytes.
 
         The value is a tensor, a module, an optimizer, or lists and dicts of them. Raises RankFailed where a rank has none.
         """
         return self._table("table", expression)
 
     def differ(self, expression: str) -> TensorTable:
-        """The tensors of an expression's value in which ranks differ, and by how much the first one does at most.
+        """Return the tensors of an expression's value in which ranks differ, and by how much the first one does at most.
 
         Raises RankFailed where a rank has no tensor there.
         """
@@ -350,7 +350,7 @@ def _apart(tensors: list[Any]) -> float:
 
 
 def opened_last() -> OpenRanks | None:
-    """The ranks that were opened last, whether they are still open or not; None where none were."""
+    """Return the ranks that were opened last, whether they are still open or not; None where none were."""
     return _last[0] if _last else None
 
 

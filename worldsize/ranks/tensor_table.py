@@ -44,7 +44,7 @@ class TensorOnRanks:
         return len(set(self.letters)) == 1
 
     def words(self) -> tuple[str, str, str]:
-        """Shape, dtype and device, each with all that there are."""
+        """Return shape, dtype and device, each with all that there are."""
         rows = [row for row in self.by_rank if row is not None]
         shapes = [f"{row.shape} {row.sharding}".rstrip() for row in rows]
         return _all(shapes), _all([row.dtype for row in rows]), _all([row.device for row in rows])
@@ -67,7 +67,7 @@ def _all(words: Sequence[str]) -> str:
 
 
 def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
-    """The tensors of all ranks by name, in the order of the first rank that has each."""
+    """Return the tensors of all ranks by name, in the order of the first rank that has each."""
     names: dict[str, None] = {}
     for rows in found.values():
         names.update(dict.fromkeys(row.name for row in rows))
@@ -99,7 +99,7 @@ class TensorTable:
         return next((row for row in self.rows if not row.same), None)
 
     def sentence(self) -> str:
-        """What was found, in a sentence."""
+        """Return what was found, in a sentence."""
         beyond = f" ({self.left_out} more were not looked at)" if self.left_out > 0 else ""
         count = f"{len(self.rows)} tensor{'s' * (len(self.rows) != 1)}"
         row = self.first_difference

@@ -130,7 +130,7 @@ def kind_in_words(got: Any) -> str:
 
 
 def shown(got: Any, most: int = 60) -> str:
-    """What came back, as Python writes it: `most` letters of it, and nine digits of a number, of which all are the same
+    """Return what came back as Python writes it: `most` letters of it, and nine digits of a number, which are the same
     wherever it was computed."""
     if got is None:
         return NOTHING

@@ -13,7 +13,7 @@ HostState = Literal["joined", "refused", "lost"]
 
 @dataclass(frozen=True)
 class HostChange:
-    """What the head tells its kernel of a host: it has joined, was refused, or is lost, and why."""
+    """Tell the kernel of a host: it has joined, was refused, or is lost, and why."""
 
     state: HostState
     name: str

@@ -91,7 +91,7 @@ def _shut_down(fd: int, store_port: int) -> None:
 
 
 def own_device() -> torch.device:
-    """This rank's device, which becomes its current one: the GPU of its place on the host, or the CPU."""
+    """Return this rank's device, which becomes its current one: the GPU of its place on the host, or the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     place = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()

@@ -57,7 +57,7 @@ class RichOutput:
 
 
 def bundle(value: Any) -> dict[str, str]:
-    """The faces of a value by MIME type, pictures in base64; {} where it has none but its text."""
+    """Return the faces of a value by MIME type, pictures in base64; {} where it has none but its text."""
     found: dict[str, str] = {}
     if isinstance(value, type):
         return found

@@ -67,7 +67,7 @@ def _value(expression: str, rank: OpenRank) -> Any:
 
 
 def tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in a value with their names, which are those of its attributes, keys and places."""
+    """Yield the tensors in a value with their names, which are those of its attributes, keys and places."""
     import torch
 
     if isinstance(value, torch.Tensor):
