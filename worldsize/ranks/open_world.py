@@ -129,7 +129,7 @@ class OpenRanks:
         self._do("push", Push(values), self._left(), _QUIET)
 
     def __getitem__(self, expression: str) -> list[Any]:
-        """Return what every rank has under a name, or as the value of an expression such as "model.weight.norm()": a list by rank.
+        """Return by rank what every rank has under a name, or as the value of an expression such as "model.weight.norm()".
 
         None for a rank that has ended. Raises RankFailed where a rank has no such value.
         """

@@ -1,4 +1,4 @@
-"""What a kernel orders of its head beside launches, and what the head tells of hosts.
+"""Orders of a kernel to its head beside launches, and what the head tells of hosts.
 
 Left out: carrying the orders out (`head.py`), and giving them (`engine.py`).
 """

@@ -1,4 +1,4 @@
-"""What ranks that stay do: run a cell, take values, give the value of an expression.
+"""The work of ranks that stay: run a cell, take values, give the value of an expression.
 
 Each is an object that travels as a payload; `do(rank)` is called in the rank. Left out: what goes along with a cell from the
 notebook (`worldsize.ranks.definitions`).
@@ -44,7 +44,7 @@ class Definition:
             rank.taken[name] = self.text, rank.space.get(name)
 
     def _own(self, rank: OpenRank, name: str) -> bool:
-        """Whether the name belongs to the ranks: they had it, or bound it since it was taken from the notebook."""
+        """Return whether the name belongs to the ranks: they had it, or bound it since it was taken from the notebook."""
         if name not in rank.space:
             return False
         return name not in rank.taken or rank.space[name] is not rank.taken[name][1]
@@ -118,7 +118,7 @@ class Value:
 
 
 def _stop(rank: OpenRank, answers: bool, *_: Any, **__: Any) -> None:
-    """What `breakpoint()` does on a rank."""
+    """Stop a rank at its `breakpoint()`."""
     if not answers:
         raise RuntimeError(NOBODY.format("breakpoint()"))
     rank.debugger().stop_at(sys._getframe(1))

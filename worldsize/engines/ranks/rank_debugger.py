@@ -27,7 +27,7 @@ class RankDebugger(pdb.Pdb):
         super().__init__(stdin=self, stdout=self._written, nosigint=True, skip=_OWN)  # type: ignore[arg-type]
 
     def readline(self) -> str:
-        """What was typed at the prompt that was written last."""
+        """Return what was typed at the prompt that was written last."""
         *lines, prompt = self._written.getvalue().split("\n")
         self._written.seek(0)
         self._written.truncate()
