@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import pickle
 import queue
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, get_args
 
-from worldsize.engines.job import Framework, Order, Progress, Prompt, Setup, StartMethod, Typed
+from worldsize.engines.job import Framework, Order, Progress, Prompt, Ranks, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -269,9 +270,15 @@ class LocalEngine:
     def start(self, order: Order) -> LocalRanks:
         """Start what is ordered, in a folder of `new_run_dir`."""
         agent = self._agent()
-        agent.busy = True
-        agent.connection.send(order)
+        pickled = pickle.dumps(order)
+        agent.busy = True  # at once before it is sent: an interrupt that comes later finds it by `running`
+        agent.connection.send_bytes(pickled)
         return LocalRanks(agent)
+
+    def running(self) -> Ranks | None:
+        """Return what was started and has not ended, for whom an interrupt kept from getting it; None where nothing was."""
+        agent = self._agents.get(self._wanted()) if self._pid == os.getpid() else None
+        return LocalRanks(agent) if agent is not None and agent.busy else None
 
     def keeper(self) -> object | None:
         """Who has the ranks that stay and were opened last: another one, or None, where those have ended with it."""

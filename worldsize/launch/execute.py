@@ -195,7 +195,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: Ker
                 del prompts[typed.rank]
                 ranks.answer(typed)
     except KeyboardInterrupt:
-        outcome = _stop(engine, run, ranks, engine.stops_within_s + (_FREED_S if job.world else 0))
+        outcome = _stop(engine, run, ranks or engine.running(), engine.stops_within_s + (_FREED_S if job.world else 0))
         _publish(run, tails, observers, last=True)
         return outcome
     except BaseException:
@@ -217,10 +217,12 @@ def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple
 
 def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -> Outcome:
     """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
+    if ranks is None:  # nothing was started yet
+        return Outcome(status="stopped")
     deadline_s = time.monotonic() + within_s
     told = False
     with suppress(errors.EngineLost):
-        while ranks and time.monotonic() < deadline_s:
+        while time.monotonic() < deadline_s:
             try:
                 if not told:
                     ranks.stop()

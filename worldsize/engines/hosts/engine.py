@@ -161,6 +161,10 @@ class HostsEngine(LocalEngine):
         self._set_running(True)
         return _RanksOnHosts(ranks, self)
 
+    def running(self) -> Ranks | None:
+        ranks = super().running()
+        return _RanksOnHosts(ranks, self) if ranks is not None else None
+
     def _away(self, job: Job) -> Job:
         travelling = {name: job.env[name] for name in (*self.env, *job.asked_env) if name in job.env}
         return replace(job, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label)
