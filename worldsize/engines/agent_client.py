@@ -277,13 +277,17 @@ class LocalEngine:
 
     def running(self) -> Ranks | None:
         """Return what was started and has not ended, for whom an interrupt kept from getting it; None where nothing was."""
-        agent = self._agents.get(self._wanted()) if self._pid == os.getpid() else None
+        agent = self._known()
         return LocalRanks(agent) if agent is not None and agent.busy else None
 
     def keeper(self) -> object | None:
-        """Who has the ranks that stay and were opened last: another one, or None, where those have ended with it."""
-        known = self._agents.get(self._wanted()) if self._pid == os.getpid() else None
-        return known if known is not None and known.alive() else None
+        """Return who has the ranks that stay and were opened last: another one, or None, where those have ended with it."""
+        agent = self._known()
+        return agent if agent is not None and agent.alive() else None
+
+    def _known(self) -> AgentProcess | None:
+        """The agent that was started last for what is wanted now; None in a fork of the kernel, whose it is not."""
+        return self._agents.get(self._wanted()) if self._pid == os.getpid() else None
 
     def abandon(self) -> None:
         """Kill the agents: a run that does not end when it is told to."""

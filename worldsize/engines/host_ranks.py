@@ -99,8 +99,7 @@ class HostRanks:
         self.job = order.job
         pickled = pickle.dumps(order)
         for rank in order.ranks:
-            with suppress(KeyError, OSError):  # it has ended
-                self.channels[rank].send_bytes(pickled)
+            self._send(rank, pickled)
 
     def bring_files(self) -> None:
         """They wrote their files where the run's folder is, before they said that they have done their order."""
@@ -171,11 +170,11 @@ class HostRanks:
         yield RankNews(rank, "exited", self.processes[rank].exitcode)
 
     def tell(self, rank: int, word: Question | Typed) -> None:
-        self._send(rank, word)
+        self._send(rank, pickle.dumps(word))
 
-    def _send(self, rank: int, what: Question | Typed) -> None:
+    def _send(self, rank: int, pickled: bytes) -> None:
         with suppress(KeyError, OSError):  # it has ended
-            self.channels[rank].send(what)
+            self.channels[rank].send_bytes(pickled)
 
     def seen_last(self, rank: int) -> Standing:
         """Most likely in a call that holds Python's lock while it waits for a peer."""

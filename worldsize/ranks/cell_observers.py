@@ -11,6 +11,7 @@ from collections.abc import Callable
 from worldsize.launch.run import Observer, Run
 from worldsize.live.text import last_words, say
 from worldsize.ranks import cell_output, cell_view
+from worldsize.ranks.cell_output import Group
 
 OPEN_AFTER_S = 0.3  # a cell that ends before shows its result alone
 AGAIN_S = 0.1
@@ -23,9 +24,11 @@ class CellText(Observer):
     ranks: tuple[int, ...] = ()  # that run the cell which is executed next
 
     def ended(self, run: Run) -> None:
-        groups = cell_output.groups(run, self.ranks)
-        print(cell_view.text_of(groups, self.ranks, cell_output.caption(run, self.ranks)))
+        self._put_out(cell_output.groups(run, self.ranks), cell_output.caption(run, self.ranks))
         say(last_words(run))
+
+    def _put_out(self, groups: list[Group], caption: str) -> None:
+        print(cell_view.text_of(groups, self.ranks, caption))
 
     def show(self, run: Run) -> None: ...
 
@@ -55,13 +58,10 @@ class CellView(CellText):
         text = "\n".join(f"[rank {rank}] {text}" for rank, text in sorted(self._texts.items()))
         self._put({"text/html": cell_view.live_html(self._texts, now_s - self._began_s), "text/plain": text})
 
-    def ended(self, run: Run) -> None:
-        groups = cell_output.groups(run, self.ranks)
-        caption = cell_output.caption(run, self.ranks)
+    def _put_out(self, groups: list[Group], caption: str) -> None:
         text = cell_view.text_of(groups, self.ranks, caption)
         self._put({"text/html": cell_view.html_of(groups, self.ranks, caption), "text/plain": text})
         self._handle = None
-        say(last_words(run))
 
     def _put(self, bundle: dict[str, str]) -> None:
         from IPython.display import display

@@ -7,7 +7,6 @@ lines by rank stand there. Left out: what was put out (`cell_output.py`), and wh
 from __future__ import annotations
 
 import html
-import itertools
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from worldsize.ranks.cell_output import Group, Piece, as_seen
 MOST_TABS = 32
 LIVE_LINES = 12
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_numbers = itertools.count(1)
 _QUIET = "color:inherit;opacity:.75;font-size:90%"
 _OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys choose a tab: JupyterLab would choose a cell
 _GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26em,100%),1fr));gap:4px 16px"
@@ -53,7 +51,7 @@ def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
 
 
 def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
-    name = f"ws-cell-{secrets.token_hex(4)}-{next(_numbers)}"
+    name = f"ws-cell-{secrets.token_hex(8)}"
     buttons, panels, rules = [], [], []
     for place, group in enumerate(groups):
         own = f"{name}-{place}"

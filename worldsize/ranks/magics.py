@@ -22,7 +22,7 @@ from worldsize.ranks import definitions
 from worldsize.ranks.cell_observers import CellText
 from worldsize.ranks.debugger_prompts import DebuggerPrompts
 from worldsize.ranks.definitions import Cell
-from worldsize.ranks.open_world import CELLS, OpenRanks, open_ranks, opened_last
+from worldsize.ranks.open_world import CELLS, CLOSED, OpenRanks, open_ranks, opened_last
 
 USAGE = '%%ranks [how many] [--link "20 MB/s, 100 us"] [--timeout 60], or %%rank 2'
 _MAGIC = re.compile(r"\A\s*%%ranks?\b")
@@ -130,18 +130,16 @@ class RanksMagics:
     def _world(self, world_size: int | None) -> OpenRanks:
         """The ranks that are open; new ones where none are, or where so many are wanted that others have to make way."""
         world = opened_last()
-        if world is not None and world.is_open and world_size in (None, world.world_size):
-            return world
-        if world is not None and not world.is_open and world_size in (None, world.world_size):
-            why = world.why_closed
-            if why and why != "they were closed":
-                print(
-                    f"the ranks were not open any more ({why}): these are new ones, and have nothing of what those had"
-                )
+        wanted = world_size or (world.world_size if world is not None else 4)
         if world is not None and world.is_open:
-            print(f"{world.world_size} ranks were open and end now: these {world_size} are new ones")
+            if wanted == world.world_size:
+                return world
+            print(f"{world.world_size} ranks were open and end now: these {wanted} are new ones")
             world.close()
-        opened = open_ranks(world_size or (world.world_size if world is not None else 4))
+        elif world is not None and wanted == world.world_size and world.why_closed != CLOSED:
+            why = world.why_closed
+            print(f"the ranks were not open any more ({why}): these are new ones, and have nothing of what those had")
+        opened = open_ranks(wanted)
         print(opened.setup)
         self._shell.user_ns["world"] = opened
         return opened

@@ -34,6 +34,7 @@ from worldsize.ranks.tensor_table import TensorTable, rows_of
 
 IDLE_MIN = 60.0
 MOST_S = 1e6
+CLOSED = "they were closed"
 CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
 _last: list[OpenRanks] = []  # at most one
@@ -174,7 +175,7 @@ class OpenRanks:
 
     def close(self) -> None:
         """End the ranks, with all that they have."""
-        self._end("they were closed")
+        self._end(CLOSED)
 
     def __enter__(self) -> OpenRanks:
         return self

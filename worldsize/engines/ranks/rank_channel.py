@@ -126,8 +126,8 @@ class RankChannel:
             record = self._record()
             if self.job and self.job.world and isinstance(content, Return) and len(record) <= SMALL_BYTES:
                 content = replace(content, record=record)
-            elif record:
-                write_whole(self.job.files.record(self.rank), record)
+            else:
+                self._save(record)
             self._tell_progress(ended=content)
         finally:
             self._resting = bool(self.job and self.job.world)  # before it is told: an order may come at once
@@ -188,9 +188,7 @@ class RankChannel:
         elif question == "waits":
             self.tell("waits", self._published())
         elif question == "where":
-            record = self._record()
-            if record:
-                write_whole(self.job.files.record(self.rank), record)
+            self._save(self._record())
             self.tell("where", self._standing())
 
     def _published(self) -> Published | None:
@@ -201,6 +199,11 @@ class RankChannel:
         state = self.recorded.state
         wait = wait_of(self.rank, self.recorded)
         return Published(state.changes, RankMessages(wait=wait, posted=state.posted, taken=state.taken))
+
+    def _save(self, record: bytes) -> None:
+        """Write a record's bytes where there are any."""
+        if record:
+            write_whole(self.job.files.record(self.rank), record)
 
     def _record(self) -> bytes:
         """The bytes of what there is of a record, none where nothing was recorded."""
