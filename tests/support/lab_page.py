@@ -94,11 +94,20 @@ class LabTab(Tab):
         self.ended(timeout_s)
 
     def ended(self, timeout_s: float) -> None:
-        """Wait until every code cell has run."""
-        counts = f"{_PANEL}.content.widgets.filter((w) => w.model.type === 'code').map((w) => w.model.executionCount)"
-        self.page.wait_for_function(
-            f"() => {counts}.every(Boolean) && ({_IDLE})()", timeout=1000 * timeout_s, polling=200
-        )
+        """Wait until every code cell has run; fail at once where a cell raises, because the cells below it never run."""
+        cells = f"{_PANEL}.content.widgets.filter((w) => w.model.type === 'code')"
+        ended = self.page.wait_for_function(
+            f"""() => {{
+              const cells = {cells};
+              const outputs = cells.flatMap((w) => w.outputArea.model.toJSON());
+              const raised = outputs.filter((o) => o.output_type === 'error').map((o) => `${{o.ename}}: ${{o.evalue}}`);
+              const all = cells.every((w) => w.model.executionCount);
+              return ({_IDLE})() && (all || raised.length) ? {{ all, raised }} : null;
+            }}""",
+            timeout=1000 * timeout_s,
+            polling=200,
+        ).json_value()
+        assert ended["all"], f"the cells below the one that raised never ran: {ended['raised']}"
 
     def code_cells(self) -> list[str]:
         """Their ids."""
