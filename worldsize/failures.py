@@ -151,13 +151,14 @@ def is_package(frame: Frame) -> bool:
 
 def place(frame: Frame) -> str:
     """A failure's words for where a frame is: "Exercise 6.2 (cell In[3]), line 7, in ring"."""
-    return f"{_file_in_words(frame.file)}, line {frame.line}, in {frame.function}"
+    return f"{file_in_words(frame.file)}, line {frame.line}, in {frame.function}"
 
 
 UNTITLED: dict[str, Title] = {}  # by file, the titles of cells that have lost theirs and count all the same
 
 
-def _file_in_words(file: str) -> str:
+def file_in_words(file: str) -> str:
+    """ "Exercise 6.2 (cell In[3])" for the file of a cell, and the file itself where it is no cell's."""
     title = UNTITLED.get(file) or title_of("".join(linecache.getlines(file)[:1]))
     cell = _cell_name(file)
     if title is None or title.kind == "Set-up":
@@ -169,7 +170,6 @@ def _cell_name(file: str) -> str:
     """ "cell In[3]", or "" for a file that is no cell of this notebook."""
     if "IPython" not in sys.modules:
         return ""
-
     shell = sys.modules["IPython"].get_ipython()
     namer = getattr(getattr(shell, "compile", None), "format_code_name", None)
     named = namer(file) if namer else None
@@ -297,7 +297,7 @@ def ending(failure: Failure) -> str:
         return f"{leaving(failure)}{hint} and returned no result"
     if failure.code is None:
         return "ended with no result, and nobody knows how: its exit code was not seen"
-    return f"{leaving(failure)} and no result: return from the function instead of leaving the process"
+    return f"{leaving(failure)} and no result: let the code run to its end instead of leaving the process"
 
 
 def leaving(failure: Failure) -> str:

@@ -182,6 +182,7 @@ def test_each_rank_shows_its_picture(tab):
 def test_a_breakpoint_is_stepped_and_gone_on_from_in_jupyters_box(tab):
     tab.run_cell("stops")
     tab.wait_for_output("stops", "[rank 2] (Pdb)", LONG_S)
+    assert re.search(r"> cell In\[\d+\]\(5\)<module>", tab.output_text("stops"))
     tab.types("stops", "p total * 1000")
     tab.wait_for_output("stops", "20000")
     tab.screenshot("ranks at a breakpoint", tab.output("stops"))

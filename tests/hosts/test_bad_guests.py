@@ -18,7 +18,7 @@ from worldsize.engines.host import HostFacts, Silence
 from worldsize.engines.hosts import messages
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES
-from worldsize.engines.job import Progress
+from worldsize.engines.job import Progress, Prompt
 from worldsize.engines.ranks.rank_channel import Published, Request
 from worldsize.errors import RankFailed
 from worldsize.failures import Failure, Return, Wait
@@ -101,6 +101,7 @@ HARM: dict[str, Callable[[BadGuest, int], None]] = {
     "another rank's result": lambda guest, rank: guest.chunk("result", other(rank), b"x"),
     "a file of an odd kind": lambda guest, rank: guest.chunk("../../x", rank, b"x"),
     "a request to kill": lambda guest, rank: guest.tell("request", rank, Request("kill", other(rank))),
+    "another rank's debugger": lambda guest, rank: guest.tell("prompt", rank, Prompt(other(rank), "", "(Pdb) ")),
     "content of another type": lambda guest, rank: guest.tell("result", rank, "done"),
     "news of no kind": lambda guest, rank: guest.tell("__reduce__", rank),
     "reports too deep": lambda guest, rank: guest.send(b"\x94\xa4Told\xa8progress\x00" + b"\x91" * 100_000),
@@ -154,6 +155,16 @@ def test_a_record_that_is_a_pickle_is_left_out_and_never_read(engine: HostsEngin
     guest.close()
     assert change(engine).state == "lost"
     assert run.trace.transfers == () and len(run.results) == world_size
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_host_whose_result_brings_a_pickled_record_is_lost_and_it_is_never_read(engine: HostsEngine, tmp_path: Path) -> None:
+    bomb = pickle.dumps(Bomb(tmp_path / "made"))
+    guest, world_size = with_guest(engine, lambda guest, rank: guest.tell("result", rank, Return(record=bomb)))
+    with pytest.raises(RankFailed) as caught:
+        launch_on(engine, os.getpid, world_size, timeout_s=30)
+    guest.close()
+    assert named(caught.value).endswith(f"lost with the host {NAME}")
     assert not (tmp_path / "made").exists()
 
 

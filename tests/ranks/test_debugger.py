@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+
 import pytest
 
 from worldsize.engines.job import Prompt, Typed
@@ -129,3 +131,13 @@ def test_a_command_goes_to_the_rank_whose_prompt_was_shown():
     assert prompts.ask(waiting) == Typed(1, "p x")
     assert user.said == ["rank 2 waits at a prompt too: `rank 2` goes there", "> cell(3)", "[rank 1] (Pdb) "]
     assert prompts.ask({2: waiting[2]}) == Typed(2, "c")
+
+
+@pytest.mark.quick
+def test_a_debugger_calls_a_cell_by_its_title_and_not_by_its_file(monkeypatch):
+    file = "/tmp/ipykernel_9/17 b.py"
+    monkeypatch.setitem(linecache.cache, file, (1, None, ["# Exercise 6.2: a ring\n"], file))
+    user = User("c")
+    stack = f"  /usr/lib/x.py(7)call()\n-> fn()\n> {file}(3)ring()->None\n-> x = f(2)(3)"
+    DebuggerPrompts(user.type, user.said.append).ask({0: Prompt(0, stack, "(Pdb) ")})
+    assert user.said[0] == "  /usr/lib/x.py(7)call()\n-> fn()\n> Exercise 6.2(3)ring()->None\n-> x = f(2)(3)"

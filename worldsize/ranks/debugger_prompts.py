@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from worldsize import failures
 from worldsize.engines.job import Prompt, Typed
 
+# a place as pdb writes it: `> /tmp/ipykernel_12/34.py(3)train()`
+_PLACE = re.compile(r"^([> ] +)(\S.*)(?=\(\d+\)\S+\()", re.MULTILINE)
 _SWITCH = re.compile(r"\s*rank\s+(\d+)\s*")
 
 
@@ -25,8 +27,8 @@ class DebuggerPrompts:
         """A command for one of the ranks that wait for one."""
         if self._rank not in prompts:
             self._go_to(min(prompts), prompts)
-        elif prompts[self._rank].text:
-            self._say(prompts[self._rank].text)
+        else:
+            self._say_before(prompts[self._rank])
         while True:
             typed = self._ask_user(f"[rank {self._rank}] {prompts[self._rank].prompt}")
             switch = _SWITCH.fullmatch(typed)
@@ -44,5 +46,9 @@ class DebuggerPrompts:
             others = [other for other in sorted(prompts) if other != rank]
             wait = "waits" if len(others) == 1 else "wait"
             self._say(f"{failures.names(others)} {wait} at a prompt too: `rank {others[0]}` goes there")
-        if prompts[rank].text:
-            self._say(prompts[rank].text)
+        self._say_before(prompts[rank])
+
+    def _say_before(self, prompt: Prompt) -> None:
+        """Say what stands before the prompt, with cells by their names and not by their files."""
+        if prompt.text:
+            self._say(_PLACE.sub(lambda found: found[1] + failures.file_in_words(found[2]), prompt.text))
