@@ -24,7 +24,8 @@ from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES
 from worldsize.authoring.site import pages
 from worldsize.authoring.site.build import build_site, glossary_terms
 
-pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(2 * RUN_TIMEOUT_S + 300)]
+# the first test of all pages waits for 17 labs, each of which has a bound of its own
+pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(len(SOURCES) * RUN_TIMEOUT_S + 300)]
 
 LAB = SOURCES[0]
 SOME = ["index", "labs/index", f"labs/{LAB.stem}", "glossary", "support", "papers", "instructors", "api/launch", "search"]

@@ -65,7 +65,7 @@ def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
 
     rows = sorted(found.values(), key=lambda row: row[0])
     unique = list(dict.fromkeys(definition for _, definition in rows))
-    return Along(tuple(unique), frozenset(data & needed | data))
+    return Along(tuple(unique), frozenset(data))
 
 
 def _definition_of(

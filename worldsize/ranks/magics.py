@@ -90,6 +90,7 @@ class RanksMagics:
     def __init__(self, shell: Any, observer: CellText) -> None:
         self._shell = shell
         self._observer = observer
+        self._known_cells: dict[tuple[int, str], Cell] = {}
         self._usual_debug = shell.find_line_magic("debug")
 
     def ranks(self, line: str, cell: str) -> None:
@@ -159,8 +160,14 @@ class RanksMagics:
         found = []
         for number, (text, code) in enumerate(zip(raw, parsed, strict=False)):
             if text.strip() and not _MAGIC.match(text):
-                found.append(Cell(code, self._shell.compile.get_code_name(text, code, number)))
+                found.append(self._cell(text, code, number))
         return found[:-1] if found and _MAGIC.match(raw[-1]) is None else found
+
+    def _cell(self, text: str, code: str, number: int) -> Cell:
+        key = number, text
+        if key not in self._known_cells:  # to name a cell the kernel hashes its text in Python: milliseconds for a long one
+            self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
+        return self._known_cells[key]
 
 
 def _refuse_magics(text: str) -> None:
