@@ -81,7 +81,7 @@ test: $(VENV)/.dev
 quick: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m quick $(ARGS)
 
-# PART=answers|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
+# PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
 soak: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) --durations=20 $(ARGS)
 
