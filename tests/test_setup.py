@@ -229,12 +229,13 @@ def test_ci_installs_what_is_missing_of_both_lists_and_starts_no_service(tmp_pat
     """With programs that only note what they were called with, and nothing installed yet."""
     notes = tmp_path / "notes"
     noting = f'#!/bin/sh\necho "$(basename "$0") $*" >> {notes}\n'
-    programs = {"dpkg-query": "#!/bin/sh\nexit 1\n", "id": "#!/bin/sh\necho 1000\n", "sudo": noting, "make": noting}
+    reading = f"{noting}cat > /dev/null\n"  # as tee does: who writes to it would else be ended by SIGPIPE, or not, by chance
+    programs = {"dpkg-query": "#!/bin/sh\nexit 1\n", "id": "#!/bin/sh\necho 1000\n", "sudo": reading, "make": noting}
     for name, text in programs.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run([ROOT / ".ci/run"], env=env, check=True, capture_output=True, timeout=30)
+    subprocess.run([ROOT / ".ci/run"], env=env, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
     done = notes.read_text().splitlines()
     listed = [line.split()[0] for name in LISTS for line in (ROOT / name).read_text().splitlines() if line[:1] != "#"]
     install = f"sudo apt-get install -q -y --no-install-recommends {' '.join(listed)}"
