@@ -79,7 +79,7 @@ test: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest $(SIDE_BY_SIDE) --durations=20 $(ARGS)
 
 quick: $(VENV)/.dev
-	$(RUN) $(ONE_THREAD) pytest -m quick $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest -m quick $(SIDE_BY_SIDE) $(ARGS)
 
 # PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
 soak: $(VENV)/.dev

@@ -7,8 +7,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = pytest.mark.quick
-
 RIGHT = '''# Exercise 0.1: pass a tensor to the right
 def pass_right(fabric, x):
     if fabric.world_size == 1:

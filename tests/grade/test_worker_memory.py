@@ -103,7 +103,6 @@ def test_a_rank_may_hold_more_than_its_worker(crowded):
     assert crowded[0]["yves"].points == 4
 
 
-@pytest.mark.quick
 def test_a_worker_has_no_more_memory_than_its_limit(tmp_path):
     program = "from worldsize.grade.marking.worker import limit_memory\nlimit_memory(50_000_000)\nx = bytearray(60_000_000)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
