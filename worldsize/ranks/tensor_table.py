@@ -145,7 +145,7 @@ class TensorTable:
         table = f"<table><caption>{html.escape(self.sentence())}</caption>"
         table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
         return table + "".join(
-            f"<p>{line}</p>" for line in (*self._beyond(), "The same letter in a row: the same bytes." * bool(body))
+            f"<p>{line}</p>" for line in (*self._beyond(), "The same letter in a row: the same bytes. The number is the norm." * bool(body))
         )
 
 
