@@ -144,9 +144,8 @@ class TensorTable:
         body = "".join(_row_html(row, len(ranks)) for row in self._shown()[:MOST_ROWS])
         table = f"<table><caption>{html.escape(self.sentence())}</caption>"
         table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
-        return table + "".join(
-            f"<p>{line}</p>" for line in (*self._beyond(), "The same letter in a row: the same bytes. The number is the norm." * bool(body))
-        )
+        key = "The same letter in a row: the same bytes. The number is the norm."
+        return table + "".join(f"<p>{line}</p>" for line in (*self._beyond(), key * bool(body)))
 
 
 def _row_html(row: TensorOnRanks, ranks: int) -> str:
