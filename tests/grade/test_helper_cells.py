@@ -13,7 +13,7 @@ from tests.support.graded_arena import mark_here
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
-from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.reports import feedback_page, table
 from worldsize.lab.own_cells import LeftBehind
 
@@ -90,6 +90,13 @@ def test_a_row_of_a_version_that_named_nothing_is_read(found):
     for exercise in data["exercises"]:
         del exercise["left"]
     assert rows.from_dict(data).exercises[0].left == ()
+
+
+@pytest.mark.quick
+def test_the_page_says_what_a_cell_was_graded_without():
+    exercise = ExerciseRow("pass_right", "Exercise 0.1", "pass", 4.0, 4.0, taken_out=("files = !ls",))
+    page = feedback_page.page(GradeRow("anna", START, "anna.ipynb", "graded", 4.0, 4.0, (exercise,)), {}, {})
+    assert "a notebook alone can run `files = !ls`" in page
 
 
 @pytest.mark.quick

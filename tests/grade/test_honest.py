@@ -12,7 +12,7 @@ from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.marking.batch import grade
 from worldsize.grade.marking.rows import GradeRow
 
-for kind in ("styles", "helpers", "splits", "saved"):
+for kind in ("styles", "helpers", "splits", "saved", "ipython"):
     import_module(f"tests.grade.honest.{kind}")
 
 pytestmark = pytest.mark.timeout(900)
@@ -22,6 +22,7 @@ BY_NAME = {one.name: one for one in SUBMISSIONS}
 USUAL = [
     "style_class_with_methods", "style_time_magic", "helper_beside_one_that_fails", "import_in_try", "ring_helper_on_set_up",
     "split_after_a_helper_second", "cells_in_another_order", "saved_by_colab_without_nbgrader", "saved_in_format_3",
+    "ipython_async_constant", "ipython_shell_in_a_helper_s_cell",
 ]  # fmt: skip
 
 

@@ -6,6 +6,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.grade.honest.ipython import FORMS
+
 LAB = nbformat.read(Path(__file__).parents[2] / "labs" / "00_start_here.ipynb", as_version=4)
 SETUP = next(cell.source for cell in LAB.cells if cell.source.startswith("# Set-up"))
 OPEN = 'lab, check = open_lab("00")'
@@ -126,3 +128,13 @@ def test_a_name_that_does_not_go_along_is_named_where_the_check_passes_too(said)
     told = said("scale = sum(x for x in open('/dev/null'))\nscale = print()", cell)
     assert "`scale` is made by a call in another cell" in told
     assert "✔ pass_right: 4 of 4 points" in told
+
+
+USUAL = ["async_constant", "timed_cell"]
+EVERY_FORM = [pytest.param(name, marks=[] if name in USUAL else pytest.mark.soak) for name in FORMS]
+
+
+@pytest.mark.parametrize("name", EVERY_FORM)
+def test_a_form_of_ipython_s_that_a_grade_accepts_passes_in_a_kernel(said, name):
+    told = said(FORMS[name])
+    assert "✔ pass_right: 4 of 4 points" in told and "defined again elsewhere" not in told

@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
 from worldsize.checks import CHECKS
@@ -22,8 +23,8 @@ from worldsize.lab import graded_cells
 from worldsize.lab.graded_cells import GradedCells
 from worldsize.lab.lab import Lab
 from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound
+from worldsize.lab.python_cell import PythonCell, python_cell, taken_out_sentence
 from worldsize.lab.released import EXERCISES, SETUPS
-from worldsize.lab.statements import without_cell_magic
 from worldsize.launch.execute import cell_sources
 from worldsize.titles import Title, title_of
 from worldsize.units import count
@@ -99,13 +100,19 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
         return fn
 
     name = fn.__name__
-    ran = _that_ran(shell)
+    read = _that_ran(shell)
+    ran = [cell.text for cell in read]
     cells = graded_cells.graded(ran, {name: title} if title else None)
-    files = {source.rstrip(): file for file, source in cell_sources()}
+    files = _files(shell, ran)
     taken = _taken_along(name, cells, ran, title, titles)
     namespace = graded_cells.rebuild(_with_own_cells(cells, taken, ran, files), files)
     for one in taken.left:
         print(f"note: {one.sentence}")
+    for cell in read[::-1]:
+        if cell.text == cells.sources.get(str(title)):
+            if cell.taken_out:
+                print(f"note: {taken_out_sentence(cell.taken_out)}")
+            break
 
     rebuilt = namespace.get(name)
     if rebuilt is None or not hasattr(rebuilt, "__code__"):
@@ -138,14 +145,24 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
     return rebuilt
 
 
-def _that_ran(shell: Any) -> list[str]:
-    """The sources of the notebook's cells that ran, In[0] first."""
+def _that_ran(shell: Any) -> list[PythonCell]:
+    """The notebook's cells that ran, In[0] first, as a grader reads them; IPython does not count blank lines above one."""
+    return [python_cell(source.lstrip("\n")) for source in _as_written(shell)]
+
+
+def _as_written(shell: Any) -> list[str]:
+    """The sources of the cells that ran. `In` has what IPython made of them."""
     raw = getattr(getattr(shell, "history_manager", None), "input_hist_raw", ())
-    found = []
-    for k, source in enumerate(shell.user_ns.get("In", ())):
-        if source.startswith("get_ipython().run_cell_magic(") and k < len(raw):
-            source = without_cell_magic(raw[k])
-        found.append(source)
+    return [raw[k] if k < len(raw) else source for k, source in enumerate(shell.user_ns.get("In", ()))]
+
+
+def _files(shell: Any, ran: list[str]) -> dict[str, str]:
+    """The notebook's name of each cell that `ran`, by its text with nothing after the last line."""
+    by_source = {source.rstrip(): file for file, source in cell_sources()}
+    found = {}
+    for source, text in zip(shell.user_ns.get("In", ()), ran, strict=False):
+        if source.rstrip() in by_source:
+            found[text.rstrip()] = by_source[source.rstrip()]
     return found
 
 
@@ -197,9 +214,15 @@ def _first_line(title: Title | None) -> str:
 def _is_another(fn: Callable, rebuilt: Callable) -> bool:
     """Whether the notebook's function and the one in the exercise's cell are written differently."""
     mine, theirs = _source(fn), _source(rebuilt)
-    if mine is None or theirs is None:  # one that no cell shows: made by exec
-        return fn.__code__ != rebuilt.__code__
+    if mine is None or theirs is None:  # one that no cell shows: made by exec, or under %%time
+        return _instructions(fn.__code__) != _instructions(rebuilt.__code__)
     return mine != theirs
+
+
+def _instructions(code: CodeType) -> tuple:
+    """What a function does, wherever it is written."""
+    constants = [_instructions(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, tuple(constants)
 
 
 def _source(fn: Callable) -> list[str] | None:

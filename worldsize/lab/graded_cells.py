@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, MappingProxyType
 from typing import Any
 
+from worldsize.lab import python_cell
 from worldsize.lab.statements import statements
 from worldsize.titles import Title, title_of
 
@@ -156,7 +157,7 @@ def rebuild(sources: dict[str, str], files: Mapping[str, str] = MappingProxyType
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for source in sources.values():
         try:
-            exec(compile(source, files.get(source.rstrip(), "<cell>"), "exec"), namespace)
+            python_cell.run(python_cell.compiled(source, files.get(source.rstrip(), "<cell>")), namespace)
         except Exception:
             continue  # it shows when the function that needs it is called
     return namespace

@@ -7,14 +7,14 @@ constants, whose rule is `binds_plainly`'s. Left out: which of them an exercise 
 from __future__ import annotations
 
 import ast
-import re
 import symtable
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-MAX_CELL_CHARACTERS = 100_000
+from worldsize.lab.python_cell import DOES_NOT_PARSE, MAX_CELL_CHARACTERS, python_cell, tree_of
+
 MOST_STATEMENTS = 2_000
 
 # Why a name does not go along: by what its value is made.
@@ -27,9 +27,6 @@ CONSTRUCTORS = frozenset(
     "arange array device empty eye full linspace ones tensor zeros "
     "attrgetter compile field itemgetter namedtuple partial".split()
 )
-_MAGIC = re.compile(r"^([ \t]*)([%!].*)$", re.MULTILINE)
-_CELL_MAGIC = re.compile(r"\A(\s*)%%(?:time|timeit|capture|prun)\b.*")
-_OF_THE_RANKS = re.compile(r"\A\s*%%ranks?\b")
 _PLAIN = (
     ast.Constant, ast.Name, ast.Lambda, ast.JoinedStr, ast.FormattedValue, ast.Attribute, ast.Subscript, ast.Slice,
     ast.Starred, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.List, ast.Tuple, ast.Set, ast.Dict,
@@ -41,7 +38,6 @@ _MAKERS: dict[type[ast.AST], Maker] = {
     ast.For: "loop", ast.AsyncFor: "loop", ast.While: "loop", ast.With: "with", ast.AsyncWith: "with",
     ast.AugAssign: "change", ast.Delete: "del", ast.Expr: "expression",
 }  # fmt: skip
-_DOES_NOT_PARSE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -68,45 +64,18 @@ class Statement:
         return self.text.startswith("from __future__ ")
 
 
-def without_magics(source: str) -> str:
-    """A cell with `%time` and `!ls`, the notebook's own, in which Python reads `pass`; lines stay where they are."""
-    return _MAGIC.sub(r"\1pass", source)
-
-
-def without_cell_magic(source: str) -> str:
-    """A cell that begins with `%%time` or such, which runs it as it is, without that line; lines stay where they are."""
-    return _CELL_MAGIC.sub(r"\1", source, count=1)
-
-
 def parsed(source: str) -> ast.Module | None:
-    """A cell's tree, the notebook's magics apart; None where Python cannot read it."""
-    for text in (source, without_magics(source)):
-        tree = _tree(text)
-        if tree is not None:
-            return tree
-    return None
-
-
-def _tree(source: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source)
-    except _DOES_NOT_PARSE:
-        return None
+    """A cell's tree, what IPython accepts beside Python apart; None where Python cannot read it."""
+    return tree_of(python_cell(source).text)
 
 
 def statements(source: str) -> list[Statement] | None:
     """The statements at the top of a cell; None of one that Python cannot read, or that is too long to be taken along."""
     if len(source) > MAX_CELL_CHARACTERS:
         return None
-    if _OF_THE_RANKS.match(source):  # it binds its names in the ranks, and none in the notebook
-        return []
 
-    source = source.replace("\r\n", "\n").replace("\r", "\n").replace("\f", " ")
-    if _tree(source) is None:
-        source = without_magics(source)
-    tree = _tree(source)
+    source = python_cell(source).text.replace("\f", " ")
+    tree = tree_of(source)
     if tree is None or len(tree.body) > MOST_STATEMENTS:
         return None
 
@@ -122,7 +91,7 @@ def _statement(node: ast.stmt, lines: list[bytes]) -> Statement | None:
             warnings.simplefilter("ignore")
             table = symtable.symtable(text, "<cell>", "exec")
         maker = maker_of(node)
-    except _DOES_NOT_PARSE:
+    except DOES_NOT_PARSE:
         return None
 
     binds, now, later = set(), set(), set()

@@ -12,13 +12,12 @@ import importlib
 import linecache
 import os
 import random
-import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -30,10 +29,10 @@ from worldsize.engines.ranks.rank_failure import failure_of, message_of
 from worldsize.failures import Failure
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import JobMode
+from worldsize.lab import python_cell
 
 _MOST_FRAMES = 12
 _DRIVERS = "worldsize.checks.drivers."
-_MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 
 
 def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
@@ -202,19 +201,15 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
         file = f"<{title}>"
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         try:
-            exec(_compiled(source, file), vars(module))
+            python_cell.run(_compiled(source, file), vars(module))
         except BaseException as error:  # a cell that leaves costs what it would have made, not the others
             errors[title] = f"{type(error).__name__}: {message_of(error)}"
     return module, errors
 
 
 @cache
-def _compiled(source: str, file: str) -> Any:
-    try:
-        return compile(source, file, "exec", dont_inherit=True)
-    except SyntaxError:
-        without_magic = _MAGIC.sub(r"\1pass  # \2", source)  # %time and !ls are the notebook's, not Python's
-        return compile(without_magic, file, "exec", dont_inherit=True)
+def _compiled(source: str, file: str) -> CodeType:
+    return python_cell.compiled(source, file)  # all ranks of a case that is played run the same cells
 
 
 def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:

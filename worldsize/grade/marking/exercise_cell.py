@@ -13,7 +13,8 @@ from typing import Literal
 
 from worldsize.grade.course import Exercise
 from worldsize.lab.graded_cells import defines, lines_of
-from worldsize.lab.statements import MAX_CELL_CHARACTERS, parsed, without_cell_magic
+from worldsize.lab.python_cell import MAX_CELL_CHARACTERS, python_cell
+from worldsize.lab.statements import parsed
 from worldsize.titles import title_of
 
 _MOST_NEIGHBOURS = 3
@@ -75,7 +76,9 @@ def _by_what_it_says(exercise: Exercise, code: Sequence[NotebookCell]) -> list[i
 
 
 def title_text(source: str) -> str:
-    title = title_of(without_cell_magic(source))
+    if source.lstrip().startswith("%%"):
+        source = python_cell(source).text
+    title = title_of(source)
     return str(title) if title else ""
 
 
@@ -113,8 +116,8 @@ def _with_what_goes_on(code: Sequence[NotebookCell], parts: list[int], free: set
     """With the cells below that are no Python by themselves, and are as the end of this one."""
     for k in _run_of(range(parts[-1] + 1, len(code)), free):
         source = code[k].source
-        goes_on = source.strip() and not _parses(source) and _parses(_joined(code, [*parts, k]))
-        if not goes_on:
+        is_no_cell = source.strip() and (source.startswith((" ", "\t")) or not _parses(source))  # IPython takes an indent off
+        if not (is_no_cell and _parses(_joined(code, [*parts, k]))):
             break
         parts = [*parts, k]
     return parts

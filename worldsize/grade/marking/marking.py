@@ -40,6 +40,9 @@ from worldsize.grade.marking.rows import (
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.simulated_check import Checked, confirmed
 from worldsize.grade.marking.submission import Submission, Ungradable
+from worldsize.lab.python_cell import python_cell
+
+_MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
 
 
 class BrokenRelease(RuntimeError):
@@ -157,6 +160,7 @@ class SubmissionMarking:
         self._fatal: dict[str, tuple[ExerciseState, str]] = {}  # exercise: state and message, where its cell ends the process
         self._failed: list[Exercise] = []
         self._helpers = HelperCells(lab, handed_in)
+        self._own = {name: python_cell(source) for name, source in handed_in.sources.items() if source is not None}
 
     def exercises(self) -> Iterator[ExerciseRow]:
         self._sandbox.preload(self._lab.modules)
@@ -215,13 +219,14 @@ class SubmissionMarking:
 
         for exercise in self._lab.exercises:
             found += helpers.pop(exercise.id, [])
-            own = self._handed_in.sources[exercise.id]
-            if own is None or exercise.id in self._fatal:
-                own = exercise.stub
-            if exercise in helped:
-                own = f"{_quietly(own)}\n{exercise.reference}"
+            own = exercise.stub
+            if exercise.id in self._own and exercise.id not in self._fatal:
+                own = self._own[exercise.id].text
 
-            found.append([exercise.title, own])
+            if exercise in helped:
+                found += [[f"{exercise.title} as handed in", own], [exercise.title, exercise.reference or ""]]
+            else:
+                found.append([exercise.title, own])
         return found
 
     def _arena(self, cells: Cells, draws: random.Random | None = None) -> SandboxArena:
@@ -233,6 +238,9 @@ class SubmissionMarking:
     def _exercise(self, exercise: Exercise) -> ExerciseRow:
         own_source = self._handed_in.sources[exercise.id]
         row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.left(exercise))
+        if exercise.id in self._own:
+            shown = self._own[exercise.id].taken_out[:_MOST_TAKEN_OUT]
+            row = replace(row, taken_out=tuple(text_of(one, _MOST_SHOWN) for one in shown))
 
         if own_source is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
@@ -356,12 +364,8 @@ def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseR
         mismatch=f"With the course's own {names} in place of yours: {points:g} points. With yours: {own.mismatch}",
         helped=tuple(e.id for e in helped),
         left=own.left,
+        taken_out=own.taken_out,
         ranks=own.ranks,
         messages=own.messages,
         run=own.run,
     )
-
-
-def _quietly(source: str) -> str:
-    """A cell that may fail without taking along what comes after it in the same cell."""
-    return f"try:\n    exec({source!r}, globals())\nexcept BaseException:\n    pass"

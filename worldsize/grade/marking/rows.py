@@ -86,6 +86,7 @@ class ExerciseRow:
     run: int = 0
     left: tuple[LeftBehind, ...] = ()  # what it uses of other cells and the grader does not run
     simulated: SimulatedRow | None = None
+    taken_out: tuple[str, ...] = ()  # of its cell, what a notebook alone can run, as it stands there
 
     @property
     def trace(self) -> Trace:
@@ -192,9 +193,9 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
     left = tuple(LeftBehind(**one) for one in data.get("left", ()))
     about = data.get("simulated")
     simulated = SimulatedRow(**about) if about else None
-    helped = tuple(data["helped"])
-    more = {"properties": properties, "messages": messages, "helped": helped, "left": left, "simulated": simulated}
-    return ExerciseRow(**data | more)
+    lists = {name: tuple(data.get(name, ())) for name in ("helped", "taken_out")}
+    more = {"properties": properties, "messages": messages, "left": left, "simulated": simulated}
+    return ExerciseRow(**data | lists | more)
 
 
 def read_all(out: Path, messages: bool = True) -> Iterator[GradeRow]:

@@ -103,6 +103,7 @@ class WorkerSandbox(Sandbox):
 def limit_memory(room_bytes: int = ROOM_BYTES) -> int:
     """From now on this process may have `room_bytes` more of data than it has with all that checks import: how many in all."""
     gc.disable()  # a fifth of the time that the import takes
+    import IPython.core.inputtransformer2  # noqa: F401 - reads cells
     import torch  # noqa: F401 - the largest of it
 
     gc.enable()

@@ -16,6 +16,7 @@ from worldsize.grade.marking.by_hand import ByHand
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.seeds import derived
 from worldsize.grade.marking.tamper import sentence
+from worldsize.lab.python_cell import taken_out_sentence
 from worldsize.units import number
 
 _MOST_LINES = 100
@@ -83,6 +84,7 @@ def page(
         changed=changed,
         appeal=appeal_number(row),
         seed_too=seed_too,
+        without=taken_out_sentence,
     )
 
 
