@@ -93,7 +93,7 @@ def test_it_says_points_by_exercise_and_property_and_the_first_mismatch():
 @pytest.mark.parametrize(
     ("state", "advice"),
     [
-        ("fail", "mend the cell, and run its check"), ("timeout", "did not end in time"), ("crashed", "its process ended"),
+        ("fail", "restart the kernel, and run its check"), ("timeout", "did not end in time"), ("crashed", "its process ended"),
         ("missing", "the cell is not in the notebook"), ("not yet", "not written yet"), ("pass", "Every exercise passed"),
     ],
 )  # fmt: skip

@@ -35,13 +35,17 @@ class Exercise:
 
 @dataclass(frozen=True)
 class CourseLab:
-    """One lab of the release. `modules` are what its set-up cells import, and torch.optim where the lab trains."""
+    """One lab of the release. `modules` are what its set-up cells import, and torch.optim where the lab trains.
+
+    `given` are the sources of all its cells, prose too.
+    """
 
     stem: str  # "06_ring_all_reduce"
     setups: tuple[str, ...]
     exercises: tuple[Exercise, ...]
     modules: tuple[str, ...]
     heading: str = ""  # "Lab 06. Parameter server and ring all-reduce"
+    given: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:
@@ -126,6 +130,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
         exercises=tuple(exercises),
         modules=(*_imports(setups), *trains),
         heading=heading[1] if heading else "",
+        given=tuple(map(text, every)),
     )
 
 

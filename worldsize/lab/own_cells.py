@@ -9,12 +9,13 @@ cannot go along is named. Left out: what a statement binds and uses (`statements
 from __future__ import annotations
 
 import builtins
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from worldsize.lab.statements import Statement, statements
+from worldsize.lab.statements import Statement, parsed, statements
 
 MOST_OWN_CHARACTERS = 1_000_000
 MOST_TAKEN = 1_000
@@ -31,6 +32,7 @@ _MADE_BY = {
     "block": "by a statement of another cell that does more than define it",
     "star": "by an `import *` in another cell",
     "limit": "in another cell, and there are too many such names",
+    "no Python": "in another cell that Python cannot read",
 }
 
 
@@ -150,6 +152,11 @@ class OwnCells:
         return found
 
     @cached_property
+    def unread(self) -> list[CellOfNotebook]:
+        """The own cells that Python cannot read."""
+        return [cell for cell in self._cells if not cell.functions and parsed(cell.source) is None]
+
+    @cached_property
     def by_global(self) -> dict[str, _Placed]:
         every = [one for rows in self.placed.values() for one in rows if not one.functions]
         return {name: one for one in every for name in one.statement.by_global}
@@ -188,9 +195,10 @@ class OwnCells:
         """The own statements `import name.more`, each of which brings a part of what `name` is."""
         return [one for one in self.binders.get(name, []) if one.statement.dotted and not one.functions]
 
-    def first_line(self, one: _Placed) -> str:
-        line = one.statement.text.partition("\n")[0].strip()[:_SHOWN]
-        return "".join(c if c.isprintable() else "?" for c in line)
+
+def printable(line: str) -> str:
+    """A line of a cell as it can be shown."""
+    return "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
 
 
 class _Search:
@@ -275,11 +283,22 @@ class _Search:
         """Of a name that no cell binds at its top: where it may be from."""
         if name in self._notebook.by_global:
             self._leave(name, "global", self._notebook.by_global[name])
-        elif self._notebook.star and name not in _EVERYWHERE:
+        elif name in _EVERYWHERE:
+            return
+        elif self._notebook.star:
             self._leave(name, "star", self._notebook.star)
+        else:
+            self._explain_by_unread(name)
+
+    def _explain_by_unread(self, name: str) -> None:
+        plain = re.escape(name)
+        for cell in self._notebook.unread:
+            found = re.search(rf"^[ \t]*(?:(?:def|class)\s+{plain}\b|{plain}\s*=).*", cell.source, re.MULTILINE)
+            if found:
+                self._left[name] = LeftBehind(name, "no Python", cell.number, printable(found[0]))
 
     def _leave(self, name: str, maker: str, one: _Placed) -> None:
-        self._left[name] = LeftBehind(name, maker, int(one.place[0]), self._notebook.first_line(one))
+        self._left[name] = LeftBehind(name, maker, int(one.place[0]), printable(one.statement.text.partition("\n")[0]))
 
 
 def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[float, int]]:

@@ -178,7 +178,7 @@ def _test(one: ExerciseRow) -> dict[str, Any]:
         "score": _score(one.points, one.possible),
         "max_score": one.possible,
         "status": "passed" if one.state == "pass" else "failed",
-        "output": "\n".join(filter(None, [*lines, one.mismatch])) or one.state,
+        "output": "\n".join(filter(None, [*lines, one.mismatch, *one.advice])) or one.state,
         "visibility": "visible",
     }
 

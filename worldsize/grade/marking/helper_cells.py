@@ -30,6 +30,7 @@ class HelperCells:
         self._apart: set[int] = set()  # numbers of cells whose statements run one by one
         self._dropped: set[str] = set()  # titles
         self._errors: dict[str, str] = {}  # by title
+        self._of_exercises: dict[str, str] = {}
 
     def of(self, checked: Exercise | None) -> dict[str, Cells]:
         """The cells that run before each exercise, for a check of `checked`, or those of all where it is None.
@@ -70,6 +71,7 @@ class HelperCells:
         """What each cell said that failed, by title, as the sandbox told it: it decides about own cells alone."""
         if not isinstance(errors, dict):
             return
+        self._of_exercises = {e.id: text_of(errors.get(e.title, ""), _MOST_SAID) for e in self._lab.exercises}
         for cell in self._every():
             said = errors.get(cell.title)
             if isinstance(said, str):
@@ -88,6 +90,10 @@ class HelperCells:
     def _every(self) -> Iterable[OwnCell]:
         for exercise in self._lab.exercises:
             yield from self._of(exercise).cells
+
+    def error_of(self, exercise: Exercise) -> str:
+        """What the exercise's own cell said where it failed; "" where it did not."""
+        return self._of_exercises.get(exercise.id, "")
 
     # ---- of one exercise -------------------------------------------------------------------------
 

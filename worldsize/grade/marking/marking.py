@@ -27,6 +27,7 @@ from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
+from worldsize.grade.marking.elsewhere import no_python
 from worldsize.grade.marking.helper_cells import HelperCells
 from worldsize.grade.marking.rows import (
     ExerciseRow,
@@ -236,6 +237,16 @@ class SubmissionMarking:
     # ---- one exercise ----------------------------------------------------------------------------
 
     def _exercise(self, exercise: Exercise) -> ExerciseRow:
+        row = self._judged(exercise)
+        if row.state == "pass":
+            return row
+
+        found = self._handed_in.elsewhere.get(exercise.id, ())
+        place, source = self._handed_in.places.get(exercise.id, 0), self._handed_in.sources[exercise.id] or ""
+        broken = no_python(exercise, place, source, self._helpers.error_of(exercise))
+        return replace(row, elsewhere=(broken, *found) if broken else found)
+
+    def _judged(self, exercise: Exercise) -> ExerciseRow:
         own_source = self._handed_in.sources[exercise.id]
         row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.left(exercise))
         if exercise.id in self._own:

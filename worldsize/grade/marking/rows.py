@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from worldsize.files import PRIVATE, write_whole
+from worldsize.grade.marking.elsewhere import AnswerElsewhere, elsewhere_from_json
 from worldsize.grade.marking.tamper import Tamper, tamper_from_json
 from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer
@@ -26,6 +27,7 @@ SimulatedOutcome = Literal["same", "differs", "timeout", "crashed", "not played"
 STATES: tuple[GradeState, ...] = get_args(GradeState)
 NO_MARK: tuple[GradeState, ...] = ("ungradable", "lost")  # their points say nothing, not even 0
 MOST_MESSAGES = 2000
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,14 @@ class ExerciseRow:
     left: tuple[LeftBehind, ...] = ()  # what it uses of other cells and the grader does not run
     simulated: SimulatedRow | None = None
     taken_out: tuple[str, ...] = ()  # of its cell, what a notebook alone can run, as it stands there
+    elsewhere: tuple[AnswerElsewhere, ...] = ()  # where an answer stands that does not count
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Sentences on an answer that stands elsewhere, and on what does not go along; () of an exercise that passed."""
+        if self.state == "pass":
+            return ()
+        return tuple(one.sentence for one in [*self.elsewhere, *self.left[:_MOST_NAMES]])
 
     @property
     def trace(self) -> Trace:
@@ -191,10 +201,11 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
     properties = tuple(PropertyRow(**one) for one in data["properties"])
     messages = tuple(MessageRow(*message) for message in data["messages"])
     left = tuple(LeftBehind(**one) for one in data.get("left", ()))
+    elsewhere = tuple(elsewhere_from_json(one) for one in data.get("elsewhere", ()))
     about = data.get("simulated")
     simulated = SimulatedRow(**about) if about else None
     lists = {name: tuple(data.get(name, ())) for name in ("helped", "taken_out")}
-    more = {"properties": properties, "messages": messages, "left": left, "simulated": simulated}
+    more = {"properties": properties, "messages": messages, "left": left, "elsewhere": elsewhere, "simulated": simulated}
     return ExerciseRow(**data | lists | more)
 
 

@@ -20,6 +20,7 @@ from worldsize.engines.plain_values import text_of
 from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise, text
 from worldsize.grade.marking import notebook_stream
+from worldsize.grade.marking.elsewhere import AnswerElsewhere, answers_elsewhere
 from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell, found_cell, title_text
 from worldsize.grade.marking.notebook_stream import NoNotebook
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
@@ -43,13 +44,14 @@ class Submission:
     """The exercise cells of a notebook by exercise, None where one is missing, and the tamper report.
 
     `taken` is by exercise what goes along with it of the student's own cells, `places` the number of its cell among the
-    notebook's code cells.
+    notebook's code cells, `elsewhere` the answers that stand where a grade cannot take them.
     """
 
     sources: dict[str, str | None]
     tamper: tuple[Tamper, ...]
     taken: Mapping[str, TakenAlong] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[AnswerElsewhere, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -221,11 +223,18 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     kept = tamper[:MOST_TAMPER]
     if len(tamper) > MOST_TAMPER:
         kept.append(Tamper("more", count=len(tamper) - MOST_TAMPER))
+
+    taken = _taken_along(lab, code, places, known)
+    elsewhere = {}
+    for exercise in lab.exercises:
+        used = {name for cell in taken[exercise.id].cells for one in cell.statements for name in one.binds}
+        elsewhere[exercise.id] = answers_elsewhere(exercise, lab, found, places[exercise.id], used)
     return Submission(
         sources={name: cell.source for name, cell in places.items()},
         tamper=tuple(kept),
-        taken=_taken_along(lab, code, places, known),
+        taken=taken,
         places={name: cell.parts[0] + 1 for name, cell in places.items() if cell.parts},
+        elsewhere=elsewhere,
     )
 
 

@@ -82,4 +82,4 @@ def verdict(exercise: ExerciseRow) -> str:
     """What stands below a check's cell: state, points, properties, and where it first failed."""
     head = f"{exercise.id}: {exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
     rows = [f"  {_MARKS[p.passed]} {p.name} ({worth(p.points)})" for p in exercise.properties]
-    return "\n".join([head, *rows, exercise.mismatch])
+    return "\n".join([head, *rows, exercise.mismatch, *exercise.advice])

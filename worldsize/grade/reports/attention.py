@@ -22,7 +22,7 @@ from worldsize.units import count
 
 NeedKind = Literal[
     "lost", "not graded", "changed since", "two releases", "doubled", "copies", "ungradable", "no sandbox", "tampered",
-    "crashed", "differs", "not played", "gone", "left out", "nothing handed in", "by hand",
+    "crashed", "differs", "not played", "elsewhere", "gone", "left out", "nothing handed in", "by hand",
 ]  # fmt: skip
 _SIMULATED: dict[NeedKind, tuple[SimulatedOutcome, ...]] = {"differs": ("differs",), "not played": ("timeout", "crashed")}
 FILE = "needs-a-person.csv"
@@ -61,7 +61,8 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
     lost = [need for need in found if need.kind == "lost"]
     return [
         *lost, *_not_up_to_date(graded), *doubled_needs(rows), *_copies(rows, given),
-        *(need for need in found if need.kind != "lost"), *_simulated(rows, given), *gone(graded.gone),
+        *(need for need in found if need.kind != "lost"), *_simulated(rows, given), *_elsewhere(rows, given),
+        *gone(graded.gone),
     ]  # fmt: skip
 
 
@@ -111,6 +112,25 @@ def _simulated(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
             found = [e for e in row.exercises if e.simulated and e.simulated.outcome in outcomes]
             if found:
                 yield _of(row, kind, "; ".join(map(two_verdicts, found)))
+
+
+def _elsewhere(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
+    """Exercises with an answer where a grade cannot take it, or that use a cell that is no Python."""
+    for row in rows:
+        if (row.student, row.lab) in given:
+            continue
+        told = [f"{e.title}: {words}" for e in row.exercises if e.state != "pass" for words in _places(e)]
+        if told:
+            yield _of(row, "elsewhere", "; ".join(told))
+
+
+def _places(exercise: ExerciseRow) -> Iterator[str]:
+    for one in exercise.elsewhere:
+        found = f": {one.found}" if one.kind in ("another name", "no Python") else ""
+        yield f"{one.kind}, {one.place}{found}"
+    for one in exercise.left:
+        if one.maker == "no Python":
+            yield f"{one.maker}, code cell {one.cell} (`{one.line}`)"
 
 
 def two_verdicts(exercise: ExerciseRow) -> str:

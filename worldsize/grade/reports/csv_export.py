@@ -124,5 +124,6 @@ def _comment(row: GradeRow) -> str:
     lines = [row.reason]
     for e in row.exercises:
         why = "Not written yet." if e.state == "not yet" else e.mismatch
-        lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {why}".strip())
+        told = " ".join([why, *e.advice])
+        lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {told}".strip())
     return "\n".join(filter(None, lines))

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 
 from worldsize import pages
 from worldsize.grade.marking.by_hand import ByHand
-from worldsize.grade.marking.rows import GradeRow
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.seeds import derived
-from worldsize.grade.marking.tamper import sentence
+from worldsize.grade.marking.tamper import SETUP_KINDS, sentence
 from worldsize.lab.python_cell import taken_out_sentence
 from worldsize.units import number
 
 _MOST_LINES = 100
-_MOST_NAMES = 3
 _STEPS = {
-    "fail": "{titles}: read the first thing that was not as expected, mend the cell, and run its check in the notebook. "
-    "The check there tests the same properties, on fresh numbers each time.",
+    "fail": "{titles}: read the first thing that was not as expected, mend the cell, restart the kernel, and run its check in "
+    "the notebook. The check there tests the same properties, on fresh numbers each time.",
+    "set-up": "{titles}: put the set-up cells back as the course gave them, restart the kernel, and run the checks: then they "
+    "test what the grader tested.",
     "timeout": "{titles}: it did not end in time. Does every send have its receive, and does every loop come to an end?",
     "crashed": "{titles}: its process ended before the function did. Look for exit calls, and for lists or tensors that "
     "grow without end.",
@@ -120,18 +121,27 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
         yield "If it opens and runs there, write to your instructor."
         return
 
-    by_state: dict[str, list[str]] = {}
+    by_step: dict[str, list[str]] = {}
     for e in row.exercises:
-        by_state.setdefault(e.state, []).append(titles.get(e.id, e.title))
+        by_step.setdefault(_step(e, row), []).append(titles.get(e.id, e.title))
 
-    for state, told in _STEPS.items():
-        if state in by_state:
-            yield told.format(titles="; ".join(by_state[state]))
+    for step, told in _STEPS.items():
+        if step in by_step:
+            yield told.format(titles="; ".join(by_step[step]))
     for e in row.exercises:
-        if e.state != "pass" and e.left:
-            yield f"{titles.get(e.id, e.title)}: " + " ".join(one.sentence for one in e.left[:_MOST_NAMES])
-    if set(by_state) == {"pass"}:
+        if e.advice:
+            yield f"{titles.get(e.id, e.title)}: {' '.join(e.advice)}"
+    if set(by_step) == {"pass"}:
         yield "Every exercise passed. There is nothing left to do in this lab."
+
+
+def _step(exercise: ExerciseRow, row: GradeRow) -> str:
+    """Which advice fits. Where its check may pass in the notebook, it is of no use to run it there."""
+    if exercise.advice and (exercise.elsewhere or exercise.state == "fail"):
+        return "elsewhere"
+    if exercise.state == "fail" and any(one.kind in SETUP_KINDS for one in row.tamper):
+        return "set-up"
+    return exercise.state
 
 
 def appeal_number(row: GradeRow) -> str:

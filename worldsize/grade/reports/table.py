@@ -97,7 +97,9 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
 
 
 def _left(exercise: ExerciseRow) -> str:
-    """Why it may have passed in the notebook: what it uses of other cells, and the grader does not run."""
+    """Why it may have passed in the notebook: an answer elsewhere, or what it uses of cells that the grader does not run."""
+    if exercise.elsewhere:
+        return f" (see {exercise.elsewhere[0].place})"
     names = ", ".join(f"`{one.name}`" for one in exercise.left[:_MOST_NAMES])
     return f" (uses {names} of a cell that does not count)" if names else ""
 

@@ -1,0 +1,162 @@
+"""An answer that stands where a grade cannot take it: row, page and list say where, and the page gives no idle advice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.grade.honest import BODY, RIGHT, START, TITLE, cell, notebook
+from tests.support.graded_arena import mark_here
+from worldsize.grade import course
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.marking import rows, submission
+from worldsize.grade.marking.elsewhere import AnswerElsewhere
+from worldsize.grade.marking.grading_record import GradedFolder
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.marking.tamper import Tamper
+from worldsize.grade.reports import attention, feedback_page, table
+
+LAB = course.load(Path(__file__).resolve().parents[2])[START]
+STUB = LAB.exercises[0].stub
+FUNCTION = "def pass_right(fabric, x):\n" + BODY
+OTHER = FUNCTION.replace("pass_right", "my_pass_right")
+
+
+def found(made: dict) -> list[tuple[str, str, str]]:
+    """(kind, first line, what is found) of each answer elsewhere in a notebook."""
+    cells = submission.cells(json.dumps(made).encode())
+    return [(one.kind, one.line, one.found) for one in submission.repair(cells, LAB).elsewhere["pass_right"]]
+
+
+def without_its_cell(**own: str) -> dict:
+    made = notebook(STUB, **own)
+    made["cells"].remove(cell(made, "pass_right"))
+    return made
+
+
+def as_prose(source: str) -> dict:
+    made = notebook(source)
+    cell(made, "pass_right")["cell_type"] = "raw"
+    return made
+
+
+NOTEBOOKS = {
+    "in_another_cell": (notebook(STUB, below=f"import math\n{FUNCTION}"), [("another cell", "import math", "")]),
+    "in_a_cell_above": (notebook(STUB, above=f"\n%%time\n{FUNCTION}"), [("another cell", "%%time", "")]),
+    "under_another_name": (notebook(STUB, below=OTHER), [("another name", "def my_pass_right(fabric, x):", "my_pass_right")]),
+    "misspelt_in_its_own_cell": (
+        notebook(RIGHT.replace("pass_right", "pas_rigth")), [("another name", TITLE.strip(), "pas_rigth")],
+    ),
+    "above_a_stub_in_its_own_cell": (
+        notebook(f"{RIGHT}\n{STUB.partition(chr(10))[2]}"), [("twice", TITLE.strip(), "")],
+    ),
+    "in_a_raw_cell": (as_prose(RIGHT), [("no code", TITLE.strip(), "raw")]),
+    "nowhere": (notebook(STUB), []),
+    "in_its_own_cell": (notebook(RIGHT, below="launch(pass_right, 3)"), []),
+    "as_a_helper_that_it_calls": (notebook(f"{TITLE}def pass_right(f, x):\n    return my_pass_right(f, x)", above=OTHER), []),
+    "by_a_decorator": (notebook(f"{RIGHT}\npass_right = torch.no_grad()(pass_right)"), []),
+}  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_an_answer_is_found_where_it_stands(name):
+    made, expected = NOTEBOOKS[name]
+    assert found(made) == expected
+
+
+@pytest.mark.quick
+def test_an_exercise_whose_cell_is_gone_is_found_by_what_defines_it():
+    cells = submission.cells(json.dumps(without_its_cell(below=FUNCTION)).encode())
+    assert submission.repair(cells, LAB).sources["pass_right"] == FUNCTION
+
+
+# ---- the row -----------------------------------------------------------------------------------
+
+
+def marked(sandbox: Sandbox, tmp_path: Path, made: dict) -> GradeRow:
+    path = tmp_path / f"{START}.ipynb"
+    path.write_text(json.dumps(made))
+    return mark_here(sandbox, path, START)
+
+
+def test_a_row_has_the_place_of_an_answer_and_no_points_for_it(sandbox, tmp_path):
+    row = marked(sandbox, tmp_path, notebook(STUB, below=FUNCTION))
+    (exercise,) = row.exercises
+    assert (exercise.state, exercise.points) == ("not yet", 0.0)
+    assert [(one.kind, one.line) for one in exercise.elsewhere] == [("another cell", "def pass_right(fabric, x):")]
+    assert rows.from_dict(json.loads(json.dumps(asdict(row)))) == row
+
+
+@pytest.mark.parametrize("line", ["    return received +", "return 1"], ids=["a parser", "a compiler"])
+def test_a_row_has_the_place_of_a_cell_that_a_parser_or_a_compiler_refuses(sandbox, tmp_path, line):
+    (exercise,) = marked(sandbox, tmp_path, notebook(f"{RIGHT}\n{line}")).exercises
+    (one,) = exercise.elsewhere
+    assert (one.kind, one.line) == ("no Python", TITLE.strip()) and one.found.startswith("SyntaxError: ")
+
+
+def test_a_row_names_the_cell_of_a_helper_that_is_no_python(sandbox, tmp_path):
+    helper = "x = 1\n" + FUNCTION.replace("pass_right", "exchange") + "\n    return +"
+    made = notebook(f"{TITLE}def pass_right(fabric, x):\n    return exchange(fabric, x)", above=helper)
+    row = marked(sandbox, tmp_path, made)
+    (one,) = row.exercises[0].left
+    assert (one.name, one.maker, one.line) == ("exchange", "no Python", "def exchange(fabric, x):")
+    assert "no Python, code cell" in listed(row)
+
+
+def test_a_right_answer_has_no_other_place(sandbox, tmp_path):
+    (exercise,) = marked(sandbox, tmp_path, notebook(RIGHT, below=FUNCTION)).exercises
+    assert (exercise.state, exercise.elsewhere) == ("pass", ())
+
+
+# ---- what people are told ----------------------------------------------------------------------
+
+PLACE = AnswerElsewhere("another cell", "pass_right", 12, "import math")
+
+
+def row_of(state: str, **more: object) -> GradeRow:
+    tamper = more.pop("tamper", ())
+    exercise = ExerciseRow("pass_right", "Exercise 0.1", state, 0.0, 4.0, **more)
+    return GradeRow("anna", START, "anna.ipynb", "graded", 0.0, 4.0, (exercise,), tamper)
+
+
+def listed(row: GradeRow) -> str:
+    return "".join(need.words for need in attention.needs(GradedFolder((row,))) if need.kind == "elsewhere")
+
+
+@pytest.mark.quick
+def test_row_page_and_list_say_the_cell_and_its_first_line():
+    row = row_of("not yet", elsewhere=(PLACE,))
+    place = "code cell 12 (`import math`)"
+    assert place in table.table([row]) and place in feedback_page.page(row, {}, {}) and place in listed(row)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", ["another cell", "another name", "no code", "twice", "no Python"])
+def test_every_place_has_a_sentence_with_what_to_do(kind):
+    sentence = AnswerElsewhere(kind, "pass_right", 0 if kind == "no code" else 3, "import math", "raw").sentence
+    assert "(`import math`)" in sentence and sentence.endswith(".")
+
+
+IDLE = {
+    "an answer elsewhere": row_of("fail", elsewhere=(PLACE,)),
+    "a stub and an answer elsewhere": row_of("not yet", elsewhere=(PLACE,)),
+    "other set-up cells": row_of("fail", tamper=(Tamper("set-up changed", "1", count=1),)),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("why", IDLE)
+def test_the_page_does_not_advise_a_check_that_passes_already(why):
+    steps = " ".join(feedback_page.steps(IDLE[why], {}))
+    assert "run its check" not in steps and "NotYet" not in steps
+    assert "restart the kernel" in steps or PLACE.sentence in steps
+
+
+@pytest.mark.quick
+def test_an_exercise_with_points_by_hand_is_off_the_list():
+    graded = GradedFolder((row_of("not yet", elsewhere=(PLACE,)),))
+    assert [need.kind for need in attention.needs(graded, {("anna", START): None})] == []
